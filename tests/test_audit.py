@@ -202,3 +202,81 @@ def test_a_long_path_keeps_the_name_of_its_file_in_a_table():
     (cut,) = shortened(["/very/long/folders/that/nobody/reads/to/their/end/stories_input_ids.npy"])
     assert len(cut) == 40 and cut.startswith("...") and cut.endswith("/stories_input_ids.npy")
     assert shortened([f"folder/{'n' * 60}.npy"]) == [f"...{'n' * 60}.npy"]
+
+
+def spread_of(paths, order, num_samples, seed=5):
+    rows = Nanoset(paths, None, 4, num_samples, seed, order=order)
+    (stretch,) = audit(
+        [Stretch("run", rows, Schedule(micro_batch_size=4), num_samples // 4)]
+    ).stretches
+    return stretch
+
+
+@pytest.fixture
+def long_paths(tmp_path):
+    return [
+        write_range(tmp_path / "a.npy", 4 * 9000 + 1),
+        write_range(tmp_path / "b.npy", 4 * 3000 + 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("order", "low", "high"),
+    [
+        ("olmo_core", 0.5, 1.6),  # a fair shuffle
+        ("stateless", 0, 0.2),  # files in turn
+        ("olmo_core:chunk_size=7", 4, 10),  # pieces of 7 neighbors
+        ("identity", 90, 1e9),
+    ],
+)
+def test_the_spread_of_files_says_what_kind_of_shuffle_it_is(long_paths, order, low, high):
+    found = spread_of(long_paths, order, 11_900)
+    assert [it.file for it in found.spread] == [0, 1]
+    assert all(low <= it.among_files <= high for it in found.spread)
+
+
+@pytest.mark.parametrize(
+    ("order", "low", "high"),
+    [("olmo_core", 0.8, 1.2), ("olmo_core:chunk_size=7", 5, 9), ("identity", 90, 1e9)],
+)
+def test_the_spread_within_a_file_says_it_too(long_paths, order, low, high):
+    (found,) = spread_of(long_paths[:1], order, 9000).spread
+    assert found.among_files is None and low <= found.within <= high
+
+
+def test_the_spread_is_drawn(long_paths):
+    text = str(spread_of(long_paths, "identity", 11_900))
+    assert text.endswith("k: after a shuffle of pieces of k rows")
+    drawn = [line[line.index("|") :] for line in text.splitlines()[-3:-1]]
+    assert len(drawn[0]) == 66 and {*drawn[0][:49], *drawn[1][50:]} <= {"|", "▅", " "}
+    assert {*drawn[0]} != {*drawn[1]}
+
+
+def test_samples_that_are_read_twice_or_never_are_named(tmp_path):
+    path = write_range(tmp_path / "g.npy", 65537 + 1)
+    rows = Nanoset(path, None, 1, 65537, 7, order="grain:accept_repeat=1")
+    (found,) = audit([Stretch("run", rows, Schedule(), 65537)]).stretches
+    less, more = found.uneven
+    assert (less.how, less.count, less.first) == ("less often", 1, [(0, 65536, 0)])
+    assert (more.how, more.count) == ("more often", 1)
+    (_, sample, reads) = more.first[0]
+    assert reads == 2 and rows.order.positions(0, sample).tolist() == [0, 65536]
+    assert f"g.npy sample {sample} (2x)" in str(found)
+
+
+def test_rows_left_over_in_every_epoch_are_named_and_an_even_order_names_none(paths):
+    two_epochs = 2 * 136  # of 100 and 40 rows; chunks of 7 leave 2 and 5 out
+    rows = Nanoset(paths, None, 4, two_epochs - 6, order="olmo_core:chunk_size=7")
+    (found,) = audit([Stretch("run", rows, Schedule(), 266)]).stretches
+    assert [it.how for it in found.uneven] == ["less often"]
+    assert found.uneven[0].first == [(0, 98, 0), (0, 99, 0), *((1, k, 0) for k in range(35, 40))]
+    assert found.uneven[0].count == 7
+    for order in ("nanotron", "stateless", "identity"):
+        rows = Nanoset(paths, None, 4, 300, order=order)
+        (found,) = audit([Stretch("run", rows, Schedule(), 300)]).stretches
+        assert found.uneven == []
+    skipping = SkippingOrder(NanotronOrder([100, 40], None, 140), [(5, 7)])
+    rows = Nanoset(paths, None, 4, 138, order=skipping)
+    (found,) = audit([Stretch("run", rows, Schedule(), 138)]).stretches
+    left_out = sorted(skipping.order[k] for k in (5, 6))
+    assert [pair[:2] for pair in found.uneven[0].first] == left_out

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from nanoset_ref import Card
-from nanoset_ref.provenance import shipped_cards
+from nanoset_ref.orders.others import nanotron_stages
+from nanoset_ref.provenance import shipped_cards, uneven_in_card
 from nanoset_ref.provenance.card_rules import LARGEST, problems_of_card
 from nanoset_ref.provenance.card_writer import probes_of
 
@@ -271,3 +272,56 @@ def test_a_card_answers_without_torch_and_numba():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert found.strip() == "[]"
+
+
+def test_the_audit_names_what_nanotrons_ledger_skips_and_repeats():
+    rows = {"a": [400], "b": [300], "c": [300]}
+    mixes = [(1, "abc", [0.3, 0.5, 0.2]), (3, "ca", [3, 1]), (13, "bac", [0.05, 0.2, 0.75])]
+    stages = []
+    for start, names, weights in mixes:
+        dataset = {"dataset_folder": [*names], "dataset_weights": weights}
+        stages.append({"name": "x", "start_training_step": start, "data": {"dataset": dataset}})
+    tokens = {"micro_batch_size": 1, "batch_accumulation_per_replica": 1, "train_steps": 40}
+    config = {"tokens": tokens, "parallelism": {"dp": 7}, "data_stages": stages}
+    orders = nanotron_stages(config, rows)
+    read = [0] * 400, [0] * 300, [0] * 300
+    facts = []
+    cards = []
+    for number, (order, (start, names, weights)) in enumerate(zip(orders, mixes, strict=True)):
+        sources = ["abc".index(name) for name in names]
+        for position in range(len(order)):
+            file, sample = order[position]
+            read[sources[file]][sample] += 1
+        facts.append(
+            {
+                "name": "nanotron_main",
+                "seed": 0,
+                "samples": len(order),
+                "weights": weights,
+                "options": order.options,
+                "sources": sources,
+                "probes": {},
+            }
+        )
+        stage = FACTS["stages"][1] | {"first_step": start, "steps": len(order) // 7}
+        cards.append(stage | {"order": number, "first_position": 0, "batch_size": 7})
+    sizes = [{"name": name, "bytes": 8 * count} for name, (count,) in rows.items()]
+    found = uneven_in_card(Card(toy(sources=sizes, orders=facts, stages=cards)))
+    skipped = [
+        (file, sample, 0)
+        for file, counts in enumerate(read)
+        for sample, count in enumerate(counts)
+        if not count and any(counts[sample:])
+    ]
+    repeated = [
+        (file, sample, count)
+        for file, counts in enumerate(read)
+        for sample, count in enumerate(counts)
+        if count > 1
+    ]
+    assert skipped == [(2, 55, 0)] and repeated == [(0, 21, 2)], "the ledger is not what was read"
+    expected = {"less often": skipped, "more often": repeated}
+    assert {it.how: it.first for it in found} == {
+        how: samples[:10] for how, samples in expected.items() if samples
+    }
+    assert sum(it.count for it in found) == len(skipped) + len(repeated)

@@ -421,3 +421,88 @@ def test_the_walk_of_the_docstring(tmp_path):
     assert document_walk([file], 16, 4, 1).shape == (0, 5)
     with pytest.raises(ValueError, match="ranks"):
         document_walk([file], 5, 4, 0)
+
+
+# ---- Levanter
+
+
+def test_places_are_those_of_levanter(golden):
+    for case in json.loads((golden / "levanter/shuffles.json").read_text()):
+        size = case["samples"]
+        order = build_order("levanter", [size], None, 2 * size, case["drawn"])
+        assert instances(order, case["places"]) == case["read"]
+        for place, instance in zip(case["places"][::7], case["read"][::7], strict=True):
+            assert order.positions(0, instance).tolist() == [place, place + size]
+
+
+@given(SIZES, SEEDS, st.integers(0, 50))
+def test_levanter_reads_every_sample_once_in_an_epoch_and_finds_it(sizes, seed, more):
+    order = build_order("levanter", sizes, None, 2 * sum(sizes) + more, seed)
+    first, second = (instances(order, np.arange(sum(sizes)) + e * sum(sizes)) for e in range(2))
+    assert sorted(first) == list(range(sum(sizes))) and first == second
+    check_contract(order)
+
+
+# ---- MaxText
+
+
+def test_hosts_read_what_those_of_maxtext_read(golden):
+    for case in json.loads((golden / "maxtext/hosts.json").read_text()):
+        hosts = case["hosts"]
+        count = hosts * len(case["read"][0])
+        order = f"maxtext:hosts={hosts}"
+        order = build_order(order, case["sizes"], case["weights"], count, case["seed"])
+        for host, read in enumerate(case["read"]):
+            assert instances(order, np.arange(host, count, hosts)) == read
+        for position in range(0, count, 13):
+            assert position in order.positions(*order[position])
+
+
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=4),
+    st.lists(st.floats(0.05, 1), min_size=4, max_size=4),
+    SEEDS,
+    st.integers(1, 4),
+    st.integers(0, 120),
+)
+def test_maxtext_finds_what_it_reads(sizes, weights, seed, hosts, count):
+    order = build_order(f"maxtext:hosts={hosts}", sizes, weights[: len(sizes)], count, seed)
+    check_contract(order)
+
+
+def test_maxtext_refuses_what_grain_cannot_mix():
+    with pytest.raises(ValueError, match="a weight above 0; got"):
+        build_order("maxtext", [3, 4], [0, 1], 7)
+    with pytest.raises(ValueError, match="no permutation"):
+        build_order("maxtext", [65537], None, 7)
+
+
+# ---- mosaicml-streaming
+
+
+def test_ranks_read_what_those_of_mosaicml_read(golden):
+    for case in json.loads((golden / "mosaicml/ranks.json").read_text()):
+        options = {name: case[name] for name in ("canonical_nodes", "block_size")}
+        order = build_order("py1e", case["sizes"], None, 10**6, case["seed"], **options)
+        for epoch, nodes in enumerate(case["read"]):
+            ranks = len(nodes[0])
+            for node, read_in_node in enumerate(nodes):
+                for rank, read in enumerate(read_in_node):
+                    stride = len(nodes) * ranks
+                    places = np.arange(node + len(nodes) * rank, order.epoch_length, stride)
+                    found = instances(order, places + epoch * order.epoch_length)
+                    assert found == read[: len(found)]
+                    assert len(read) - len(found) <= 1, "which fills up the ranks"
+
+
+@given(SIZES, SEEDS, st.integers(1, 5), st.integers(2, 20), st.integers(0, 40))
+def test_py1e_reads_every_sample_in_an_epoch_and_finds_it(sizes, seed, nodes, block, count):
+    options = {"canonical_nodes": nodes, "block_size": block}
+    if sum(sizes) < nodes:
+        with pytest.raises(ValueError, match=f"fewer than canonical_nodes={nodes}"):
+            build_order("py1e", sizes, None, count, seed, **options)
+        return
+    order = build_order("py1e", sizes, None, count, seed, **options)
+    read = instances(order, np.arange(order.epoch_length))
+    assert {*read} == {*range(sum(sizes))} and len(read) - sum(sizes) < nodes
+    check_contract(order)

@@ -6,6 +6,7 @@ The server is the tests' own. NANOSET_TEST_S3=http://127.0.0.1:5000 takes anothe
 import json
 import multiprocessing
 import os
+import pickle
 import sys
 import urllib.parse
 import urllib.request
@@ -27,7 +28,14 @@ from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.preprocess import preprocess
-from nanoset_ref.tokens import TokenFileWriter, describe, open_tokens, verify
+from nanoset_ref.tokens import (
+    TokenFileError,
+    TokenFileWriter,
+    convert,
+    describe,
+    open_tokens,
+    verify,
+)
 from nanoset_ref.train import main as train
 
 N, S = 600, 32
@@ -49,6 +57,8 @@ def folder(tmp_path_factory):
             for length in random.randint(0, 400, 60):
                 writer.write_document(random.randint(0, 300, length))
     (folder / "raw.npy").write_bytes((folder / "a.npy").read_bytes())
+    for suffix in ("bin", "ds"):
+        convert([open_tokens(folder / "a.npy")], folder / f"a.{suffix}")
     return folder
 
 
@@ -98,6 +108,31 @@ def test_rows_documents_and_plan_are_those_of_the_local_files(bucket, folder, se
     )
     assert verify(f"{place}/a.npy") == verify(folder / "a.npy")
     assert describe(raw[0]) == describe(raw[1]) | {"path": f"{place}/raw.npy"}
+
+
+@pytest.mark.parametrize("name", ["a.bin", "a.idx", "a.ds"])
+@pytest.mark.parametrize("scheme", ["s3", "http"])
+def test_pairs_and_ds_files_are_read_by_ranges(bucket, folder, server, scheme, name):
+    place = bucket if scheme == "s3" else f"http://127.0.0.1:{server.port}/tokens"
+    there, here = open_tokens(f"{place}/{name}"), open_tokens(folder / name)
+    assert np.array_equal(there.document_offsets, here.document_offsets)
+    assert (there.dtype, there.num_tokens) == (here.dtype, here.num_tokens)
+    assert there.checksum == here.checksum is not None
+    assert there.check_content() and there.content_hash() == here.content_hash()
+    server.log.clear()
+    server.sent = 0
+    rows, same = (Nanoset([file], None, S, 40, order="stateless") for file in (there, here))
+    assert np.array_equal(rows.read(np.arange(40)), same.read(np.arange(40)))
+    assert np.array_equal(rows.starts(np.arange(40)), same.starts(np.arange(40)))
+    assert server.sent < 40 * (S + 1) * 2 + 40 * bucket_ids.GAP
+    again = pickle.loads(pickle.dumps(there))
+    assert np.array_equal(again.tokens[5:9], here.tokens[5:9])
+    if name != "a.ds":
+        assert np.array_equal(there[3], here[3])
+        assert f"'{place}/a'" in repr(there)
+        server.keep("/tokens/a.bin", (folder / "a.bin").read_bytes()[:-2])
+        with pytest.raises(TokenFileError, match=f"{place}/a.bin has .* bytes, its index a.idx"):
+            open_tokens(f"{place}/{name}")
 
 
 def loader_of(rows, **options):
@@ -431,10 +466,8 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, fold
         ("http://127.0.0.1:9/a.npy", "URL: the server cannot be reached, fails or stalls"),
         ("https://nowhere.invalid/a.npy", "URL: the server cannot be reached"),
         ("az://container/a.npy", "URL: "),
-        (
-            "s3://tokens/a.bin",
-            "URL: only .npy token files are read from a bucket; nanoset-ref convert makes one",
-        ),
+        ("s3://tokens/none.bin", "s3://tokens/none is no corpus: it takes none.bin and none.idx"),
+        ("s3://tokens/none.ds", "no .ds file at URL"),
         ("s3://tokens/c.npy", "URL: only preprocess writes into a bucket"),
     ],
 )

@@ -80,6 +80,20 @@ def when(words: Words, prog: str) -> int:
     return run(when_read, words, prog)
 
 
+def replay(words: Words, prog: str) -> int:
+    """the ids of the rows that steps read, for training on them again"""
+    from nanoset_ref.cli.run_commands import replay_steps
+
+    return run(replay_steps, words, prog)
+
+
+def skip(words: Words, prog: str) -> int:
+    """what a run reads without some documents, and from which step on it differs"""
+    from nanoset_ref.cli.run_commands import skip_rows
+
+    return run(skip_rows, words, prog)
+
+
 def loss(words: Words, prog: str) -> int:
     """the loss of a run as a plot of text, from its metrics.jsonl"""
     from nanoset_ref.cli.run_commands import plot_loss
@@ -168,6 +182,8 @@ FUNCTIONS: list[Callable[[Words, str], int]] = [
     show,
     where,
     when,
+    replay,
+    skip,
     loss,
     audit,
     card,

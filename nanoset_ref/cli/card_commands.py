@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from nanoset_ref import (  # each loads its modules when used
     provenance,
     train,
 )
+from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.io.files import atomic_write, refuse_existing
+from nanoset_ref.provenance.card_rules import LARGEST
 
 if TYPE_CHECKING:
-    from nanoset_ref.provenance import Card, CardRow
+    from nanoset_ref.cli.run_options import RunOptions
+    from nanoset_ref.provenance import Card, CardRow, Questions, Reader
 
+Loader = Literal[
+    "nanoset_ref", "nanotron", "nanotron-2024", "megatron", "gpt-neox", "olmo-core", "llm.c"
+]
 VERDICTS = {True: "holds ", False: "BROKEN", None: "LACKS "}
 
 
@@ -50,6 +57,54 @@ def show_card_places(
     run.show([dataclasses.asdict(row) for row in rows], text)
 
 
+def show_public_rows(
+    run: RunOptions,
+    card: Card,
+    step: int | None,
+    sample: int | None,
+    source: int,
+    mirror: str | None,
+) -> None:
+    """The text of a step, or of a sample that is read, from where the data are public."""
+    rows = card.when(sample, source=source)[:1] if step is None else card.where(step)
+    ids = provenance.fetch_rows(card, rows, mirror)
+    tokenizer = run.tokenizer_named(card.facts["tokenizer"]["name"])
+    texts = [tokenizer.decode(row.tolist()) for row in ids]
+    found = [
+        dataclasses.asdict(row) | {"text": text} for row, text in zip(rows, texts, strict=True)
+    ]
+    lines = [f"--- {_line(row)}\n{text}" for row, text in zip(rows, texts, strict=True)]
+    run.show(found, "\n".join(lines))
+
+
+def show_answers(bulk: Path, readers: list[Reader], questions: Questions) -> None:
+    """The table of `when --bulk`; how far it is stands on standard error, if that is a terminal."""
+    with open(bulk, encoding="utf-8") as lines:
+        written = 0
+        for part in provenance.answers(readers, questions, lines):
+            sys.stdout.writelines(f"{line}\n" for line in part)
+            written += len(part)
+            if sys.stderr.isatty():
+                print(f"\r{written:,} lines", end="", file=sys.stderr)
+
+
+def show_left_out(run: Unsaid, stages: list[dict[str, Any]]) -> None:
+    """What `skip` says of each stage."""
+    lines = []
+    for it in stages:
+        name = f"stage {it['stage']}: "
+        if it["first_step"] is None:
+            lines.append(f"{name}reads none of these rows, and stays as it is")
+            continue
+        lines.append(f"{name}{it['rows']:,} of its rows go, from {it['steps']:,} steps")
+        lines.append("    with their loss masked instead, only these steps change")
+        shift = it["before"] + it["rows"]
+        lines.append(
+            f"    from step {it['first_step']:,} on rows move up, by {shift:,} positions at its end"
+        )
+    run.show(stages, "\n".join(lines))
+
+
 def _line(row: CardRow) -> str:
     place = f"position {row.position}, epoch {row.epoch}"
     if row.dp_rank is not None:
@@ -65,7 +120,20 @@ def show_card_audit(run: Unsaid, card: Card) -> bool:
     for kind in ("inferred", "unknown"):
         lines += [f"  {kind}: {text}" for text in card.facts[kind]]
     ok = all(it["holds"] for it in report)
-    run.show({"ok": ok, "checks": report}, "\n".join(lines))
+    result = {"ok": ok, "checks": report, "uneven": None, "spread": []}
+    if ok:
+        paths = provenance.shortened([source["name"] for source in card.sources])
+        uneven = provenance.uneven_in_card(card)
+        spread = provenance.spread_of_card(card)
+        result["spread"] = [[*map(dataclasses.asdict, stage)] for stage in spread]
+        if uneven is None:
+            lines.append("  too many rows to count which are read more or less often than others")
+        else:
+            result["uneven"] = [*map(dataclasses.asdict, uneven)]
+            lines += [it.line(paths) for it in uneven]
+        for stage, spreads in zip(card.facts["stages"], spread, strict=True):
+            lines += [f"stage {stage['name']}:", *provenance.spread_lines(spreads, paths)]
+    run.show(result, "\n".join(lines))
     return not ok
 
 
@@ -104,18 +172,45 @@ def write_card(
     *,
     name: str,
     date: str,
+    loader: Loader = "nanoset_ref",
+    given: Sequence[str] = (),
     output: Path | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write the card of a run from its YAML file.
+    """Write the card of a run from its config.
 
     Args:
-        config: the YAML file of nanoset_ref.train; its token files are opened for their sizes and probes.
+        config: the YAML file of nanoset_ref.train, whose token files are opened for their sizes and probes; or that of
+            another loader: its YAML, OLMo-core's config.json, or a text with the arguments of Megatron-LM or llm.c.
+        loader: whose config it is.
+        given: NAME=VALUE, what another loader's config does not say; an error names what is missing.
         name: of the run: lower-case letters, digits, dots and hyphens.
         date: of the run, such as 2026-11.
         output: the file to write; default: standard output.
         overwrite: replace an existing file.
     """
+    if loader == "nanoset_ref":
+        card = _card_of_ours(config, name, date)
+    else:
+        values = dict(_name_and_value(it) for it in given)
+        card = provenance.card_of_config(config, loader, name, date, values)
+    text = json.dumps(card.facts, indent=1)
+    if len(text) > LARGEST:
+        text = json.dumps(card.facts, separators=(",", ":"))
+    if len(text) > LARGEST:
+        raise ValueError(
+            f"this card would have {len(text):,} bytes, a card has at most {LARGEST:,}: publish the list "
+            f"of its files and name it in `listed` (docs/cards.md)"
+        )
+    if output is None:
+        print(text)
+        return
+    refuse_existing(output, overwrite)
+    with atomic_write(output, "w") as file:
+        file.write(text + "\n")
+
+
+def _card_of_ours(config: str, name: str, date: str) -> Card:
     from nanoset_ref.preprocess import Encoder, load_tokenizer  # needs the extra `text`
 
     run = train.load_config(config)
@@ -127,13 +222,14 @@ def write_card(
     if tokenizer:
         encoder = Encoder(load_tokenizer(tokenizer))
         card.facts["tokenizer"]["hash"] = encoder.identity["tokenizer"]
-    text = json.dumps(card.facts, indent=1)
-    if output is None:
-        print(text)
-        return
-    refuse_existing(output, overwrite)
-    with atomic_write(output, "w") as file:
-        file.write(text + "\n")
+    return card
+
+
+def _name_and_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--given takes NAME=VALUE, got {text!r}")
+    return name, value
 
 
 def complete_card(

@@ -1,9 +1,10 @@
-"""Commands on runs: show, where, when, loss, audit."""
+"""Commands on runs: show, where, when, replay, loss, audit."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,15 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref import provenance  # loads its modules when they are used
-from nanoset_ref.cli.card_commands import show_card_audit, show_card_places, show_card_step
+from nanoset_ref.cli.card_commands import (
+    show_answers,
+    show_card_audit,
+    show_card_places,
+    show_card_step,
+    show_left_out,
+    show_public_rows,
+)
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
+from nanoset_ref.io.files import atomic_write, refuse_existing
 from nanoset_ref.io.paths import read_json
 from nanoset_ref.load.schedule import Schedule, Slot
 
 if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
-    from nanoset_ref.provenance import Continuation, Stretch
+    from nanoset_ref.provenance import Card, Continuation, Questions, Reader, Stretch
     from nanoset_ref.tokens import Tokens
 
 
@@ -30,6 +39,7 @@ def show_text(
     position: int | None = None,
     step: int | None = None,
     source: int = 0,
+    mirror: str | None = None,
     run: RunOptions,
     schedule: Schedule,
 ) -> None:
@@ -41,10 +51,16 @@ def show_text(
         position: a position in the global order.
         step: all rows of an optimizer step.
         source: number of the file, from 0.
+        mirror: of a run card without --data, whose step or sample is read where its data are public: ask this server,
+            such as http://localhost:8000, instead.
     """
     from nanoset_ref.load.rows import checked_number
 
     exactly_one(sample=sample, document=document, position=position, step=step)
+    run.check_named_once()
+    if run.run and not run.data and document is None and position is None:
+        show_public_rows(run, run.card(schedule), step, sample, source, mirror)
+        return
     stretches = run.stretches(schedule)
     dataset = stretches[0].dataset
     found = []
@@ -110,8 +126,7 @@ def where_from(
         text: decode the rows, too.
     """
     exactly_one(step_number=step_number, step=step)
-    if step is None:
-        step = step_number or 0
+    step = step or step_number or 0
     run.check_named_once()
     if run.run and not run.data and not text:
         show_card_step(run, run.card(schedule), step)
@@ -143,7 +158,8 @@ def when_read(
     text: str | None = None,
     sample: int | None = None,
     byte_range: tuple[int, int] | None = None,
-    source: int = 0,
+    bulk: Path | None = None,
+    source: Annotated[int, at_least(0)] = 0,
     run: RunOptions,
     schedule: Schedule,
 ) -> None:
@@ -154,10 +170,15 @@ def when_read(
         text: a piece of text: every place where it stands is looked up, in all files.
         sample: a row of the file, from 0, of a run with a card (--run).
         byte_range: the first byte in the file and the one after the last, of a run with a card.
+        bulk: a file of many questions, one a line: [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-STOP_BYTE. The answers are
+            a table with tabs between its columns.
         source: number of the file, from 0.
     """
-    exactly_one(document=document, text=text, sample=sample, byte_range=byte_range)
+    exactly_one(document=document, text=text, sample=sample, byte_range=byte_range, bulk=bulk)
     run.check_named_once()
+    if bulk is not None:
+        show_answers(bulk, *_readers(run, schedule, source))
+        return
     if document is None and text is None:
         if not run.run:
             raise UsageError("--sample and --byte-range are asked of a card; name it with --run")
@@ -191,6 +212,33 @@ def when_read(
     run.show(rows, "\n".join(lines) or "it is not read in this run")
 
 
+def _readers(run: RunOptions, schedule: Schedule, source: int) -> tuple[list[Reader], Questions]:
+    if run.run and not run.data:
+        return provenance.read_by_card(run.card(schedule), source)
+    return provenance.read_by_stretches(run.stretches(schedule), source)
+
+
+def skip_rows(
+    bulk: Path,
+    /,
+    *,
+    source: Annotated[int, at_least(0)] = 0,
+    run: RunOptions,
+    schedule: Schedule,
+) -> None:
+    """What a run reads without some documents or bytes, and from which step on it differs.
+
+    Args:
+        bulk: a file that names them, one a line: [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-STOP_BYTE.
+        source: number of the file where a line says none, from 0.
+    """
+    run.check_named_once()
+    readers, questions = _readers(run, schedule, source)
+    with open(bulk, encoding="utf-8") as lines:
+        stages = provenance.left_out(readers, questions, lines)
+    show_left_out(run, stages)
+
+
 def _places_of_text(
     run: RunOptions, dataset: Rows, text: str
 ) -> list[tuple[int, int, tuple[int, int]]]:
@@ -205,6 +253,77 @@ def _places_of_text(
             f"no document holds {text!r}; give whole words of it, and the --tokenizer of the files"
         )
     return found
+
+
+def replay_steps(
+    step_number: int | None = None,
+    /,
+    *,
+    step: int | None = None,
+    steps: Annotated[int, at_least(1)] = 1,
+    output: Path | None = None,
+    overwrite: bool = False,
+    mirror: str | None = None,
+    run: RunOptions,
+    schedule: Schedule,
+) -> None:
+    """The ids of the rows that steps read, for training on them again.
+
+    Args:
+        step_number: the first optimizer step, from 1; here or as --step.
+        step: the first optimizer step, from 1.
+        steps: how many of them.
+        output: write an .npy file [rows of all these steps, tokens of a row] instead of printing a row a line.
+        overwrite: replace an existing file.
+        mirror: see `show`.
+    """
+    exactly_one(step_number=step_number, step=step)
+    first = step or step_number or 0
+    numbers = range(first, first + steps)
+    if run.run and not run.data:
+        rows, length, dtype, found_rows = _public_rows(run.card(schedule), numbers, mirror)
+    else:
+        rows, length, dtype, found_rows = _rows_of_files(run.stretches(schedule), numbers)
+    batches = itertools.islice(found_rows, steps)
+    if output is None:
+        found = [*zip(numbers, (batch.tolist() for batch in batches), strict=True)]
+        lines = [" ".join(map(str, row)) for _, batch in found for row in batch]
+        run.show([{"step": it, "rows": batch} for it, batch in found], "\n".join(lines))
+        return
+    refuse_existing(output, overwrite)
+    shape = rows, length
+    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    with atomic_write(output, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for batch in batches:
+            file.write(batch.data)
+    print(f"{output}: {shape[0]:,} rows of {shape[1]:,} ids, steps {first} to {numbers[-1]}")
+
+
+Replayed = tuple[
+    int, int, np.dtype[Any], Iterator[NDArray[Any]]
+]  # rows, their tokens, dtype, steps
+
+
+def _public_rows(card: Card, numbers: range, mirror: str | None) -> Replayed:
+    card.stage(numbers[-1])
+    rows = sum(card.stage(number)["batch_size"] for number in numbers)
+    length = card.facts["window"]["row_length"]
+    steps = card.replay(numbers[0], mirror=mirror)
+    return rows, length, np.dtype(card.facts["dtype"]), steps
+
+
+def _rows_of_files(stretches: Sequence[Stretch], numbers: range) -> Replayed:
+    stretch_at(stretches, numbers[-1])
+    read = [stretch_at(stretches, number) for number in numbers]
+    lengths = {stretch.dataset.row_length for stretch in read}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"these steps have rows of {sorted(lengths)} tokens: replay them one by one"
+        )
+    rows = sum(stretch.schedule.global_batch_size for stretch in read)
+    steps = provenance.replay(stretches, numbers[0])
+    return rows, lengths.pop(), read[0].dataset.row_dtype, steps
 
 
 def audit_run(

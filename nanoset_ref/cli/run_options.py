@@ -175,10 +175,14 @@ class RunOptions(Unsaid):
         return rows
 
     def tokenizer_of(self, file: Tokens) -> Any:
-        name = self.tokenizer or file.facts.get("tokenizer")
-        if not name:
-            raise ValueError("the file does not say its tokenizer; give --tokenizer")
-        return load_once(name)
+        return self.tokenizer_named(file.facts.get("tokenizer"))
+
+    def tokenizer_named(self, name: str | None) -> Any:
+        """The tokenizer of --tokenizer, or else the one of a name."""
+        chosen = self.tokenizer or name
+        if not chosen:
+            raise ValueError("nothing says which tokenizer it is; give --tokenizer")
+        return load_once(chosen)
 
     def decode(self, file: Tokens, ids: NDArray[Any]) -> str:
         return self.tokenizer_of(file).decode(ids.tolist())

@@ -40,7 +40,7 @@ class Nanoset(Rows):
 
     Args:
         dataset_paths: the token files (or one path): .npy, .bin/.idx or .ds (see `open_tokens`),
-            URLs of .npy files in a bucket (see `nanoset_ref.io.buckets`), or open `Tokens`.
+            their URLs in a bucket (see `nanoset_ref.io.buckets`), or open `Tokens`.
         dataset_weights: the share of each file, on any positive scale; None: in proportion to their
             lengths, so that an epoch reads every sample once.
         sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import PathLike, require_regular
 from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Int64Array, NumberedOrder, Order, Pairs
+from nanoset_ref.orders.finding import in_every_epoch
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,10 @@ class IdentityOrder(Order):
 
     def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
         return np.arange(self.firsts[dataset] + sample, until, self.samples_per_epoch)
+
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
+        places = self.firsts[datasets] + samples
+        return in_every_epoch(np.arange(len(places)), places, self.samples_per_epoch, until)
 
 
 def identity_of_instances(dataset_lengths: Int64Array) -> dict[str, Any]:

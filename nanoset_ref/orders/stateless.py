@@ -28,6 +28,7 @@ from nanoset_ref.orders.windows import SIZE, locate
 
 MAX_SAMPLES = 2**48
 WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
+WINDOWS = 1 << 14  # windows of SIZE items looked up at once
 CHUNK = 512  # items looked up at once, so that their arrays stay in the processor's cache
 
 
@@ -178,23 +179,34 @@ class StatelessOrder(Order):
         )
 
     def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
-        if self._tree.parts[dataset] == 0:
-            return np.empty(0, dtype=np.int64)
+        _, found = self.find_each(np.array([dataset]), np.array([sample]), until)
+        return np.sort(found)
+
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
+        """As `orders.finding.find_each`: a window of each pass is looked up for each sample."""
+        chosen = np.flatnonzero(self._tree.parts[datasets])
         start = self.start.position
-        items = _find(
+        owners, items = _find(
             self._tree,
-            dataset,
-            sample,
-            self.dataset_lengths[dataset],
-            self._source_keys[dataset],
-            self._reads[dataset],
+            datasets[chosen],
+            samples[chosen],
+            self.dataset_lengths,
+            self._source_keys,
+            self._reads,
             until - start,
         )
-        windows = self._window_start(items)
-        near = start + np.unique(windows[:, None] + np.arange(SIZE))
-        near = near[near < until]
-        datasets, samples = self.lookup(near)
-        return near[(datasets == dataset) & (samples == sample)]
+        found = [(owners[:0], items[:0])]
+        for first in range(0, len(items), WINDOWS):
+            numbers = chosen[owners[first : first + WINDOWS]]
+            begins = self._window_start(items[first : first + WINDOWS])
+            near = start + np.add.outer(begins, np.arange(SIZE)).ravel()
+            numbers = np.repeat(numbers, SIZE)[near < until]
+            near = near[near < until]
+            sources, places = self.lookup(near)
+            is_read = (sources == datasets[numbers]) & (places == samples[numbers])
+            found.append((numbers[is_read], near[is_read]))
+        numbers, positions = np.unique(np.concatenate(found, axis=1), axis=1)
+        return numbers, positions
 
     def _counts(self, until: int) -> Int64Array:
         """See `Order._counts`. The reads of the ledger are included."""
@@ -263,36 +275,44 @@ def _lookup(tree, epoch, key, items, reads, lengths, keys):
     return sources, samples
 
 
-def _work_of_find(tree, source, sample, length, key, reads, until):
-    shares = int(tree.parts[source]) * int(until) // int(tree.parts[tree.root])
-    return 4000 * (1 + shares // int(length))
+def _work_of_find(tree, sources, samples, lengths, keys, reads, until):
+    passes = 1 + tree.parts[sources] * float(until) / (
+        float(tree.parts[tree.root]) * lengths[sources]
+    )
+    return int(4000 * passes.sum())
 
 
-@njit(cache=True, work=_work_of_find)
-def _find(tree, source, sample, length, key, reads, until):
-    """Items whose windows may read a sample of a source: int64 [n], ascending, one for each pass.
+@njit(cache=True, nogil=True, work=_work_of_find)
+def _find(tree, sources, samples, lengths, keys, reads, until):
+    """Items whose windows may read samples: int64 [n] each, numbers of the samples, and one item for each pass.
 
     Args:
         tree: the `ShareTree` of the sources.
-        source, sample: int64; the source has `length` samples and some parts of the whole.
-        key: uint64, of the source.
-        reads: int64, samples of the source read before item 0.
-        until: int64. The last item found may lie beyond it.
+        sources, samples: int64 [m]; each source has some parts of the whole.
+        lengths: int64 [sources], in samples.
+        keys: uint64 [sources].
+        reads: int64 [sources], samples read before item 0.
+        until: int64. The last item found of a sample may lie beyond it.
     """
+    owners = [np.int64(0) for _ in range(0)]
     found = [np.int64(0) for _ in range(0)]
-    item = np.int64(0)
-    number = reads // length  # of the pass
-    while item < until:
-        place = unpermute(sample, length, derive(key, number))
-        read = number * length + place - reads
-        # a search for the item at which the source's share exceeds the reads before
-        high = until + SIZE
-        while item < high:
-            middle = (item + high) // 2
-            if share_of(tree, source, middle + 1) > read:
-                high = middle
-            else:
-                item = middle + 1
-        found.append(item)
-        number += 1
-    return np.array(found, dtype=np.int64)
+    for n in range(len(sources)):
+        source = sources[n]
+        length = lengths[source]
+        item = np.int64(0)
+        number = reads[source] // length  # of the pass
+        while item < until:
+            place = unpermute(samples[n], length, derive(keys[source], number))
+            read = number * length + place - reads[source]
+            # a search for the item at which the source's share exceeds the reads before
+            high = until + SIZE
+            while item < high:
+                middle = (item + high) // 2
+                if share_of(tree, source, middle + 1) > read:
+                    high = middle
+                else:
+                    item = middle + 1
+            owners.append(np.int64(n))
+            found.append(item)
+            number += 1
+    return np.array(owners, dtype=np.int64), np.array(found, dtype=np.int64)

@@ -16,9 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref import train  # loads nothing yet: only a YAML config needs pydantic
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows, SourceUse
 from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.provenance.spread import (
+    Spread,
+    Uneven,
+    spread_lines,
+    spread_over_steps,
+    uneven_samples,
+)
 
 MAX_STEPS = 3000  # simulated steps of a stretch
 WIDEST = 40  # characters of a path in a table
@@ -76,12 +84,17 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class StretchReport:
-    """The checks of one stretch, and how it uses each file."""
+    """The checks of one stretch, how it uses each file, and (of a Nanoset) how evenly.
+
+    `uneven` counts from the beginning of the order, as `SourceUse.distinct` does.
+    """
 
     name: str
     num_steps: int
     checks: Sequence[Check]
     sources: Sequence[SourceUse]
+    uneven: Sequence[Uneven] = ()
+    spread: Sequence[Spread] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.num_steps:,} steps"]
@@ -101,6 +114,9 @@ class StretchReport:
                 f"  {path:<{width}} {it.num_samples:>13,} {it.read:>13,} {it.distinct:>13,}"
                 f" {it.epochs:>8.3f} {it.repetitions:>6}x  {it.weight:>7.4f} {share:>7.4f}"
             )
+        lines += [it.line(paths) for it in self.uneven]
+        if self.spread:
+            lines += spread_lines(self.spread, paths)
         return "\n".join(lines)
 
 
@@ -142,7 +158,9 @@ def audit(stretches: Sequence[Stretch]) -> Report:
        source.)
     4. Samples delivered + dropped at the end = positions; tokens in samples + tails = tokens in the
        files.
-    5. A stretch with the plan of an earlier one continues where that one stopped, or begins again
+    5. Where the samples of a file are not read equally often, up to once, name those concerned; and
+       measure how evenly files are spread over the steps (see `spread`).
+    6. A stretch with the plan of an earlier one continues where that one stopped, or begins again
        at 0.
 
     Args:
@@ -179,7 +197,29 @@ def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
     if stretch.dataset.shuffled_over is not None:
         checks.append(_weights(sources, stretch.dataset.shuffled_over))
     checks.append(_conservation(stretch, sources))
-    return StretchReport(stretch.name, stretch.num_steps, checks, sources)
+    evenness = _evenness(stretch, sources) if fits else ()
+    return StretchReport(stretch.name, stretch.num_steps, checks, sources, *evenness)
+
+
+def _evenness(
+    stretch: Stretch, sources: Sequence[SourceUse]
+) -> tuple[Sequence[Uneven], Sequence[Spread]]:
+    """The samples that are read too often or too seldom, and the spread of the files over the steps."""
+    dataset = stretch.dataset
+    if not isinstance(dataset, Nanoset):
+        return (), ()
+    order = dataset.order
+    passes = order.epoch_of(stretch.stop)
+    if order.weighted or order.first_position:
+        passes = 0
+    uneven = []
+    for source, read in zip(sources, order.counts(stretch.stop).tolist(), strict=True):
+        most = max(passes, -(-read // max(source.num_samples, 1)))
+        if source.repetitions > most or (passes and source.distinct < source.num_samples):
+            uneven = uneven_samples(order.read_counts(order.first_position, stretch.stop), passes)
+            break  # counting all samples takes memory
+    spread = spread_over_steps(order, dataset.dataset_lengths, stretch.schedule, stretch.steps)
+    return uneven, spread
 
 
 def _simulate(stretch: Stretch) -> list[Check]:

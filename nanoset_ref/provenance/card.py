@@ -74,8 +74,8 @@ class FileOrder:
     """``IdentityOrder`` without numba: position k reads row k mod n of the files, one after another."""
 
     def __init__(self, lengths: Sequence[int], samples: int) -> None:
-        self._ends = np.cumsum(lengths)
-        self._begins = self._ends - lengths
+        self._ends: Int64Array = np.cumsum(lengths)
+        self._begins = self._ends - np.array(lengths)
         self._samples = samples
 
     def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -86,6 +86,14 @@ class FileOrder:
     def positions(self, dataset: int, sample: int, until: int | None = None) -> Int64Array:
         stop = self._samples if until is None else until
         return np.arange(self._begins[dataset] + sample, stop, self._ends[-1])
+
+    def find_each(
+        self, datasets: Int64Array, samples: Int64Array, until: int
+    ) -> tuple[Int64Array, Int64Array]:
+        from nanoset_ref.orders.finding import in_every_epoch
+
+        places = self._begins[datasets] + samples
+        return in_every_epoch(np.arange(len(places)), places, int(self._ends[-1]), until)
 
     def epoch_of(self, position: int) -> int:
         return position // int(self._ends[-1])
@@ -344,6 +352,34 @@ class Card:
         """(file of the order, sample) at positions, int64 [positions, 2]."""
         order = self.order(stage["order"])
         return np.stack(order.lookup(np.array(positions, dtype=np.int64)), axis=1)
+
+    def replay(
+        self, step: int, paths: Sequence[str] | None = None, mirror: str | None = None
+    ) -> Iterator[NDArray[Any]]:
+        """The rows of each step from `step` to the end of the run, for training on them again.
+
+        Args:
+            paths: its token files, as `open_tokens` takes them, in the order of the card; of the
+                order "megatron" the prefix of its pair. None: read them where they are public.
+            mirror: see `fetch_rows`.
+
+        Returns:
+            An iterator over integers [rows of the step, row_length], in the order of positions.
+
+        Raises:
+            IndexError: the run has no such step. ValueError, TokenFileError: other files.
+        """
+        from nanoset_ref.provenance.card_data import replay, stretches_of_card  # loads numba
+        from nanoset_ref.provenance.card_rows import fetch_rows
+        from nanoset_ref.tokens import open_tokens
+
+        self.stage(step)
+        if paths is None:
+            steps = range(step, self.num_steps + 1)
+            return (fetch_rows(self, self.where(number), mirror) for number in steps)
+        dtype = self.facts["dtype"]
+        stretches = stretches_of_card(self, paths, lambda path: open_tokens(path, dtype))
+        return replay(stretches, step)
 
     def when(
         self,

@@ -1,12 +1,15 @@
 """What can be said of cards without their files: is one consistent, and where do two of them part?"""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
-from nanoset_ref.provenance.card import Card, Facts, stop_of
+from nanoset_ref.provenance.card import Card, Facts, FileOrder, stop_of
+from nanoset_ref.provenance.spread import Spread, Uneven, spread_over_steps, uneven_samples
 
 COMPARED = "dtype", "window", "sources", "orders"
+COUNTED = 1 << 28  # rows whose reads are counted, 4 bytes each
 
 
 def audit_card(card: Card) -> list[dict[str, Any]]:
@@ -41,6 +44,51 @@ def _check_order(card: Card, number: int) -> dict[str, Any]:
     detail = f"order {number} ({facts['name']}): {probes - wrong} of {probes} probes agree; "
     detail += f"{samples:,} positions, {samples / rows:.3f} times the {rows:,} rows of its files"
     return {"holds": wrong == 0, "detail": detail}
+
+
+def spread_of_card(card: Card) -> list[list[Spread]]:
+    """How evenly each stage reads its files, by their numbers in the card.
+
+    Raises:
+        ValueError: an order cannot be computed from the card, or disagrees with its probes.
+    """
+    found = []
+    for stage in card.facts["stages"]:
+        number = stage["order"]
+        steps = range(stage["first_step"], stage["first_step"] + stage["steps"])
+        schedule = card.schedule(stage)
+        spreads = spread_over_steps(card.order(number), card.lengths(number), schedule, steps)
+        sources = card.source_numbers(number)
+        found.append([dataclasses.replace(it, file=sources[it.file]) for it in spreads])
+    return found
+
+
+def uneven_in_card(card: Card) -> list[Uneven] | None:
+    """The samples that the whole run reads too often or too seldom; None: there are too many to count.
+
+    Raises:
+        ValueError: as `spread_of_card`.
+    """
+    numbers = range(len(card.facts["orders"]))
+    orders: list[Any] = [card.order(number) for number in numbers]
+    if any(isinstance(order, FileOrder) for order in orders):
+        return []  # reads its rows in turn
+    lengths: dict[int, int] = {}
+    for number in numbers:
+        lengths |= zip(card.source_numbers(number), card.lengths(number), strict=True)
+    if sum(lengths.values()) > COUNTED:
+        return None
+    reads = [np.zeros(lengths.get(it, 0), dtype=np.uint32) for it in range(len(card.sources))]
+    for stage in card.facts["stages"]:
+        number = stage["order"]
+        counts = orders[number].read_counts(stage["first_position"], stop_of(stage))
+        for source, more in zip(card.source_numbers(number), counts, strict=True):
+            reads[source] += more
+    passes = 0
+    if len(orders) == 1 and not orders[0].weighted:
+        passes = orders[0].epoch_of(stop_of(card.facts["stages"][-1]))
+    in_turn = all(order.name == "nanotron_main" for order in orders)
+    return uneven_samples(reads, passes, in_turn=in_turn)
 
 
 def compare_two_cards(one: Card, two: Card) -> dict[str, Any]:

@@ -1,7 +1,11 @@
 """The rows of a card's run, from its token files: what asks for documents and text needs them."""
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_ref import megatron
 from nanoset_ref.load.nanoset import Nanoset
@@ -41,6 +45,16 @@ def stretches_of_card(
     ]
 
 
+def replay(stretches: Sequence[Stretch], step: int) -> Iterator[NDArray[Any]]:
+    """The rows of each step from `step` on, integers [rows of the step, row_length], to train on again.
+
+    They are in the order of positions, which is that of `where`: `Schedule` says which rank has which.
+    """
+    for stretch in stretches:
+        for number in range(max(step, stretch.steps.start), stretch.steps.stop):
+            yield stretch.dataset.read(np.array(stretch.schedule.positions(number)))
+
+
 def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
     facts = card.facts["orders"][number]
     window = card.facts["window"]
@@ -60,13 +74,16 @@ def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
 
 
 def _megatron_rows(card: Card, facts: Facts, paths: Sequence[str]) -> Rows:
+    blend = list(paths)
+    if facts.get("weights"):
+        blend = [*itertools.chain(*zip(facts["weights"], paths, strict=True))]
+    options = {"split": "1,0,0"} | facts.get("options", {})
     config = megatron.NanosetConfig(
         random_seed=facts["seed"],
         sequence_length=card.facts["window"]["stride"],
-        data_path=list(paths),
-        split="1,0,0",
+        data_path=blend,
         split_num_samples=(facts["samples"], 0, 0),
-        **facts.get("options", {}),
+        **options,
     )
     rows = megatron.NanosetBuilder(config).build(["train"])[0]
     if rows is None:

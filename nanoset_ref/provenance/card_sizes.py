@@ -43,7 +43,7 @@ def fetch_sizes(
     addresses = addresses_in(content.decode(), listed)
     # 2.
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        sizes = pool.map(_size_of, [_mirrored(address, mirror) for address in addresses])
+        sizes = pool.map(_size_of, [mirrored(address, mirror) for address in addresses])
         return [*zip(addresses, sizes, strict=True)]
 
 
@@ -57,7 +57,8 @@ def addresses_in(text: str, listed: dict[str, Any]) -> list[str]:
     return [listed["address"].format(name.replace("{TOKENIZER}", tokenizer)) for name in names]
 
 
-def _mirrored(address: str, mirror: str | None) -> str:
+def mirrored(address: str, mirror: str | None) -> str:
+    """The address on another server, if there is one."""
     if mirror is None:
         return address
     return re.sub(r"^https?://[^/]+", mirror.rstrip("/"), address)

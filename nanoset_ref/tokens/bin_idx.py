@@ -32,7 +32,16 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.paths import PathLike, checksum, read_json, seal
+from nanoset_ref.io.paths import (
+    PathLike,
+    as_path,
+    checksum,
+    in_bucket,
+    local_copy,
+    read_json,
+    require_regular,
+    seal,
+)
 from nanoset_ref.io.torchrun import is_main_rank
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
@@ -54,14 +63,15 @@ def require(holds: Any, message: str) -> None:
 
 def seal_path(path: PathLike) -> Path:
     """The file with the checksum of a pair, by the name of its .bin or .idx."""
-    return Path(path).with_suffix(".seal")
+    return as_path(path).with_suffix(".seal")
 
 
 class MMapIndexedDataset(Tokens):
     """The sequences of one .bin/.idx pair.
 
     Args:
-        path_prefix: the path without .bin and .idx.
+        path_prefix: the path without .bin and .idx, or the URL: then .idx is copied once, to a file
+            without a name, and .bin read by ranges.
         mmap: map .bin (True), or read each item with pread (False).
 
     `[i]` is the ids of sequence i, a 1-d array of `dtype` (read-only if mapped); a slice is a list
@@ -81,10 +91,13 @@ class MMapIndexedDataset(Tokens):
     """
 
     def __init__(self, path_prefix: PathLike, mmap: bool = True) -> None:
-        self.path_prefix = os.fspath(path_prefix)
-        self.mmap = mmap
-        self.path = Path(f"{self.path_prefix}.bin")
-        self.idx_path = Path(f"{self.path_prefix}.idx")
+        place = as_path(path_prefix)
+        self._given = path_prefix
+        self.path_prefix = str(place)
+        self._remote = in_bucket(place)
+        self.mmap = mmap and not self._remote
+        self.path = place.with_suffix(f"{place.suffix}.bin")
+        self.idx_path = place.with_suffix(f"{place.suffix}.idx")
         if not (self.path.is_file() and self.idx_path.is_file()):
             raise FileNotFoundError(
                 f"{path_prefix} is not a corpus: "
@@ -95,15 +108,17 @@ class MMapIndexedDataset(Tokens):
         self._check_index()
         if not seal_path(self.path).exists():
             _warn_unsealed(self.path)
-        if not mmap:
+        if not (mmap or self._remote):
             self._descriptor = os.open(self.path, os.O_RDONLY)
             weakref.finalize(self, os.close, self._descriptor)
 
     def _read_index(self) -> None:
         """Read the header, and map the arrays."""
         name = self.idx_path
-        size = name.stat().st_size
-        head = np.fromfile(name, np.uint8, HEADER.size).tobytes()
+        size = require_regular(name)
+        with local_copy(name) as content:
+            index = np.memmap(content, mode="r").view(np.ndarray) if size else np.empty(0, np.uint8)
+        head = index[: HEADER.size].tobytes()
         magic, version, code, sequences, entries = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
         known = (magic, version) == (MAGIC, 1) and code in range(1, 9)
         wanted = f"{MAGIC!r}, version 1 and a dtype code of 1 to 8"
@@ -115,8 +130,9 @@ class MMapIndexedDataset(Tokens):
             f"take {expected} ({expected + sequences} with modes): it is truncated or damaged; "
             "copy it again",
         )
-        raw = np.memmap(name, mode="r").view(np.ndarray)[HEADER.size :]
-        parts = np.split(raw, np.cumsum([4 * sequences, 8 * sequences, 8 * entries]))
+        parts = np.split(
+            index[HEADER.size :], np.cumsum([4 * sequences, 8 * sequences, 8 * entries])
+        )
         self.dtype = DTYPES[code - 1]
         self.sequence_lengths = parts[0].view("<i4")
         self.sequence_pointers = parts[1].view("<i8")
@@ -134,7 +150,7 @@ class MMapIndexedDataset(Tokens):
         ends = self.document_indices
         itemsize = self.dtype.itemsize
         total = _end_to_end(self.sequence_lengths, self.sequence_pointers, ends, itemsize)
-        found = self.path.stat().st_size
+        found = require_regular(self.path)
         name = self.idx_path.name
         require(
             len(ends) > 0 and ends[0] == 0 and ends[-1] == len(self) and total >= 0,
@@ -219,7 +235,7 @@ class MMapIndexedDataset(Tokens):
 
     def read(self, begin: int, end: int) -> NDArray[Any]:
         """Ids begin:end of .bin, mapped or with pread; safe in threads and after a fork."""
-        if self.mmap:
+        if self.mmap or self._remote:
             return self.tokens[begin:end]
         start = begin * self.dtype.itemsize
         stop = end * self.dtype.itemsize
@@ -239,7 +255,7 @@ class MMapIndexedDataset(Tokens):
         for name in ("idx_checksum", "fingerprint"):
             if name in self.__dict__:
                 state[name] = self.__dict__[name]
-        return MMapIndexedDataset, (self.path_prefix, self.mmap), state
+        return MMapIndexedDataset, (self._given, self.mmap), state
 
 
 def _warn_unsealed(path: Path) -> None:

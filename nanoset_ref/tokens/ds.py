@@ -9,7 +9,7 @@
 
 A `DatatroveFile` is `Tokens`, so a Nanoset takes the files of a folder (`datatrove_files`)
 directly, one dataset per file: its samples are those of datatrove's DatatroveFolderDataset. Nothing
-is converted or copied, and reading does not need datatrove. Cost: 8 bytes per document if
+is converted or local_copy, and reading does not need datatrove. Cost: 8 bytes per document if
 boundaries are used.
 
 Source: datatrove.utils.dataset of https://github.com/huggingface/datatrove.
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.paths import PathLike, file_version, seal
+from nanoset_ref.io.paths import PathLike, as_path, file_version, local_copy, seal
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
@@ -64,7 +64,8 @@ class DatatroveFile(Tokens):
         self._tokenizer = "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer
         self.dtype = np.dtype("<i4" if size == "4" else "<u2")
         self.num_tokens = 0
-        if self.path.stat().st_size:  # datatrove itself writes empty files
+        opened = self.opened[self.path]
+        if opened and opened[0]:  # datatrove itself writes empty files
             self.num_tokens = self.count_ids()
 
     @property
@@ -77,9 +78,10 @@ class DatatroveFile(Tokens):
         if self.opened[self.index] is None:
             return None
         self.check_unchanged()
-        offsets = np.append(0, np.fromfile(self.index, dtype="<i8"))
-        is_whole = self.index.stat().st_size % 8 == 0
-        if not is_whole or offsets[-1] != self.num_tokens or (np.diff(offsets) < 0).any():
+        with local_copy(self.index) as content:
+            size = content.stat().st_size
+            offsets = np.append(0, np.fromfile(content, dtype="<i8"))
+        if size % 8 or offsets[-1] != self.num_tokens or (np.diff(offsets) < 0).any():
             raise TokenFileError(
                 f"{self.index} does not end with the {self.num_tokens} tokens of its file"
             )
@@ -148,7 +150,9 @@ def short(count: float) -> str:
 
 def index_and_metadata(path: PathLike) -> tuple[Path, Path]:
     """The companions of a .ds file: a.ds.index and a.ds.metadata."""
-    return Path(f"{path}.index"), Path(f"{path}.metadata")
+    place = as_path(path)
+    index, metadata = (place.with_suffix(place.suffix + end) for end in (".index", ".metadata"))
+    return index, metadata
 
 
 def datatrove_files(

@@ -25,7 +25,7 @@ def open_tokens(
     file, or a .bin with the header of llm.c.
 
     Args:
-        path: the file, or the URL of a .npy token file (see `nanoset_ref.io.buckets`).
+        path: the file, or the URL of a .npy, .bin/.idx or .ds (see `nanoset_ref.io.buckets`).
         token_dtype: the ids' dtype, for a .npy or .ds file that does not record it.
         eos_token_id: the id that ends each document, for a .npy file without a manifest.
         allow_unversioned: whether to read from a server that reports no object versions, so that a
@@ -37,18 +37,16 @@ def open_tokens(
     """
     path = as_path(path, allow_unversioned)
     dtype = None if token_dtype is None else np.dtype(token_dtype)
-    remote = in_bucket(path)
-    if remote and path.suffix in (".bin", ".idx", ".ds"):
-        raise TokenFileError(
-            f"{path}: only .npy token files are read from a bucket; nanoset-ref convert makes one"
-        )
     if path.suffix == ".ds":
         from nanoset_ref.tokens.ds import DatatroveFile  # imported lazily
 
         token_size = None if dtype is None else dtype.itemsize
         return DatatroveFile(path, token_size=token_size)
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
-    if not remote and path.suffix != ".npy" and Path(f"{prefix}.idx").exists():
+    is_pair = prefix != path  # in a bucket nobody looks whether the .idx is there
+    if not in_bucket(path):
+        is_pair = path.suffix != ".npy" and Path(f"{prefix}.idx").exists()
+    if is_pair:
         from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # imported lazily
 
         pair = MMapIndexedDataset(prefix)

@@ -22,3 +22,4 @@ from .staged_loader import planned_stages as planned_stages
 from .stages import Stage as Stage
 from .stages import stages_of as stages_of
 from .strict_yaml import ConfigError as ConfigError
+from .strict_yaml import read_yaml as read_yaml

@@ -2,19 +2,29 @@
 
 import hashlib
 import json
+import mmap
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import numpy as np
 import pytest
+from bucket_server import server_of_process
 from cli_parts import ids_of
 
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.orders.others import OLMoCoreOrder
-from nanoset_ref.provenance import Card, card_of_stretches, stretches_of_card, where
+from nanoset_ref.preprocess import load_tokenizer
+from nanoset_ref.provenance import (
+    Card,
+    card_of_stretches,
+    fetch_rows,
+    stretches_of_card,
+    where,
+)
 from nanoset_ref.tokens import open_tokens
 
 
@@ -80,6 +90,149 @@ def test_a_card_with_its_files_answers_as_the_config_does(run, ask, demo):
     assert run("audit", "--run", "demo", *FILES)[1].endswith("every law holds\n")
 
 
+def test_a_run_is_replayed_row_by_row(run, ask, demo):
+    files = FILES[1:]
+    batches = [*Card.load("demo").replay(9, files)]
+    assert len(batches) == 12, "steps 9 to 20; the second stage begins at step 11"
+    for step, batch in zip(range(9, 21), batches, strict=True):
+        rows = ask("where", "--run", "demo", *FILES, "--step", step)
+        for row, ids in zip(
+            sorted(rows, key=lambda it: it["slot"]["position"]), batch, strict=True
+        ):
+            spans = [(part["first_byte"], part["last_byte"]) for part in row["parts"]]
+            content = Path(row["path"]).read_bytes()
+            read = b"".join(content[first:last] for first, last in spans)
+            assert np.frombuffer(read, np.uint16).tolist() == ids.tolist()
+    words = "replay", "--run", "demo", *FILES, "--step"
+    assert ask(*words, 10, "--steps", 2) == [
+        {"step": 10, "rows": batches[1].tolist()},
+        {"step": 11, "rows": batches[2].tolist()},
+    ]
+    first = run(*words, 10)[1].splitlines()[0]
+    assert first == " ".join(map(str, batches[1][0].tolist()))
+    code, text, _ = run(*words, 10, "--steps", 3, "--output", "rows.npy")
+    assert code == 0 and "rows of 129 ids, steps 10 to 12" in text
+    assert np.array_equal(np.load("rows.npy"), np.concatenate(batches[1:4]))
+    assert run(*words, 10, "--output", "rows.npy")[0] == 1, "it exists"
+    assert "step 21 is not one of this run's steps 1 to 20" in run(*words, 20, "--steps", 2)[2]
+    with pytest.raises(IndexError, match="step 21 is not one of the steps"):
+        Card.load("demo").replay(21, files)
+    with pytest.raises(ValueError, match="the files of demo have"):
+        Card.load("demo").replay(1, files[::-1])
+
+
+@pytest.fixture
+def public(tmp_path):
+    """A server, and a folder whose files it has under their paths: `serve(path, size, {byte: content})`."""
+    server = server_of_process()
+    server.reset()
+
+    def serve(path, size, contents):
+        file = tmp_path / path.replace("/", "_")
+        with open(file, "wb") as out:
+            out.truncate(size)  # sparse
+            for place, content in contents.items():
+                out.seek(place)
+                out.write(content)
+        with open(file, "rb") as opened:
+            server.keep(path, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+
+    yield server, serve
+    server.objects.clear()
+
+
+def test_a_step_of_pythia_is_shown_where_it_is_public(run, ask, corpus, public):
+    server, serve = public
+    card = Card.load("pythia-1.4b")
+    rows = card.where(7150)  # which begins in one part of the file and ends in the next
+    ids = np.arange(1024 * 2049).astype(np.uint16).reshape(1024, 2049) % 900
+    parts = card.published(0, rows[0].first_byte, rows[-1].last_byte)
+    assert len(parts) == 2 and parts[1][1] == 0
+    content = ids.tobytes()
+    for url, first, last in parts:
+        here, content = content[: last - first], content[last - first :]
+        serve(url.removeprefix("https://huggingface.co"), 30_000_000_000, {first: here})
+    mirror = f"http://127.0.0.1:{server.port}"
+    assert np.array_equal(fetch_rows(card, rows, mirror), ids)
+    assert np.array_equal(next(card.replay(7150, mirror=mirror)), ids)
+    words = "replay", "--run", "pythia-1.4b", "--mirror", mirror, "--step", 7150
+    code, said, _ = run(*words, "--output", corpus / "rows.npy", "--overwrite")
+    assert code == 0 and "1,024 rows of 2,049 ids, steps 7150 to 7150" in said
+    assert np.array_equal(np.load(corpus / "rows.npy"), ids)
+    words = "show", "--run", "pythia-1.4b", "--mirror", mirror, "--tokenizer", corpus / "tokenizer"
+    server.sent = 0
+    found = ask(*words, "--step", 7150)
+    assert server.sent < 1.1 * ids.nbytes
+    tokenizer = load_tokenizer(str(corpus / "tokenizer"))
+    assert [row["text"] for row in found] == [tokenizer.decode(row.tolist()) for row in ids]
+    text = run(*words, "--sample", rows[5].sample)[1]
+    assert text == f"--- rank 0 micro-batch 0 row 5: position {rows[5].position}, epoch 0, " + (
+        f"document.bin sample {rows[5].sample}, bytes {rows[5].first_byte}:{rows[5].last_byte}\n"
+        f"{found[5]['text']}\n"
+    )
+    error = run(*words, "--step", 19000)[2]
+    assert error.count("\n") == 1 and "there is no object" in error
+    assert (
+        "does not say where stories_input_ids.npy is public"
+        in run("show", "--run", "demo", "--step", 3)[2]
+    )
+
+
+def test_a_step_of_olmo_is_read_from_its_files_by_ranges(public):
+    server, serve = public
+    facts = Card.load("olmo-2-32b").facts
+    names = [f"https://olmo-data.org/part-{k}.npy" for k in range(3)]
+    stages = [facts["stages"][0] | {"steps": 1, "batch_size": 8}]
+    orders = [facts["orders"][0] | {"options": {"chunk_size": 2, "batch_size": 8}}]
+    listed = facts["listed"] | {"files": 3}
+    facts |= {"listed": listed, "stages": stages, "orders": orders}
+    sizes = [(name, (5 + k) * 4096 * 4) for k, name in enumerate(names)]
+    for number, (name, size) in enumerate(sizes):
+        ids = np.arange(size // 4, dtype=np.uint32) + 100_000 * number
+        serve(name.removeprefix("https://olmo-data.org"), size, {0: ids.tobytes()})
+    card = Card(facts, sizes)
+    rows = card.where(1)
+    found = fetch_rows(card, rows, f"http://127.0.0.1:{server.port}")
+    assert found.dtype == np.uint32
+    firsts = [100_000 * row.source + 4096 * row.sample for row in rows]
+    assert np.array_equal(found, np.add.outer(firsts, np.arange(4096)))
+
+
+def test_many_questions_are_answered_in_a_table(run, ask, demo):
+    (demo / "bulk.txt").write_text("139\n0:3\n1:7\n")
+    code, text, error = run("when", "--run", "demo", *FILES, "--bulk", "bulk.txt")
+    lines = [line.split("\t") for line in text.splitlines()]
+    assert code == 0 and not error
+    assert lines[0][:4] == ["question", "stage", "step", "position"]
+    for question, document in (("139", 139), ("0:3", 3)):
+        asked = ask("when", "--config", "tokens.yaml", "--document", document)
+        found = sorted([int(line[2]), int(line[3])] for line in lines if line[0] == question)
+        assert found == sorted([row["step"], row["position"]] for row in asked)
+    (demo / "bytes.txt").write_text("1000-1258\n")
+    text = run("when", "--run", "demo", "--bulk", "bytes.txt")[1]
+    asked = ask("when", "--run", "demo", "--byte-range", 1000, 1258)
+    assert [int(line.split("\t")[3]) for line in text.splitlines()[1:]] == [
+        row["position"] for row in asked
+    ]
+    error = run("when", "--run", "demo", "--bulk", "bulk.txt")[2]
+    assert "139: the documents are in the file: give bytes, or --data" in error
+
+
+def test_a_run_without_some_documents(run, ask, demo):
+    (demo / "bulk.txt").write_text("139\n")
+    one, two = ask("skip", "bulk.txt", "--run", "demo", *FILES)
+    steps = {row["step"] for row in ask("when", "--run", "demo", *FILES, "--document", 139)}
+    assert one["steps"] + two["steps"] == len(steps)
+    first = min(steps)
+    code, text, _ = run("skip", "bulk.txt", "--run", "demo", *FILES)
+    assert code == 0 and f"from step {first} on rows move up, by" in text
+    (demo / "none.txt").write_text("1:0\n")
+    assert (
+        "stage stories: reads none of these rows, and stays as it is"
+        in run("skip", "none.txt", "--run", "demo", *FILES)[1]
+    )
+
+
 def test_other_files_than_those_of_the_card_are_refused(run, demo):
     error = run("where", "--run", "demo", FILES[0], FILES[2], FILES[1], "--step", 1)[2]
     assert "the files of demo have [236152, 332380] bytes, these have [332380, 236152]" in error
@@ -110,6 +263,19 @@ def test_audit_says_what_a_card_lacks_and_what_is_broken(run, ask, tmp_path):
     code, text, _ = run("audit", "--run", path)
     assert code == 1 and "BROKEN  order 0 (identity): 63 of 64 probes agree" in text
     assert "BROKEN  stage run reads positions 5 to 102,405: order 0 was read up to 0" in text
+
+
+def test_audit_of_a_card_names_samples_and_draws_the_spread(ask, run):
+    found = ask("audit", "--run", "demo")
+    (twice,) = found["uneven"]
+    assert twice["how"] == "more often" and twice["first"] == [[0, 310, 2]]
+    assert len(Card.load("demo").when(310)) == 2
+    assert [[it["file"] for it in stage] for stage in found["spread"]] == [[0], [0, 1]]
+    text = run("audit", "--run", "demo")[1]
+    assert "through its file: 1 samples: stories_input_ids.npy sample 310 (2x)" in text
+    text = run("audit", "--run", "modded-nanogpt-sub3min")[1]
+    shard = next(line for line in text.splitlines() if "000001.bin" in line)
+    assert shard.endswith("|" + 9 * "\u2588" + 55 * " " + "|"), "the first shard is read first"
 
 
 def test_sizes_are_asked_of_the_servers_and_complete_a_card(run, ask, tmp_path):
@@ -179,7 +345,7 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
         ("when --data a.npy --sample 3", "--sample and --byte-range are asked of a card"),
         ("when --run demo --text x", "this needs the token files of demo"),
         ("when --run demo --sample 3 --document 3", "exactly one of --document, --text, --sample"),
-        ("show --run demo --step 3", "this needs the token files of demo"),
+        ("show --run demo --position 3", "this needs the token files of demo"),
         ("estimate --run demo", "estimate takes --config or --data, not --run"),
     ],
 )

@@ -40,7 +40,7 @@ from nanoset_ref.provenance import Stretch
         ),
         ("where --config nothing.yaml --step 1", "nothing.yaml: No such file"),
         ("where --config broken.yaml --step 1", "broken.yaml"),
-        ("when --data raw.npy --sequence-length 4 --text ' '", "does not say its tokenizer"),
+        ("when --data raw.npy --sequence-length 4 --text ' '", "says which tokenizer it is"),
         ("audit --data raw.npy --sequence-length 4 --state raw.npy", "raw.npy is not JSON"),
         (
             "audit --data raw.npy --sequence-length 4 --state list.json",
@@ -303,6 +303,17 @@ BASES = {
         "--config",
     ],
     "card": ["broken.yaml --date 2026-11 --name", "--name x --date 2026-11"],
+    "replay": [
+        "--data raw.npy --sequence-length 4 --step",
+        "1 --data raw.npy --sequence-length 4 --steps",
+        "1 --data raw.npy --sequence-length 4 --output",
+        "--run demo",
+    ],
+    "skip": [
+        "list.json --data raw.npy --sequence-length 4 --source",
+        "--data raw.npy --sequence-length 4 --source 0",
+        "list.json --run",
+    ],
     "compare": ["demo", "demo pythia-70m --sizes"],
     "estimate": [
         "--data raw.npy --sequence-length 4 --step-time",

@@ -6,12 +6,24 @@
 
 from nanoset_ref.orders.base import Order
 from nanoset_ref.orders.others.grain import GrainOrder as GrainOrder
+from nanoset_ref.orders.others.levanter import LevanterOrder as LevanterOrder
 from nanoset_ref.orders.others.llm_c import LlmCOrder as LlmCOrder
+from nanoset_ref.orders.others.maxtext import MaxTextOrder as MaxTextOrder
 from nanoset_ref.orders.others.modded_nanogpt import document_walk as document_walk
+from nanoset_ref.orders.others.mosaicml import Py1eOrder as Py1eOrder
 from nanoset_ref.orders.others.nanotron_config import nanotron_stages as nanotron_stages
 from nanoset_ref.orders.others.nanotron_main import NanotronMainOrder as NanotronMainOrder
 from nanoset_ref.orders.others.olmo_core import OLMoCoreOrder as OLMoCoreOrder
 
 OTHERS: dict[str, type[Order]] = {
-    order.name: order for order in (GrainOrder, LlmCOrder, NanotronMainOrder, OLMoCoreOrder)
+    order.name: order
+    for order in (
+        GrainOrder,
+        LevanterOrder,
+        LlmCOrder,
+        MaxTextOrder,
+        NanotronMainOrder,
+        OLMoCoreOrder,
+        Py1eOrder,
+    )
 }

@@ -11,7 +11,8 @@ from numpy import uint64
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Int64Array
+from nanoset_ref.orders.base import Int64Array, Pairs
+from nanoset_ref.orders.finding import read_through
 from nanoset_ref.orders.others.epochs import EpochOrder
 
 ROUNDS = 4
@@ -79,11 +80,24 @@ class GrainOrder(EpochOrder):
         instances = self.firsts[[dataset]] + sample
         if self._repeats_one and instances[0] == last:
             return np.empty(0, dtype=np.int64)
-        keys = self._keys(epoch)[::-1].copy()
-        places = cipher(instances, self.epoch_length, keys, self._width, True)
+        places = self._inverse(epoch, instances)
         if self._repeats_one and places[0] == 0:
             return np.array([0, last])  # which the cipher cannot tell apart
         return places
+
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
+        if self._repeats_one:
+            return read_through(self, datasets, samples, until)
+        instances = self.firsts[datasets] + samples
+        firsts = range(0, until, self.epoch_length)
+        found = [first + self._inverse(epoch, instances) for epoch, first in enumerate(firsts)]
+        positions = np.array(found, dtype=np.int64).reshape(len(found), len(instances))
+        epochs, numbers = np.nonzero(positions < until)
+        return numbers, positions[epochs, numbers]
+
+    def _inverse(self, epoch: int, instances: Int64Array) -> Int64Array:
+        keys = self._keys(epoch)[::-1].copy()
+        return cipher(instances, self.epoch_length, keys, self._width, True)
 
     def _keys(self, epoch: int) -> NDArray[np.uint64]:
         # 1.

@@ -1,0 +1,62 @@
+"""`find_each`: where an order reads each of many samples, in one pass."""
+
+from typing import Any
+
+import numpy as np
+
+from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Int64Array, Order
+
+Found = tuple[Int64Array, Int64Array]
+
+
+def find_each(order: Any, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
+    """Every position below `until` that reads one of the samples.
+
+    An order that computes its inverse has a method `find_each` for this, whose time does not depend on
+    its length. Any other one is read from front to back, once.
+
+    Args:
+        datasets, samples: int64 [n] each, pairs that exist and that differ from each other.
+
+    Returns:
+        Numbers of pairs and positions, int64 each; ascending by the first, then by the second.
+    """
+    if hasattr(order, "find_each"):
+        numbers, positions = order.find_each(datasets, samples, until)
+    else:
+        numbers, positions = read_through(order, datasets, samples, until)
+    ascending = np.lexsort((positions, numbers))
+    return numbers[ascending], positions[ascending]
+
+
+def read_through(order: Order, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
+    """As `find_each`, in any sequence: one epoch, or the whole order if epochs differ, is looked up."""
+    instances = order.firsts[datasets] + samples
+    by_instance = np.argsort(instances)
+    is_wanted = np.zeros(order.samples_per_epoch, dtype=np.bool_)
+    is_wanted[instances] = True
+    begin = order.first_position
+    period = until
+    if order.repeats:
+        begin = 0
+        period = min(until, order.samples_per_epoch)
+    places = [np.empty(0, dtype=np.int64)]
+    read = [np.empty(0, dtype=np.int64)]
+    for first in range(begin, period, POSITIONS_AT_ONCE):
+        positions = np.arange(first, min(first + POSITIONS_AT_ONCE, period))
+        found_datasets, found_samples = order.lookup(positions)
+        found = order.firsts[found_datasets] + found_samples
+        hits = np.flatnonzero(is_wanted[found])
+        places.append(positions[hits])
+        read.append(found[hits])
+    sorted_places = np.searchsorted(instances, np.concatenate(read), sorter=by_instance)
+    return in_every_epoch(by_instance[sorted_places], np.concatenate(places), period, until)
+
+
+def in_every_epoch(numbers: Int64Array, places: Int64Array, period: int, until: int) -> Found:
+    """What is found in the first epoch of `period` places, in all epochs that begin below `until`."""
+    firsts = np.arange(0, until, max(period, 1))
+    positions = np.add.outer(firsts, places).ravel()
+    numbers = np.tile(numbers, len(firsts))
+    is_read = positions < until
+    return numbers[is_read], positions[is_read]

@@ -1,0 +1,79 @@
+"""``order="levanter"``: the Feistel shuffle of Levanter (and Marin), the same in every epoch, computed and not stored.
+
+Source: stanford-crfm/levanter 9263f81e (September 2025), `FeistelPermutation` in `src/levanter/data/_prp.py`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from nanoset_ref.orders.base import Int64Array, Order, Pairs
+from nanoset_ref.orders.finding import in_every_epoch
+
+ROUNDS = 5
+FACTOR = np.uint64(2654435761)
+
+
+class LevanterOrder(Order):
+    """Position k reads the instance that a Feistel network of k mod n names.
+
+    1. ``Generator(PCG64(random_seed))`` draws five keys of w bits, where 2 w bits (or one less) hold n - 1
+    2. x has two halves of w bits; in five rounds ``left, right = right, left ^ (right * 2654435761 + key)``
+    3. again from 2 with the result, until it is below n
+
+    Example, one file of 5 samples, seed 7, every epoch::
+
+        2 1 0 4 3
+
+    Args:
+        dataset_lengths, dataset_weights, num_samples: see `Order`; the weights are None.
+        random_seed: what Levanter draws from its key, ``jax.random.randint(key, (), 0, 2**30)``; which number that
+            is depends on the version of JAX.
+
+    Raises:
+        ValueError: see `Order`.
+    """
+
+    name = "levanter"
+    endless = True
+    keeps_shares = False
+    repeats = True
+
+    def build(self) -> None:
+        # 1.
+        bits = (self.samples_per_epoch - 1).bit_length()
+        self._width = np.uint64(bits - bits // 2)
+        self._mask = np.uint64((1 << int(self._width)) - 1)
+        generator = np.random.Generator(np.random.PCG64(self.random_seed))
+        self._keys = generator.integers(0, 1 << int(self._width), ROUNDS, dtype=np.uint64)
+
+    def lookup(self, positions: Int64Array) -> Pairs:
+        return self.pairs(self._walk(positions % self.samples_per_epoch, back=False))
+
+    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
+        return self.find_each(np.array([dataset]), np.array([sample]), until)[1]
+
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
+        places = self._walk(self.firsts[datasets] + samples, back=True)
+        return in_every_epoch(np.arange(len(places)), places, self.samples_per_epoch, until)
+
+    def _walk(self, numbers: Int64Array, *, back: bool) -> Int64Array:
+        """Steps 2 and 3 for numbers below n, or the way back: int64 [m] -> int64 [m]."""
+        if self.samples_per_epoch == 1:
+            return numbers
+        found = numbers.astype(np.uint64)
+        walking = np.arange(len(found))
+        while len(walking):
+            left = found[walking] >> self._width
+            right = found[walking] & self._mask
+            keys: Any = self._keys
+            if back:  # the same rounds with both halves exchanged
+                left, right = right, left
+                keys = keys[::-1]
+            for key in keys:
+                left, right = right, left ^ (right * FACTOR + key & self._mask)
+            if back:
+                left, right = right, left
+            found[walking] = left << self._width | right
+            walking = walking[found[walking] >= self.samples_per_epoch]
+        return found.astype(np.int64)

@@ -1,0 +1,194 @@
+"""Many questions at once get the answers that each of them gets alone."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_card import FACTS, toy
+from test_nanoset import write_range
+
+from nanoset_ref import Card, Nanoset, Schedule, SkippingOrder, TokenFileWriter
+from nanoset_ref.orders import build_order
+from nanoset_ref.orders.finding import find_each
+from nanoset_ref.provenance import (
+    Stretch,
+    answers,
+    left_out,
+    read_by_card,
+    read_by_stretches,
+    when,
+)
+
+ORDERS = [
+    "identity",
+    "nanotron",
+    "stateless",
+    "grain",
+    "olmo_core:chunk_size=2",
+    "llm_c",
+    "nanotron_main",
+    "levanter",
+    "maxtext:hosts=2",
+    "py1e:canonical_nodes=2,block_size=4",
+]
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) > 2),
+    st.integers(0, 2**31),
+    st.floats(0.2, 3),
+    st.data(),
+)
+def test_each_sample_is_found_where_it_is_read(name, sizes, seed, epochs, data):
+    if name in ("llm_c", "nanotron", "maxtext:hosts=2"):  # which refuse empty files
+        sizes = [size + 1 for size in sizes]
+    if name == "nanotron_main":  # which refuses a file that runs out
+        sizes = [max(sizes)] * len(sizes)
+        epochs = min(epochs, 1)
+    order = build_order(name, sizes, None, int(sum(sizes) * epochs), seed)
+    every = [(dataset, sample) for dataset, size in enumerate(sizes) for sample in range(size)]
+    pairs = data.draw(st.lists(st.sampled_from(every), unique=True, max_size=20))
+    until = data.draw(st.integers(0, len(order)))
+    found = find_each(order, *np.array(pairs, dtype=np.int64).reshape(-1, 2).T.copy(), until)
+    expected = [
+        [number, position]
+        for number, pair in enumerate(pairs)
+        for position in order.positions(*pair, until).tolist()
+    ]
+    assert np.stack(found, axis=1).tolist() == expected
+
+
+def test_a_stateless_order_of_many_epochs_and_unequal_weights_is_searched_at_once():
+    order = build_order("stateless", [1000, 7, 300], [1, 0.1, 2], 20_000, 5)
+    datasets = np.repeat([0, 1, 2], [1000, 7, 300])
+    samples = np.concatenate([np.arange(1000), np.arange(7), np.arange(300)])
+    numbers, positions = find_each(order, datasets, samples, 20_000)
+    assert np.array_equal(np.sort(positions), np.arange(20_000))
+    read = order[positions]
+    assert np.array_equal(read[0], datasets[numbers])
+    assert np.array_equal(read[1], samples[numbers])
+
+
+def test_grain_with_its_defect_is_read_through():
+    order = build_order("grain:accept_repeat=1", [65537], None, 65537 * 2, 7)
+    wanted = np.array([order[0][1], 65536, 5])
+    numbers, positions = find_each(order, np.zeros(3, dtype=np.int64), wanted, 65537 * 2)
+    for n, sample in enumerate(wanted.tolist()):
+        assert positions[numbers == n].tolist() == order.positions(0, sample).tolist()
+
+
+def table(readers, questions, lines):
+    rows = [line.split("\t") for part in answers(readers, questions, lines) for line in part]
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+
+
+@pytest.mark.parametrize("order", ["identity", "stateless", "olmo_core"])
+def test_bytes_are_answered_as_one_by_one(order):
+    facts = toy(orders=[FACTS["orders"][0] | {"name": order}])
+    card = Card(facts | {"window": {"row_length": 5, "stride": 4}})
+    lines = ["0-2", "1:6-8", "  0:12-30 ", "", "38-40", "1:20-21"]
+    readers, questions = read_by_card(card, 0)
+    found = table(readers, questions, lines)
+    expected = []
+    for line in filter(None, map(str.strip, lines)):
+        source, _, span = line.rpartition(":")
+        first, stop = map(int, span.split("-"))
+        for row in card.when(source=int(source or 0), byte_range=(first, stop)):
+            rank = "" if row.dp_rank is None else str(row.dp_rank)
+            expected.append((line, str(row.step), str(row.position), rank, str(row.sample)))
+    names = ("question", "step", "position", "rank", "sample")
+    assert sorted(tuple(row[name] for name in names) for row in found) == sorted(expected)
+    assert len(expected) > 8
+
+
+def test_a_file_that_is_listed_twice_is_found_at_both_places_in_bulk():
+    twice = Card(toy(sources=[{"name": "a", "bytes": 40}] * 2))
+    for line in ("0-2", "1:0-2"):
+        found = table(*read_by_card(twice, 0), [line])
+        assert [int(row["position"]) for row in found] == [0, 5, 10, 15]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Two stages over files with documents of 7 tokens, the first one on the first file alone."""
+    paths = [tmp_path / "a.npy", tmp_path / "b.npy"]
+    for path in paths:
+        with TokenFileWriter(path, dtype="uint16") as writer:
+            for document in range(30):
+                writer.write_document(np.arange(7) + document)
+    rows = [
+        Nanoset(paths[:1], None, 8, 24, order="stateless"),
+        Nanoset(paths[::-1], None, 8, 60, order="nanotron"),
+    ]
+    later = {"first_step": 7, "dp_size": 2, "micro_batch_size": 2}
+    return [
+        Stretch("one", rows[0], Schedule(micro_batch_size=4), 6),
+        Stretch("two", rows[1], Schedule(**later), 15),
+    ]
+
+
+def test_documents_are_answered_as_one_by_one(run):
+    found = table(*read_by_stretches(run, 1), [f"{d}" for d in range(30)] + ["0:4"])
+    for document in range(30):
+        slots = when(run[1].dataset, run[1].schedule, document, source=0)  # b.npy comes first there
+        rows = [row for row in found if row["question"] == str(document)]
+        assert [int(row["position"]) for row in rows] == [slot.position for slot in slots]
+        assert [int(row["rank"]) for row in rows] == [slot.dp_rank for slot in slots]
+        assert {row["source"] for row in rows} == {"1"}
+    named = [row for row in found if row["question"] == "0:4"]
+    first = when(run[0].dataset, run[0].schedule, 4)
+    assert [row["step"] for row in named if row["stage"] == "one"] == [str(s.step) for s in first]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("x", "a line is .*got 'x'"),
+        ("-3", "a line is"),
+        ("2:0", "2:0: there are 2 files"),
+        ("30", "30: there are 30 documents, from 0 on"),
+        ("3-3", "3-3: the ids are bytes 0-420 of the file"),
+        ("0-421", "0-421: the ids are"),
+    ],
+)
+def test_a_line_that_names_nothing_is_quoted(run, line, message):
+    readers, questions = read_by_stretches(run, 0)
+    with pytest.raises(ValueError, match=message):
+        table(readers, questions, ["1", line])
+
+
+def test_a_run_without_documents_is_that_of_a_skipping_order(run):
+    one, two = left_out(*read_by_stretches(run, 0), ["3", "1:5", "1:6"])
+    for stretch, found in zip(run, (one, two), strict=True):
+        order = stretch.dataset.order
+        unwanted = {
+            position
+            for source, documents in ((0, [3]), (1, [5, 6]))
+            for number, path in enumerate(stretch.dataset.dataset_paths)
+            if path.endswith("ab"[source] + ".npy")
+            for document in documents
+            for position in stretch.dataset.positions_of(number, document).tolist()
+            if position < stretch.stop
+        }
+        skipping = SkippingOrder(order, found["ranges"])
+        kept = [order[k] for k in range(len(order)) if k not in unwanted]
+        assert [skipping[k] for k in range(len(skipping))] == kept
+        size = stretch.schedule.global_batch_size
+        steps = sorted({k // size + stretch.schedule.first_step for k in unwanted})
+        assert (found["rows"], found["steps"]) == (len(unwanted), len(steps))
+        assert found["first_step"] == steps[0]
+    assert one["before"] == two["before"] == 0, "each stage has an order of its own"
+
+
+def test_stages_of_one_order_move_up_together(tmp_path):
+    path = write_range(tmp_path / "c.npy", 401)
+    rows = Nanoset(path, None, 4, 100, order="identity")
+    later = Schedule(micro_batch_size=5, consumed_train_samples=50, first_step=11)
+    stages = [
+        Stretch("one", rows, Schedule(micro_batch_size=5), 10),
+        Stretch("two", rows, later, 10),
+    ]
+    one, two = left_out(*read_by_stretches(stages, 0), ["80-90"])  # tokens 40 to 44
+    assert one["ranges"] == [[9, 12]] and one["first_step"] == 2
+    assert two["ranges"] == [] and (two["first_step"], two["before"]) == (11, 3)

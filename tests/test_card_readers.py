@@ -1,0 +1,262 @@
+"""Cards from the configs of other systems: right where a config says enough, and a name for all that it does not."""
+
+import json
+
+import numpy as np
+import pytest
+from test_nanoset import write_range
+
+from nanoset_ref import Card, Nanoset
+from nanoset_ref.cli import main
+from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
+from nanoset_ref.orders.others import nanotron_stages
+from nanoset_ref.provenance import card_of_config, stretches_of_card
+from nanoset_ref.tokens import MMapIndexedDatasetBuilder, open_tokens
+
+NANOTRON = """
+data_stages:
+- name: stable
+  start_training_step: 1
+  data:
+    dataset:
+      dataset_folder: [{folder}/a, {folder}/b/]
+      dataset_weights: [0.3, 0.7]
+      token_size_in_bytes: 2
+    seed: 6
+- name: decay
+  start_training_step: 5
+  data:
+    dataset:
+      dataset_folder: [{folder}/b/, {folder}/a]
+      dataset_weights: [0.5, 0.5]
+      token_size_in_bytes: 2
+    seed: 6
+parallelism: {{dp: 2, pp: 1, tp: 4}}
+tokens:
+  sequence_length: 8
+  train_steps: 9
+  micro_batch_size: 1
+  batch_accumulation_per_replica: 2
+"""
+
+
+def card(tmp_path, loader, text, name="config", **given):
+    path = tmp_path / name
+    path.write_text(text)
+    values = {key: str(value) for key, value in given.items()}
+    return card_of_config(path, loader, "run", "2026-11", values)
+
+
+def test_nanotron_main_reads_the_rows_of_its_stages(tmp_path):
+    for name, rows in (("a/0", 7), ("a/1", 9), ("b/0", 30)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        np.arange(rows * 9 + 4, dtype=np.uint16).tofile(tmp_path / f"{name}.ds")
+    found = card(tmp_path, "nanotron", NANOTRON.format(folder=tmp_path))
+    folders = {f"{tmp_path}/a": [7, 9], f"{tmp_path}/b/": [30]}
+    stages = []
+    for start, names in ((1, [*folders]), (5, [*folders][::-1])):
+        dataset = {"dataset_folder": names, "dataset_weights": [0.3, 0.7] if start == 1 else None}
+        stages.append({"name": "x", "start_training_step": start, "data": {"dataset": dataset}})
+    tokens = {"micro_batch_size": 1, "batch_accumulation_per_replica": 2, "train_steps": 9}
+    config = {"tokens": tokens, "parallelism": {"dp": 2}, "data_stages": stages}
+    first, second = nanotron_stages(config, folders)
+    assert [stage["name"] for stage in found.facts["stages"]] == ["stable", "decay"]
+    rows = found.where(3)
+    names = [str(tmp_path / name) for name in ("a/0.ds", "a/1.ds", "b/0.ds")]
+    assert [(row.path, row.sample) for row in rows] == [
+        (names[file], sample) for file, sample in map(first.__getitem__, range(8, 12))
+    ]
+    rotated = [names[2], *names[:2]]
+    assert [(row.path, row.sample) for row in found.where(5)] == [
+        (rotated[file], sample) for file, sample in map(second.__getitem__, range(4))
+    ]
+    assert [(row.dp_rank, row.micro_batch) for row in rows] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert found.facts["orders"][1]["probes"], "all sizes are known"
+
+
+def test_a_folder_that_is_not_here_makes_no_order_but_all_else(tmp_path):
+    found = card(tmp_path, "nanotron", NANOTRON.format(folder="s3://bucket"))
+    assert [it["name"] for it in found.sources] == ["s3://bucket/a", "s3://bucket/b/"]
+    assert {it["name"] for it in found.facts["orders"]} == {"unknown"}
+    assert [it["steps"] for it in found.facts["stages"]] == [4, 5]
+    with pytest.raises(ValueError, match="nobody has published enough"):
+        found.where(1)
+    shuffled = NANOTRON.replace("dataset_weights", "shuffle_files: true\n      dataset_weights")
+    with pytest.raises(ValueError, match="shuffle_files is not read"):
+        card(tmp_path, "nanotron", shuffled.format(folder="s3://bucket"))
+
+
+def test_the_nanosets_of_2024(tmp_path):
+    paths = [write_range(tmp_path / "a.npy", 100), write_range(tmp_path / "b.npy", 60)]
+    text = f"""
+data_stages:
+- name: only
+  start_training_step: 1
+  data:
+    dataset: {{dataset_path: {{{paths[0]}: 0.2, {paths[1]}: 0.8}}}}
+    seed: 9
+parallelism: {{dp: 2}}
+tokens: {{sequence_length: 4, train_steps: 5, micro_batch_size: 3, batch_accumulation_per_replica: 1}}
+"""
+    with pytest.raises(ValueError, match=r"does not say: dtype \(of the ids.*--given dtype=\.\.\."):
+        card(tmp_path, "nanotron-2024", text)
+    found = card(tmp_path, "nanotron-2024", text, dtype="uint16")
+    rows = Nanoset(paths, [0.2, 0.8], 4, 30, 9)
+    for step in range(1, 6):
+        read = [(row.source, row.sample) for row in found.where(step)]
+        assert read == [rows.order[k] for k in range(6 * step - 6, 6 * step)]
+
+
+@pytest.fixture
+def pair(tmp_path):
+    prefix = tmp_path / "pile_text_document"
+    random = np.random.RandomState(3)
+    with MMapIndexedDatasetBuilder(f"{prefix}.bin", np.uint16) as builder:
+        for length in random.randint(1, 90, 60):
+            builder.add_item(random.randint(0, 900, length))
+            builder.end_document()
+        builder.finalize(f"{prefix}.idx")
+    return prefix
+
+
+def rows_of(found, paths):
+    (stretch,) = stretches_of_card(found, [str(path) for path in paths], open_tokens)
+    return stretch.dataset.read(np.arange(40))
+
+
+def test_gpt_neox_names_what_pythias_config_lacks(tmp_path, pair):
+    text = f"""{{
+      # batch size (trained on 4 gpus)
+      "seq-length": 16,
+      "train_micro_batch_size_per_gpu": 2,
+      "gas": 1,
+      "train-iters": 12,
+      "train-data-paths": ["{pair}"],
+    }}"""
+    with pytest.raises(
+        ValueError, match=r"dp_size \(data-parallel ranks\); dtype .* dp_size=... dtype"
+    ):
+        card(tmp_path, "gpt-neox", text)
+    found = card(tmp_path, "gpt-neox", text, dp_size=4, dtype="uint16")
+    stage = found.facts["stages"][0]
+    assert (stage["batch_size"], stage["layout"], stage["dp_size"]) == (8, "contiguous", 4)
+    assert "seed=1234, the default" in found.facts["inferred"]
+    assert found.facts["orders"][0]["samples"] == 97, "96 rows, and the surplus of 1.005"
+    config = NanosetConfig(
+        random_seed=1234,
+        sequence_length=16,
+        data_path=[str(pair)],
+        split="1,0,0",
+        split_num_samples=(97, 0, 0),
+        separate_final_epoch=False,
+    )
+    assert np.array_equal(
+        rows_of(found, [pair]), NanosetBuilder(config).build(["train"])[0].read(np.arange(40))
+    )
+
+
+def test_megatrons_arguments_are_read_from_a_script(tmp_path, pair):
+    script = f"""#!/bin/bash
+    torchrun --nproc-per-node 8 pretrain_gpt.py --seq-length 16 --micro-batch-size 2 \\
+        --global-batch-size 8 --train-iters=12 --seed 7 --split 90,10,0 $EXTRA \\
+        --data-path 0.4 {pair} 0.6 {pair} --tokenizer-model $TOKENIZER  # and no more
+    """
+    found = card(tmp_path, "megatron", script, dtype="uint16")
+    config = NanosetConfig(
+        random_seed=7,
+        sequence_length=16,
+        data_path=[0.4, str(pair), 0.6, str(pair)],
+        split="90,10,0",
+        split_num_samples=(96, 0, 0),
+    )
+    expected = NanosetBuilder(config).build(["train"])[0].read(np.arange(40))
+    assert np.array_equal(rows_of(found, [pair, pair]), expected)
+    assert found.facts["stages"][0]["layout"] is None, "nothing says how many ranks there were"
+    hidden = script.replace("--global-batch-size 8", "--global-batch-size $BATCH")
+    with pytest.raises(ValueError, match="batch_size .*dtype"):
+        card(tmp_path, "megatron", hidden)
+    with pytest.raises(ValueError, match="rampup-batch-size"):
+        card(tmp_path, "megatron", script.replace("--seed 7", "--rampup-batch-size 2 2 10"))
+
+
+OLMO = {
+    "dataset": {
+        "_CLASS_": "olmo_core.data.numpy_dataset.NumpyFSLDatasetConfig",
+        "sequence_length": 4,
+        "max_target_sequence_length": 8,
+        "tokenizer": {"vocab_size": 900, "identifier": "allenai/dolma2-tokenizer"},
+    },
+    "data_loader": {"global_batch_size": 16, "seed": 5},
+    "trainer": {"max_duration": {"value": 90, "unit": "tokens"}},
+}
+
+
+def test_olmo_core_reads_chunks_of_the_files_it_names(tmp_path):
+    paths = [str(write_range(tmp_path / f"{k}.npy", size)) for k, size in enumerate((70, 41))]
+    config = json.loads(json.dumps(OLMO))
+    config["dataset"]["paths"] = paths
+    found = card(tmp_path, "olmo-core", json.dumps(config))
+    assert found.facts["dtype"] == "uint16" and found.num_steps == 6, "90 tokens of 16 a step"
+    order = "olmo_core:chunk_size=2,batch_size=4"
+    rows = Nanoset(paths, None, 3, 24, 5, order=order, disjoint=True, token_dtype="uint16")
+    read = [(row.source, row.sample) for row in found.where(2)]
+    assert read == [rows.order[k] for k in range(4, 8)]
+    config["dataset"]["_CLASS_"] = "olmo_core.data.numpy_dataset.NumpyPackedFSLDatasetConfig"
+    with pytest.raises(ValueError, match="not NumpyPackedFSLDatasetConfig"):
+        card(tmp_path, "olmo-core", json.dumps(config))
+
+
+def test_the_mix_of_olmo_core_is_named_by_its_list(tmp_path):
+    config = json.loads(json.dumps(OLMO))
+    config["dataset"] |= {"mix": "OLMoE-mix-0824", "mix_base_dir": "https://olmo-data.org/"}
+    config["trainer"]["max_duration"] = {"value": 1, "unit": "epochs"}
+    with pytest.raises(ValueError, match="steps .*; files .*--given steps=... files=..."):
+        card(tmp_path, "olmo-core", json.dumps(config))
+    found = card(tmp_path, "olmo-core", json.dumps(config), steps=10, files=1122)
+    shipped = Card.load("olmo-2-32b").facts["listed"]
+    for field in ("files", "pattern", "address", "tokenizer"):
+        assert found.facts["listed"][field] == shipped[field]
+
+
+def test_llm_c_needs_its_shards(tmp_path):
+    header = np.zeros(256, dtype="<i4")
+    for number, tokens in enumerate((200, 130)):
+        header[:3] = 20240520, 1, tokens
+        content = header.tobytes() + np.arange(tokens, dtype="<u2").tobytes()
+        (tmp_path / f"train_{number}.bin").write_bytes(content)
+    text = f'mpirun -np 2 ./train_gpt2cu -i "{tmp_path}/train_*.bin" -b 3 -t 8 -d 96 -x 4 -o log'
+    found = card(tmp_path, "llm.c", text)
+    stage = found.facts["stages"][0]
+    assert (stage["batch_size"], stage["dp_size"], stage["micro_batch_size"]) == (12, 2, 3)
+    order = "llm_c:micro_batch_size=3,dp_size=2"
+    rows = Nanoset(sorted(tmp_path.glob("train_*.bin")), None, 8, 48, order=order)
+    for step in range(1, 5):
+        read = [(row.source, row.sample) for row in found.where(step)]
+        assert read == [rows.order[k] for k in range(12 * step - 12, 12 * step)]
+    assert found.where(1)[0].first_byte == 1024 + rows.order[0][1] * 16
+    with pytest.raises(ValueError, match=r"no shard matches -i .*nowhere"):
+        card(tmp_path, "llm.c", text.replace("train_*", "nowhere"))
+
+
+def test_what_is_given_must_be_asked_for_and_agree(tmp_path):
+    text = json.dumps(OLMO | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}})
+    with pytest.raises(ValueError, match="--given step: unknown key, did you mean 'steps'"):
+        card(tmp_path, "olmo-core", text, step=3)
+    with pytest.raises(ValueError, match="--given steps=3: the config says 6"):
+        card(tmp_path, "olmo-core", text, steps=3)
+    with pytest.raises(ValueError, match="is no config of nanotron: KeyError"):
+        card(tmp_path, "nanotron", "a: 1")
+
+
+def test_the_command_asks_by_name(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    config = OLMO | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}, "trainer": {}}
+    path.write_text(json.dumps(config))
+    words = ["card", str(path), "--loader", "olmo-core", "--name", "x", "--date", "2026-11"]
+    assert main(words) == 1
+    assert "does not say: steps (optimizer steps of the run). Add --given steps=..." in (
+        capsys.readouterr().err
+    )
+    assert main([*words, "--given", "steps=7"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"][0]["steps"] == 7
+    assert main([*words, "--given", "steps"]) == 2
