@@ -20,6 +20,7 @@ from py_mini_racer import MiniRacer
 
 from nanoset_ref import Card, IdentityOrder, Schedule, StatelessOrder
 from nanoset_ref.megatron import plan_epochs
+from nanoset_ref.orders.base import normalize_weights
 from nanoset_ref.provenance.card_checks import audit_card
 from nanoset_ref.provenance.card_writer import probes_of
 from nanoset_ref.train import load_config
@@ -106,6 +107,12 @@ def test_stateless_is_the_package_s_at_a_million_positions(case: int, script, en
     assert counts == [order.counts(k).tolist() for k in until]
 
 
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 16, 31, 128])
+def test_weights_are_normalized_as_numpy_does_it(count: int, script) -> None:
+    for weights in np.random.default_rng(count).random((20, count)).tolist():
+        assert script("normalize", weights) == normalize_weights(weights, count).tolist()
+
+
 def test_identity_is_the_package_s_at_a_million_positions(script, engine) -> None:
     lengths = [7812, 1, 1953, 10**9]
     stop = 5 * 10**9
@@ -141,18 +148,17 @@ def test_a_rank_reads_the_positions_of_the_schedule(preset: dict, script) -> Non
 
 
 @pytest.mark.parametrize("weights", [None, [0.6, 0.4]])
-def test_figures_are_those_of_estimate(weights, script, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    p = plan(sources=named([7812, 1953], weights))
+def test_figures_are_those_of_estimate(weights, script) -> None:
+    p = plan(sources=named([6430, 1953], weights))
     found = script("figuresOf", p)
     N = p["steps"] * p["G"]
     assert (found["N"], found["consumed"]) == (N, (p["step"] - 1) * p["G"])
-    reads = StatelessOrder([7812, 1953], weights, N).counts()
-    assert found["epochs"] == (reads / [7812, 1953]).tolist()
+    reads = StatelessOrder([6430, 1953], weights, N).counts()
+    assert found["epochs"] == (reads / [6430, 1953]).tolist()
     assert found["seconds"] == N * p["S"] / (p["dp"] * p["rate"])
     assert found["disk"] == 2 * sum(source["tokens"] for source in p["sources"])
     epochs = [1, 1]
-    wanted = [7812, 1953]
+    wanted = [6430, 1953]
     if weights:
         wanted = [-(-N * 3 // 5), -(-N * 2 // 5)]
         wanted = [-(-count * 1005 // 1000) for count in wanted]
@@ -165,6 +171,7 @@ def test_figures_are_those_of_estimate(weights, script, tmp_path, monkeypatch) -
     size = sum(4 * e * d for e, d in zip(epochs, documents, strict=True))
     size += sum(8 * (it.num_samples + 1) + 4 * it.num_samples for it in plans)
     assert found["megatron"] == size + 10 * N
+    assert (found["nanosets"], found["index"]) == (16 * N, 300)
 
 
 def test_what_is_never_read_is_said_to_the_token(script) -> None:
