@@ -158,8 +158,14 @@ def lead_to_the_first_page(app: Any, exception: Exception | None) -> None:
     Path(app.outdir, "index.html").write_text(page, encoding="utf-8")
 
 
+def add_the_planner(app: Any, exception: Exception | None) -> None:
+    """The planner is a page of its own: it stands beside the others as it is."""
+    shutil.copy(ROOT / "docs" / "planner.html", Path(app.outdir, "docs"))
+
+
 def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("config-inited", generate)
     app.connect("doctree-read", describe_pictures)
     app.connect("build-finished", lead_to_the_first_page)
+    app.connect("build-finished", add_the_planner)

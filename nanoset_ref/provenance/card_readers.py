@@ -306,7 +306,7 @@ def from_olmo_core(config: ForeignConfig) -> Facts:
         "stages": [stage(config, 0, 1, config.take("steps", steps), batch, "strided")],
     }
     if not facts["sources"]:
-        facts["as_list"] = {
+        facts["listed"] = {
             "url": f"{MIXES}/{dataset['mix']}.txt",
             "sha256": None,
             "files": config.take("files"),

@@ -9,7 +9,7 @@
 
 A `DatatroveFile` is `Tokens`, so a Nanoset takes the files of a folder (`datatrove_files`)
 directly, one dataset per file: its samples are those of datatrove's DatatroveFolderDataset. Nothing
-is converted or local_copy, and reading does not need datatrove. Cost: 8 bytes per document if
+is converted or copied, and reading does not need datatrove. Cost: 8 bytes per document if
 boundaries are used.
 
 Source: datatrove.utils.dataset of https://github.com/huggingface/datatrove.

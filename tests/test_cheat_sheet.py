@@ -1,0 +1,76 @@
+"""docs/cheat_sheet: drawn again, it has the same words; its laws and numbers are those of the package."""
+
+import importlib.util
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nanoset_ref import Schedule
+
+DOCS = Path(__file__).parent.parent / "docs"
+REAL_RUNS = (DOCS / "real_runs.md").read_text(encoding="utf-8")
+
+
+def words(path: Path) -> list[str]:
+    """The text of every element of an SVG."""
+    root = ElementTree.parse(path).getroot()
+    return ["".join(it.itertext()) for it in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.fixture(scope="module")
+def sheet():
+    spec = importlib.util.spec_from_file_location("cheat_sheet", DOCS / "cheat_sheet.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_drawn_again_it_has_the_same_words(sheet, tmp_path) -> None:
+    sheet.save(tmp_path)
+    found = words(tmp_path / "cheat_sheet.svg")
+    assert found == words(DOCS / "cheat_sheet.svg")
+    assert len(found) > 100
+    for folder in (tmp_path, DOCS):
+        pages = re.findall(rb"/Type /Page\b(?!s)", (folder / "cheat_sheet.pdf").read_bytes())
+        assert len(pages) == 1
+
+
+def test_it_has_every_law() -> None:
+    titles = re.findall(r"^## \d+\. (.+)$", (DOCS / "laws.md").read_text(), re.MULTILINE)
+    assert len(titles) >= 11
+    assert set(titles) <= set(words(DOCS / "cheat_sheet.svg"))
+
+
+def test_the_worked_resume_is_the_schedule_s(sheet) -> None:
+    text = " ".join(sheet.resume_lines())
+    layouts = {"Rank 1: {}.": (4, 2), "Now on 2 ranks of 4 rows. Rank 1: {}.": (2, 4)}
+    for sentence, (dp_size, rows) in layouts.items():
+        schedule = Schedule(
+            dp_size=dp_size, micro_batch_size=rows, batch_accumulation_per_replica=3
+        )
+        assert schedule.global_batch_size == 24
+        batches = schedule.rows(240, 1, 3).tolist()
+        assert sentence.format(sheet.spelled(batches)) in text
+    slot = Schedule(
+        dp_size=4, micro_batch_size=2, batch_accumulation_per_replica=3,
+        consumed_train_samples=240, first_step=11,
+    ).slot(250)  # fmt: skip
+    said = f"step {slot.step}, micro-batch {slot.micro_step}, row {slot.row}, rank {slot.dp_rank}."
+    assert said in text
+
+
+def test_the_numbers_are_those_of_their_sources(sheet) -> None:
+    numbers = {meaning: number for number, meaning, _ in sheet.numbers()}
+    for number, _, source in sheet.numbers():
+        if source == "docs/real_runs.md":
+            assert number in REAL_RUNS
+    (hours,) = [number for number in numbers.values() if "hours" in number]
+    assert hours in REAL_RUNS
+    draws = np.random.default_rng(0).integers(0, 10**6, 10**6)
+    never = 1 - len(np.unique(draws)) / 10**6
+    assert f"{never:.0%}" in numbers.values()
+    stateless = (DOCS.parent / "nanoset_ref" / "orders" / "stateless.py").read_text()
+    assert "some 150 bytes per source" in stateless and "1.7 samples" in stateless
