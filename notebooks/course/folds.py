@@ -19,11 +19,12 @@ from typing import Any
 
 import nbclient
 import nbformat
+import numpy as np
 from PIL import Image
 
 FOLDER = Path(__file__).parent.parent
 GUESS = re.compile(r'^guess\("(\d\d\.\d+)"', re.MULTILINE)
-MARKS = re.compile(r"<!-- (\d\d\.\d+) -->\n(.*?)<!-- / -->", re.DOTALL)
+MARKS = re.compile(r"<!-- (\d\d\.\d+) -->\n\n(.*?)<!-- / -->", re.DOTALL)
 WIDTH = 750  # pixels of a picture on the page
 
 Pictures = dict[str, bytes]  # by file name in images/
@@ -51,9 +52,7 @@ def key_of(cell: Any) -> str | None:
 def run(notebook: Any, folder: Path = FOLDER, timeout: int = 120) -> Any:
     """Execute all cells of a page in a fresh kernel, in place."""
     place = {"metadata": {"path": str(folder)}}
-    client = nbclient.NotebookClient(
-        notebook, timeout=timeout, resources=place, record_timing=False
-    )
+    client = nbclient.NotebookClient(notebook, timeout=timeout, resources=place, record_timing=False)
     client.execute()
     return notebook
 
@@ -109,10 +108,15 @@ def with_few_colors(png: bytes) -> bytes:
     return small.getvalue()
 
 
+def pixels(png: bytes) -> np.ndarray:
+    """The colors of a picture [height, width, 3]."""
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
 def folds_of(notebook: Any) -> dict[str, str]:
     """By key, what stands between the marks of each fold of a page."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
-    return {key: inside for cell in cells for key, inside in MARKS.findall(cell.source)}
+    return {key: inside.removesuffix("\n") for cell in cells for key, inside in MARKS.findall(cell.source)}
 
 
 def write(path: Path) -> None:
@@ -125,7 +129,7 @@ def write(path: Path) -> None:
     for cell in executed.cells:
         if cell.cell_type == "markdown":
             cell.source = MARKS.sub(
-                lambda found: f"<!-- {found[1]} -->\n{answers[found[1]][0]}<!-- / -->", cell.source
+                lambda found: f"<!-- {found[1]} -->\n\n{answers[found[1]][0]}\n<!-- / -->", cell.source
             )
             continue
         count += 1

@@ -93,9 +93,7 @@ def answer_6(runs, loss_of, rows, unseen, source_of, tokenizer, sources, in_file
         "than guessing",
     )
     steps = dict(zip(sources, np.bincount(source_of[in_file_order[BATCH // 2 :: BATCH]]).tolist()))
-    figure = quickstart.order_and_loss(
-        {name: run[1] for name, run in runs.items()}, steps, losses_on, uniform
-    )
+    figure = quickstart.order_and_loss({name: run[1] for name, run in runs.items()}, steps, losses_on, uniform)
     show(
         figure,
         "Left: the loss of every training step; the black run read the same samples, shuffled. "
@@ -107,13 +105,10 @@ def answer_6(runs, loss_of, rows, unseen, source_of, tokenizer, sources, in_file
     )
 
 
-@rule(
-    "01.1", "n samples use 4 n + 1 tokens: neighbours share one, and the last needs one more label"
-)
+@rule("01.1", "n samples use 4 n + 1 tokens: neighbours share one, and the last needs one more label")
 def rule_1(found, paths):
     return all(
-        found[name]
-        == size - 1 - plain.read_sample(np.arange(size), plain.count_samples(size, 4) - 1, 4)[-1]
+        found[name] == size - 1 - plain.read_sample(np.arange(size), plain.count_samples(size, 4) - 1, 4)[-1]
         for name, size in ((name, TokenFile(path).num_tokens) for name, path in paths.items())
     )
 
@@ -129,8 +124,7 @@ def rule_2(found, STEPS, BATCH, dataset):
 
 @rule(
     "01.3",
-    "sample j begins at token j S, which is byte 2 j S, and has S + 1 ids of two bytes; "
-    "np.frombuffer knows '<u2'",
+    "sample j begins at token j S, which is byte 2 j S, and has S + 1 ids of two bytes; np.frombuffer knows '<u2'",
 )
 def rule_3(read, paths):
     return all(
