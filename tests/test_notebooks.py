@@ -136,7 +136,7 @@ def test_every_page_can_be_opened_from_a_bare_machine(notebook: dict, path: Path
 
 
 def test_an_answer_stands_in_a_fold_of_markdown_behind_a_guess(
-    notebook: dict, answers: dict[str, registry.Answer]
+    notebook: dict, path: Path, answers: dict[str, registry.Answer]
 ) -> None:
     cells = notebook["cells"]
     keys = []
@@ -150,7 +150,7 @@ def test_an_answer_stands_in_a_fold_of_markdown_behind_a_guess(
             keys.append(asked[1])
     assert len(keys) >= 4
     assert keys == list(answers)
-    for key, inside in folds.folds_of(nbformat.from_dict(notebook)).items():
+    for key, inside in folds.folds_of(nbformat.read(path, as_version=4)).items():
         assert inside.strip(), key
 
 
@@ -194,7 +194,7 @@ def test_exercises_are_open_and_have_rules_and_solutions(notebook: dict, path: P
 
 
 def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(
-    notebook: dict,
+    notebook: dict, path: Path
 ) -> None:
     pictures = 0
     for cell in code_cells(notebook):
@@ -207,7 +207,7 @@ def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(
                 assert len(said["alt"]) >= 60
                 assert kinds[place + 1] == "text/markdown"
                 pictures += 1
-    for inside in folds.folds_of(nbformat.from_dict(notebook)).values():
+    for inside in folds.folds_of(nbformat.read(path, as_version=4)).values():
         for name, width, alt in IMAGE.findall(inside):
             assert (FOLDER / "images" / name).exists()
             assert int(width) == WIDTH * DPI / 2
