@@ -18,6 +18,7 @@ from figures.draw import DPI, WIDTH
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+REPOSITORY = "https://github.com/nanoset-ref/nanoset_ref"
 FOLD = "<details><summary>Answer</summary>\n\n<!-- {} -->\n"
 IMAGE = re.compile(r'<img src="images/([\w-]+\.png)" width="(\d+)" alt="([^"]*)">')
 GUESS = re.compile(r'guess\("(\d\d\.\d+)", \.\.\.\)  # .+')
@@ -128,6 +129,8 @@ def test_every_page_can_be_opened_from_a_bare_machine(notebook: dict, path: Path
     """One cell gets the course and the package; on a machine that has them it prints nothing."""
     question, install = notebook["cells"][:2]
     assert source(install) == source(json.loads(NOTEBOOKS[0].read_text())["cells"][1])
+    assert f'%pip install -q "nanoset_ref[lab] @ git+{REPOSITORY}"' in source(install)
+    assert f"!git clone -q --depth 1 {REPOSITORY} " in source(install)
     assert install["outputs"] == []
     place = f"nanoset-ref/nanoset_ref/blob/main/notebooks/{path.name}"
     assert f"https://colab.research.google.com/github/{place}" in source(question)
@@ -187,7 +190,7 @@ def test_exercises_are_open_and_have_rules_and_solutions(notebook: dict, path: P
         key = f"{path.name[:2]}.{number}"
         before, check = source(cell).split("check(")
         assert "..." in before
-        assert re.match(rf'"{key}", [^"]+\)$', check, re.MULTILINE), check
+        assert re.match(rf'"{key}", [\w, ()]+\)$', check, re.MULTILINE), check
         assert printed(cell)[0].startswith("open:"), printed(cell)
         assert len(registry.RULES[key].hint) > 20
     assert len(solutions(path)) == len(exercises)
