@@ -131,13 +131,11 @@ def answer_3(command, QUIET, lines, before, whole, newest):
     assert before == whole[: len(before)] and after == whole
 
     resumed = [line for line in after if line["step"] > read_state(newest)["step"]]
-    curves = {"never killed": whole, "first start": before, "second start": resumed}
+    curves = {"never killed": whole, "first start": before[:20], "second start": resumed}
     curves = {name: ([line["step"] for line in run], [line["loss"] for line in run]) for name, run in curves.items()}
     stages = {"stories": (1, 15), "stories and sums": (16, 30), "mostly programs": (31, 45)}
     show(
-        plots.losses(
-            curves, stages, {len(before): "SIGKILL"}, "The second start lands on the run that was never killed"
-        ),
+        plots.losses(curves, stages, {20: "SIGKILL"}, "The second start lands on the run that was never killed"),
         "Line: the run that was never killed. Circles: the killed run, blue in its first start, orange in "
         "its second. Where a step was done twice, orange covers blue.",
         "Training loss over 45 steps in three shaded stages. Circles of the killed and continued run lie "
