@@ -107,6 +107,7 @@ def test_a_guess_is_compared_and_counted(page, key, guessed, is_right: bool, cap
     assert said.startswith("right" if is_right else "not so")
     assert counted == f"you guessed {int(is_right)} of 4 right; 3 are open"
     assert guesses.kept() == {key: is_right}
+    assert guesses.summary() == f"you guessed {int(is_right)} of 1 right, on 1 pages"
 
 
 def test_an_open_guess_is_no_error_and_leaves_nothing_behind(page, capsys) -> None:

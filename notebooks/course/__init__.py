@@ -3,7 +3,7 @@
 from course.exercises import check
 from course.guesses import guess, tally
 from course.pictures import show, show_source
-from course.registry import draw, opening
+from course.registry import draw, opening, show_answer
 from course.tiny import DOCUMENTS, pieces, tiny_corpus
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "opening",
     "pieces",
     "show",
+    "show_answer",
     "show_source",
     "tally",
     "tiny_corpus",

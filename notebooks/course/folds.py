@@ -38,7 +38,7 @@ def with_answers(notebook: Any) -> Any:
         longer.cells.append(copy.deepcopy(cell))
         key = key_of(cell)
         if key:
-            source = f'from course.registry import show_answer\nshow_answer("{key}", globals())'
+            source = f'from course import show_answer\n\nshow_answer("{key}")'
             longer.cells.append(nbformat.v4.new_code_cell(source, metadata={"answer": key}))
     return longer
 

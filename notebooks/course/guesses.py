@@ -1,7 +1,7 @@
 """Guesses: a reader commits to one before unfolding the answer, and sees at the end how many were right.
 
 They are kept in a small file of the user's cache folder, for the tally of the whole course. Where it
-cannot be written nothing is lost but that tally. The command `python -m course.guesses` prints it.
+cannot be written nothing is lost but that tally. The command `python -m course` prints it.
 """
 
 import contextlib
@@ -65,14 +65,14 @@ def kept() -> dict[str, bool]:
     return found if isinstance(found, dict) else {}
 
 
+def summary() -> str:
+    """How many of all guesses were right, the latest for each question."""
+    found = kept()
+    pages = {key[:2] for key in found}
+    return f"you guessed {sum(found.values())} of {len(found)} right, on {len(pages)} pages"
+
+
 def _keep(key: str, is_right: bool) -> None:
     with contextlib.suppress(OSError):
         KEPT.parent.mkdir(parents=True, exist_ok=True)
         KEPT.write_text(json.dumps(kept() | {key: is_right}), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    from course import guesses
-
-    found = guesses.kept()
-    print(f"you guessed {sum(found.values())} of {len(found)} right, on {len({key[:2] for key in found})} pages")

@@ -90,10 +90,10 @@ def draw(key: str) -> None:
     call(FIGURES[key], variables_of_the_page())
 
 
-def show_answer(key: str, variables: Mapping[str, Any]) -> None:
-    """Print and draw what stands in a fold."""
+def show_answer(key: str) -> None:
+    """Print and draw what stands in a fold, from the page's variables: for copies without images/."""
     page(key)
-    call(ANSWERS[key].run, variables)
+    call(ANSWERS[key].run, variables_of_the_page())
 
 
 def call(function: Function, variables: Mapping[str, Any], *given: Any) -> Any:
