@@ -13,7 +13,7 @@ import html
 import io
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,8 @@ def key_of(cell: Any) -> str | None:
 def run(notebook: Any, folder: Path = FOLDER, timeout: int = 120) -> Any:
     """Execute all cells of a page in a fresh kernel, in place."""
     place = {"metadata": {"path": str(folder)}}
-    client = nbclient.NotebookClient(notebook, timeout=timeout, resources=place, record_timing=False)
+    options = {"timeout": timeout, "record_timing": False, "coalesce_streams": True}
+    client = nbclient.NotebookClient(notebook, resources=place, **options)
     client.execute()
     return notebook
 
@@ -70,7 +71,7 @@ def answers_of(executed: Any) -> dict[str, tuple[str, Pictures]]:
 def markdown_of(key: str, outputs: list[Mapping[str, Any]]) -> tuple[str, Pictures]:
     """The Markdown of one answer, and its pictures."""
     parts, pictures = [], {}
-    for output in merged(outputs):
+    for output in outputs:
         data = output.get("data", {})
         if output["output_type"] == "stream":
             parts.append(f"```text\n{output['text'].rstrip()}\n```")
@@ -84,21 +85,6 @@ def markdown_of(key: str, outputs: list[Mapping[str, Any]]) -> tuple[str, Pictur
         else:
             parts.append(f"```text\n{data['text/plain'].rstrip()}\n```")
     return "\n\n".join(parts) + "\n", pictures
-
-
-def merged(outputs: list[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The outputs of a cell, with neighboring texts in one."""
-    text = ""
-    for output in outputs:
-        if output["output_type"] == "stream":
-            text += output["text"]
-            continue
-        if text:
-            yield {"output_type": "stream", "text": text}
-        text = ""
-        yield dict(output)
-    if text:
-        yield {"output_type": "stream", "text": text}
 
 
 def with_few_colors(png: bytes) -> bytes:

@@ -28,7 +28,6 @@ from nanoset_ref import (
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.train import find_problem
 
-options = {"append_eod": True, "backend": "hf", "overwrite": True, "progress": False}
 EPOCH, CONSUMED, RANKS = 10, 6, 2  # as on the page
 STEPS = list(range(30))  # an epoch of the opening's runs
 KILLED, LAST = 18, 100

@@ -27,7 +27,7 @@ def drawn(rows):
     return [row + [("", pictures.PADDING, free)] * (free > 0) for row, free in zip(shown, sizes)]
 
 
-wrapped = [[(0, 0, 6), (1, 0, 8), (2, 0, 1)], [(2, 1, 7), (3, 0, 7), (4, 0, 2)], [(4, 2, 7), (5, 0, 7)]]
+WRAPPED = [[(0, 0, 6), (1, 0, 8), (2, 0, 1)], [(2, 1, 7), (3, 0, 7), (4, 0, 2)], [(4, 2, 7), (5, 0, 7)]]
 
 
 def shares(sizes, R):
@@ -84,7 +84,7 @@ def opening():
     show(
         pictures.ways(
             {
-                "Wrap: cuts two documents": drawn(wrapped),
+                "Wrap: cuts two documents": drawn(WRAPPED),
                 "Cut: loses what does not fit": cut,
                 "Pad: a row for each document": drawn([[(d, 0, size)] for d, size in enumerate(sizes)]),
                 "Best fit: whole documents side by side": drawn(plain.best_fit(sizes, ROW)),
