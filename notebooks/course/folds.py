@@ -2,8 +2,7 @@
 
     python -m course.folds 05_checkpoint_and_resume.ipynb
 
-A fold is Markdown, so it is closed on GitHub, in JupyterLab, VS Code, Colab, nbviewer and on the site
-alike. Between its marks, `<!-- 05.3 -->` and `<!-- / -->`, stands what the function marked
+A fold is Markdown, so it is closed wherever HTML's <details> is known. Between its marks, `<!-- 05.3 -->` and `<!-- / -->`, stands what the function marked
 `@answer("05.3", ...)` printed and drew when the page was last run.
 """
 
