@@ -2,8 +2,9 @@
 
     python -m course.folds 05_checkpoint_and_resume.ipynb
 
-A fold is Markdown, so it is closed wherever HTML's <details> is known. Between its marks, `<!-- 05.3 -->` and `<!-- / -->`, stands what the function marked
-`@answer("05.3", ...)` printed and drew when the page was last run.
+A fold is Markdown, so it is closed wherever HTML's <details> is known. Between its marks,
+`<!-- 05.3 -->` and `<!-- / -->`, stands what the function marked `@answer("05.3", ...)` printed and
+drew when the page was last run.
 """
 
 import base64
