@@ -30,8 +30,7 @@ test: .venv/installed-test corpus
 	$(BIN)/python -m pytest --nbval --nbval-current-env -n 2 --dist loadfile $(PYTEST_FLAGS)
 
 notebooks: .venv/installed-test corpus
-	$(BIN)/python -m jupyter nbconvert --to notebook --execute --inplace \
-		--ExecutePreprocessor.record_timing=False --ExecutePreprocessor.timeout=120 $(NOTEBOOKS)
+	PYTHONPATH=notebooks $(BIN)/python -m course.folds $(NOTEBOOKS)
 
 lint: .venv/installed-test
 	$(BIN)/python -m ruff check

@@ -5,7 +5,19 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from course import DOCUMENTS, check, pieces, show, tiny_corpus
+from course import (
+    DOCUMENTS,
+    check,
+    exercises,
+    guess,
+    guesses,
+    pieces,
+    registry,
+    show,
+    tally,
+    tiny_corpus,
+)
+from course.registry import Answer, Rule
 from nanoset_ref import Nanoset, TokenFile
 
 
@@ -16,22 +28,106 @@ def test_the_tiny_corpus_holds_its_documents_and_ten_samples(tmp_path: Path) -> 
         assert "".join(pieces(file.tokens, tmp_path)).split("EOS") == [*DOCUMENTS[source], ""]
 
 
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A page 99 with a question and an exercise, and a cache folder of its own."""
+    asked = {
+        "99.1": Answer(print, 70, 5, ("70%",)),
+        "99.2": Answer(print, "Both", 0, ("both",)),
+        "99.3": Answer(print, (2, 1), 0, ("two",)),
+        "99.4": Answer(print, True, 0, ("yes",)),
+    }
+    monkeypatch.setattr(registry, "page", lambda key: None)
+    for module in (exercises, guesses):
+        monkeypatch.setattr(module, "page", lambda key: None)
+    monkeypatch.setattr(registry, "ANSWERS", asked)
+    monkeypatch.setattr(guesses, "ANSWERS", asked)
+    monkeypatch.setattr(guesses, "_here", {})
+    monkeypatch.setattr(guesses, "KEPT", tmp_path / "cache" / "guesses.json")
+    monkeypatch.setitem(exercises.RULES, "99.1", Rule(lambda it: it + 1 == 8, "count again"))
+    monkeypatch.setitem(exercises.RULES, "99.2", Rule(lambda it: list(it()), "iterate"))
+    monkeypatch.setitem(exercises.RULES, "99.3", Rule(lambda it, WANTED: it == WANTED, "look up"))
+
+
+WANTED = 5  # a variable of the page that calls check
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [(..., "open"), (7, "right"), (8, "not yet: count again"), ("x", "not yet: .*TypeError")],
+    [
+        (..., "open"),
+        ((..., 1), "open"),
+        (7, "right"),
+        (8, "not yet: count again"),
+        ("x", "not yet: count again (your answer raised TypeError"),
+    ],
 )
-def test_a_check_says_open_right_or_what_to_think_of(answer, said: str, capsys) -> None:
-    check(answer, lambda it: it + 1 == 8, "count again")
-    assert capsys.readouterr().out.startswith(said.split(".*")[0])
+def test_a_check_says_open_right_or_what_to_think_of(page, answer, said: str, capsys) -> None:
+    check("99.1", answer)
+    assert capsys.readouterr().out.startswith(said)
 
 
-def test_a_class_with_an_open_method_is_open(capsys) -> None:
+def test_a_class_with_an_open_method_is_open(page, capsys) -> None:
     class Unwritten:
         def __iter__(self):
             return ...
 
-    check(Unwritten, lambda it: list(it()), "iterate")
+    check("99.2", Unwritten)
     assert capsys.readouterr().out.startswith("open")
+
+
+def test_a_rule_reads_the_variables_of_the_page_that_asks(page, capsys) -> None:
+    check("99.3", 5)
+    assert capsys.readouterr().out == "right\n"
+
+
+def test_a_variable_that_the_page_has_not_made_is_named() -> None:
+    with pytest.raises(NameError, match="lengths is not defined on this page yet"):
+        registry.call(lambda lengths: lengths, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "guessed", "is_right"),
+    [
+        ("99.1", 66, True),
+        ("99.1", 64, False),
+        ("99.1", "much", False),
+        ("99.1", True, False),
+        ("99.2", " both", True),
+        ("99.3", [2, 1], True),
+        ("99.3", (1, 2), False),
+        ("99.4", True, True),
+        ("99.4", 1, False),
+    ],
+)
+def test_a_guess_is_compared_and_counted(page, key, guessed, is_right: bool, capsys) -> None:
+    guess(key, guessed)
+    tally("99")
+    said, counted = capsys.readouterr().out.splitlines()
+    assert said.startswith("right" if is_right else "not so")
+    assert counted == f"you guessed {int(is_right)} of 4 right; 3 are open"
+    assert guesses.kept() == {key: is_right}
+    assert guesses.summary() == f"you guessed {int(is_right)} of 1 right, on 1 pages"
+
+
+def test_an_open_guess_is_no_error_and_leaves_nothing_behind(page, capsys) -> None:
+    guess("99.1", ...)
+    assert capsys.readouterr().out == "not guessed yet\n"
+    assert not guesses.KEPT.exists()
+
+
+def test_a_guess_counts_where_nothing_can_be_kept(page, capsys) -> None:
+    guesses.KEPT.parent.parent.joinpath("cache").write_text("a file, so no folder")
+    guess("99.1", 70)
+    assert capsys.readouterr().out.startswith("right")
+    assert guesses.kept() == {}
+
+
+def test_damage_to_the_kept_guesses_is_no_error(page) -> None:
+    guesses.KEPT.parent.mkdir()
+    guesses.KEPT.write_text("[half a li")
+    guess("99.2", "both")
+    assert guesses.kept() == {"99.2": True}
 
 
 def test_a_picture_of_another_width_is_refused() -> None:

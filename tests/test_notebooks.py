@@ -3,32 +3,47 @@
 nbval compares outputs but passes a notebook that has none; what it cannot see is held here.
 """
 
+import inspect
 import json
 import re
 import symtable
 from pathlib import Path
 
-import nbclient
 import nbformat
+import numpy as np
 import pytest
 
+from course import folds, registry
 from figures.draw import DPI, WIDTH
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-
-# tags, and what JupyterLab folds: the source, the outputs
-HIDING = [
-    (set(), (False, False)),
-    ({"hide-input"}, (True, False)),
-    ({"hide-output"}, (False, True)),
-]
-HIDING += [({"hide-cell"}, (True, True))]
+REPOSITORY = "https://github.com/nanoset-ref/nanoset_ref"
+FOLD = "<details><summary>Answer</summary>\n\n<!-- {} -->\n"
+IMAGE = re.compile(r'<img src="images/([\w-]+\.png)" width="(\d+)" alt="([^"]*)">')
+GUESS = re.compile(r'guess\("(\d\d\.\d+)", \.\.\.\)  # .+')
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
-def notebook(request: pytest.FixtureRequest) -> dict:
-    return json.loads(request.param.read_text(encoding="utf-8"))
+def path(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+@pytest.fixture
+def notebook(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def answers(path: Path) -> dict[str, registry.Answer]:
+    """By key, the answers of a page."""
+    return answers_of(path.name[:2])
+
+
+def answers_of(number: str) -> dict[str, registry.Answer]:
+    registry.page(number)
+    mine = {key: it for key, it in registry.ANSWERS.items() if key[:2] == number}
+    return dict(sorted(mine.items()))
 
 
 def source(cell: dict) -> str:
@@ -84,21 +99,21 @@ def test_no_output_depends_on_where_or_how_fast_it_ran(notebook: dict) -> None:
             assert output.get("name") != "stderr", text
 
 
-def test_no_comparison_is_switched_off_and_what_the_site_hides_is_hidden_in_jupyterlab(
+def test_no_comparison_is_switched_off_and_nothing_is_hidden_that_github_shows(
     notebook: dict,
 ) -> None:
     assert "NBVAL" not in "\n".join(map(source, code_cells(notebook)))
     for cell in notebook["cells"]:
-        jupyter = cell["metadata"].get("jupyter", {})
-        folded = jupyter.get("source_hidden", False), jupyter.get("outputs_hidden", False)
-        assert (set(tags(cell)) - {"exercise"}, folded) in HIDING, source(cell)
+        assert "jupyter" not in cell["metadata"]
+        assert set(tags(cell)) <= {"exercise"}
 
 
 def test_it_opens_with_a_question_and_a_picture(notebook: dict) -> None:
-    question, picture, plan = notebook["cells"][:3]
+    question, install, picture, plan = notebook["cells"][:4]
     assert re.match(r"# \d\d · ", source(question))
-    assert 30 <= len(source(question).split()) <= 150
-    assert tags(picture) == ["hide-input"]
+    assert 30 <= len(without_buttons(source(question)).split()) <= 150
+    assert len(source(install).splitlines()) <= 3
+    assert len(source(picture).splitlines()) <= 6
     assert [kind for output in picture["outputs"] for kind in output.get("data", {})].count(
         "image/png"
     ) == 1
@@ -106,27 +121,83 @@ def test_it_opens_with_a_question_and_a_picture(notebook: dict) -> None:
     assert all(words in text for words in ("you will learn", "you need", "minutes"))
 
 
-def test_no_prediction_can_be_read_before_it_is_asked_for(notebook: dict) -> None:
-    cells = notebook["cells"]
-    places = [place for place, cell in enumerate(cells) if "**Predict" in source(cell)]
-    assert len(places) >= 4
-    for place in places:
-        assert set(tags(cells[place + 1])) & {"hide-cell", "hide-output"}, source(cells[place])
+def without_buttons(text: str) -> str:
+    return re.sub(r"^\[!\[.*$", "", text, flags=re.MULTILINE)
 
 
-def test_exercises_are_open_and_have_solutions(
-    notebook: dict, request: pytest.FixtureRequest
+def test_every_page_can_be_opened_from_a_bare_machine(notebook: dict, path: Path) -> None:
+    """One cell gets the course and the package; on a machine that has them it prints nothing."""
+    question, install = notebook["cells"][:2]
+    assert source(install) == source(json.loads(NOTEBOOKS[0].read_text())["cells"][1])
+    assert f'%pip install -q "nanoset_ref[lab] @ git+{REPOSITORY}"' in source(install)
+    assert f"!git clone -q --depth 1 {REPOSITORY} " in source(install)
+    assert install["outputs"] == []
+    place = f"nanoset-ref/nanoset_ref/blob/main/notebooks/{path.name}"
+    assert f"https://colab.research.google.com/github/{place}" in source(question)
+    place = f"nanoset-ref/nanoset_ref/HEAD?urlpath=lab/tree/notebooks/{path.name}"
+    assert f"https://mybinder.org/v2/gh/{place}" in source(question)
+
+
+def test_an_answer_stands_in_a_fold_of_markdown_behind_a_guess(
+    notebook: dict, path: Path, answers: dict[str, registry.Answer]
 ) -> None:
+    cells = notebook["cells"]
+    keys = []
+    for place, cell in enumerate(cells):
+        if "**Predict" in source(cell):
+            asked = GUESS.fullmatch(source(cells[place + 1]))
+            assert asked, source(cells[place + 1])
+            assert printed(cells[place + 1]) == ["not guessed yet"]
+            assert source(cells[place + 2]).startswith(FOLD.format(asked[1]))
+            assert cells[place + 2]["cell_type"] == "markdown"
+            keys.append(asked[1])
+    assert len(keys) >= 4
+    assert keys == list(answers)
+    for key, inside in folds.folds_of(nbformat.read(path, as_version=4)).items():
+        assert inside.strip(), key
+
+
+def test_only_the_fold_gives_the_answer_away(
+    notebook: dict, answers: dict[str, registry.Answer]
+) -> None:
+    """Its words stand in the fold; neither the page before it nor its section after it has them."""
+    cells = [f"{source(cell)}\n{outputs_as_text(cell)}" for cell in notebook["cells"]]
+    page = "\n\n".join(cells)
+    for key, answer in answers.items():
+        before, rest = page.split(FOLD.format(key))
+        fold, after = rest.split("</details>", 1)
+        section = re.split(r"^##+ ", after, maxsplit=1, flags=re.MULTILINE)[0]
+        for words in answer.words:
+            assert words in fold, (key, words)
+            assert words not in before, (key, words)
+            assert words not in section, (key, words)
+
+
+def outputs_as_text(cell: dict) -> str:
+    parts = []
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        parts += ["".join(output.get("text", "")), "".join(data.get("text/plain", ""))]
+        parts.append("".join(data.get("text/markdown", "")))
+    return "\n".join(parts)
+
+
+def test_exercises_are_open_and_have_rules_and_solutions(notebook: dict, path: Path) -> None:
     exercises = [cell for cell in code_cells(notebook) if "exercise" in tags(cell)]
     assert len(exercises) >= 3
-    for cell in exercises:
-        assert "..." in source(cell).split("check(")[0]
-        assert {line.split(":")[0] for line in printed(cell)} <= {"open", "not yet"}, printed(cell)
-    assert len(solutions(request.node.callspec.params["notebook"])) == len(exercises)
+    registry.page(path.name)
+    for number, cell in enumerate(exercises, 1):
+        key = f"{path.name[:2]}.{number}"
+        before, check = source(cell).split("check(")
+        assert "..." in before
+        assert re.match(rf'"{key}", [\w, ()]+\)$', check, re.MULTILINE), check
+        assert printed(cell)[0].startswith("open:"), printed(cell)
+        assert len(registry.RULES[key].hint) > 20
+    assert len(solutions(path)) == len(exercises)
 
 
 def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(
-    notebook: dict,
+    notebook: dict, path: Path
 ) -> None:
     pictures = 0
     for cell in code_cells(notebook):
@@ -139,7 +210,19 @@ def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(
                 assert len(said["alt"]) >= 60
                 assert kinds[place + 1] == "text/markdown"
                 pictures += 1
+    for inside in folds.folds_of(nbformat.read(path, as_version=4)).values():
+        for name, width, alt in IMAGE.findall(inside):
+            assert (FOLDER / "images" / name).exists()
+            assert int(width) == WIDTH * DPI / 2
+            assert len(alt) >= 60
+            pictures += 1
     assert pictures >= 2
+
+
+def test_every_picture_of_a_fold_is_shown() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in NOTEBOOKS)
+    kept = {path.name for path in (FOLDER / "images").glob("[0-9]*.png")}
+    assert kept == set(re.findall(r"images/(\d\d-[\d-]+\.png)", pages))
 
 
 def test_it_says_who_says_so_and_how_to_go_on(notebook: dict) -> None:
@@ -162,9 +245,9 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def names(cell: dict) -> tuple[set[str], set[str]]:
+def names(text: str) -> tuple[set[str], set[str]]:
     """The names a cell makes or changes, by `name.method()` or `name[...] = ...` on a line too, and those it reads."""
-    text = re.sub(r"^%.*", "", source(cell), flags=re.MULTILINE)
+    text = re.sub(r"^( *)[%!].*", r"\1pass", text, flags=re.MULTILINE)
     tables = [top := symtable.symtable(text, "a cell", "exec")]
     for table in tables:
         tables += table.get_children()
@@ -178,27 +261,63 @@ def names(cell: dict) -> tuple[set[str], set[str]]:
     return made | {*re.findall(r"^ *(\w+)[.\[]", text, flags=re.MULTILINE)}, read
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_its_exercises_can_be_solved(path: Path, elsewhere: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)
+def variables_of(cell: dict) -> set[str]:
+    """The variables of the page that the answer or the rule behind a cell asks for."""
+    if "answer" in cell.metadata:
+        function = registry.ANSWERS[cell.metadata["answer"]].run
+    else:
+        function = registry.RULES[re.search(r'check\("(.*?)"', cell.source)[1]].holds
+    return set(inspect.signature(function).parameters)
+
+
+def test_its_exercises_can_be_solved_and_its_folds_say_what_is_so(
+    path: Path, elsewhere: Path, answers: dict[str, registry.Answer]
+) -> None:
+    committed = nbformat.read(path, as_version=4)
+    notebook = folds.with_answers(committed)
     exercises = [cell for cell in notebook.cells if "exercise" in tags(cell)]
     for cell, solution in zip(exercises, solutions(path), strict=True):
         cell.source = solution + cell.source[cell.source.index("check(") :]
-    needed = set()
-    for cell in reversed(
-        code_cells(notebook)
-    ):  # nbval runs them all; here, those that an exercise asks for
-        made, read = names(cell)
-        if cell in exercises or made & needed:
-            needed |= read
-        else:
-            cell.source = ""
-    nbclient.NotebookClient(
-        notebook, timeout=120, resources={"metadata": {"path": str(elsewhere)}}
-    ).execute()
+    asked = [
+        cell for cell in code_cells(notebook) if "answer" in cell.metadata or cell in exercises
+    ]
+    leave_out_what_nobody_asks_for(notebook, asked)
+    folds.run(notebook, elsewhere)
     for cell in exercises:
         assert printed(cell)
         assert set(printed(cell)) == {"right"}, source(cell)
+    found = folds.answers_of(notebook)
+    assert found.keys() == answers.keys()
+    inside = folds.folds_of(committed)
+    for key, (markdown, pictures) in found.items():
+        assert inside[key] == markdown, key
+        for name, png in pictures.items():
+            assert_same_picture(
+                folds.pixels(png), folds.pixels((FOLDER / "images" / name).read_bytes())
+            )
+
+
+def leave_out_what_nobody_asks_for(notebook: dict, asked: list[dict]) -> None:
+    """Empty the cells that neither an answer nor an exercise needs: nbval runs them all."""
+    opening = code_cells(notebook)[1]
+    needed = set()
+    for cell in reversed(code_cells(notebook)):
+        if cell.source.startswith("%%writefile") or cell is opening:
+            continue
+        made, read = names(cell.source)
+        if cell in asked:
+            needed |= read | variables_of(cell)
+        elif made & needed:
+            needed |= read
+        else:
+            cell.source = ""
+
+
+def assert_same_picture(drawn: np.ndarray, kept: np.ndarray) -> None:
+    """Equal but for a few pixels at the edges of letters."""
+    assert drawn.shape == kept.shape
+    differs = np.abs(drawn.astype(int) - kept).max(axis=-1) > 64
+    assert differs.mean() < 0.002
 
 
 # how the course names other systems, by the word that stands for each in a page's line of versions

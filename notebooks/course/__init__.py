@@ -1,7 +1,21 @@
-"""What every notebook of the course shares: a tiny corpus, pictures with captions, exercises that check themselves."""
+"""What every notebook of the course shares: a tiny corpus, pictures, guesses, exercises that check themselves."""
 
 from course.exercises import check
+from course.guesses import guess, tally
 from course.pictures import show, show_source
+from course.registry import draw, opening, show_answer
 from course.tiny import DOCUMENTS, pieces, tiny_corpus
 
-__all__ = ["DOCUMENTS", "check", "pieces", "show", "show_source", "tiny_corpus"]
+__all__ = [
+    "DOCUMENTS",
+    "check",
+    "draw",
+    "guess",
+    "opening",
+    "pieces",
+    "show",
+    "show_answer",
+    "show_source",
+    "tally",
+    "tiny_corpus",
+]

@@ -2,27 +2,38 @@
 
 import inspect
 import re
-from collections.abc import Callable
 from typing import Any
+
+from course.registry import RULES, call, page, variables_of_the_page
 
 OPEN = re.compile(r"(^|[=:,]|\breturn|\byield)\s*\.\.\.\s*(#.*)?$", re.MULTILINE)
 
 
-def check(answer: Any, rule: Callable[[Any], Any], hint: str) -> None:
+def check(key: str, answer: Any) -> None:
     """Print "open", "right", or "not yet" with the hint. Nothing is raised, whatever the answer is.
 
     Args:
+        key: of the exercise, such as "05.3": its rule and hint are in `course/pages/page_05.py`.
         answer: what the reader put in the place of `...`: a value, a function, or a class.
-        rule: whether an answer is right.
-        hint: what to think of when it is not.
     """
-    parts = vars(answer).values() if inspect.isclass(answer) else [answer]
-    functions = [part for part in parts if inspect.isfunction(part)]
-    if answer is ... or any(OPEN.search(inspect.getsource(function)) for function in functions):
+    if is_open(answer):
         print("open: put your answer in the place of the three dots, then run this cell again")
         return
+    page(key)
+    rule = RULES[key]
     try:
-        verdict = "right" if rule(answer) else f"not yet: {hint}"
+        is_right = call(rule.holds, variables_of_the_page(), answer)
     except Exception as error:
-        verdict = f"not yet: {hint} (your answer raised {type(error).__name__}: {error})"
-    print(verdict)
+        said = f"{type(error).__name__}: {error}"
+        print(f"not yet: {rule.hint} (your answer raised {said})")
+        return
+    print("right" if is_right else f"not yet: {rule.hint}")
+
+
+def is_open(answer: Any) -> bool:
+    """Whether three dots still stand in the place of an answer."""
+    if isinstance(answer, tuple):
+        return any(part is ... for part in answer)
+    parts = vars(answer).values() if inspect.isclass(answer) else [answer]
+    functions = [part for part in parts if inspect.isfunction(part)]
+    return answer is ... or any(OPEN.search(inspect.getsource(it)) for it in functions)

@@ -1,5 +1,3 @@
-# ruff: noqa: F821 (what the cells above define)
-
 # %% Exercise 1
 my_samples = 15 * 8 * 2 * 3
 
@@ -13,5 +11,8 @@ def lost(killed_after, interval):
 
 
 # %% Exercise 4
+import math
+
+
 def best_interval(cost, between_failures):
     return math.sqrt(2 * cost * between_failures)

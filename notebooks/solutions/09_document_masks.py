@@ -2,7 +2,6 @@
 # %% Exercise 1
 edges = [0, 6, 14, 19, 25, 33, 38]
 
-two = MegatronCollator(config_for("any", len(row) - 1))([{"input_ids": row}] * 2)
 # %% Exercise 2
 mask_bytes_and_cu_seqlens_bytes = 8192**2, 21 * 4
 
@@ -12,6 +11,3 @@ def starts(offsets, begin, width):
     here = np.isin(np.arange(begin, begin + width), offsets)
     here[0] = True
     return here
-
-
-offsets = files["stories"].document_offsets

@@ -1,7 +1,7 @@
 # ruff: noqa: F821 (what the cells above define)
 
 # %% Exercise 1
-my_share = 8 * 8192 / (1e6 * np.median(rates["8192"]["nanotron"])) / 0.2
+my_share = 8 * 8192 / (1e6 * np.median(nanotron)) / 0.2
 
 
 # %% Exercise 2

@@ -1,5 +1,3 @@
-# ruff: noqa: F821 (what the cells above define)
-
 # %% Exercise 1
 # These end on nothing but Shakespeare, shuffled among hundreds of samples at least.
 orders = ["one after another, each shuffled", "buffer 1,000", "buffer 10,000"]
@@ -9,6 +7,9 @@ seeds = 11
 
 
 # %% Exercise 3
+import numpy as np
+
+
 def sign_flips(differences):
     signs = 2 * np.indices((2,) * len(differences)).reshape(len(differences), -1) - 1  # a way in each column
     sums = abs(np.array(differences) @ signs)

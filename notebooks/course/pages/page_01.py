@@ -1,0 +1,134 @@
+"""Notebook 01: its opening, what its folds and figures show, and the rules of its exercises."""
+
+import numpy as np
+import torch
+
+from course import pieces, show, tiny_corpus
+from course.registry import answer, rule
+from figures import quickstart
+from nanoset_ref import (
+    Nanoset,
+    TokenFile,
+    TokenFileWriter,
+    plain,
+)
+
+
+def opening():
+    paths = tiny_corpus()
+    sources = list(paths)
+    tiny = Nanoset(list(paths.values()), None, sequence_length=8, train_split_num_samples=10)
+    order = [(sources[dataset], sample) for dataset, sample in (tiny.order[k] for k in range(10))]
+    figure = quickstart.text_to_batch(
+        {name: pieces(TokenFile(path).tokens) for name, path in paths.items()}, 8, order, 2
+    )
+    show(
+        figure,
+        "Read it from 1 to 4. Two shades tell neighbouring documents apart. A dotted token is "
+        "shared: it ends one sample and begins the next. EOS marks the end of a document.",
+        "Twelve documents become three token files; each is cut into samples of nine tokens, with "
+        "one or two tokens left over; crossing lines lead from the ten samples to their places in "
+        "one shuffled order; the first two, stories 3 and programs 0, form a batch of inputs and "
+        "labels, the labels shifted by one token",
+    )
+
+
+@answer("01.1", "else", words=("one for each byte",))
+def answer_1(tokenizer):
+    owl = tokenizer("🦉")["input_ids"]
+    print(owl, "and back:", tokenizer.decode(owl))
+    assert len(owl) == len("🦉".encode())
+
+
+@answer("01.2", 70, words=("70%",), within=8)
+def answer_2(lengths):
+    longest = lengths[-len(lengths) // 10 :]
+    print(
+        f"{sum(longest) / sum(lengths):.0%}; the longest document has {lengths[-1]:,} tokens, the shortest {lengths[0]}"
+    )
+
+
+@answer("01.3", 0, words=("65,536 becomes 0",))
+def answer_3():
+    print(np.array([65_535, 65_536]).astype(np.uint16), "and id 0 is", pieces([0]))
+    try:
+        with TokenFileWriter("data/x_input_ids.npy", dtype="uint16", overwrite=True) as file:
+            file.write_document([65_535, 65_536])
+    except ValueError as error:
+        print("TokenFileWriter:", error)
+
+
+@answer("01.4", 3, words=("fourth would need",))
+def answer_4():
+    print({tokens: plain.count_samples(tokens, 8) for tokens in (24, 25, 32, 33)})
+
+
+@answer("01.5", "longer", words=("another seed gives another order",))
+def answer_5(paths, tiny, sources):
+    longer = Nanoset(list(paths.values()), None, 8, train_split_num_samples=30)
+    other = Nanoset(list(paths.values()), None, 8, train_split_num_samples=10, random_seed=99)
+    for name, dataset in {"as above": tiny, "longer": longer, "other seed": other}.items():
+        print(
+            f"{name:<10}",
+            [f"{sources[dataset.order[k][0]]} {dataset.order[k][1]}" for k in range(4)],
+        )
+
+
+@answer("01.6", 5, words=("learned stories and lost them again",))
+def answer_6(runs, loss_of, rows, unseen, source_of, tokenizer, sources, in_file_order, BATCH):
+    at_end = {name: np.mean(losses[-5:]) for name, (_, losses) in runs.items()}
+    print(
+        "shuffled: the last loss is closest to",
+        min((8, 5, 1), key=lambda guess: abs(guess - at_end["shuffled"])),
+    )
+    with torch.no_grad():
+        losses_on = {
+            name: [loss_of(model, rows[unseen[source_of[unseen] == d]]).item() for d in range(3)]
+            for name, (model, _) in runs.items()
+        }
+    uniform = float(np.log(len(tokenizer)))
+    print(
+        "in file order, on stories:",
+        "worse" if losses_on["in file order"][0] > uniform else "better",
+        "than guessing",
+    )
+    steps = dict(zip(sources, np.bincount(source_of[in_file_order[BATCH // 2 :: BATCH]]).tolist()))
+    figure = quickstart.order_and_loss({name: run[1] for name, run in runs.items()}, steps, losses_on, uniform)
+    show(
+        figure,
+        "Left: the loss of every training step; the black run read the same samples, shuffled. "
+        "Right: the loss on samples that neither run has read, after the last step.",
+        "Two training runs. In file order the loss falls within stories, jumps up where arithmetic"
+        " begins and again where programs begin; shuffled it falls steadily. On unseen samples the"
+        " run in file order is far worse on stories and arithmetic than the shuffled one, and "
+        "about as good on programs",
+    )
+
+
+@rule("01.1", "n samples use 4 n + 1 tokens: neighbours share one, and the last needs one more label")
+def rule_1(found, paths):
+    return all(
+        found[name] == size - 1 - plain.read_sample(np.arange(size), plain.count_samples(size, 4) - 1, 4)[-1]
+        for name, size in ((name, TokenFile(path).num_tokens) for name, path in paths.items())
+    )
+
+
+@rule(
+    "01.2",
+    "samples read / samples in all files; each file has its own (T - 1) // S, and the 120 unseen "
+    "ones were not trained on",
+)
+def rule_2(found, STEPS, BATCH, dataset):
+    return np.isclose(found, STEPS * BATCH / dataset.order.samples_per_epoch)
+
+
+@rule(
+    "01.3",
+    "sample j begins at token j S, which is byte 2 j S, and has S + 1 ids of two bytes; np.frombuffer knows '<u2'",
+)
+def rule_3(read, paths):
+    return all(
+        np.array_equal(read(path, j, 8), plain.read_sample(plain.read_tokens(path), j, 8))
+        for path in paths.values()
+        for j in range(TokenFile(path).num_samples(8))
+    )

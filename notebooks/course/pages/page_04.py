@@ -1,0 +1,146 @@
+"""Notebook 04: its opening, what its folds and figures show, and the rules of its exercises."""
+
+import sys
+from itertools import chain
+
+from torch.utils.data import DistributedSampler
+
+from course import show
+from course.registry import answer, figure, rule
+from figures import sharding
+from figures.cells import colour_of
+from figures.moving import Box, Moving, State
+from nanoset_ref import ResumableBatchSampler, plain
+from nanoset_ref.train import layout_of_rank
+
+LAYOUTS = {"like cards": "strided", "in blocks": "contiguous"}
+WAYS = [*LAYOUTS, "in parts"]
+PAGES, AT_ONCE = 32, 16  # pages of the book; pages that all GPUs together read in a step
+
+
+def share_out(way, gpus, size):
+    """For each GPU, the pages it reads in each step, `size` at a time."""
+    if way in LAYOUTS:
+        return [[*ResumableBatchSampler(PAGES, size, gpu, gpus, layout=LAYOUTS[way])] for gpu in range(gpus)]
+    part = PAGES // gpus
+    own = [*ResumableBatchSampler(part, size)]
+    return [[[gpu * part + page for page in batch] for batch in own] for gpu in range(gpus)]
+
+
+def readers(way, gpus):
+    """For each page: the GPU that reads it, and whether in the first step."""
+    shares = share_out(way, gpus, AT_ONCE // gpus)
+    who = {page: gpu for gpu, batches in enumerate(shares) for page in chain(*batches)}
+    return [(who[page], page in shares[who[page]][0]) for page in range(PAGES)]
+
+
+def step_of(way, gpus, size, step):
+    """The pages that all GPUs together read in a step."""
+    return sorted(chain(*[chain(*batches[step - 1 : step]) for batches in share_out(way, gpus, size)]))
+
+
+def opening():
+    show(
+        sharding.readers({way: readers(way, 8) for way in WAYS}, "Three fair ways to share 32 pages"),
+        "The number in a page's cell is the GPU that reads it. Coloured pages are read in the first step, "
+        "two by each GPU.",
+        "Three rows of 32 cells. Like cards: GPUs 0 to 7 in turns. In blocks: 0 0 1 1 and so on. In parts: "
+        "four neighbouring pages for each GPU. The first two ways colour pages 0 to 15, the third pairs all "
+        "over the book.",
+    )
+
+
+@answer("04.1", 3, words=("twelve in all",))
+def answer_1():
+    ranks = [list(DistributedSampler(range(10), num_replicas=4, rank=rank, shuffle=False)) for rank in range(4)]
+    for rank, positions in enumerate(ranks):
+        print(f"rank {rank}: {positions}")
+    assert ranks == [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]
+    print("read twice, without a word about it: 0 and 1")
+
+
+@answer("04.2", 244, words=("244 batches",), within=1)
+def answer_2():
+    sampler = ResumableBatchSampler(1_000_003, 4, dp_rank=1023, dp_size=1024)
+    assert (len(sampler), sampler.dropped_samples) == divmod(1_000_003, 1024 * 4) == (244, 579)
+    print(len(sampler), "batches each,", sampler.dropped_samples, "samples dropped")
+
+
+@answer("04.3", 48, words=("takes 48 bytes",), within=8)
+def answer_3():
+    sampler = ResumableBatchSampler(10**12, 4, dp_rank=3, dp_size=8, consumed_train_samples=5 * 10**11)
+    batch = next(iter(sampler))
+    assert batch == range(5 * 10**11 + 3, 5 * 10**11 + 32, 8)
+    print(batch, "takes", sys.getsizeof(batch), "bytes, and nothing was walked through to get there")
+
+
+@answer("04.4", 2, words=("same *set* of samples",))
+def answer_4():
+    for way in WAYS:
+        print(f"{way}: the same first step:", step_of(way, 8, 2, step=1) == step_of(way, 4, 4, step=1))
+
+
+@figure("04.1")
+def figure_1():
+    def state(way, gpus, size, step):
+        now, rows, fallen = step_of(way, gpus, size, step), {}, set()
+        for gpu, share in enumerate(share_out(way, gpus, size)):
+            pages = [*chain(*share[:step])]
+            fallen.update(pages)
+            rows[f"GPU {gpu}"] = [Box(page, page, colour_of(gpu), look="thick" * (page in now)) for page in pages]
+        rows = {"not yet read": [Box(page, page) for page in range(PAGES) if page not in fallen], **rows}
+        firsts, lasts = ([page for page in now if page + beside not in now] for beside in (-1, 1))
+        runs = ", ".join(f"{first} to {last}" if first < last else str(first) for first, last in zip(firsts, lasts))
+        return State(
+            f"Step {step} {way} on {gpus} GPUs reads pages {runs}" if now else "Every page has been read", rows
+        )
+
+    controls = {"shared": WAYS, "GPUs": [2, 4, 8], "pages at a time, each": [1, 2, 4], "step": [1, 2, 3, 4]}
+    show(
+        Moving(controls, state, ("like cards", 8, 2, 1), length=PAGES, gliding=True),
+        "Who reads which page, step by step. Every page falls to the GPU that reads it.",
+        "A row of pages that are not yet read, and a row for each GPU below it. In the first step the eight "
+        "GPUs read pages 0 to 15, dealt out like cards: GPU 0 has pages 0 and 8, GPU 1 pages 1 and 9, and so"
+        " on.",
+    )
+
+
+@answer("04.5", 5, words=("all ranks of a pipeline step together",))
+def answer_5(epochs, loaders):
+    assert [len(epoch) for epoch in epochs] == [5, 5, 5, 5]
+    print("as many, five; rank 1 iterates over an", type(loaders[1].dataset).__name__)
+
+
+@answer("04.6", 4, words=("two for each data-parallel rank",))
+def answer_6(job_of):
+    sizes = {"pp": 2, "dp": 2, "tp": 2}
+    jobs = [job_of(gpu, sizes) for gpu in range(8)]
+    print(len({position for positions, _ in jobs for position in positions}), "different samples")
+    show(
+        sharding.machine(
+            [layout_of_rank(gpu, sizes) for gpu in range(8)],
+            [f"{field}\n{positions}" for positions, field in jobs],
+            "Eight GPUs, two readers",
+        ),
+        "Only the data-parallel rank decides which positions are read; pp and tp ranks repeat them.",
+        "Eight GPUs in two columns, dp rank 0 with positions 0 and 2, dp rank 1 with positions 1 and 3. In "
+        "each column the upper two GPUs, pp rank 0, get input_ids and the lower two, pp rank 1, get "
+        "label_ids.",
+    )
+
+
+@rule("04.1", "five ranks read five samples at a time; 16 = 3 x 5 + 1, and pad fills the last five up")
+def rule_1(it, samplers):
+    return it == (samplers(16, 1, 5, "drop")[0].dropped_samples, samplers(16, 1, 5, "pad")[0].padded_samples)
+
+
+@rule(
+    "04.2", "all ranks together read 96 x 4 positions at a time; of these, neighbours go to different ranks, row by row"
+)
+def rule_2(it):
+    return all(it(k) == plain.find_position(k, 96, 4, accumulation=2) for k in (0, 95, 96, 384, 768, 1_234_567))
+
+
+@rule("04.3", "tp varies fastest, so GPUs 0 to 3 do the same; the next dp rank is 4 GPUs on, the next pp rank 256")
+def rule_3(it, job_of):
+    return all(it(gpu) == job_of(gpu, {"pp": 4, "dp": 64, "tp": 4}) for gpu in (0, 3, 4, 255, 256, 777, 1023))

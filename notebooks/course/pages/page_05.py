@@ -1,0 +1,308 @@
+"""Notebook 05: its opening, what its folds and figures show, and the rules of its exercises."""
+
+import json
+import logging
+import shutil
+from functools import cache
+from itertools import chain, islice
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from course import DOCUMENTS, show
+from course.registry import answer, figure, rule
+from figures import resume as plots
+from figures.draw import SOURCES
+from figures.moving import Box, Moving, State
+from nanoset_ref import (
+    DataCollatorForCLM,
+    Nanoset,
+    PlanMismatch,
+    ResumableBatchSampler,
+    SkipBatchSampler,
+    build_nanoset_dataloader,
+    plain,
+    prepare_corpus,
+)
+from nanoset_ref.preprocess import preprocess
+from nanoset_ref.train import find_problem
+
+EPOCH, CONSUMED, RANKS = 10, 6, 2  # as on the page
+STEPS = list(range(30))  # an epoch of the opening's runs
+KILLED, LAST = 18, 100
+RUNS = {
+    "run A": (STEPS * 4)[:LAST],
+    "run B": (STEPS[:KILLED] + STEPS[KILLED:] * 7)[:LAST],
+}
+
+
+@cache
+def samples():
+    """The ids of 440 samples of 33 tokens."""
+    corpus, file = prepare_corpus("data"), "data/05_stories_input_ids.npy"
+    options = {"append_eod": True, "backend": "hf", "overwrite": True, "progress": False}
+    preprocess(corpus.domains["stories"], "data/05_stories", corpus.tokenizer, **options)
+    stories = Nanoset(file, None, sequence_length=32, train_split_num_samples=440)
+    return torch.tensor(np.stack([sample["input_ids"] for sample in stories])).long()
+
+
+@cache
+def trained():
+    """By name, what `train` returns."""
+    torch.set_num_threads(1)  # so small a model gains nothing from more
+    return {name: train(steps) for name, steps in RUNS.items()}
+
+
+def train(steps):
+    """Train a model that sees two tokens: its losses, and its loss on 200 samples that it never reads."""
+    torch.manual_seed(0)
+    table, output = torch.nn.Embedding(4096, 32), torch.nn.Linear(64, 4096)
+    optimizer = torch.optim.AdamW([*table.parameters(), *output.parameters()], lr=1e-2)
+
+    def loss_of(batch):
+        seen = table(batch[:, :-1])
+        logits = output(torch.cat([seen[:, :-1], seen[:, 1:]], dim=-1))
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 2:].flatten())
+
+    losses = []
+    for step in steps:
+        loss = loss_of(samples()[8 * step : 8 * step + 8])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    with torch.no_grad():
+        return losses, loss_of(samples()[240:]).item()
+
+
+def times_read(positions):
+    """How often each position of two epochs is read."""
+    return np.bincount(np.fromiter(positions, int), minlength=2 * EPOCH).tolist()
+
+
+def rest_of_two_epochs(skip, sampler_of, consumed):
+    """The positions that all ranks read after a resume, in this epoch and the next."""
+    samplers = [skip(sampler_of(rank), consumed, RANKS) for rank in range(RANKS)]
+    return [position + EPOCH * epoch for epoch in range(2) for sampler in samplers for position in sampler]
+
+
+def two_epochs(skip, sampler_of):
+    """How often each position is read, before a kill and after it."""
+    return times_read(chain(range(CONSUMED), rest_of_two_epochs(skip, sampler_of, CONSUMED)))
+
+
+def kinds_of(nanoset):
+    """For each position of two epochs, the name of its sample and the color of its source."""
+    names = list(DOCUMENTS)
+    read = [nanoset.order[k] for k in range(2 * EPOCH)]
+    return [(f"{names[source][0]}{sample}", SOURCES[names[source]][0]) for source, sample in read]
+
+
+def count_ahead(sampler, nanoset, workers, prefetch_factor, batches=3):
+    """The samples that a loop was given, and those that a sampler says were read."""
+    options = {"num_workers": workers, "prefetch_factor": prefetch_factor}
+    collator = DataCollatorForCLM(8, 0, 0, 0)
+    loader = DataLoader(nanoset, batch_sampler=sampler, collate_fn=collator, **options)
+    delivered = sum(len(batch["input_ids"]) for batch in islice(loader, batches))
+    return delivered, sampler.consumed
+
+
+def opening():
+    curves = {name: (range(1, LAST + 1), losses) for name, (losses, _) in trained().items()}
+    title = "One of these resumes is broken, and no loss curve says so"
+    show(
+        plots.losses(curves, {}, {KILLED: "killed, started again"}, title),
+        "Training loss of the same small model on the same corpus. The curves coincide through the first "
+        "epoch, 30 steps.",
+        "Training losses of two runs over 100 steps. They are one line past the kill after step 18, up to "
+        "the end of the epoch at step 30; then they part, and run B ends clearly below run A.",
+    )
+
+
+@answer("05.1", 70, words=("68 + 2",))
+def answer_1():
+    consumed = 17 * 4
+    next_read = plain.rank_positions(plain.positions_left(1000, consumed, 4, 1), 2, 4, 1)[0]
+    assert next_read == plain.rank_positions(range(1000), 2, 4, 1)[17] == [70]
+    print("consumed:", consumed, "| rank 2 goes on with position", *next_read)
+
+
+@answer("05.2", 4, words=("so in every later epoch",))
+def answer_2(sampler_of, NaiveSkip, nanoset):
+    skipped = two_epochs(NaiveSkip, sampler_of)
+    assert two_epochs(SkipBatchSampler, sampler_of) == [1] * 20
+    show(
+        plots.times_read({"skips every epoch": skipped}, {CONSUMED: "killed", EPOCH: "epoch 2"}, kinds_of(nanoset)),
+        f"Epoch 2 reads {sum(skipped[EPOCH:])} of its {EPOCH} samples. s2 is sample 2 of the stories, "
+        "a of arithmetic, p of programs; dashed holes are never read.",
+        "One row of 20 positions in two epochs of 10. Epoch 1 is read once each; in epoch 2 the first six "
+        "positions are empty holes with a dashed edge and the last four are read.",
+    )
+
+
+@answer("05.3", "B", words=("B is the broken run",))
+def answer_3():
+    (loss_a, unseen_a), (loss_b, unseen_b) = trained().values()
+    read = {name: len(set(steps[KILLED:])) for name, steps in RUNS.items()}
+    assert read == {"run A": 30, "run B": 12}
+    assert np.mean(loss_b[-12:]) < np.mean(loss_a[-12:]) and unseen_a < unseen_b
+    print("steps of the epoch that were read after the kill:", read)
+    print("training loss lower in run B:", np.mean(loss_b[-12:]) < np.mean(loss_a[-12:]))
+    print("loss on unseen samples lower in run A:", bool(unseen_a < unseen_b))
+
+
+@answer("05.4", 14, words=("four on their way",))
+def answer_4(CountingSampler, nanoset):
+    delivered, counted = count_ahead(CountingSampler(), nanoset, workers=2, prefetch_factor=2)
+    assert (delivered, counted) == (6, 14)
+    print("delivered:", delivered, "| the sampler counts", counted)
+
+
+@answer("05.5", 2, words=("drops the wrong six",))
+def answer_5(restore_generator):
+    before, after = restore_generator(CONSUMED)
+    print("read before the kill:", before, "| after it:", after)
+    print("read twice:", sorted({*before} & {*after}), "| never:", sorted({*range(EPOCH)} - {*before} - {*after}))
+
+
+@answer("05.6", (2, 1, 6), words=("all six",))
+def answer_6(NaiveSkip, sampler_of):
+    for ranks in (4, 5, 10):
+        samplers = [NaiveSkip(sampler_of(rank, 20, ranks), CONSUMED, ranks) for rank in range(ranks)]
+        counts = times_read(chain(range(CONSUMED), *samplers))
+        assert counts.count(2) == CONSUMED % ranks
+        print(ranks, "ranks:", counts.count(2), "read twice")
+
+
+def exact(consumed):
+    """The positions that a `ResumableBatchSampler` reads after a resume."""
+    ranks = [ResumableBatchSampler(20, 1, rank, RANKS, consumed) for rank in range(RANKS)]
+    return chain(*chain(*ranks))
+
+
+def outcome(way, consumed, jobs, kinds):
+    """What two jobs read, one killed after so many samples, and what became of each position."""
+    counts = times_read(chain(*jobs))
+    choices = [[("", "", "lost"), (*kind, ""), ("2\u00d7", plots.AGAIN, "")] for kind in kinds]
+    rows = {name: [Box(k, *kinds[k]) for k in sorted(job)] for name, job in zip(("first job", "second job"), jobs)}
+    looks = [looks[n] for n, looks in zip(counts, choices)]
+    rows["together"] = [Box(k, text, colour, 1, look) for k, (text, colour, look) in enumerate(looks)]
+    said = [f"{counts.count(n)} {word}" for n, word in ((0, "never read"), (2, "read twice")) if n in counts]
+    says = ", ".join(said) or "every sample is read once"
+    return State(f"{way}, killed after {consumed} samples: {says}", rows, {5: "epoch 1", 15: "epoch 2"})
+
+
+@figure("05.1")
+def figure_1(NaiveSkip, sampler_of, CountingSampler, restore_generator, nanoset):
+    kinds = kinds_of(nanoset)
+
+    def rounds_down(consumed, ranks):
+        return chain(*[NaiveSkip(sampler_of(rank, 20, ranks), consumed, ranks) for rank in range(ranks)])
+
+    def prefetched(consumed):
+        counted = count_ahead(CountingSampler(), nanoset, 2, 2, batches=consumed // 2)[1]
+        return chain(*CountingSampler(counted))
+
+    ways = {  # what the first job read, and the second one, if the first had received so many samples
+        "exact": lambda c: (range(c), exact(c)),
+        "skips every epoch": lambda c: (range(c), rest_of_two_epochs(NaiveSkip, sampler_of, c)),
+        "counts prefetched": lambda c: (range(c), prefetched(c)),
+        "restores a generator": lambda c: (restore_generator(c)[0], chain(restore_generator(c)[1], range(EPOCH, 20))),
+        "rounds down, 4 ranks": lambda c: (range(c), rounds_down(c, 4)),
+        "rounds down, 5 ranks": lambda c: (range(c), rounds_down(c, 5)),
+    }
+
+    def state(way, consumed):
+        jobs = [list(positions) for positions in ways[way](consumed)]
+        return outcome(way, consumed, jobs, kinds)
+
+    show(
+        Moving({"resume": [*ways], "samples before the kill": [2, 4, 6, 8]}, state, ("skips every epoch", 6)),
+        "Two epochs of ten samples. Dashed: never read. Grey: read twice. (The run that restores a generator"
+        " shuffles.)",
+        "Three rows of 20 positions. The first job reads positions 0 to 5; the second, which skips six "
+        "samples in every epoch, reads 6 to 9 and 16 to 19. Together they leave positions 10 to 15 dashed: "
+        "never read.",
+    )
+
+
+@answer("05.7", "seed", words=("The plan says nothing about ranks",))
+def answer_7(paths, state, nanoset):
+    other = Nanoset([*paths.values()], None, sequence_length=8, train_split_num_samples=20, random_seed=4321)
+    try:
+        build_nanoset_dataloader(other, micro_batch_size=2).load_state_dict(state)
+    except PlanMismatch as error:
+        print(str(error).splitlines()[0])
+        print(*[line for line in str(error).splitlines() if "random_seed" in line])
+
+    for rank in range(3):
+        loader = build_nanoset_dataloader(nanoset, micro_batch_size=2, dp_rank=rank, dp_size=3)
+        loader.load_state_dict(json.loads(json.dumps(state)))
+        print(f"rank {rank} of 3:", [list(positions) for positions in loader.batch_sampler])
+
+
+@answer("05.8", 28, words=("computed: 28",))
+def answer_8(paths):
+    LAST, EVERY = 24, 5
+    longer = Nanoset([*paths.values()], None, sequence_length=8, train_split_num_samples=3 * LAST)
+    saved, attempts, checkpoints, seen = {"step": 0}, [], [], {}
+    for stop in (17, 22, LAST):
+        loader = build_nanoset_dataloader(longer, micro_batch_size=3)
+        if saved["step"]:
+            loader.load_state_dict(saved["data"])
+        first = saved["step"] + 1
+        for step, batch in enumerate(islice(loader, stop - first + 1), first):
+            ids = batch["input_ids"].tolist()
+            assert seen.setdefault(step, ids) == ids  # a step that is done again gets the same samples
+            if step % EVERY == 0:
+                saved = {"step": step, "data": loader.state_dict()}
+                checkpoints.append(step)
+        attempts.append((first, stop))
+
+    print("steps computed:", sum(stop - first + 1 for first, stop in attempts))
+    show(
+        plots.timeline(attempts, checkpoints, LAST),
+        "Dashed steps were lost and done again, with the same samples. Diamonds are checkpoints.",
+        "Three rows of numbered steps, one per start: 1 to 17, 16 to 22, 21 to 24. Steps 16, 17, 21 and 22 "
+        "are dashed as lost in the row that was killed and done again in the next. Checkpoints stand after "
+        "steps 5, 10, 15 and 20.",
+    )
+
+
+@answer("05.9", 5, words=("Redoing ten steps",))
+def answer_9(run):
+    shard = next((run.folder / "step-00000010").glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    shutil.copytree(run.folder / "step-00000005", run.folder / ".step-00000015.tmp")
+
+    logging.disable(logging.WARNING)  # it warns of what it skips; here we ask
+    step, found = run.newest()
+    print("step 10:", find_problem(run.folder / "step-00000010"))
+    print("newest whole checkpoint: step", step, "with", found)
+    assert step == 5
+
+
+@rule("05.1", "when you stop, every worker has its batches ready, and all of their samples were counted")
+def rule_1(answer, CountingSampler, nanoset):
+    return all(
+        answer(2, workers, ahead) == count_ahead(CountingSampler(), nanoset, workers, ahead)[1] - 6
+        for workers, ahead in [(1, 2), (2, 2), (2, 3)]
+    )
+
+
+@rule("05.2", "the second iteration must give the whole epoch: what has to change once the first has begun?")
+def rule_2(answer, sampler_of):
+    return two_epochs(answer, sampler_of) == two_epochs(SkipBatchSampler, sampler_of)
+
+
+@rule("05.3", "count what all ranks consumed; rank r then reads positions c + r, c + r + D, c + r + 2D")
+def rule_3(answer):
+    return list(answer) == list(next(iter(ResumableBatchSampler(1000, 3, 5, 6, 9 * 4 * 2))))
+
+
+@rule("05.4", "the loop trains on a batch while your generator waits at `yield`: is that batch counted by then?")
+def rule_4(answer):
+    state = {"consumed": 0}
+    loader = DataLoader(range(20), 2, num_workers=2)
+    return [state["consumed"] for _ in islice(answer(loader, state), 3)] == [2, 4, 6]

@@ -1,0 +1,246 @@
+"""Notebook 06: its opening, what its folds and figures show, and the rules of its exercises."""
+
+import json
+import math
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+from course import show
+from course.registry import answer, rule
+from figures import resume as plots
+from figures.draw import COLOURS, IDLE, SOURCES
+from nanoset_ref import prepare_corpus
+from nanoset_ref.preprocess import preprocess
+from nanoset_ref.train import ConfigError, ParallelLayout, StagedLoader, load_config, read_state
+
+
+def token_files():
+    """By source, the path of its token file."""
+    corpus = prepare_corpus("data")
+    options = {"append_eod": True, "backend": "hf", "overwrite": True, "progress": False}
+    for source, path in corpus.domains.items():
+        preprocess(path, f"data/06_{source}", corpus.tokenizer, **options)
+    return {source: f"data/06_{source}_input_ids.npy" for source in corpus.domains}
+
+
+def stage(name, first_step, dataset_path, workers=0):
+    """One stage of data, as a config has it."""
+    dataset = {"dataset_path": dataset_path, "order": "stateless"}
+    data = {"dataset": dataset, "num_loading_workers": workers, "seed": 1234}
+    return {"name": name, "start_training_step": first_step, "data": data}
+
+
+def write_config(name, stages, **changes):
+    """Write the config of a run called `name`, with changes of whole sections; the path of its file."""
+    example = files("nanoset_ref").joinpath("train/examples/tokens.yaml").read_text(encoding="utf-8")
+    tree = YAML(typ="safe").load(example.replace("datasets/", "data/")) | {"data_stages": stages}
+    tree["tokens"] = {"sequence_length": 64, "train_steps": 45, "micro_batch_size": 4}
+    tree["tokens"]["batch_accumulation_per_replica"] = 1
+    gpt2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    tree["model"] = {"model_config": gpt2 | {"vocab_size": 4096, "bos_token_id": 0, "eos_token_id": 0}}
+    tree["parallelism"] = {"dp": 2}
+    tree["checkpoints"] = {"checkpoints_path": f"data/06_{name}", "checkpoint_interval": 6}
+    for section, values in changes.items():
+        tree[section] = tree[section] | values
+    path = Path(f"data/06_{name}.yaml")
+    YAML(typ="safe").dump(tree, path)
+    return path.as_posix()
+
+
+def continued(stages, state):
+    """A loader that goes on from a state, with other stages."""
+    config = load_config(write_config("longer", stages, tokens={"train_steps": 50}))
+    loader = StagedLoader(config, ParallelLayout(dp_rank=0, dp_size=2))
+    loader.load_state_dict(state)
+    return loader
+
+
+def refusal(stages, state):
+    """Why stages cannot follow a state; None if they can."""
+    try:
+        continued(stages, state)
+    except ValueError as error:
+        return str(error).rsplit(": ", 1)[-1]
+    return None
+
+
+def contents(path):
+    """By name, the first byte and the end of each tensor in a file; a safetensors header is JSON."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return {name: header[name]["data_offsets"] for name in header if name != "__metadata__"}
+
+
+def opening():
+    BLUE, ORANGE, GREEN = (SOURCES[source][0] for source in ("stories", "arithmetic", "programs"))
+    first = [(0, "start", IDLE, 4), (4, "steps 1-15", BLUE, 15), (19, "16-18", ORANGE, 3), (22, "", "", 2)]
+    rank = [*first, (26, "start", IDLE, 4), (30, "19-30", ORANGE, 12), (42, "31-45", GREEN, 15)]
+    worker = [(19, "", ORANGE, 5), (30, "", ORANGE, 12)]
+    saved = [(step + (1 if step < 20 else 9), str(step), IDLE, 3) for step in (6, 12, 18, 24, 30, 36, 42, 45)]
+    processes = {
+        "torchrun": [(0, "the command", IDLE, 24), (26, "the same command", IDLE, 31)],
+        "rank 0": rank,
+        "its loader": worker,
+        "rank 1": rank,
+        "its loader ": worker,
+        "checkpoint of step": saved,
+    }
+    show(
+        plots.lanes(processes, {24: "SIGKILL"}, "The second start goes on from the checkpoint of step 18"),
+        "The processes of this notebook's run, in time from left to right. Colours: the three stages of its "
+        "data. Dashed: steps that are lost and done again.",
+        "Six rows of bars: torchrun, two ranks, a loading process for each, and checkpoints. All processes "
+        "end at a line called SIGKILL after step 20; the second start goes on with step 19, so steps 19 and "
+        "20 are dashed as lost. Checkpoints are those of steps 6, 12, 18, 24, 30, 36, 42 and 45. The loading"
+        " processes exist in stage 2 only.",
+    )
+
+
+@answer("06.1", "both", words=("the error says where",))
+def answer_1(STAGES):
+    typo, twice = json.loads(json.dumps(STAGES)), json.loads(json.dumps(STAGES))
+    typo[1]["data"]["num_loading_workes"] = 2
+    twice[2]["start_training_step"] = 16
+    for stages in (typo, twice):
+        try:
+            load_config(write_config("wrong", stages))
+        except ConfigError as error:
+            print(error)
+
+
+@answer("06.2", 31, words=("never seen a program",))
+def answer_2(whole):
+    loss = [line["loss"] for line in whole]
+    assert abs(loss[0] - math.log(4096)) < 0.2, "a fresh model knows nothing: every id is equally likely"
+    jumps = {step: loss[step - 1] - loss[step - 2] for step in (16, 31)}
+    print("the larger jump:", max(jumps, key=jumps.get))
+    print("step 2, rank by rank:", [[position for position, _ in rank] for rank in whole[1]["samples"]])
+
+
+@answer("06.3", True, words=("the same dropout",))
+def answer_3(command, QUIET, lines, before, whole, newest):
+    subprocess.run(command("data/06_killed.yaml"), **QUIET, check=True)
+    after = lines("killed")
+    print("steps:", [line["step"] for line in after] == list(range(1, 46)))
+    print("before the kill:", before == whole[: len(before)])
+    print("after the second start:", after == whole)
+    assert before == whole[: len(before)] and after == whole
+
+    resumed = [line for line in after if line["step"] > read_state(newest)["step"]]
+    curves = {"never killed": whole, "first start": before[:20], "second start": resumed}
+    curves = {name: ([line["step"] for line in run], [line["loss"] for line in run]) for name, run in curves.items()}
+    stages = {"stories": (1, 15), "stories and sums": (16, 30), "mostly programs": (31, 45)}
+    show(
+        plots.losses(curves, stages, {20: "SIGKILL"}, "The second start lands on the run that was never killed"),
+        "Line: the run that was never killed. Circles: the killed run, blue in its first start, orange in "
+        "its second. Where a step was done twice, orange covers blue.",
+        "Training loss over 45 steps in three shaded stages. Circles of the killed and continued run lie "
+        "exactly on the line of the uninterrupted run, also after the line called SIGKILL. The loss jumps up"
+        " where programs begin.",
+    )
+
+
+@answer("06.4", "a third", words=("two moments for each weight",))
+def answer_4(folder):
+    later = read_state(Path("data/06_killed/step-00000024"))["state"]["data"]["stages"]
+    print("step 24:", [record["consumed_train_samples"] for record in later])
+    assert [record["consumed_train_samples"] for record in later] == [15 * 8, (24 - 15) * 8]
+
+    kinds = {
+        "exp_avg_sq": ("second moments", IDLE),
+        "exp_avg": ("first moments", COLOURS[5]),
+        "": ("the model", COLOURS[3]),
+    }
+    rows = {}
+    for rank, path in enumerate(sorted(folder.glob("*.safetensors"))):
+        sizes = dict.fromkeys(["", "exp_avg", "exp_avg_sq"], 0)
+        for name, (start, stop) in contents(path).items():
+            sizes[next(kind for kind in kinds if name.endswith(kind))] += stop - start
+        lefts = [0, sizes[""], sizes[""] + sizes["exp_avg"]]
+        bars = [(left, *kinds[kind], sizes[kind]) for left, kind in zip(lefts, sizes)]
+        rows[f"shard-0000{rank + 1}-…, rank {rank}"] = bars
+    size_of_state = round((folder / "state.json").stat().st_size / 1024)
+    print("the model's share:", round(sizes[""] / sum(sizes.values()), 2))
+    rows["state.json"] = [
+        (0, f"the state of the data, sizes and checksums: {size_of_state} KiB", "white", sum(sizes.values()))
+    ]
+    show(
+        plots.lanes(rows, {}, f"{folder.name}/: two thirds of a checkpoint belong to the optimizer", 0.4),
+        "The files of one checkpoint; lengths are bytes. AdamW keeps two numbers per weight; each rank "
+        "writes its half.",
+        "Three rows, one per file. The two shards, one written by each rank, hold three equal parts: the "
+        "model, first moments and second moments. Below them state.json with the state of the data.",
+    )
+
+
+@answer("06.5", "samples", words=("agree only roughly",))
+def answer_5(command, QUIET, lines, whole, STAGES):
+    smaller = write_config("one", STAGES, parallelism={"dp": 1}, tokens={"batch_accumulation_per_replica": 2})
+    subprocess.run(command(smaller, [sys.executable]), **QUIET, check=True)
+    one = lines("one")
+
+    def samples(run):
+        # per step, the global batch in the order of its positions, whoever read it
+        return [sorted(sample for rank in line["samples"] for sample in rank) for line in run]
+
+    difference = max(abs(a["loss"] - b["loss"]) for a, b in zip(one, whole, strict=True))
+    assert samples(one) == samples(whole) and 0 < difference < 0.5
+    print("ranks in the first and in the last step:", len(one[0]["samples"]), "and", len(one[-1]["samples"]))
+    print("same samples in every step:", samples(one) == samples(whole), "| same losses:", difference == 0)
+
+
+@answer("06.6", 360, words=("position 360",))
+def answer_6(STAGES, SUMS):
+    state = read_state(Path("data/06_whole/step-00000045"))["state"]["data"]
+
+    loader = continued([*STAGES, stage("sums", 46, SUMS)], state)
+    step, start = loader.next_step(), loader.records[-1].start
+    print(f"step {step.number} is of stage {step.stage!r}; it begins at position {start.position} of its order")
+    assert start.position == sum(start.reads) == 45 * 8
+    print("from step 40:", refusal([*STAGES, stage("sums", 40, SUMS)], state))
+
+
+@rule("06.1", "samples per step are ranks x micro-batch x accumulations; and the stage has 15 steps, not 14")
+def rule_1(answer, STAGES):
+    return (
+        answer
+        == 15
+        * load_config(
+            write_config(
+                "bigger",
+                STAGES,
+                parallelism={"dp": 8},
+                tokens={"micro_batch_size": 2, "batch_accumulation_per_replica": 3},
+            )
+        ).global_batch_size
+    )
+
+
+@rule("06.2", "which of the two stages has already given samples to the run?")
+def rule_2(answer, kept, STAGES, PROGRAMS, STORIES, SUMS):
+    return answer == tuple(
+        refusal(stages, kept["data"]) is None
+        for stages in [
+            [*STAGES[:2], stage("mostly programs", 31, {PROGRAMS: 0.5, STORIES: 0.5})],
+            [STAGES[0], stage("stories and sums", 16, [STORIES, SUMS, PROGRAMS], workers=1), STAGES[2]],
+        ]
+    )
+
+
+@rule("06.3", "the newest checkpoint is at the last multiple of the interval; a kill right after it loses nothing")
+def rule_3(answer):
+    return all(
+        answer(step, 6) == step - max([0, *(s for s in range(1, step + 1) if s % 6 == 0)]) for step in range(1, 46)
+    )
+
+
+@rule("06.4", "the slope is zero where the two terms, C / T and T / (2 M), are equal")
+def rule_4(answer):
+    return all(
+        abs(answer(c, m) / min(range(10, 20_000), key=lambda t: c / t + t / (2 * m)) - 1) < 0.01
+        for c, m in [(60, 3 * 3600), (5, 3600), (120, 86_400)]
+    )

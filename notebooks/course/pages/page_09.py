@@ -1,0 +1,141 @@
+"""Notebook 09: its opening, what its folds and figures show, and the rules of its exercises."""
+
+import numpy as np
+import torch
+
+from course import pieces, show, tiny_corpus
+from course.registry import answer, rule
+from figures import megatron as plots
+from nanoset_ref import open_tokens
+from nanoset_ref.load.documents import starts_at_boundaries
+from nanoset_ref.megatron import MegatronCollator
+
+EOS = 0
+
+
+def three_documents():
+    """A row of ids that holds a story, a program and a sum, and the source of each id."""
+    files = {source: open_tokens(path) for source, path in tiny_corpus().items()}
+    row, sources = [], []
+    for source, number in (("stories", 0), ("programs", 1), ("arithmetic", 0)):
+        begin, end = files[source].document_offsets[number : number + 2]
+        row.append(files[source].tokens[begin:end])
+        sources += [source] * int(end - begin)
+    return np.concatenate(row).astype(np.int64), sources
+
+
+def opening():
+    row, kinds = three_documents()
+    show(
+        plots.attention(list(zip(pieces(row), kinds, strict=True))),
+        "A row of three documents. A document mask leaves the coloured squares; a causal mask leaves the "
+        "grey ones too.",
+        "A triangle of squares, each token's row showing which earlier tokens it sees. Three coloured "
+        "triangles along the diagonal are pairs within one document; the rest, more than half, is grey: "
+        "pairs of different documents.",
+    )
+
+
+@answer("09.1", 5, words=("At each EOS",))
+def answer_1(batch, row):
+    zeros = np.flatnonzero(batch["loss_mask"][0] == 0)
+    assert [pieces([row[place]]) for place in zeros] == [["EOS"], ["EOS"]]
+    for place in zeros:
+        print(f"at place {place} the input is {pieces([row[place]])[0]} and the label {pieces([row[place + 1]])[0]!r}")
+
+
+@answer("09.2", 2, words=("Only the mask keeps",))
+def answer_2(new_model, batch, logits_of):
+    model, other = new_model(), dict(batch)
+    other["tokens"] = batch["tokens"].clone()
+    other["tokens"][0, :5] += 1  # document 1, without its EOS
+
+    with torch.no_grad():
+        for masked in (False, True):
+            for reset in (False, True):
+                here, there = (logits_of(model, it, masked, reset)[0, 6:] for it in (batch, other))
+                leaks = not torch.allclose(here, there, atol=1e-4)
+                assert leaks == (not masked)
+                print(f"mask {masked!s:<5} positions reset {reset!s:<5} -> {'leaks' if leaks else 'tight'}")
+        same = torch.allclose(logits_of(model, batch, True, False), logits_of(model, batch, True, True), atol=1e-4)
+    assert same
+    print("with the mask, resetting positions changes the logits:", not same)
+
+
+@answer("09.3", 50, words=("49%",), within=5)
+def answer_3(test, held_out, S):
+    within = (~test["attention_mask"]).sum().item()
+    share = 1 - within / (len(held_out) * S * (S + 1) / 2)
+    assert 0.25 < share < 0.5
+    print(f"{share:.0%} of the pairs cross documents")
+
+
+@answer("09.4", "document", words=("the document mask has the lower loss",))
+def answer_4(causal_losses, masked_losses, own, mean, counts, test, S):
+    place = test["position_ids"]
+    assert mean["document mask"] < 0.95 * mean["causal mask"]
+    print("the document mask has the lower loss, by more than 5%")
+
+    ranges = {"1st": (0, 1), "2nd-4th": (1, 4), "5th-16th": (4, 16), "later": (16, S)}
+    by_place = {
+        name: [losses[counts & (place >= low) & (place < high)].mean().item() for low, high in ranges.values()]
+        for name, losses in own.items()
+    }
+    show(
+        plots.mask_losses(
+            {
+                "With the mask, the loss falls faster": {"causal mask": causal_losses, "document mask": masked_losses},
+                "Held out: lower at every place": by_place,
+            },
+            list(ranges),
+        ),
+        "The same batches, the same initial weights. Left: the training loss. Right: the held-out loss, by "
+        "the place of the input in its document.",
+        "Left, two falling curves: with the document mask the loss falls faster. Right, the held-out loss by"
+        " place in the document: the document mask is lower everywhere.",
+    )
+
+
+@answer("09.5", False, words=("never had one: False",))
+def answer_5(losses_of, masked, test, counts, mean):
+    with torch.no_grad():
+        ignored = losses_of(masked, test, False)[counts].mean().item()
+    assert mean["document mask"] * 1.02 < ignored < mean["causal mask"]
+    print("worse than with the mask, by more than 2%:", ignored > 1.02 * mean["document mask"])
+    print("worse than the model that never had one:", ignored > mean["causal mask"])
+
+
+@answer("09.6", "higher", words=("Slightly higher",))
+def answer_6(own, mean, counts):
+    everywhere = own["causal mask"].mean().item()
+    seams = own["causal mask"][~counts].mean().item()
+    assert mean["causal mask"] < everywhere < 1.02 * mean["causal mask"]
+    assert seams > 1.1 * mean["causal mask"]
+    share = (~counts).float().mean()
+    print(f"{share:.1%} of the predictions cross an EOS; counting them raises the loss, by less than 2%")
+
+
+@rule(
+    "09.1",
+    "the rows are laid end to end, 38 tokens: each document's start, and the end; a row begins a document in any case",
+)
+def rule_1(it, config_for, row):
+    two = MegatronCollator(config_for("any", len(row) - 1))([{"input_ids": row}] * 2)
+    return list(it) == two["cu_seqlens"].tolist()
+
+
+@rule("09.2", "S x S bytes; 20 documents have 21 edges")
+def rule_2(it):
+    return tuple(it) == (np.ones((8192, 8192), dtype=bool).nbytes, np.zeros(20 + 1, dtype=np.int32).nbytes)
+
+
+@rule(
+    "09.3",
+    "a token begins a document if its place in the file is an offset, and so does the first of a row, in any case",
+)
+def rule_3(f):
+    offsets = open_tokens(tiny_corpus()["stories"]).document_offsets
+    return all(
+        np.array_equal(f(offsets, begin, 9), starts_at_boundaries(offsets, np.array([begin]), 9)[0])
+        for begin in range(33)
+    )

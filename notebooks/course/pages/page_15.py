@@ -1,0 +1,261 @@
+"""Notebook 15: its opening, what its folds and figures show, and the rules of its exercises."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from course import show
+from course.registry import answer, rule
+from figures import reading as plots
+from nanoset_ref import build_nanoset_dataloader, to_device
+
+RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
+
+
+def eaten(parameters, gpus, peak=989e12, utilisation=0.4):
+    """Tokens per second: the operations that H100s do (bfloat16), over 6 for each parameter and token."""
+    return gpus * utilisation * peak / (6 * parameters)
+
+
+def under_way(requests, seconds, row=2048):
+    """Tokens per second of a place that answers after so many seconds, with so many requests at a time."""
+    return requests * row / seconds
+
+
+@cache
+def results(name):
+    """A committed result of a benchmark."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+@cache
+def rates():
+    """By sequence length and reader, million tokens per second from memory, round by round."""
+    measured = results("reading")["million_tokens_per_second"]
+    return {
+        length: {name: clocks["wall"] for name, clocks in candidates.items()} for length, candidates in measured.items()
+    }
+
+
+@cache
+def served():
+    """By reader, tokens per second from memory, in rows of 2,048."""
+    return {name: 1e6 * np.median(rounds) for name, rounds in rates()["2048"].items()}
+
+
+@cache
+def rates_from_disk():
+    """By sequence length and reader, million tokens per second from a disk."""
+    return {
+        length: {
+            "the disk" if name == "device" else name: int(length) / 1e6 * np.array(found["samples_per_second"])
+            for name, found in candidates.items()
+            if "pread" not in name and "page cache" not in name
+        }
+        for length, candidates in results("cold")["by_read_ahead_kb"]["128"].items()
+    }
+
+
+@cache
+def batches_asked(nanoset, size=4):
+    """After how many delivered batches two workers were asked for how many."""
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=size, num_loading_workers=2, prefetch_factor=2)
+    iterator, asked_after = iter(loader), {}
+    for delivered in range(1, 21):
+        next(iterator)
+        assert loader.state_dict()["consumed_train_samples"] == delivered * size
+        asked_after[delivered] = loader.batch_sampler.consumed_train_samples // size
+    return asked_after
+
+
+def opening():
+    memory = served()
+    disk = {name: 1e6 * np.median(rounds) for name, rounds in rates_from_disk()["2048"].items()}
+    by_reader = results("bucket")["by_latency"]["50 ms"]["2048"]
+    far = {name: 1e6 * found["million_tokens_per_second"] for name, found in by_reader.items()}
+    rungs = {
+        "eight GPUs eat": [
+            (name, eaten(size, 8), "eaten") for name, size in (("8B parameters", 8e9), ("1B", 1e9), ("124M", 124e6))
+        ],
+        "memory serves": [(name, memory[name.lower()], "measured") for name in ("Nanotron", "litdata", "nanoset_ref")],
+        "a disk": [(name, disk[name.lower()], "measured") for name in ("Nanotron", "litdata")],
+        "a bucket": [
+            ("1 request at a time", under_way(1, 0.05), "computed"),
+            ("nanoset_ref", far["nanoset_ref"], "measured"),
+        ],
+    }
+    rungs["memory serves"].append(("copying memory", memory["memcpy"], "limit"))
+    rungs["a disk"] += [
+        ("nanoset_ref", disk["nanoset_ref, 2 workers"], "measured"),
+        ("the disk", disk["the disk"], "limit"),
+    ]
+    rungs["a bucket"].append(("obstore alone", far["the limit"], "limit"))
+    show(
+        plots.hierarchy(rungs, "In memory all are fast enough; a disk and a bucket need many requests at once"),
+        "Rows of 2,048 tokens at random places. Full dots: measured, in memory with a warm page cache, from "
+        "a disk with an empty one (nanoset_ref with two workers), from a bucket that answers after 50 ms. "
+        "Bars: yardsticks, each measured in the same run. Memory: Intel Xeon, two cores, 4 rounds; disk and "
+        "bucket: AMD EPYC, two cores. Open dot: arithmetic. Grey: what eight H100s eat.",
+        "Four lines of marks on a logarithmic axis of tokens per second: what eight GPUs eat, what memory, a"
+        " disk and a bucket serve. Readers from memory lie right of what is eaten; Nanotron from a disk lies"
+        " at its edge, a bucket with one request at a time left of it; nanoset_ref lies beside the limit "
+        "everywhere.",
+    )
+
+
+@answer("15.1", 104, words=("104 requests",), within=15)
+def answer_1():
+    needed = next(requests for requests in range(1, 10_000) if under_way(requests, 0.05) >= eaten(124e6, 8))
+    print(f"{eaten(124e6, 8):,.0f} tokens a second: {needed} requests; one at a time feeds {under_way(1, 0.05):,.0f}")
+
+
+@answer("15.2", "mapping", words=("gives the file an address",))
+def answer_2():
+    batch_steps = results("reading")["microseconds_per_batch"]["2048"]
+    show(
+        plots.steps(batch_steps, "Nanotron's time goes into opening the file, not into reading it"),
+        "What each step of a batch takes, timed one by one (so they add up to more than a whole batch "
+        "takes). Two cores of an Intel Xeon.",
+        "Horizontal bars. Of Nanotron's six steps, opening and mapping the file is by far the longest; the "
+        "four steps of nanoset_ref are hardly visible beside them, the longest is copying the tokens.",
+    )
+
+
+@answer("15.3", 124, words=("in five blocks",), within=20)
+def answer_3(nanoset):
+    B = 4
+    asked_after = batches_asked(nanoset)
+    print(f"{asked_after[1] * B}: {asked_after[1]} batches, in five blocks; consumed: {B}")
+    show(
+        plots.reading_ahead([2**block for block in range(7)], 1, asked_after[1], num_workers=2),
+        "The first seven blocks, left to right, when the first batch has been delivered.",
+        "Seven cells in the rows of two workers in turn, of 1, 2, 4 ... 64 batches: the first is delivered, "
+        "four more are asked for, the last two come later.",
+    )
+
+
+@answer("15.4", 288, words=("288 bytes",))
+def answer_4(nanoset):
+    batches = iter(build_nanoset_dataloader(nanoset, micro_batch_size=8))
+    _, this, following = next(batches), next(batches), next(batches)
+    this["input_ids"].zero_()
+    this["input_mask"].zero_()
+    for batch, field, first in (this, "label_ids", 8), (following, "input_ids", 16), (following, "label_ids", 16):
+        columns = np.s_[1:] if field == "label_ids" else np.s_[:-1]
+        assert np.array_equal(batch[field], nanoset.read(np.arange(first, first + 8))[:, columns])
+    assert this["label_mask"].all() and following["input_mask"].all()
+    print("nothing else changed;", following["input_ids"].data_ptr() - this["input_ids"].data_ptr(), "bytes")
+    assert not this["label_ids"].is_contiguous()
+    assert to_device(this, "meta")["label_ids"].stride() == this["label_ids"].stride()  # to a device that holds no data
+
+
+@answer("15.5", 48, words=("together 48",))
+def answer_5(nanoset):
+    kept = list(build_nanoset_dataloader(nanoset, micro_batch_size=8))
+    memory_of = {field: {batch[field].untyped_storage().data_ptr() for batch in kept} for field in kept[0]}
+    assert len(kept) == 4_000
+    assert np.array_equal(kept[0]["input_ids"], nanoset.read(np.arange(8))[:, :-1])
+    print({field: len(places) for field, places in memory_of.items()}, "together", len(set.union(*memory_of.values())))
+    print("the first batch is still what it was")
+
+
+@answer("15.6", False, words=("times *slower*",))
+def answer_6():
+    by_reader = served()
+    for name in ("nanotron", "nanoset_ref"):
+        print(f"{name:<12} 2 workers: {by_reader[f'{name}, 2 workers'] / by_reader[name]:.2f} x; ", end="")
+        print(f"{by_reader[name] / by_reader['memcpy']:.0%} of memcpy without")
+    without = ("nanoset_ref, stateless order", "nanoset_ref, two files")
+    shown = {
+        length: {name: rounds for name, rounds in candidates.items() if name not in without}
+        for length, candidates in rates().items()
+    }
+    show(
+        plots.rates(shown, "memcpy", "The longer the rows, the nearer all come to copying memory"),
+        "Dots: medians, with their numbers; open dots: with two workers; short lines: the middle half of the"
+        " rounds. The grey line is a yardstick: copying the delivered bytes from memory to memory (*gather "
+        "alone* beats it, for it reads 2 bytes of each id and memcpy reads 4). Intel Xeon, two cores, 4 "
+        "rounds. *First touch* visits nearly every place for the first time.",
+        "Three panels of dots on logarithmic axes, for sequence lengths 512, 2,048 and 8,192: nanoset_ref "
+        "lies nearest to the line of copying memory, the others up to three powers of ten below; two workers"
+        " make Nanotron the slowest.",
+    )
+
+
+@answer("15.7", 31, words=("Nanotron 31",), within=8)
+def answer_7():
+    sent = {
+        name: np.median(found["amplification"])
+        for name, found in results("cold")["by_read_ahead_kb"]["128"]["2048"].items()
+        if "amplification" in found
+    }
+    print(f"Nanotron {sent['nanotron']:.0f}, nanoset_ref {sent['nanoset_ref']:.0f} (a row lies in two pages)")
+    show(
+        plots.rates(rates_from_disk(), "the disk", "From a disk, a reader is as fast as the reads it has under way"),
+        "As above, but each candidate begins with an empty page cache. The grey line is what *fio* reads "
+        "from the same disk in blocks of the same size. Open dots: with two workers.",
+        "Three panels of dots on logarithmic axes, for sequence lengths 512, 2,048 and 8,192: nanoset_ref "
+        "with two workers lies near the line of the disk, litdata at a fifth of it, the others at a "
+        "twentieth or less.",
+    )
+
+
+@answer("15.8", 13, words=("fetched  13%",), within=6)
+def answer_8():
+    bucket = results("bucket")
+    for latency, lengths in bucket["by_latency"].items():
+        ours, limit = (lengths["2048"][name]["million_tokens_per_second"] for name in ("nanoset_ref", "the limit"))
+        waiting = bucket["training"][latency]["bucket"]["share_waiting"]
+        print(f"{latency:>5}: {ours:4.1f} million tokens/s, obstore alone {limit:4.1f};", end=" ")
+        print(f"a training run waits {waiting:.1%}")
+    for name in ("nanoset_ref", "litdata", "mosaicml"):
+        found = results("streamers")["streamers"][name]
+        share, spread = found["fetched_per_byte_first_256_batches"] / 16, found["places"]
+        print(
+            f"{name:<11} has fetched {share:4.0%} of it; a batch is spread over {spread:3} places (all shuffled: 163)"
+        )
+
+
+@answer("15.9", "grows", words=("takes clean pages back",))
+def answer_9():
+    memory = results("memory")
+    titles = {
+        "nanoset_ref": "A map kept: to the limit",
+        "rebuilt": "Mapped per sample",
+        "preadv": "A system call per row",
+    }
+    lines = {}
+    for way, points in memory["ways"].items():
+        seconds, own, mapped = ([point[key] for point in points] for key in ("seconds", "anonymous_mib", "file_mib"))
+        lines[titles[way]] = {"with file-backed": (seconds, np.add(own, mapped)), "anonymous": (seconds, own)}
+    show(
+        plots.memory(lines, memory["allowed_mib"]),
+        "Resident memory while the file (sparse, so no disk is waited for) is read in three ways.",
+        "Three panels over 20 seconds: with a kept map, memory grows to just below what is allowed and stays"
+        " there; a map per sample and system calls keep hardly anything; the anonymous part is flat in all "
+        "three.",
+    )
+    for way, points in memory["ways"].items():
+        print(f"{titles[way]:<25}{points[-1]['rows'] / points[-1]['seconds']:>9,.0f} rows a second")
+        assert points[-1]["anonymous_mib"] - points[0]["anonymous_mib"] < 16
+
+
+@rule("15.1", "seconds for the batch = tokens / (million tokens per second x 10^6); divide by 0.2 s")
+def rule_1(share):
+    return abs(share * 0.2 * 1e6 * np.median(rates()["8192"]["nanotron"]) / (8 * 8192) - 1) < 0.01
+
+
+@rule("15.2", "row by row: order[positions] gives datasets and samples, and a sample begins at sample * S")
+def rule_2(own, nanoset):
+    return np.array_equal(own(np.arange(300)), nanoset.read(np.arange(300)))
+
+
+@rule(
+    "15.3",
+    "count blocks: how many are asked for at first, how many were taken since? block b holds 2^b batches, "
+    "and it is taken when its first batch is delivered",
+)
+def rule_3(own, asked_after):
+    return {delivered: own(delivered) for delivered in asked_after} == asked_after

@@ -1,0 +1,235 @@
+"""Notebook 16: its opening, what its folds and figures show, and the rules of its exercises."""
+
+from functools import cache
+
+import numpy as np
+import torch
+
+from course import pieces, show, tiny_corpus
+from course.registry import answer, figure, rule
+from figures import packing as pictures
+from nanoset_ref import (
+    Nanoset,
+    PackedNanoset,
+    build_nanoset_dataloader,
+    open_tokens,
+    pack_documents,
+    plain,
+)
+
+ROW = 15
+
+
+def drawn(rows):
+    """Pieces (document, first token, end) with their text; padding where a row is not full."""
+    shown = [[("".join(stories()[d][begin:end]), d, end - begin) for d, begin, end in row] for row in rows]
+    sizes = [ROW - sum(end - begin for _, begin, end in row) for row in rows]
+    return [row + [("", pictures.PADDING, free)] * (free > 0) for row, free in zip(shown, sizes)]
+
+
+WRAPPED = [[(0, 0, 6), (1, 0, 8), (2, 0, 1)], [(2, 1, 7), (3, 0, 7), (4, 0, 2)], [(4, 2, 7), (5, 0, 7)]]
+
+
+def shares(sizes, R):
+    """What each way cuts (documents), loses or pads (tokens), and how many rows it needs."""
+    sizes = np.array(sizes)
+    offsets = np.append(0, np.cumsum(sizes))
+    lost = used = 0
+    for size in sizes.tolist():
+        taken = min(size, R - used)
+        lost += size - taken
+        used = (used + taken) % R if taken == size else 0
+    num_rows = len(pack_documents(offsets, R)[0]) - 1
+    documents_cut = {"wrap": np.mean(offsets[:-1] // R != (offsets[1:] - 1) // R), "best fit": np.mean(sizes > R)}
+    padding = {"pad": 1 - sizes.sum() / (R * (-(-sizes // R)).sum()), "best fit": 1 - sizes.sum() / (R * num_rows)}
+    rows = {"wrap": -(-sizes.sum() // R), "best fit": num_rows}
+    return documents_cut, {"cut": lost / sizes.sum(), **padding}, rows
+
+
+def tree_of(counts):
+    """Node 1 is the root, the children of node i are 2i and 2i + 1, and the second half are the leaves."""
+    tree = [0] * len(counts) + list(counts)
+    for node in reversed(range(1, len(counts))):
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+    return tree
+
+
+class Counted:
+    """A tree that counts how often a node is looked at."""
+
+    def __init__(self, tree):
+        self._tree, self.looks = tree, 0
+
+    def __len__(self):
+        return len(self._tree)
+
+    def __getitem__(self, node):
+        self.looks += 1
+        return self._tree[int(node)]
+
+
+@cache
+def stories():
+    """The six stories, each a list of pieces of text."""
+    file = open_tokens(tiny_corpus()["stories"])
+    return [pieces(ids) for ids in np.split(file.tokens, file.document_offsets[1:-1])]
+
+
+def opening():
+    texts = stories()
+    sizes = [len(text) for text in texts]
+    cut = drawn([[(0, 0, 6), (1, 0, 8), (2, 0, 1)], [(3, 0, 7), (4, 0, 7), (5, 0, 1)]])
+    for row, document in zip(cut, (2, 5), strict=True):
+        row.append(("".join(texts[document][1:]), pictures.LOST, sizes[document] - 1))
+    show(
+        pictures.ways(
+            {
+                "Wrap: cuts two documents": drawn(WRAPPED),
+                "Cut: loses what does not fit": cut,
+                "Pad: a row for each document": drawn([[(d, 0, size)] for d, size in enumerate(sizes)]),
+                "Best fit: whole documents side by side": drawn(plain.best_fit(sizes, ROW)),
+            },
+            ROW,
+        ),
+        "Six stories, 0 to 5, in rows of 15 tokens. The line is the end of a row, grey is padding, red text "
+        "is in no row.",
+        "Four panels. Wrapped, six stories fill three rows and two are cut. Cut, two rows; two stories lose "
+        "their ends. Padded, six rows, more than half of them padding. By best fit, three rows, no story "
+        "cut, three tokens of padding.",
+    )
+
+
+@answer("16.1", 8, words=("8 tokens of padding",))
+def answer_1():
+    rows = plain.best_fit([9, 5, 5, 4, 3, 2], 9)
+    for row in rows:
+        print([end - begin for _, begin, end in row], "padding", 9 - sum(end - begin for _, begin, end in row))
+    assert [len(row) for row in rows] == [1, 2, 2, 1]
+
+
+@answer("16.2", 28, words=("28% must be cut",), within=5)
+def answer_2(collections):
+    LENGTHS = [2**power + 1 for power in range(7, 16)]
+
+    found = {name: [shares(sizes, R) for R in LENGTHS] for name, sizes in collections.items()}
+    for name, by_length in found.items():
+        cuts, tokens, rows = by_length[LENGTHS.index(8193)]
+        words = [f"{way} cuts {share:.1%} in {rows[way]} rows" for way, share in cuts.items()]
+        print(f"{name:<12}", ", ".join([*words, f"{tokens['best fit']:.2%} padding"]))
+    show(
+        pictures.counts(
+            LENGTHS,
+            {
+                name: [{way: [at[part][way] for at in by_length] for way in by_length[0][part]} for part in (0, 1)]
+                for name, by_length in found.items()
+            },
+        ),
+        "Above: documents cut in two or more. Padding each document, not drawn, cuts the same ones as best "
+        "fit. The way called cut loses what it cuts, so it is below. Below: tokens that are lost, or that "
+        "are padding.",
+        "Three collections. Above, the share of documents cut falls with longer rows; best fit cuts far "
+        "fewer than wrap. Below, cutting loses most tokens in short rows, padding wastes most in long ones, "
+        "and best fit stays near zero.",
+    )
+    assert all(at[1]["best fit"] < 0.01 for at in found["Python 3.11"])
+
+
+@figure("16.1")
+def figure_1():
+    show(
+        pictures.tree(
+            tree_of([0, 2, 0, 0, 1, 0, 0, 0]), [11, 3, 6, 12], 12, "Room for 3? Four looks find the row with room for 4"
+        ),
+        "Boxes that were looked at are yellow, the leaf that was found is violet. Now this row has room for 1.",
+        "A binary tree with a leaf for each room from 0 to 7: two rows with room for 1, one with room for 4."
+        " The search looks at leaf 3, which is empty, at the box over the leaves 4 to 7, at the one over 4 "
+        "and 5, and at leaf 4.",
+    )
+
+
+@answer("16.3", 3, words=("nothing more to the right",))
+def answer_3():
+    show(
+        pictures.tree(
+            tree_of([0, 3, 0, 0, 0, 1, 0, 0]),
+            [10, 11, 3, 6, 12],
+            13,
+            "Room for 2? Five looks find the row with room for 5",
+        ),
+        "The second document of 2 tokens. Leaf 4 is empty, so it must be leaf 5.",
+        "The tree counts three rows with room for 1 and one with room for 5. The search looks at the leaves "
+        "2 and 3, which are empty, at the box over the leaves 4 to 7, at the one over 4 and 5, and at leaf "
+        "4, and finds leaf 5.",
+    )
+    rows = plain.best_fit([6, 6, 3, 3, 2, 2], 7)
+    print("rows:", [[end - begin for _, begin, end in row] for row in rows])
+    assert [len(row) for row in rows] == [1, 1, 2, 2]
+
+
+@answer("16.4", 11, words=("Eleven",))
+def answer_4(paths, EOS, masks):
+    rows = PackedNanoset(paths["stories"], None, ROW - 1, pad_id=EOS, order="identity")
+    batch = list(build_nanoset_dataloader(rows, micro_batch_size=1, documents=masks))[-1]
+    print("position_ids", batch["position_ids"][0].tolist())
+    print("label_mask  ", batch["label_mask"][0].int().tolist())
+    print("cu_seqlens  ", batch["cu_seqlens"].tolist())
+    assert batch["label_mask"].sum() == 6 + 5
+
+
+@answer("16.5", 60, words=("59% of the pairs",), within=10)
+def answer_5(lengths):
+    offsets = np.append(0, np.cumsum(lengths))
+    first, _, sizes = pack_documents(offsets, 2049)
+    within = (sizes.astype(np.int64) * (sizes + 1) // 2).sum()
+    share = within / ((len(first) - 1) * 2049 * 2050 / 2)
+    print(f"{share:.0%} of the pairs, with {len(sizes) / (len(first) - 1):.1f} pieces in a row")
+    longest = np.sort(lengths)[-len(lengths) // 10 :].sum() / lengths.sum()
+    print(f"a tenth of the documents, the longest, hold {longest:.0%} of the tokens")
+
+
+@answer("16.6", "best fit", words=("Do not believe it yet",))
+def answer_6(S, EOS, masks, trained, loss_of):
+    ways = {
+        "wrap": Nanoset("data/16_train.npy", None, S, None),
+        "best fit": PackedNanoset("data/16_train.npy", None, S, pad_id=EOS),
+    }
+    whole = PackedNanoset("data/16_held_out.npy", None, S, pad_id=EOS)
+    (test,) = build_nanoset_dataloader(whole, micro_batch_size=len(whole), documents=masks)
+    models = {way: trained(rows) for way, rows in ways.items()}
+    with torch.no_grad():
+        losses = {way: loss_of(model, test).item() for way, model in models.items()}
+    rounded = ", ".join(f"{way} {round(5 * loss) / 5}" for way, loss in losses.items())
+    print(f"held-out loss in nats per token, to the nearest 0.2: {rounded}")
+    assert losses["best fit"] < 0.98 * losses["wrap"]
+    print("best fit has the lower held-out loss, by more than 2%")
+
+
+@rule(
+    "16.1",
+    "np.cumsum(lengths) is where documents end; the last token is one before; integer division by R gives the row",
+)
+def rule_1(f, collections):
+    return all(
+        f(np.array(sizes), R) == round(shares(sizes, R)[0]["wrap"] * len(sizes))
+        for sizes in collections.values()
+        for R in (129, 2049)
+    )
+
+
+@rule("16.2", "keep the number of rows and what the last one has used; a document that would exceed R opens a row")
+def rule_2(f):
+    return (f([3, 3, 3], 6), f([4, 3, 3], 6), f([5, 2, 5, 2], 6)) == (2, 2, 4)
+
+
+@rule(
+    "16.3",
+    "a right child is odd, and the parent of node i is i // 2; go down only from a node that counts a row, "
+    "and then one look at its left child says where",
+)
+def rule_3(f):
+    return all(
+        f(tree := Counted(tree_of(counts)), n) == min((c for c in range(n, 256) if counts[c]), default=0)
+        and tree.looks <= 24
+        for counts in np.random.RandomState(0).binomial(1, 0.01, (20, 256)).tolist()
+        for n in range(1, 256)
+    )

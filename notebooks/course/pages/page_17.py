@@ -1,0 +1,202 @@
+"""Notebook 17: its opening, what its folds and figures show, and the rules of its exercises."""
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from course import show
+from course.registry import answer, rule
+from figures import experiments as plots
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+sys.path.append(str(REPOSITORY))  # the experiments are beside the notebooks
+
+from benchmarks.order_matters import at_the_end, effect
+
+TEXTS = {"corpus": "the course's corpus", "real": "WikiText-2, Shakespeare"}
+
+
+@cache
+def results():
+    """The stored runs of `python -m benchmarks.order_matters`."""
+    return json.loads((REPOSITORY / "benchmarks/results/order_matters.json").read_text())
+
+
+def runs_of(text, experiment):
+    """The stored runs of an experiment on a text."""
+    return [run for run in results()["runs"] if run["run"][1:3] == [text, experiment]]
+
+
+def curves(text, experiment, arm, source):
+    """Thousands of tokens read, and the held-out losses [seeds, points]."""
+    runs = [run for run in runs_of(text, experiment) if run["run"][3] == arm]
+    return np.array(runs[0]["tokens"]) / 1000, np.array([run["held_out"][source] for run in runs])
+
+
+def more(text, experiment, arm, reference, source=None):
+    """Nats per token that an arm loses more than the reference, seed by seed."""
+    losses = at_the_end(runs_of(text, experiment), source)
+    return [losses[arm][seed] - losses[reference][seed] for seed in losses[arm]]
+
+
+def opening():
+    arms = ["shuffled", "in file order"]
+    sources = list(results()["texts"]["corpus"])
+    show(
+        plots.bands(
+            {source: {arm: curves("corpus", "buffers", arm, source) for arm in arms} for source in sources},
+            "One source after another: what was read first is forgotten",
+        ),
+        "Held-out loss of each source while a model reads stories, then arithmetic, then programs (red), or "
+        "the same samples shuffled (black). Bands span the seeds. Even programs, read last, end worse in "
+        "red: 2.4 against 1.9.",
+        "Three panels, one per source. In file order the loss on stories falls and then climbs above where "
+        "it began, the one on arithmetic falls late and climbs, too, and that on programs falls at the end. "
+        "Shuffled, all fall together.",
+    )
+
+
+@answer("17.1", "blended", words=("What the model forgets is the *source*",))
+def answer_1():
+    ways = ["in file order", "buffer 10", "buffer 100", "buffer 1,000"]
+    ways += ["one after another, each shuffled", "blended, each in file order"]
+    cost = {label: {way: more(text, "buffers", way, "shuffled") for way in ways} for text, label in TEXTS.items()}
+    show(
+        plots.differences(cost, "Mixing the sources is what counts", "shuffled"),
+        "Held-out loss, the mean of the sources, compared with a full shuffle. A dot is a seed, the bar their mean.",
+        "Dots for six orders on two texts. File order, buffers of 10, 100 and 1,000 samples and sources one "
+        "after another lie far right of zero; the blend of unshuffled sources lies nearer to it.",
+    )
+    for found in cost.values():
+        apart, blended = (np.mean(found[way]) for way in ways[-2:])
+        assert 0 < blended < apart
+    print("the blend of unshuffled sources comes closer")
+
+
+@answer("17.2", False, words=("fills once with 10,000",))
+def answer_2():
+    for text, label in TEXTS.items():
+        losses = at_the_end(runs_of(text, "buffers"))
+        more_loss, low, high, _ = effect(losses["buffer 10,000"], losses["shuffled"])
+        tail = sum(it["training_samples"] for it in results()["texts"][text].values()) - 10_000
+        print(f"{label:<24} {more_loss:+.2f} ({low:+.2f} to {high:+.2f}); the last {tail} samples are of one source")
+        assert 0 < more_loss < 0.2
+
+
+@answer("17.3", 16, words=("cost 0.4 to 0.6 nats",))
+def answer_3():
+    epochs, panels = [1, 2, 4, 8, 16], {}
+    for text, label in TEXTS.items():
+        above = {
+            how: np.array([0 * np.array(more(text, "repetition", "fresh", "fresh"))]
+                          + [more(text, "repetition", f"{n} epochs, {how}", "fresh") for n in epochs[1:]]).T
+            for how in ("same order", "shuffled anew")
+        }  # fmt: skip
+        panels[label] = {how: (epochs, values) for how, values in above.items()}
+        same, anew = above.values()
+        assert same[:, 2].mean() < 0.3 * (same[:, 4] - same[:, 2]).mean()
+        gap = (anew - same)[:, 1:]
+        print(f"{label}: shuffled anew, compared with the same order")
+        for n, column in zip(epochs[1:], gap.T):
+            agree = abs(np.sign(column).sum()) == len(column)
+            print(f"  {n:>2} epochs {column.mean():+.3f}, {'all seeds agree' if agree else 'the seeds differ'}")
+    axis = {"xscale": "log", "xlabel": "epochs", "xticks": epochs, "xticklabels": epochs}
+    show(
+        plots.bands(panels, "Four epochs cost little, sixteen a lot", "nats per token above fresh text", **axis),
+        "Held-out loss, mean of the sources, when the same number of tokens comes from fewer and fewer "
+        "different samples. Bands span the seeds.",
+        "Two panels, extra loss against the number of epochs. Both lines stay near zero up to 4 epochs and "
+        "rise steeply from 8 to 16; the lines for the same order and for shuffling anew lie close together.",
+    )
+
+
+@answer("17.4", "training", words=("3.3 against 4.3",))
+def answer_4(live):
+    tokens = np.array(live["fresh"][0]["tokens"]) / 1000
+    pair = {
+        "training": {name: (tokens, [run["train"] for run in runs]) for name, runs in live.items()},
+        "held out": {name: (tokens, [run["held_out"]["stories"] for run in runs]) for name, runs in live.items()},
+    }
+    ends = {loss: {name: np.mean(values, axis=0)[-1] for name, (_, values) in it.items()} for loss, it in pair.items()}
+    assert ends["training"]["16 epochs"] < ends["training"]["fresh"] - 0.3
+    assert ends["held out"]["16 epochs"] > ends["held out"]["fresh"]
+    show(
+        plots.bands(pair, "Sixteen epochs look better and end worse", "loss, nats per token"),
+        "Two seeds each, trained just now. Left: the mean loss of the training steps. Right: the loss on "
+        "held-out stories.",
+        "Two panels of falling curves. On the left the run with 16 epochs falls below the fresh one by a "
+        "wide margin. On the right it ends above it.",
+    )
+
+
+@answer("17.5", "constant", words=("almost stopped learning",))
+def answer_5():
+    panels = {}
+    for text, best in {"corpus": "programs", "real": "Shakespeare"}.items():
+        *others, last = results()["texts"][text]
+        rows = {}
+        for place in ("in the last fifth", "in the first fifth"):
+            for schedule, suffix in (("falling rate", ""), ("constant rate", ", constant rate")):
+                for kind, those in (("better source", [last]), ("the rest", others), ("mean of all", [None])):
+                    each = [more(text, "annealing", place + suffix, "spread out" + suffix, source) for source in those]
+                    rows[place, f"{kind}, {schedule}"] = np.mean(each, axis=0)
+        panels[f"{best} last"] = {kind: values for (place, kind), values in rows.items() if "last" in place}
+        assert rows["in the last fifth", "better source, constant rate"].max() < 0
+        assert rows["in the first fifth", "better source, falling rate"].min() > 0
+        constant = more(text, "annealing", "spread out, constant rate", "spread out")
+        rows["spread out", "mean of all, constant - falling"] = np.array(constant)
+        print(f"the better source is {best}")
+        for (place, kind), values in rows.items():
+            print(f"  {place:<18} {kind:<31} {values.mean():+.2f} ({values.min():+.2f} to {values.max():+.2f})")
+    show(
+        plots.differences(panels, "Last helps that source, if the rate is still high", "spread out"),
+        "Held-out loss when the better source is read in the last fifth, compared with spread out under the "
+        "same learning rate. The printed rows also have the first fifth.",
+        "Two panels of dots, one per text. With a falling learning rate the better source's dots lie on "
+        "either side of zero; with a constant one they lie far left of it. The rest loses, and the mean of "
+        "all lies near zero.",
+    )
+
+
+@answer("17.6", "Shakespeare", words=("Shakespeare loses 0.3",))
+def answer_6():
+    blends = {}
+    for text, label in TEXTS.items():
+        first, *_, last = results()["texts"][text]
+        rows = {"the large source": first, "the small source": last}
+        blends[label] = {way: more(text, "blend", "nanotron", "stateless", source) for way, source in rows.items()}
+    show(
+        plots.differences(blends, "What is never read is missed, in real text", "stateless"),
+        "Nanotron's order compared with the stateless one. Dots are seeds. Large and small source are "
+        "stories and programs on the left, WikiText and Shakespeare on the right.",
+        "Two panels with two rows of dots. On the left the dots of both sources lie on either side of zero. "
+        "On the right the small source loses clearly under Nanotron's order, the large one a little.",
+    )
+    assert min(blends[TEXTS["real"]]["the small source"]) > 0
+
+
+@rule("17.1", "a list of names, each with five differences below zero; compare how these orders end")
+def rule_1(found):
+    return all(
+        (arm in found) == (max(more("real", "buffers", arm, "shuffled", "shakespeare")) < 0)
+        for arm in at_the_end(runs_of("real", "buffers"))
+    )
+
+
+@rule(
+    "17.2", "a row agrees with probability 2 / 2**n, and disagrees with 1 - 2 / 2**n; what if none of the eight agrees?"
+)
+def rule_2(found):
+    return found == next(n for n in range(1, 99) if 1 - (1 - 2 / 2**n) ** 8 < 0.01)
+
+
+@rule(
+    "17.3",
+    "the observed signs are one of the ways, and distances from zero have no sign: [5, 4, -1] sums to 8, and"
+    " 4 of its 8 ways reach 8 or -8",
+)
+def rule_3(f):
+    return np.allclose([f([1, 2, 3, 4, 5]), f([-3, -4]), f([5, 4, -1]), f([3, -1])], [2 / 32, 2 / 4, 4 / 8, 1])

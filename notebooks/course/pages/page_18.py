@@ -1,0 +1,167 @@
+"""Notebook 18: its opening, what its folds and figures show, and the rules of its exercises."""
+
+import hashlib
+
+from course import show
+from course.registry import answer, figure, rule
+from figures import laws as plots
+from figures import resume, streaming
+from figures.draw import COLOURS
+from nanoset_ref import laws
+
+EPOCH = [3, 14, 6, 8, 1, 10, 0, 7, 4, 16, 15, 17, 13, 2, 12, 5, 9, 11]
+BEFORE, AFTER = EPOCH[:6], EPOCH[9:]  # what the loader of section 1 reads
+
+
+def bars(rows, colour):
+    return [(EPOCH.index(row), str(row), colour, 1) for row in rows]
+
+
+def rows_of(batches):
+    """Batches as lists of row numbers."""
+    return [[int(row) for row in rows] for rows in batches]
+
+
+def uneven_sizes(loader, ranks, largest=48, batch_size=4):
+    """The numbers of rows with which the ranks of a loader have unequal numbers of batches."""
+
+    def counts(rows):
+        return {len(list(loader(rows, rank, ranks, 0, batch_size))) for rank in range(ranks)}
+
+    return [rows for rows in range(1, largest + 1) if len(counts(rows)) > 1]
+
+
+def strip(finding):
+    """The rows that a run should read, in order, and those of them that nobody reads."""
+    steps = max(map(len, finding.wanted))
+    order = [row for step in range(steps) for rank in finding.wanted for row in sum(rank[step : step + 1], ())]
+    return order, {*order} - {row for rank in finding.found for rows in rank for row in rows}
+
+
+def opening():
+    lost = [row for row in EPOCH if row not in BEFORE + AFTER]
+    lives = {
+        "one epoch": bars(EPOCH, COLOURS[5]),
+        "before the stop": bars(BEFORE, COLOURS[0]),
+        "after it": bars(AFTER, COLOURS[0]),
+        "read by neither": bars(lost, ""),
+    }
+    show(
+        resume.lanes(lives, {len(BEFORE): "stopped"}, "Two lives of a job, and three rows that neither reads"),
+        "An epoch of 18 rows in batches of three, from left to right. The job is stopped after two batches "
+        "and resumed. A row is a sample; the numbers say where it stands in the file.",
+        "Four lines of numbered cells. An epoch has 18 rows. Before the stop the first six are read, after "
+        "it the last nine. The three in between, rows 0, 7 and 4, are dashed: read by neither.",
+    )
+
+
+@answer("18.1", 9, words=("9. When the second batch",))
+def answer_1(Loader, read):
+    loader = Loader(18, 0, 1, seed=7, batch_size=3)
+    batches = iter(loader)
+    assert [*next(batches), *next(batches)] == BEFORE
+    print("delivered: 6 | the state says", loader.done)
+    assert read(Loader(18, 0, 1, seed=7, batch_size=3, done=loader.done)) == AFTER
+
+
+@answer("18.2", 3, words=("Three, and you knew of one",))
+def answer_2(report):
+    assert report.broken == ["ranks", "epochs", "resume"]
+    print(*[line for line in str(report).splitlines() if "not claimed" not in line], sep="\n")
+    stopped, uneven = (report.outcomes[law].finding for law in ("resume", "ranks"))
+    tables = {
+        "resume": {"never stopped": rows_of(stopped.wanted[0]), "stopped": rows_of(stopped.found[0])},
+        "ranks": {f"rank {rank}": rows_of(batches) for rank, batches in enumerate(uneven.found)},
+    }
+    show(
+        plots.counterexamples(tables, "The smallest cases that break a law"),
+        "Left: two rows on one rank, stopped after step 0 and resumed; row 1 is lost. Right: one row on two "
+        "ranks; rank 1 has no batch, and rank 0 waits for it.",
+        "Two tables, rank by step. Left: the run that never stopped reads row 0, then row 1; the stopped one"
+        " reads row 0, then a dashed cell says no batch. Right: rank 0 reads row 0, rank 1 has a dashed "
+        "cell, no batch.",
+    )
+
+
+@answer("18.3", 0, words=("is not judged",))
+def answer_3(make):
+    modest = laws.check(make, claims="once repeat", budget=600)
+    assert modest.broken == []
+    for law in ("once", "repeat", "ranks", "resume"):
+        print(f"{law:<7}", modest.word(law))
+
+
+@answer("18.4", 37, words=("37 of 192",), within=12)
+def answer_4(Loader):
+    ROUND = range(8, 49, 8)
+    uneven_rows = {f"{ranks} ranks": uneven_sizes(Loader, ranks) for ranks in (2, 3, 4, 8)}
+    assert sum(map(len, uneven_rows.values())) == 37
+    assert not any({*ROUND} & {*broken} for broken in uneven_rows.values())
+    show(
+        plots.sizes(uneven_rows, 48, ROUND, "37 of 192 cases hang, and none of the 24 with a round size"),
+        "Red: the ranks have unequal numbers of batches of 4. Framed: sizes that a test would choose.",
+        "Four lines of 48 cells for 2, 3, 4 and 8 ranks. Red cells stand just behind multiples of 8, 12, 16 "
+        "and 32. The framed columns 8, 16, 24, 32, 40 and 48 hold no red cell.",
+    )
+
+
+@answer("18.5", 2, words=("nothing is left to lose",))
+def answer_5(breaks, trail):
+    strips = [(f"{case.rows} rows, {case.world_size} x {case.batch_size}", *strip(breaks(case))) for case in trail]
+    assert (trail[-1].rows, len(strips[-1][2])) == (2, 1)
+    show(
+        plots.shrinking(strips, "53 rows shrink to two, and the bug stays"),
+        "One line for each smaller case that still breaks the law. A cell is a row, in the order in which it"
+        " should be read; red ones are read by nobody. At the left: rows, and ranks x batch size.",
+        "Lines of cells, each shorter than the one above. Of 53 rows 12 are lost as drawn; with one rank and"
+        " batches of one it is a single row; then the rows shrink to two, and one of the two is lost.",
+    )
+
+
+@figure("18.1")
+def figure_1(Loader):
+    counts = [len(list(Loader(18, rank, 4, 0, batch_size=4))) for rank in range(4)]
+    assert counts == [2, 2, 1, 1]
+    show(
+        streaming.collective(counts, "Two ranks wait for two that have left"),
+        "Steps from left to right; a vertical line is where all ranks meet.",
+        "Four lines, one for each rank. All ranks do step 0 together. Ranks 0 and 1 then wait for all ranks "
+        "at step 1; ranks 2 and 3 have left.",
+    )
+
+
+@answer("18.6", "hang", words=("never ends",))
+def answer_6(make_padded):
+    print(laws.judge(make_padded, "ranks", laws.Case(rows=1, world_size=2)))
+
+
+@answer("18.7", True, words=("and costs nothing",))
+def answer_7(make_repaired):
+    repaired = laws.check(make_repaired, examples=25, budget=600)
+    assert repaired.broken == []
+    for law in repaired.adapter.claims.split():
+        print(f"{law:<7}", repaired.word(law))
+
+
+@rule("18.1", "the state does not know of the batch that was delivered last")
+def rule_1(kind):
+    return hashlib.sha256(kind.encode()).hexdigest().startswith("c43fb05de4d8a9a0")
+
+
+@rule("18.2", "how many rows are left after the last step that is full on all ranks?")
+def rule_2(hangs, Loader):
+    sizes = [(ranks, batch_size) for ranks in (1, 2, 3, 4, 8) for batch_size in (1, 2, 3, 4)]
+    found = {size: uneven_sizes(Loader, size[0], 60, size[1]) for size in sizes}
+    return all([rows for rows in range(1, 61) if hangs(rows, *size)] == found[size] for size in sizes)
+
+
+@rule("18.3", "three things change as it runs: the place in the source, the buffer, random.bit_generator.state")
+def rule_3(loader):
+    def make(data, *, seed, state=None, **place):
+        made = loader(data, seed)
+        if state is not None:
+            made.load_state_dict(state)
+        return made
+
+    options = {"claims": "resume", "most_ranks": 1, "most_batch": 1, "most_rows": 30, "examples": 15}
+    return not laws.check(make, state_of=lambda made: made.state_dict(), **options).broken
