@@ -603,7 +603,6 @@ def _decoder(columns: tuple[str, ...]) -> Any:
     return msgspec.json.Decoder(row)
 
 
-
 @functools.cache
 def _orjson() -> Any:
     with extra("text", "reading JSON lines"):

@@ -21,6 +21,8 @@ document again.
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import NamedTuple
@@ -31,7 +33,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.options import refuses_unknown, whole_number
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.preprocess import Backend, Encoder, SpecialTokens
-from nanoset_ref.preprocess.text import Document, TextBlock, TextSource
+from nanoset_ref.preprocess.text import TextBatch, TextBlock, TextSource
 from nanoset_ref.streaming.resumable import State
 
 # version of rows and windows: goes up, and CHANGELOG says so, when the same text gives other ones
@@ -111,31 +113,39 @@ def packed_rows(
         start: the first row.
     """
     length = options.sequence_length
-    # (block, document) of the texts sent to the encoder, from the first in `starts` on
-    sent: list[tuple[int, int]] = []
+    # (block, document) of each in `starts`
+    places: list[tuple[int, int]] = []
+    sent: deque[int] = deque()  # the blocks of the batches that are being encoded
 
-    def documents() -> Iterator[Document]:
+    def batches() -> Iterator[TextBatch]:
         for number, block in islice(enumerate(blocks), start.block, None):
-            for document in block.documents():
-                if (number, document.number) >= (start.block, start.document):
-                    sent.append((number, document.number))
-                    yield document
+            for batch in block.batches():
+                sent.append(number)
+                yield batch
 
     tokens = np.empty(0, np.int32)  # of the documents whose rows are not complete
     starts = np.empty(0, np.int64)  # of documents in `tokens`; the first may be negative
     at = start.offset  # of the next row in `tokens`
     numbers = count(start.row)
-    for ids, lengths in encoder.stream(documents()):
+    for _, encoded in encoder.stream(batches()):
+        number = sent.popleft()
+        first = start.document if number == start.block else 0
+        skipped = bisect_left(encoded.rows, first)
+        places += [(number, row) for row in encoded.rows[skipped:]]
+        lengths = encoded.lengths[skipped:]
+        ids = encoded.ids[encoded.lengths[:skipped].sum() :]
         starts = np.append(starts, len(tokens) + np.cumsum(lengths) - lengths)
         tokens = np.append(tokens, ids.astype(np.int32))
         while at + length < len(tokens):
             document = np.searchsorted(starts, at, "right") - 1
-            cursor = Cursor(next(numbers), start.epoch, *sent[document], at - int(starts[document]))
+            cursor = Cursor(
+                next(numbers), start.epoch, *places[document], at - int(starts[document])
+            )
             yield cursor, tokens[at : at + length + 1].copy()
             at += length
         # drop everything before the next row
         document = np.searchsorted(starts, at, "right") - 1
-        del sent[:document]
+        del places[:document]
         starts = starts[document:] - at
         tokens = tokens[at:]
         at = 0
