@@ -20,6 +20,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
@@ -33,10 +34,9 @@ from nanoset_ref.preprocess.special import (
     SpecialFinder,
     SpecialTokenCounter,
     SpecialTokens,
-    restored,
 )
 from nanoset_ref.preprocess.text import TextBatch
-from nanoset_ref.preprocess.tokenizer import TokenizerError
+from nanoset_ref.preprocess.tokenizer import TokenizerError, own_copy, restored
 from nanoset_ref.tokens import token_dtype_for
 
 if TYPE_CHECKING:
@@ -193,7 +193,8 @@ class Encoder(BatchEncoder):
     """Encodes texts with one tokenizer.
 
     Args:
-        tokenizer: from `load_tokenizer`, or any fast tokenizer of transformers.
+        tokenizer: from `open_tokenizer` or `load_tokenizer`, or any fast one of transformers; it is
+            left as it is.
         backend: "auto", "hf" or "gigatoken".
         add_special_tokens: add the special tokens that the tokenizer puts around a text (BOS, ...).
         append_eod: add the EOS id after each document, unless the special tokens end with it.
@@ -234,23 +235,24 @@ class Encoder(BatchEncoder):
             what = "has no fast form; save one with a tokenizer.json"
             raise TokenizerError(f"{tokenizer.name_or_path} {what}")
         self.tokenizer = tokenizer
-        vocab_size = max(len(tokenizer), max(tokenizer.get_vocab().values()) + 1)
+        fast = own_copy(tokenizer)
+        vocab_size = max(fast.get_vocab_size(), max(fast.get_vocab().values()) + 1)
         self.eos_token_id: int | None = tokenizer.eos_token_id
         self._adds_special_tokens = add_special_tokens
-        tokenizer("", add_special_tokens=False)  # resets truncation and padding
-        before, after = self._special_ids() if add_special_tokens else ([], [])
-        suffix = after + self._one_id("eos_text", eos_text)
+        before, after = _special_ids(fast) if add_special_tokens else ([], [])
+        prefix = self._one_id(fast, "bos_text", bos_text) + before
+        suffix = after + self._one_id(fast, "eos_text", eos_text)
         if append_eod and self.eos_token_id is None:
             raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none")
         if append_eod and suffix[-1:] != [self.eos_token_id]:
             suffix.append(self.eos_token_id)
-        self.found = SpecialTokenCounter(tokenizer, special_tokens)
-        split = special_tokens == "split" or tokenizer.split_special_tokens
-        # a copy: truncation that the caller sets for a prompt must not cut documents short
+        named = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+        self.found = SpecialTokenCounter(fast, named, special_tokens)
+        fast.encode_special_tokens = special_tokens == "split" or tokenizer.split_special_tokens
         super().__init__(
-            restored(tokenizer.backend_tokenizer.to_str(), split),
+            fast,
             backend="hf",
-            prefix=self._one_id("bos_text", bos_text) + before,
+            prefix=prefix,
             suffix=suffix,
             dtype=token_dtype_for(vocab_size),
             vocab_size=vocab_size,
@@ -271,8 +273,9 @@ class Encoder(BatchEncoder):
     def _try_gigatoken(self, probe: Iterable[str]) -> str:
         """Encode with gigatoken if it gives the tokenizer's own ids; else return the problem."""
         texts = [*probe, *PROBE]
-        for token in list(self.tokenizer.get_added_vocab())[:100]:
-            texts += [form.format(token) for form in PROBE_SPECIAL]
+        added = self._fast.get_added_tokens_decoder().values()
+        for token in islice(added, 100):
+            texts += [form.format(token.content) for form in PROBE_SPECIAL]
         try:
             encode = LIBRARIES["gigatoken"](self._fast)
             same = _same(encode(texts), self._hf(texts))
@@ -284,18 +287,10 @@ class Encoder(BatchEncoder):
         self.encode = encode
         return ""
 
-    def _special_ids(self) -> tuple[list[int], list[int]]:
-        """The ids that the tokenizer puts before and after every text."""
-        found = self.tokenizer.backend_tokenizer.encode("a")
-        start = found.special_tokens_mask.index(0)
-        stop = len(found.ids) - found.special_tokens_mask[::-1].index(0)
-        return found.ids[:start], found.ids[stop:]
-
-    def _one_id(self, name: str, text: str) -> list[int]:
+    def _one_id(self, fast: "Tokenizer", name: str, text: str) -> list[int]:
         """[the id of a separator], or [] for no text."""
         if not text:
             return []
-        fast = self.tokenizer.backend_tokenizer
         ids: list[int] = fast.encode(text, add_special_tokens=False).ids
         if len(ids) > 1:
             known = ", ".join(map(repr, self.tokenizer.all_special_tokens)) or "it has none"
@@ -328,7 +323,7 @@ class Encoder(BatchEncoder):
         definition = orjson.loads(backend.to_str())
         names = ("model", "normalizer", "pre_tokenizer", "added_tokens")
         used = {name: definition.get(name) for name in names}
-        used["encode_special_tokens"] = getattr(backend, "encode_special_tokens", False)
+        used["encode_special_tokens"] = self.tokenizer.split_special_tokens
         digest = xxhash.xxh3_128_hexdigest(orjson.dumps(used, option=orjson.OPT_SORT_KEYS))
         return {"tokenizer": f"xxh3_128:{digest}", "prefix": self.prefix, "suffix": self.suffix}
 
@@ -374,6 +369,14 @@ class Encoder(BatchEncoder):
         for batch, encoded in _in_order(batches, lanes):
             self.found.note(encoded.found, batch.where)
             yield batch, encoded
+
+
+def _special_ids(fast: "Tokenizer") -> tuple[list[int], list[int]]:
+    """The ids that the tokenizer puts before and after every text."""
+    found = fast.encode("a")
+    start = found.special_tokens_mask.index(0)
+    stop = len(found.ids) - found.special_tokens_mask[::-1].index(0)
+    return found.ids[:start], found.ids[stop:]
 
 
 def from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:

@@ -117,7 +117,7 @@ def tokenize_documents(
         tqdm(**size, disable=hidden, dynamic_ncols=True) as bar,
     ):
         broadcast(ranks, encoder.worker_config)
-        lanes = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
+        lanes: list[Lane] = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
         if ranks:
             lanes += [encoder.encode_text] * threads()
         skipped = _work(source, encoder, lanes, opened, bar)

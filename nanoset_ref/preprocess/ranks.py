@@ -157,6 +157,7 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
             if "tokenizer" in message:
                 encoder = from_config(**message)
                 continue
+            assert encoder, "a batch came before the tokenizer"
             text = connection.recv_bytes()
             try:
                 encoded = encoder.encode_text(_batch(text, **message))

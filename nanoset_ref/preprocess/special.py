@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.text import InputError
 
 if TYPE_CHECKING:
@@ -40,32 +39,24 @@ EVERY_BYTE = "".join(map(chr, CHARACTERS))
 logger = logging.getLogger(__name__)
 
 
-def special_tokens_of(tokenizer: Any) -> dict[int, str]:
+def special_tokens_of(fast: Tokenizer, named: Iterable[int | None]) -> dict[int, str]:
     """{id: token} of the tokens that count as special in a document.
 
     Args:
-        tokenizer: a fast tokenizer of transformers.
+        fast: a Rust tokenizer.
+        named: the ids of BOS and EOS, None for one that there is not.
     """
-    fast: Tokenizer = tokenizer.backend_tokenizer
     special = {}
     for number, token in fast.get_added_tokens_decoder().items():
         if token.special:
             special[number] = token.content
     for number in fast.encode(EVERY_BYTE, add_special_tokens=False).ids:
         special.pop(number, None)
-    for number in (tokenizer.bos_token_id, tokenizer.eos_token_id):
-        if number is not None:
-            special[number] = tokenizer.convert_ids_to_tokens(number)
+    for name in named:
+        token_of_name = None if name is None else fast.id_to_token(name)
+        if name is not None and token_of_name is not None:
+            special[name] = token_of_name
     return special
-
-
-def restored(description: str, split: bool) -> Tokenizer:
-    """A tokenizer from its `to_str()`; with `split`, special tokens in a text are plain text."""
-    with extra("text", "encoding text"):
-        from tokenizers import Tokenizer
-    tokenizer = Tokenizer.from_str(description)
-    tokenizer.encode_special_tokens = split
-    return tokenizer
 
 
 class SpecialFinder:
@@ -105,7 +96,7 @@ class SpecialTokenCounter:
     """Counts the special tokens in documents, or refuses them.
 
     Args:
-        tokenizer: transformers' tokenizer.
+        fast, named: see `special_tokens_of`.
         special_tokens: "keep", "split" or "refuse".
 
     Attributes:
@@ -114,11 +105,13 @@ class SpecialTokenCounter:
         quiet: whether to log no warnings, because another process does.
     """
 
-    def __init__(self, tokenizer: Any, special_tokens: SpecialTokens) -> None:
+    def __init__(
+        self, fast: Tokenizer, named: Iterable[int | None], special_tokens: SpecialTokens
+    ) -> None:
         ways = get_args(SpecialTokens)
         if special_tokens not in ways:
             raise ValueError(f"special_tokens must be one of {ways}, got {special_tokens!r}")
-        self.names = special_tokens_of(tokenizer)
+        self.names = special_tokens_of(fast, named)
         self.special_tokens = special_tokens
         self.quiet = False
         self.restart()

@@ -496,10 +496,10 @@ def _parquet(part: TextPart) -> Iterator[TextBlock]:
 def _values(column: Any, where: str) -> list[Any]:
     """The values of an Arrow array."""
     with _damage(where):
-        if str(column.type) in ("string", "large_string"):
-            values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-            return values
-        return column.to_pylist()  # type: ignore[no-any-return]
+        column.validate(full=True)
+        if str(column.type) not in ("string", "large_string"):
+            return list(column.to_pylist())
+        return list(column.to_numpy(zero_copy_only=False))
 
 
 def _dataset(dataset: Any, part: TextPart) -> Iterator[TextBlock]:
