@@ -351,18 +351,22 @@ class TextBatch:
         row: the number of the first row in the block, counted from 0.
         num_bytes: its share of the block's.
         content: reads JSON lines as bytes, or the values of a column.
+        since: rows of the block before this one are left out.
     """
 
     block: TextBlock
     row: int
     num_bytes: int
     content: Callable[[], bytes | list[Any]]
+    since: int = 0
 
     def read(self) -> Read:
         """All documents; DocumentError at an unusable one unless `on_error` is "skip"."""
         texts = self.texts()
         if texts is not None:
-            return Read(texts, range(self.row, self.row + len(texts)), {})
+            first = max(self.row, self.since)
+            texts = texts[first - self.row :]
+            return Read(texts, range(first, first + len(texts)), {})
         skipped = Counter[str]()
         documents = list(self.line_by_line(skipped))
         texts = [document.text for document in documents]
@@ -384,6 +388,8 @@ class TextBatch:
         else:
             rows = ({part.columns[0]: value} for value in content)
         for number, row in enumerate(rows, self.row):
+            if number < self.since:
+                continue
             try:
                 text = text_of(row, part.columns)
             except DocumentError as error:

@@ -21,10 +21,9 @@ document again.
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, islice
+from itertools import count, islice, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -119,9 +118,10 @@ def packed_rows(
 
     def batches() -> Iterator[TextBatch]:
         for number, block in islice(enumerate(blocks), start.block, None):
+            since = start.document if number == start.block else 0
             for batch in block.batches():
                 sent.append(number)
-                yield batch
+                yield dataclasses.replace(batch, since=since)
 
     tokens = np.empty(0, np.int32)  # of the documents whose rows are not complete
     starts = np.empty(0, np.int64)  # of documents in `tokens`; the first may be negative
@@ -129,13 +129,12 @@ def packed_rows(
     numbers = count(start.row)
     for _, encoded in encoder.stream(batches()):
         number = sent.popleft()
-        first = start.document if number == start.block else 0
-        skipped = bisect_left(encoded.rows, first)
-        places += [(number, row) for row in encoded.rows[skipped:]]
-        lengths = encoded.lengths[skipped:]
-        ids = encoded.ids[encoded.lengths[:skipped].sum() :]
-        starts = np.append(starts, len(tokens) + np.cumsum(lengths) - lengths)
-        tokens = np.append(tokens, ids.astype(np.int32))
+        places += zip(repeat(number), encoded.rows, strict=False)
+        if not encoded.rows:
+            continue
+        ends = np.cumsum(encoded.lengths)
+        starts = np.append(starts, len(tokens) + ends - encoded.lengths)
+        tokens = np.append(tokens, encoded.ids.astype(np.int32))
         while at + length < len(tokens):
             document = np.searchsorted(starts, at, "right") - 1
             cursor = Cursor(
