@@ -157,6 +157,7 @@ def test_batches_hold_what_a_loop_over_lines_finds(
         # two objects in one line, and one in two: as many objects as lines
         (b'{"text": "a"}{"text": "b"}\n{"text":\n"c"}\n', None),
         (b'{"text": "a"},{"text": "b"}\n{"text": "c", "x": [{}\n{}]}\n', None),
+        (b'{"text": "a", "x": [{},\n{}]}\r\n{"text": "b"}{"text": "c"}\r\n', None),
         (b"", None),
     ],
 )

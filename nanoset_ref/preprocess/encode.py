@@ -140,10 +140,15 @@ class BatchEncoder:
             TokenizerError: the library gives other ids than the tokenizer itself, or an id that is
                 not below `vocab_size`.
         """
-        ids, lengths = self.encode(texts)
         # 1.
-        if self.backend != "hf":
-            self._compare(texts, where)
+        checked = [] if self.backend == "hf" else _checked(texts)
+        excerpts = [_middle(texts[index]) for index in checked]
+        ids, lengths = self.encode([*texts, *excerpts])
+        if excerpts:
+            lengths, of_excerpts = np.split(lengths, [len(texts)])
+            ids, ids_of_excerpts = np.split(ids, [lengths.sum()])
+            if not _same((ids_of_excerpts, of_excerpts), self._hf(excerpts)):
+                raise self._difference(texts, checked, where)
         # 2.
         largest = ids.max(initial=0)
         if largest >= self.vocab_size:
@@ -155,20 +160,18 @@ class BatchEncoder:
         ids, lengths = self._with_separators(ids.astype(self.dtype), lengths)
         return ids, lengths, found
 
-    def _compare(self, texts: list[str], where: Callable[[int], str]) -> None:
-        """Compare the ids of excerpts: the middles of CHECKED_TEXTS evenly spaced texts."""
-        number = min(CHECKED_TEXTS, len(texts))
-        chosen = [k * len(texts) // number for k in range(number)]
-        excerpts = [_middle(texts[index]) for index in chosen]
-        if _same(self.encode(excerpts), self._hf(excerpts)):
-            return
-        wrong = chosen[0]
-        for index, excerpt in zip(chosen, excerpts, strict=True):
-            if not _same(self.encode([excerpt]), self._hf([excerpt])):
+    def _difference(
+        self, texts: list[str], checked: list[int], where: Callable[[int], str]
+    ) -> TokenizerError:
+        """The error about the first excerpt with other ids."""
+        wrong = checked[0]
+        for index in checked:
+            excerpt = [_middle(texts[index])]
+            if not _same(self.encode(excerpt), self._hf(excerpt)):
                 wrong = index
                 break
         what = "gigatoken gives other ids than the tokenizer itself"
-        raise TokenizerError(f"{where(wrong)}: {what}; begin again with backend hf (--backend hf)")
+        return TokenizerError(f"{where(wrong)}: {what}; begin again with backend hf (--backend hf)")
 
     def _with_separators(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
         """Add prefix and suffix to each document: 1 2 3 of lengths 2 1 -> p 1 2 s p 3 s."""
@@ -414,6 +417,12 @@ def _in_order(
 
 def _text_number(index: int) -> str:
     return f"text {index + 1}"
+
+
+def _checked(texts: list[str]) -> list[int]:
+    """The indices of CHECKED_TEXTS evenly spaced texts, or of all."""
+    number = min(CHECKED_TEXTS, len(texts))
+    return [k * len(texts) // number for k in range(number)]
 
 
 def _middle(text: str) -> str:

@@ -1,8 +1,8 @@
 """Text to token ids by any number of processes, always with the same result.
 
 1. This process (under torchrun: rank 0, see `in_rank_0`) names the batches of text. Threads read and
-   encode them, one for each core; or `num_workers` processes do, or the other ranks too, which are
-   sent the text as it stands in the file.
+   encode them, one for each core; so do forked processes or the other ranks, which are sent the
+   text as it stands in the file, each on its share of the cores.
 2. The ids come back in order and are written into the sink: a token file, a `.bin/.idx` pair, rows
    of a chunk.
 
@@ -89,7 +89,8 @@ def tokenize_documents(
             `num_documents` and `num_tokens` are reported in the end. It is entered when no other
             job writes `target`; after an exception its `__exit__` must leave no output.
         target: the file that the sink writes with `files.atomic_write_set`; its folder is created.
-        num_workers: local processes that encode; must be 1 under torchrun, where the ranks do.
+        num_workers: local processes that encode, this one among them; must be 1 under torchrun,
+            where the ranks do.
         progress: show a bar over the bytes of the input; None: if standard error is a terminal.
 
     Raises:
@@ -111,15 +112,14 @@ def tokenize_documents(
     hidden = None if progress is None else not progress
     size = {"total": source.num_bytes, "unit": "B", "unit_scale": True}
     with (
-        started_helpers(num_workers if num_workers > 1 else 0, encoder) as workers,
+        started_helpers(num_workers - 1, encoder) as workers,
         _only_writer(located(target)),
         sink as opened,
         tqdm(**size, disable=hidden, dynamic_ncols=True) as bar,
     ):
         broadcast(ranks, encoder.worker_config)
         lanes: list[Lane] = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
-        if ranks:
-            lanes += [encoder.encode_text] * threads()
+        lanes += [encoder.encode_text] * threads(num_workers)
         skipped = _work(source, encoder, lanes, opened, bar)
     encoder.found.warn()
     _warn_of_skipped(target, skipped, opened.num_documents)

@@ -104,7 +104,8 @@ def broadcast(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None
 
 @contextmanager
 def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]:
-    """Fork `count` processes, which end with this context or this process, and ignore its Ctrl-C.
+    """Fork `count` processes, which share the cores with this one, end with this context or this
+    process, and ignore its Ctrl-C.
 
     Yields:
         A helper for each thread of each process.
@@ -112,7 +113,7 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
     with ExitStack() as stack:
         helpers: list[Helper] = []
         for number in range(count):
-            pipes = [Pipe() for _ in range(threads(count))]
+            pipes = [Pipe() for _ in range(threads(count + 1))]
             with warnings.catch_warnings():
                 # Python's, about threads that hold locks: none encodes here before the fork
                 warnings.simplefilter("ignore", DeprecationWarning)

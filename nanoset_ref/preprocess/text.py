@@ -39,6 +39,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
+
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import listed
 
@@ -440,11 +442,10 @@ def _lines_between(path: str, start: int, stop: int) -> bytes:
         file.seek(start - before)
         data = file.read(stop - start + before)
         begin = data.find(b"\n") + 1 if before else 0
-        if before and not begin:
+        if (before and not begin) or begin == len(data):
             return b""
-        if begin < len(data) and not data.endswith(b"\n"):
-            data += file.readline()
-    return data[begin:]
+        rest = b"" if data.endswith(b"\n") else file.readline()
+    return b"".join([memoryview(data)[begin:], rest])
 
 
 def _one_batch(content: Callable[[], bytes | list[Any]]) -> list[Content]:
@@ -564,7 +565,7 @@ def _damage(where: str) -> Iterator[None]:
 def texts_of_lines(data: bytes, columns: Sequence[str]) -> list[str] | None:
     """The texts of JSON lines, all parsed at once.
 
-    Every line must begin with "{" and end with "}". In JSON no "{" follows a "}" without a comma, so
+    Every line must begin with "{" and end with "}", or each with "}" and a carriage return. In JSON no "{" follows a "}" without a comma, so
     an object ends with each line, and the lines are one object each if there are as many of them.
 
     Args:
@@ -575,20 +576,22 @@ def texts_of_lines(data: bytes, columns: Sequence[str]) -> list[str] | None:
         One text for each line. None if a line may be blank, invalid, without any of the columns or
         with another value in one of them, or if it has white space around its object.
     """
-    end = b"\r\n" if data.endswith(b"\r\n") else b"\n"
-    if not data.endswith(end):
-        data += end
-    lines = data.count(b"\n")
-    if data.count(b"}" + end + b"{") != lines - 1:
-        return None
-    if data[:1] + data[-1 - len(end) :] != b"{}" + end:
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    characters = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(characters == ord("\n"))
+    last = characters[ends - 1]
+    if (last == ord("\r")).all():
+        last = characters[ends - 2]
+    first = characters[np.append(0, ends[:-1] + 1)]
+    if (last != ord("}")).any() or (first != ord("{")).any():
         return None
     try:
         data.decode()  # msgspec does not look into strings that it skips
         rows = _decoder(tuple(columns)).decode_lines(data)
     except (ValueError, RecursionError):
         return None
-    if len(rows) != lines:
+    if len(rows) != len(ends):
         return None
     texts = [row.text_0 for row in rows]
     for place in range(1, len(columns)):

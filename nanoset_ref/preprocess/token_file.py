@@ -77,7 +77,8 @@ def preprocess(
             files are complete all the same.
         overwrite: replace an existing output.
         num_workers: processes that encode, each on its share of the cores (1 uses all of them,
-            too); torchrun's ranks take their place. The output does not depend on their number.
+            too; more help where one process cannot parse and write as fast as they encode);
+            torchrun's ranks take their place. The output does not depend on their number.
         progress: show a progress bar (default: if standard error is a terminal).
 
     Returns:
