@@ -224,6 +224,28 @@ def test_any_number_of_workers_writes_what_a_loop_over_lines_writes(
     assert len(said) == 1  # the same message, or the same counts
 
 
+def test_any_number_of_workers_writes_the_values_of_a_table(golden, tmp_path, monkeypatch):
+    monkeypatch.setattr(text_module, "BLOCK_BYTES", 60)
+    texts = ["a", "", "b\0c", "\0", None, "d" * 100, "</s>", "e\nf", "é"] * 4
+    pq.write_table(pa.table({"text": texts, "id": range(36)}), tmp_path / "a.parquet")
+    options = {"append_eod": True, "on_error": "skip"}
+    made = [
+        written(
+            tmp_path / "a.parquet",
+            tmp_path / f"{workers}",
+            golden / "tokenizer",
+            num_workers=workers,
+            **options,
+        )
+        for workers in (1, 2, 3)
+    ]
+    whole = load_tokenizer(golden / "tokenizer")
+    kept = [text for text in texts if text is not None]
+    assert made[0][0] == [[*whole(text, add_special_tokens=False)["input_ids"], 2] for text in kept]
+    assert made[0][1] == {"not a string": 4}
+    assert made[0] == made[1] == made[2]
+
+
 def written(path, prefix, tokenizer, **options):
     """(the documents, the counts) of a token file; or the message of an error."""
     if not path.stat().st_size:

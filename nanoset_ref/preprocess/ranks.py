@@ -13,11 +13,13 @@ from that store.
 
 Messages are JSON and arrays, never unpickled:
     {"tokenizer": ...}        what `Encoder.worker_config` says
-    {"columns": ...}          and the text of a batch: JSON lines as they stand in a file, or a list
+    {"columns": ...}          and the text of a batch: JSON lines as they stand in a file, or values
+                              with a NUL between
     {"sizes": ..., ...}       the answer, and its arrays: the ids, then the others (int64)
     null                      the answer to a batch that cannot be encoded; the end
 """
 
+import json
 import os
 import secrets
 import signal
@@ -37,7 +39,6 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 import numpy as np
 
 from nanoset_ref.cli.launcher import is_main_rank, under_torchrun
-from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.backends import threads
 from nanoset_ref.preprocess.encode import BatchEncoder, Encoded, from_config
 from nanoset_ref.preprocess.text import OnError, TextBatch, TextBlock, TextPart
@@ -49,12 +50,6 @@ Result = TypeVar("Result")
 
 class JobError(RuntimeError):
     """The job cannot continue: another job is writing its target, or a helper died."""
-
-
-def _orjson() -> Any:
-    with extra("text", "sending texts to other processes"):
-        import orjson
-    return orjson
 
 
 class Helper(NamedTuple):
@@ -78,12 +73,15 @@ class Helper(NamedTuple):
         if not isinstance(text, bytes):
             if {*map(type, text)} != {str}:
                 return None
-            text = _orjson().dumps(text)
+            joined = "\0".join(text)
+            if joined.count("\0") >= len(text):
+                return None
+            text = joined.encode()
         asked = {"columns": part.columns, "on_error": part.on_error, "lines": lines}
         try:
-            self.connection.send_bytes(_orjson().dumps(asked))
+            self.connection.send_bytes(json.dumps(asked).encode())
             self.connection.send_bytes(text)
-            answer = _orjson().loads(self.connection.recv_bytes())
+            answer = json.loads(self.connection.recv_bytes())
             if answer is None:
                 return None
             ids = np.frombuffer(self.connection.recv_bytes(), answer["dtype"])
@@ -99,7 +97,7 @@ def broadcast(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None
     """Send a message to all helpers; `Helper.encode` reports the dead ones."""
     for helper in helpers:
         with suppress(OSError):
-            helper.connection.send_bytes(_orjson().dumps(message))
+            helper.connection.send_bytes(json.dumps(message).encode())
 
 
 @contextmanager
@@ -154,7 +152,7 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
     If the other end is gone, this process ends silently: the other has reported the error.
     """
     with suppress(EOFError, ConnectionError, TimeoutError):
-        while (message := _orjson().loads(connection.recv_bytes())) is not None:
+        while (message := json.loads(connection.recv_bytes())) is not None:
             if "tokenizer" in message:
                 encoder = from_config(**message)
                 continue
@@ -169,7 +167,7 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
             ends = np.cumsum([len(one) for one in rest[:-1]]).tolist()
             kind = encoded.ids.dtype.name
             answer = {"dtype": kind, "ends": ends, "skipped": encoded.skipped}
-            connection.send_bytes(_orjson().dumps(answer))
+            connection.send_bytes(json.dumps(answer).encode())
             connection.send_bytes(encoded.ids.data)
             connection.send_bytes(np.concatenate(rest).data)
         return
@@ -178,7 +176,7 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
 
 def _batch(text: bytes, columns: Sequence[str], on_error: OnError, lines: bool) -> TextBatch:
     """A batch of another process."""
-    content = partial(bytes, text) if lines else partial(_orjson().loads, text)
+    content = partial(bytes, text) if lines else partial(text.decode().split, "\0")
     part = TextPart("", len(text), tuple(columns), on_error, lambda part: iter(()))
     block = TextBlock(part, len(text), lambda: [(content, 0)], lambda: 1)
     return next(block.batches())

@@ -565,8 +565,9 @@ def _damage(where: str) -> Iterator[None]:
 def texts_of_lines(data: bytes, columns: Sequence[str]) -> list[str] | None:
     """The texts of JSON lines, all parsed at once.
 
-    Every line must begin with "{" and end with "}", or each with "}" and a carriage return. In JSON no "{" follows a "}" without a comma, so
-    an object ends with each line, and the lines are one object each if there are as many of them.
+    Every line must begin with "{" and end with "}", or each with "}" and a carriage return. In JSON
+    no "{" follows a "}" without a comma, so an object ends with each line, and the lines are one
+    object each if there are as many of them.
 
     Args:
         data: whole lines; the last may lack its line feed.
