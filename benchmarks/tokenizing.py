@@ -5,8 +5,8 @@ A process says how long its work took, from the first byte read to the last byte
 without loading the tokenizer. Reported are the medians of that, of the process by the clock and of its user and system
 time; spreads; and ratios within each round, which other work on the machine disturbs least.
 
-    encode_files        gigatoken alone: encode_files, the ids cast to uint16, ids and boundaries of documents written and
-                        synced; no EOS, no checksum, no check of the JSON
+    encode_files        gigatoken alone: encode_files, the ids cast to uint16, ids and boundaries of documents written,
+                        and synced; no EOS, no checksum, no check of the JSON
     nanoset_ref         the whole way, with EOS, checks, checksum and manifest; with one process and with two
     zst, Parquet        the same out of such files
     a sixteenth         the text that slower tools are measured on: `encode_batch_fast` of tokenizers with the texts in
