@@ -152,19 +152,24 @@ def main() -> None:
         facts = write_inputs(folder, options.text)
         words, missing = candidates(folder, options.tokenizer.resolve(), options.megatron)
         same = compared(folder, options.tokenizer.resolve())
-        rows, load = measured(folder, words, facts["bytes"], options.rounds)
-    result = {
-        "command": "python -m benchmarks.tokenizing",
-        "machine": machine(),
-        "versions": versions(),
-        "text": facts,
-        "rounds": options.rounds,
-        "load": load,
-        "same_bytes": same,
-        "not_measured": missing,
-        "rows": rows,
-    }
-    save(result, options.output)
+        result = {
+            "command": "python -m benchmarks.tokenizing",
+            "machine": machine(),
+            "versions": versions(),
+            "text": facts,
+            "same_bytes": same,
+            "not_measured": missing,
+        }
+        runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in words}
+        load = []
+        for number in range(options.rounds):
+            load.append(round(os.getloadavg()[0], 1))
+            for name, line in words.items():
+                found = run(line, folder)
+                runs[name].append(found)
+                print(f"round {number}: {name}:", *(f"{value:.2f}" for value in found), flush=True)
+            result |= {"rounds": number + 1, "load_of_one_minute": load, "rows": figures(runs)}
+            save(result, options.output)
 
 
 def versions() -> dict[str, str]:
@@ -259,18 +264,8 @@ def compared(folder: Path, tokenizer: Path) -> dict[str, bool]:
     }
 
 
-def measured(
-    folder: Path, words: dict[str, list[str]], size: int, rounds: int
-) -> tuple[dict[str, Any], list[float]]:
-    """Name -> its figures; the machine's load (of one minute) at the start of each round."""
-    runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in words}
-    load = []
-    for number in range(rounds):
-        load.append(round(os.getloadavg()[0], 1))
-        for name, line in words.items():
-            found = run(line, folder)
-            runs[name].append(found)
-            print(f"round {number}: {name}: " + ", ".join(f"{value:.2f}" for value in found))
+def figures(runs: dict[str, list[tuple[float, float, float]]]) -> dict[str, Any]:
+    """Name -> medians and rounds of its work, its process, and its ratios to what limits it."""
     rows: dict[str, Any] = {}
     for name, found in runs.items():
         work, clock, cpu = zip(*found, strict=True)
@@ -285,7 +280,7 @@ def measured(
             torch = [seconds for _, seconds, _ in runs[TORCH]]
             over = [(a - b) / c for a, b, c in zip(clock, limits, torch, strict=True)]
             rows[name]["process_beyond_limit_in_imports_of_torch"] = summary(over)
-    return rows, load
+    return rows
 
 
 def summary(values: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from that store.
 
 Messages are JSON and arrays, never unpickled:
     {"tokenizer": ...}        what `Encoder.worker_config` says
-    {"columns": ...}          and the text of a batch: JSON lines as they stand in a file, or values
-                              with a NUL between
+    {"columns": ...}          and the text of a batch: JSON lines as they stand in a file, or an Arrow
+                              stream
     {"sizes": ..., ...}       the answer, and its arrays: the ids, then the others (int64)
     null                      the answer to a batch that cannot be encoded; the end
 """
@@ -41,7 +41,7 @@ import numpy as np
 from nanoset_ref.cli.launcher import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import threads
 from nanoset_ref.preprocess.encode import BatchEncoder, Encoded, from_config
-from nanoset_ref.preprocess.text import OnError, TextBatch, TextBlock, TextPart
+from nanoset_ref.preprocess.text import ArrowValues, OnError, TextBatch, TextBlock, TextPart
 
 WHERE = "nanoset_ref/where"  # key in the store of torchrun: port and key of rank 0
 Arguments = ParamSpec("Arguments")
@@ -68,16 +68,10 @@ class Helper(NamedTuple):
             JobError: the process has ended.
         """
         part = batch.block.part
-        text = batch.content()
-        lines = isinstance(text, bytes)
-        if not isinstance(text, bytes):
-            if {*map(type, text)} != {str}:
-                return None
-            joined = "\0".join(text)
-            if joined.count("\0") >= len(text):
-                return None
-            text = joined.encode()
-        asked = {"columns": part.columns, "on_error": part.on_error, "lines": lines}
+        content = batch.content
+        of_table = isinstance(content, ArrowValues)
+        asked = {"columns": part.columns, "on_error": part.on_error, "of_table": of_table}
+        text: Any = content.message() if isinstance(content, ArrowValues) else content()
         try:
             self.connection.send_bytes(json.dumps(asked).encode())
             self.connection.send_bytes(text)
@@ -174,9 +168,11 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
     sys.exit(1)
 
 
-def _batch(text: bytes, columns: Sequence[str], on_error: OnError, lines: bool) -> TextBatch:
+def _batch(text: bytes, columns: Sequence[str], on_error: OnError, of_table: bool) -> TextBatch:
     """A batch of another process."""
-    content = partial(bytes, text) if lines else partial(text.decode().split, "\0")
+    content: Callable[[], bytes | list[Any]] = partial(bytes, text)
+    if of_table:
+        content = ArrowValues.from_message(text)
     part = TextPart("", len(text), tuple(columns), on_error, lambda part: iter(()))
     block = TextBlock(part, len(text), lambda: [(content, 0)], lambda: 1)
     return next(block.batches())

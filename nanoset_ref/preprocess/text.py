@@ -494,19 +494,49 @@ def _parquet(part: TextPart) -> Iterator[TextBlock]:
         where = f"{part.path}, row group {group}"
         with _damage(where):
             for batch in file.iter_batches(size, row_groups=[group], columns=[name]):
-                yield partial(_values, batch.column(0), where), batch.num_rows
+                yield ArrowValues(batch.column(0), where), batch.num_rows
 
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     return _table(part, sizes, read)
 
 
-def _values(column: Any, where: str) -> list[Any]:
-    """The values of an Arrow array."""
-    with _damage(where):
-        column.validate(full=True)
-        if str(column.type) not in ("string", "large_string"):
-            return list(column.to_pylist())
-        return list(column.to_numpy(zero_copy_only=False))
+@dataclass(frozen=True)
+class ArrowValues:
+    """The content of a batch of a table.
+
+    Args:
+        column: an Arrow array.
+        where: its place, for errors.
+    """
+
+    column: Any
+    where: str = ""
+
+    def __call__(self) -> list[Any]:
+        """The values."""
+        with _damage(self.where):
+            self.column.validate(full=True)
+            if str(self.column.type) not in ("string", "large_string"):
+                return list(self.column.to_pylist())
+            return list(self.column.to_numpy(zero_copy_only=False))
+
+    def message(self) -> memoryview:
+        """The array as an Arrow stream, for another process."""
+        with extra("text", "reading Parquet files"):
+            import pyarrow
+
+        sink = pyarrow.BufferOutputStream()
+        batch = pyarrow.record_batch([self.column], [""])
+        with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        return memoryview(sink.getvalue())
+
+    @classmethod
+    def from_message(cls, message: bytes) -> ArrowValues:
+        with extra("text", "reading Parquet files"):
+            import pyarrow
+
+        return cls(pyarrow.ipc.open_stream(message).read_next_batch().column(0))
 
 
 def _dataset(dataset: Any, part: TextPart) -> Iterator[TextBlock]:
@@ -514,14 +544,14 @@ def _dataset(dataset: Any, part: TextPart) -> Iterator[TextBlock]:
     rows = len(dataset)
     step = max(1, BLOCK_BYTES * rows // max(1, part.num_bytes))
     column = _column(part, dataset.column_names)
-    texts = dataset.select_columns([column]).with_format(None)
+    texts = dataset.select_columns([column]).with_format("arrow")
 
-    def values(number: int) -> list[Any]:
-        return list(texts[number * step : (number + 1) * step][column])
+    def read(number: int) -> Iterator[Content]:
+        table = texts[number * step : (number + 1) * step]
+        yield ArrowValues(table.column(0).combine_chunks(), part.path), table.num_rows
 
     sizes = [min(step, rows - start) for start in range(0, rows, step)]
-    part = dataclasses.replace(part, columns=(column,))
-    return _table(part, sizes, lambda number: [(partial(values, number), sizes[number])])
+    return _table(dataclasses.replace(part, columns=(column,)), sizes, read)
 
 
 def _column(part: TextPart, columns: Iterable[str]) -> str:
