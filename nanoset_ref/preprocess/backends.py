@@ -85,16 +85,15 @@ def _groups(stretches: Iterator[str]) -> Iterator[list[str]]:
 
 
 def gigatoken(tokenizer: Tokenizer) -> Encode:
-    """Encode with gigatoken in the calling thread; special tokens are split if the tokenizer splits
-    them.
-    """
+    """Encode with gigatoken; special tokens are split if the tokenizer splits them."""
     with extra("gigatoken", "the gigatoken backend"):
         import gigatoken
 
     loaded = gigatoken.Tokenizer(tokenizer)
 
     def encode(texts: list[str]) -> Ragged:
-        layout = loaded.encode_batch(texts, parallel=False).layout
+        # in a forked process it encodes in this thread; elsewhere several threads may encode at once
+        layout = loaded.encode_batch(texts).layout
         offsets = np.asarray(layout.offsets.data)
         ids = np.asarray(layout.content.data)
         return ids[offsets[0] : offsets[-1]], np.diff(offsets)
