@@ -27,13 +27,13 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizerFast
 
-from nanoset_ref.preprocess import encode as encode_module
-from nanoset_ref.preprocess.backends import hf
+from nanoset_ref.preprocess import backends
+from nanoset_ref.preprocess import text as text_module
+from nanoset_ref.preprocess.backends import LIBRARIES, hf
 from nanoset_ref.preprocess.cut import StretchCutter
 from nanoset_ref.preprocess.encode import Encoder
-from nanoset_ref.preprocess.special import restored
 from nanoset_ref.preprocess.text import InputError, open_text
-from nanoset_ref.preprocess.tokenizer import TokenizerError, load_tokenizer
+from nanoset_ref.preprocess.tokenizer import TokenizerError, load_tokenizer, restored
 
 TEXTS = [
     "",
@@ -133,10 +133,8 @@ def whole(tokenizer, text):
 
 def in_stretches(tokenizer, text, stretch_chars):
     stretches = list(StretchCutter(tokenizer, stretch_chars)(text))
-    assert [last for _, last in stretches] == [False] * (len(stretches) - 1) + [True]
-    return [token for stretch, _ in stretches for token in whole(tokenizer, stretch)], len(
-        stretches
-    )
+    ids = [token for stretch in stretches for token in whole(tokenizer, stretch)]
+    return ids, len(stretches)
 
 
 # ------------------------------------------------------------------------------------------------ long documents
@@ -211,9 +209,9 @@ def test_tokenizers_that_look_far_are_not_cut_nor_texts_without_a_safe_place(tok
         ),
     }
     for name, build in builds.items():
-        assert list(StretchCutter(build, 10)(WORDS * 20)) == [(WORDS * 20, True)], name
+        assert list(StretchCutter(build, 10)(WORDS * 20)) == [WORDS * 20], name
     for text in ("x" * 500, "a  b" * 100, ""):
-        assert list(StretchCutter(tokenizer.backend_tokenizer, 10)(text)) == [(text, True)]
+        assert list(StretchCutter(tokenizer.backend_tokenizer, 10)(text)) == [text]
 
 
 def test_no_cut_goes_through_what_a_token_may_join():
@@ -224,41 +222,48 @@ def test_no_cut_goes_through_what_a_token_may_join():
     assert in_stretches(tokenizer, text, 1_002)[0] == whole(tokenizer, text)
 
 
-def test_a_long_document_streams_through_the_encoder_in_stretches(tokenizer, monkeypatch):
-    monkeypatch.setattr(encode_module, "BATCH_CHARS", 1000)
-    monkeypatch.setattr(encode_module, "StretchCutter", partial(StretchCutter, stretch_chars=200))
+def test_a_long_document_is_encoded_in_stretches_and_groups_of_them(tokenizer, monkeypatch):
+    monkeypatch.setattr(backends, "BATCH_CHARS", 1000)
+    monkeypatch.setattr(backends, "StretchCutter", partial(StretchCutter, stretch_chars=200))
     encoder = Encoder(tokenizer, backend="hf", append_eod=True)
     texts = ["first", WORDS * 100, "", "last"]
-    progress = []
-    chunks = list(encoder.stream(texts, advance=progress.append))
-    assert len(progress) > 5 and sum(progress) == sum(map(len, texts))
-    expected = [token for text in texts for token in [*whole(tokenizer.backend_tokenizer, text), 2]]
-    ids, lengths = map(np.concatenate, zip(*chunks, strict=True))
-    assert lengths.tolist() == [len(whole(tokenizer.backend_tokenizer, text)) + 1 for text in texts]
-    assert ids.tolist() == expected
+    expected = [[*whole(tokenizer.backend_tokenizer, text), 2] for text in texts]
+    ids, lengths = encoder.encode_batch(texts)
+    assert lengths.tolist() == list(map(len, expected))
+    assert ids.tolist() == [token for one in expected for token in one]
+    assert len(list(backends._groups(iter([WORDS] * 100)))) > 5
 
 
 # ------------------------------------------------------------------------------------------------ batches
 
 
-def test_who_stops_early_waits_for_no_queued_batch(tokenizer, monkeypatch):
-    monkeypatch.setattr(encode_module, "BATCH_DOCUMENTS", 1)
+def lines_of(path, texts):
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return open_text(path)
+
+
+def batches_of(source):
+    return (batch for block in source.blocks() for batch in block.batches())
+
+
+def test_who_stops_early_waits_for_no_queued_batch(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(text_module, "BLOCK_BYTES", 1)
+    source = lines_of(tmp_path / "a.jsonl", map(str, range(9)))
     encoder, begun = Encoder(tokenizer, backend="hf"), []
 
-    def encode(texts):
-        begun.append(texts)
+    def encode(batch):
+        begun.append(batch)
         time.sleep(0.2)
-        return encoder.encode(texts)
+        return encoder.encode_text(batch)
 
-    stream = encoder.stream(map(str, range(9)), [encode])
+    stream = encoder.stream(batches_of(source), [encode])
     next(stream)
     stream.close()
     assert len(begun) == 2  # the one that came, and the one under way
 
 
 @pytest.mark.parametrize("backend", ["hf", "gigatoken", "auto"])
-def test_every_backend_gives_the_tokenizers_own_ids(tokenizer, monkeypatch, backend):
-    monkeypatch.setattr(encode_module, "BATCH_DOCUMENTS", 3)
+def test_every_backend_gives_the_tokenizers_own_ids(tokenizer, backend):
     encoder = Encoder(tokenizer, backend=backend, probe=TEXTS)
     ids, lengths = encoder.encode_batch(TEXTS)
     expected = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS]
@@ -276,8 +281,8 @@ def test_every_backend_gives_the_tokenizers_own_ids(tokenizer, monkeypatch, back
 def test_auto_falls_back_when_gigatoken_differs_or_is_missing(tokenizer, monkeypatch, caplog):
     caplog.set_level("INFO", "nanoset_ref")
     with monkeypatch.context() as patch:
-        patch.setattr(
-            encode_module, "gigatoken", lambda tokenizer: lambda texts: hf(tokenizer)(texts[::-1])
+        patch.setitem(
+            LIBRARIES, "gigatoken", lambda tokenizer: lambda texts: hf(tokenizer)(texts[::-1])
         )
         assert Encoder(tokenizer).backend == "hf"
         assert "gigatoken is not used: it gives other ids" in caplog.text
@@ -297,35 +302,34 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
     tokenizer, tmp_path, monkeypatch
 ):
     path = tmp_path / "a.jsonl"
-    path.write_text(
-        "".join(json.dumps({"text": text}) + "\n" for text in ["one"] * 600 + ["deux"] * 600)
-    )
+    source = lines_of(path, ["one"] * 600 + ["deux"] * 600)
 
     def english(tokenizer):
         """As hf, but with other ids for a language that the beginning of the corpus is not in."""
         return lambda texts: hf(tokenizer)([text.replace("deux", "two") for text in texts])
 
-    monkeypatch.setattr(encode_module, "gigatoken", english)
-    monkeypatch.setattr(encode_module, "BATCH_DOCUMENTS", 50)
-    source = open_text(path)
+    monkeypatch.setitem(LIBRARIES, "gigatoken", english)
+    monkeypatch.setattr(text_module, "BLOCK_BYTES", 16)  # of a line with "one"
     encoder = Encoder(tokenizer, probe=source.beginning())
     assert encoder.backend == "gigatoken"
-    encoder.encode_batch(islice(source.documents(), 600))
+    list(encoder.stream(islice(batches_of(source), 600)))
     with pytest.raises(
         TokenizerError,
         match=rf"{path}:601: gigatoken gives other ids .* begin again with backend hf",
     ):
-        encoder.encode_batch(source.documents())
+        list(encoder.stream(batches_of(source)))
 
 
 def test_a_program_may_end_with_a_stream_half_read(golden):
     """The module that the stream hangs on has lost its names by the time the stream is closed."""
     program = f"""if True:
         import concurrent.futures.thread, itertools
-        from nanoset_ref.preprocess import encode, tokenizer
-        encode.BATCH_DOCUMENTS = 1
+        from nanoset_ref.preprocess import encode, text, tokenizer
         encoder = encode.Encoder(tokenizer.load_tokenizer({str(golden / "tokenizer")!r}), backend="hf")
-        concurrent.futures.thread.kept = encoder.stream("word" for _ in itertools.count())
+        part = text.TextPart("a", 1, ("text",), "raise", None)
+        block = text.TextBlock(part, 1, lambda: [(lambda: ["word"], 1)], lambda: 1)
+        batches = (batch for _ in itertools.count() for batch in block.batches())
+        concurrent.futures.thread.kept = encoder.stream(batches)
         next(concurrent.futures.thread.kept)
     """
     ended = subprocess.run(
@@ -389,7 +393,7 @@ def test_long_documents_are_cut_and_counted_alike_with_special_tokens_of_spaces(
         ]
         for stretch_chars in (50, 10**6):
             monkeypatch.setattr(
-                encode_module, "StretchCutter", partial(StretchCutter, stretch_chars=stretch_chars)
+                backends, "StretchCutter", partial(StretchCutter, stretch_chars=stretch_chars)
             )
             encoder = Encoder(tokenizer, backend="hf", special_tokens=mode)
             assert encoder.encode_batch([text])[0].tolist() == expected

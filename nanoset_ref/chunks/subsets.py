@@ -47,7 +47,7 @@ from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.preprocess import (
     Encoder,
     in_rank_0,
-    load_tokenizer,
+    open_tokenizer,
     tokenize_documents,
 )
 from nanoset_ref.preprocess.text import (
@@ -213,7 +213,7 @@ class _TokenizeJob:
     def _encoder(self, source: TextSource) -> Encoder:
         config = self.config
         encoder = Encoder(
-            load_tokenizer(config.tokenizer),
+            open_tokenizer(config.tokenizer),
             backend=config.backend,
             add_special_tokens=True,
             bos_text=config.bos_text,

@@ -34,7 +34,7 @@ from nanoset_ref.preprocess import (
     Encoder,
     SpecialTokens,
     in_rank_0,
-    load_tokenizer,
+    open_tokenizer,
     report,
     tokenize_documents,
 )
@@ -127,7 +127,7 @@ def preprocess_corpus(
         refuse_existing(Path(f"{prefix}.idx"), overwrite)
         source = open_text(input, column=key, split=split, on_error=on_error)
         encoder = Encoder(
-            load_tokenizer(tokenizer_model),
+            open_tokenizer(tokenizer_model),
             backend=backend,
             add_special_tokens=tokenizer_hf_include_special_tokens,
             append_eod=append_eod,

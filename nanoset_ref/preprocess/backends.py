@@ -3,8 +3,8 @@
     hf          the `tokenizers` library behind a transformers tokenizer
     gigatoken   10-30 times faster, for the BPE tokenizers that it can load; optional
 
-Both release the interpreter lock, so two batches run at a time: while the ids of one are written to
-arrays, the other is encoded. Another process makes its own encoder from the tokenizer's JSON.
+Both release the interpreter lock, so threads encode a batch each at a time. Another process makes
+its own encoder from the tokenizer's JSON, or is forked with one.
 
 A tokenizer with `encode_special_tokens` treats special tokens in a text as plain text (see
 `special`). gigatoken always recognizes them, so hf encodes a text once more if gigatoken finds one.
@@ -14,7 +14,7 @@ Tokenizers look for special tokens first, so where none is found both give the s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
+from nanoset_ref.preprocess.cut import StretchCutter
+from nanoset_ref.preprocess.special import SpecialFinder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+BATCH_CHARS = 1 << 22  # whose encodings stand in memory at a time
 Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids [sum(lengths)], lengths [texts]
 Encode = Callable[[list[str]], Ragged]
 
 
 def threads(processes: int = 1) -> int:
-    """Threads that the tokenizer libraries use in each of `processes` on this machine:
-    RAYON_NUM_THREADS, or the process's share of the cores that this one may run on.
+    """Threads that encode in each of `processes` on this machine: RAYON_NUM_THREADS, or the
+    process's share of the cores that this one may run on.
     """
     given = os.environ.get("RAYON_NUM_THREADS")
     if given:
@@ -43,9 +46,20 @@ def threads(processes: int = 1) -> int:
 
 
 def hf(tokenizer: Tokenizer) -> Encode:
-    """Encode with the tokenizer itself."""
+    """Encode with the tokenizer itself; long documents in stretches (see `cut`)."""
+    cut = StretchCutter(tokenizer)
 
     def encode(texts: list[str]) -> Ragged:
+        if max(map(len, texts), default=0) < cut.long:
+            return whole(texts)
+        stretches = [list(cut(text)) for text in texts]
+        pieces = [whole(group) for group in _groups(chain.from_iterable(stretches))]
+        ids = np.concatenate([ids for ids, _ in pieces])
+        lengths = np.concatenate([lengths for _, lengths in pieces])
+        ends = np.cumsum([len(one) for one in stretches])
+        return ids, np.add.reduceat(lengths, np.append(0, ends[:-1]))
+
+    def whole(texts: list[str]) -> Ragged:
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         documents = (encoding.ids for encoding in encodings)
         ids = np.fromiter(chain.from_iterable(documents), np.int32)
@@ -53,6 +67,21 @@ def hf(tokenizer: Tokenizer) -> Encode:
         return ids, lengths
 
     return encode
+
+
+def _groups(stretches: Iterator[str]) -> Iterator[list[str]]:
+    """Lists of stretches, up to BATCH_CHARS characters."""
+    group: list[str] = []
+    size = 0
+    for stretch in stretches:
+        group.append(stretch)
+        size += len(stretch)
+        if size >= BATCH_CHARS:
+            yield group
+            group = []
+            size = 0
+    if group:
+        yield group
 
 
 def gigatoken(tokenizer: Tokenizer) -> Encode:
@@ -63,11 +92,11 @@ def gigatoken(tokenizer: Tokenizer) -> Encode:
     loaded = gigatoken.Tokenizer(tokenizer)
 
     def encode(texts: list[str]) -> Ragged:
-        layout = loaded.encode_batch(texts, parallel=threads() > 1).layout
+        # in a forked process it encodes in this thread; elsewhere several threads may encode at once
+        layout = loaded.encode_batch(texts).layout
         offsets = np.asarray(layout.offsets.data)
         ids = np.asarray(layout.content.data)
-        ids = ids[offsets[0] : offsets[-1]].astype(np.int32)
-        return ids, np.diff(offsets)
+        return ids[offsets[0] : offsets[-1]], np.diff(offsets)
 
     if tokenizer.encode_special_tokens:
         return _split_after(encode, tokenizer)
@@ -78,15 +107,13 @@ def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
     """As `keep`, but a tokenizer that splits special tokens encodes the texts with some again."""
     split = hf(tokenizer)
     added = tokenizer.get_added_tokens_decoder().items()
-    special = [number for number, token in added if token.special]
+    find = SpecialFinder(number for number, token in added if token.special)
 
     def encode(texts: list[str]) -> Ragged:
         ids, lengths = keep(texts)
-        places = np.flatnonzero(np.isin(ids, special))
-        if not places.size:
+        holders = np.unique(find(ids, lengths)[0])
+        if not holders.size:
             return ids, lengths
-        ends = np.cumsum(lengths)
-        holders = np.unique(np.searchsorted(ends, places, side="right"))
         ids_again, lengths_again = split([texts[holder] for holder in holders])
         documents = _parts(ids, lengths)
         again = _parts(ids_again, lengths_again)

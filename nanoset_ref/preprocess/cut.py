@@ -43,23 +43,28 @@ PAIRS = ("()", "[]", "{}", "<>", *(2 * mark for mark in string.punctuation))
 
 
 class StretchCutter:
-    """Cuts documents for one Rust tokenizer into stretches of at least `stretch_chars` characters."""
+    """Cuts documents for one Rust tokenizer into stretches of at least `stretch_chars` characters.
+
+    Attributes:
+        long: documents of so many characters are cut.
+    """
 
     def __init__(self, tokenizer: Tokenizer, stretch_chars: int = STRETCH_CHARS) -> None:
         self._tokenizer = tokenizer
         self._stretch_chars = stretch_chars
+        self.long = 2 * stretch_chars
 
-    def __call__(self, text: str) -> Iterator[tuple[str, bool]]:
-        """Yield the stretches of `text` in order, each with whether it is the last."""
+    def __call__(self, text: str) -> Iterator[str]:
+        """Yield the stretches of `text` in order."""
         start = 0
-        while len(text) - start >= 2 * self._stretch_chars:
+        while len(text) - start >= self.long:
             cut = self._next_cut(text, start)
             if cut is None:
                 break
             stop, next_start = cut
-            yield text[start:stop], False
+            yield text[start:stop]
             start = next_start
-        yield text[start:], True
+        yield text[start:]
 
     def _next_cut(self, text: str, start: int) -> tuple[int, int] | None:
         """(stop of the left stretch, start of the right one) at the first safe cut of text[start:]."""

@@ -4,38 +4,44 @@ The ids are those of hf, the tokenizer itself (see `backends`), whether gigatoke
 
 1. "auto" uses gigatoken if it gives the same ids on special tokens, odd texts, and documents of up
    to 20 files of the corpus; else hf.
-2. While gigatoken runs, both encode 8 excerpts of 256 characters from every batch (4 million
-   characters). The first difference ends the job with an error that names the document, so a corpus
-   that changes its language halfway is covered. This is a sample: a difference outside of the
-   excerpts is not found. backend="hf" is the way to be sure.
+2. While gigatoken runs, both encode 2 excerpts of 256 characters from every batch (about a MiB).
+   The first difference ends the job with an error that names the document, so a corpus that changes
+   its language halfway is covered. This is a sample: a difference outside of the excerpts is not
+   found. backend="hf" is the way to be sure.
 
 The special tokens that the tokenizer puts before and after every text are worked out once and added
 here: `tokenizer(texts)` is a quarter slower, for masks, lists and warnings that nobody reads.
 
-Threads encode a few batches ahead, or other processes do, while the caller reads and writes. Long
-documents are encoded in stretches (see `cut`).
+One thread for each core reads, parses and encodes a batch at a time, or other processes do, while
+the caller writes; nothing is done for each document on its own.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Literal, get_args
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.preprocess.backends import Encode, Ragged, gigatoken, hf
-from nanoset_ref.preprocess.cut import StretchCutter
-from nanoset_ref.preprocess.special import SpecialTokenCounter, SpecialTokens, Text, Trail, restored
-from nanoset_ref.preprocess.tokenizer import TokenizerError
+from nanoset_ref.preprocess.backends import LIBRARIES, Encode, Ragged, hf, threads
+from nanoset_ref.preprocess.special import (
+    Found,
+    SpecialFinder,
+    SpecialTokenCounter,
+    SpecialTokens,
+)
+from nanoset_ref.preprocess.text import TextBatch
+from nanoset_ref.preprocess.tokenizer import TokenizerError, own_copy, restored
 from nanoset_ref.tokens import token_dtype_for
 
-BATCH_CHARS = 1 << 22
-BATCH_DOCUMENTS = 1 << 14
-CHECKED_TEXTS = 8  # of every batch
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+CHECKED_TEXTS = 2  # of every batch
 CHECKED_CHARS = 256  # of each of them
 PROBE = (
     "",
@@ -46,16 +52,152 @@ PROBE = (
 )
 PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
 Backend = Literal["auto", "hf", "gigatoken"]
-# (stretch of a document, whether it is the last of the document, number of the document)
-Batch = list[tuple[str, bool, int]]
+Item = TypeVar("Item")
+Done = TypeVar("Done")
 logger = logging.getLogger(__name__)
 
 
-class Encoder:
+class Encoded(NamedTuple):
+    """The documents of a batch.
+
+    Args:
+        ids: [total], of the documents back to back, each with the ids before and after it.
+        lengths: int64 [documents], in tokens.
+        found: the special tokens in the texts.
+        rows: the number of each document in its block, counted from 0.
+        skipped: {kind: number} of the documents left out.
+    """
+
+    ids: NDArray[Any]
+    lengths: NDArray[np.int64]
+    found: Found
+    rows: Sequence[int]
+    skipped: dict[str, int]
+
+
+Lane = Callable[[TextBatch], Encoded]
+
+
+class BatchEncoder:
+    """Encodes batch after batch with one Rust tokenizer; several threads may use it.
+
+    Args:
+        fast: the tokenizer.
+        backend: "hf" or "gigatoken".
+        prefix, suffix: the ids before and after each document.
+        dtype: of the ids.
+        vocab_size: every id is below it.
+        special: the ids of special tokens.
+    """
+
+    def __init__(
+        self,
+        fast: "Tokenizer",
+        *,
+        backend: str,
+        prefix: Sequence[int],
+        suffix: Sequence[int],
+        dtype: DTypeLike,
+        vocab_size: int,
+        special: Iterable[int],
+    ) -> None:
+        self.backend = backend
+        self.prefix = list(prefix)
+        self.suffix = list(suffix)
+        self.dtype = np.dtype(dtype)
+        self.vocab_size = vocab_size
+        self._fast = fast
+        self._hf = hf(fast)
+        self.encode: Encode = self._hf
+        if backend != "hf":
+            self.encode = LIBRARIES[backend](fast)
+        self._special = sorted(special)
+        self._find = SpecialFinder(self._special)
+
+    def encode_text(self, batch: TextBatch) -> Encoded:
+        """Read and encode a batch of text."""
+        texts, rows, skipped = batch.read()
+        ids, lengths, found = self.encode_texts(texts, batch.where)
+        return Encoded(ids, lengths, found, rows, skipped)
+
+    def encode_texts(
+        self, texts: list[str], where: Callable[[int], str]
+    ) -> tuple[NDArray[Any], NDArray[np.int64], Found]:
+        """Encode texts.
+
+        1. Compare a few excerpts with the tokenizer itself.
+        2. Look for ids that are none of the vocabulary, and for special tokens.
+        3. Add the ids before and after each document.
+
+        Args:
+            texts: texts with a UTF-8 form.
+            where: returns the name of a text in errors, from its index.
+
+        Returns:
+            (ids [total] of `dtype`, back to back; lengths int64 [texts]; the special tokens found).
+
+        Raises:
+            TokenizerError: the library gives other ids than the tokenizer itself, or an id that is
+                not below `vocab_size`.
+        """
+        # 1.
+        checked = [] if self.backend == "hf" else _checked(texts)
+        excerpts = [_middle(texts[index]) for index in checked]
+        ids, lengths = self.encode([*texts, *excerpts])
+        if excerpts:
+            lengths, of_excerpts = np.split(lengths, [len(texts)])
+            ids, ids_of_excerpts = np.split(ids, [lengths.sum()])
+            if not _same((ids_of_excerpts, of_excerpts), self._hf(excerpts)):
+                raise self._difference(texts, checked, where)
+        # 2.
+        largest = ids.max(initial=0)
+        if largest >= self.vocab_size:
+            raise TokenizerError(
+                f"token id {largest} is not below {self.vocab_size}, the size of the vocabulary"
+            )
+        found = self._find(ids, lengths)
+        # 3.
+        ids, lengths = self._with_separators(ids.astype(self.dtype), lengths)
+        return ids, lengths, found
+
+    def _difference(
+        self, texts: list[str], checked: list[int], where: Callable[[int], str]
+    ) -> TokenizerError:
+        """The error about the first excerpt with other ids."""
+        wrong = checked[0]
+        for index in checked:
+            excerpt = [_middle(texts[index])]
+            if not _same(self.encode(excerpt), self._hf(excerpt)):
+                wrong = index
+                break
+        what = "gigatoken gives other ids than the tokenizer itself"
+        return TokenizerError(f"{where(wrong)}: {what}; begin again with backend hf (--backend hf)")
+
+    def _with_separators(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
+        """Add prefix and suffix to each document: 1 2 3 of lengths 2 1 -> p 1 2 s p 3 s."""
+        around = len(self.prefix) + len(self.suffix)
+        if not around:
+            return ids, lengths
+        lengths = lengths + around
+        ends = np.cumsum(lengths)
+        whole = np.empty(int(lengths.sum()), ids.dtype)
+        is_text = np.ones(len(whole), np.bool_)
+        starts = ends - lengths
+        places = [starts + k for k in range(len(self.prefix))]
+        places += [ends - k for k in range(len(self.suffix), 0, -1)]
+        for place, number in zip(places, self.prefix + self.suffix, strict=True):
+            is_text[place] = False
+            whole[place] = number
+        whole[is_text] = ids
+        return whole, lengths
+
+
+class Encoder(BatchEncoder):
     """Encodes texts with one tokenizer.
 
     Args:
-        tokenizer: from `load_tokenizer`, or any fast tokenizer of transformers.
+        tokenizer: from `open_tokenizer` or `load_tokenizer`, or any fast one of transformers; it is
+            left as it is.
         backend: "auto", "hf" or "gigatoken".
         add_special_tokens: add the special tokens that the tokenizer puts around a text (BOS, ...).
         append_eod: add the EOS id after each document, unless the special tokens end with it.
@@ -96,30 +238,33 @@ class Encoder:
             what = "has no fast form; save one with a tokenizer.json"
             raise TokenizerError(f"{tokenizer.name_or_path} {what}")
         self.tokenizer = tokenizer
-        self.vocab_size = max(len(tokenizer), max(tokenizer.get_vocab().values()) + 1)
-        self.dtype = token_dtype_for(self.vocab_size)
+        fast = own_copy(tokenizer)
+        vocab_size = max(fast.get_vocab_size(), max(fast.get_vocab().values()) + 1)
         self.eos_token_id: int | None = tokenizer.eos_token_id
         self._adds_special_tokens = add_special_tokens
-        tokenizer("", add_special_tokens=False)  # resets truncation and padding
-        before, after = self._special_ids() if add_special_tokens else ([], [])
-        self.prefix = self._one_id("bos_text", bos_text) + before
-        self.suffix = after + self._one_id("eos_text", eos_text)
+        before, after = _special_ids(fast) if add_special_tokens else ([], [])
+        prefix = self._one_id(fast, "bos_text", bos_text) + before
+        suffix = after + self._one_id(fast, "eos_text", eos_text)
         if append_eod and self.eos_token_id is None:
             raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none")
-        if append_eod and self.suffix[-1:] != [self.eos_token_id]:
-            self.suffix.append(self.eos_token_id)
-        self.found = SpecialTokenCounter(tokenizer, self.vocab_size, special_tokens)
-        split = special_tokens == "split" or tokenizer.split_special_tokens
-        # a copy: truncation that the caller sets for a prompt must not cut documents short
-        self._fast = restored(tokenizer.backend_tokenizer.to_str(), split)
-        self._cut = StretchCutter(self._fast)
-        self._hf = hf(self._fast)
+        if append_eod and suffix[-1:] != [self.eos_token_id]:
+            suffix.append(self.eos_token_id)
+        named = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+        self.found = SpecialTokenCounter(fast, named, special_tokens)
+        fast.encode_special_tokens = special_tokens == "split" or tokenizer.split_special_tokens
+        super().__init__(
+            fast,
+            backend="hf",
+            prefix=prefix,
+            suffix=suffix,
+            dtype=token_dtype_for(vocab_size),
+            vocab_size=vocab_size,
+            special=self.found.names,
+        )
         self._choose(backend, probe)
 
     def _choose(self, backend: Backend, probe: Iterable[str]) -> None:
         """Set `backend` and `encode`."""
-        self.backend = "hf"
-        self.encode = self._hf
         if backend != "hf":
             problem = self._try_gigatoken(probe)
             if problem and backend == "gigatoken":
@@ -131,10 +276,11 @@ class Encoder:
     def _try_gigatoken(self, probe: Iterable[str]) -> str:
         """Encode with gigatoken if it gives the tokenizer's own ids; else return the problem."""
         texts = [*probe, *PROBE]
-        for token in list(self.tokenizer.get_added_vocab())[:100]:
-            texts += [form.format(token) for form in PROBE_SPECIAL]
+        added = self._fast.get_added_tokens_decoder().values()
+        for token in islice(added, 100):
+            texts += [form.format(token.content) for form in PROBE_SPECIAL]
         try:
-            encode = gigatoken(self._fast)
+            encode = LIBRARIES["gigatoken"](self._fast)
             same = _same(encode(texts), self._hf(texts))
         except Exception as error:  # its errors are its own
             return f"{type(error).__name__}: {error}"
@@ -144,18 +290,10 @@ class Encoder:
         self.encode = encode
         return ""
 
-    def _special_ids(self) -> tuple[list[int], list[int]]:
-        """The ids that the tokenizer puts before and after every text."""
-        found = self.tokenizer.backend_tokenizer.encode("a")
-        start = found.special_tokens_mask.index(0)
-        stop = len(found.ids) - found.special_tokens_mask[::-1].index(0)
-        return found.ids[:start], found.ids[stop:]
-
-    def _one_id(self, name: str, text: str) -> list[int]:
+    def _one_id(self, fast: "Tokenizer", name: str, text: str) -> list[int]:
         """[the id of a separator], or [] for no text."""
         if not text:
             return []
-        fast = self.tokenizer.backend_tokenizer
         ids: list[int] = fast.encode(text, add_special_tokens=False).ids
         if len(ids) > 1:
             known = ", ".join(map(repr, self.tokenizer.all_special_tokens)) or "it has none"
@@ -188,15 +326,23 @@ class Encoder:
         definition = orjson.loads(backend.to_str())
         names = ("model", "normalizer", "pre_tokenizer", "added_tokens")
         used = {name: definition.get(name) for name in names}
-        used["encode_special_tokens"] = getattr(backend, "encode_special_tokens", False)
+        used["encode_special_tokens"] = self.tokenizer.split_special_tokens
         digest = xxhash.xxh3_128_hexdigest(orjson.dumps(used, option=orjson.OPT_SORT_KEYS))
         return {"tokenizer": f"xxh3_128:{digest}", "prefix": self.prefix, "suffix": self.suffix}
 
     @property
     def worker_config(self) -> dict[str, Any]:
-        """The message that lets a worker process build the same encoder."""
-        split = self._fast.encode_special_tokens
-        return {"backend": self.backend, "tokenizer": self._fast.to_str(), "split": split}
+        """The message that lets another process build the same `BatchEncoder` (see `from_config`)."""
+        return {
+            "tokenizer": self._fast.to_str(),
+            "split": self._fast.encode_special_tokens,
+            "backend": self.backend,
+            "prefix": self.prefix,
+            "suffix": self.suffix,
+            "dtype": self.dtype.name,
+            "vocab_size": self.vocab_size,
+            "special": self._special,
+        }
 
     def warn_without_separator(self) -> None:
         """Log a warning if documents will lie back to back with nothing between them."""
@@ -208,156 +354,75 @@ class Encoder:
 
     def encode_batch(self, texts: Iterable[str]) -> Ragged:
         """Encode `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [texts])."""
-        no_ids = np.empty(0, self.dtype)
-        no_lengths = np.empty(0, np.int64)
-        ids, lengths = zip((no_ids, no_lengths), *self.stream(texts), strict=True)
-        return np.concatenate(ids), np.concatenate(lengths)
+        ids, lengths, found = self.encode_texts(list(texts), _text_number)
+        self.found.note(found, _text_number)
+        return ids, lengths
 
     def stream(
-        self,
-        texts: Iterable[Text],
-        encoders: Sequence[Encode] = (),
-        advance: Callable[[int], None] = lambda characters: None,
-    ) -> Generator[Ragged]:
-        """Encode batch after batch, a few ahead; yield (ids, lengths) of whole documents in order.
-
-        1. Gather stretches of documents into batches; threads encode them.
-        2. Meanwhile, join the stretches of the documents that end in earlier batches.
-        3. Look for special tokens in these documents, and add the ids before and after each.
+        self, batches: Iterable[TextBatch], lanes: Sequence[Lane] = ()
+    ) -> Generator[tuple[TextBatch, Encoded]]:
+        """Encode batch after batch, a few ahead; yield each with its ids, in order.
 
         Args:
-            texts: texts with a UTF-8 form, or documents, which errors name; prefetched.
-            encoders: encode one batch at a time each; default: this encoder's `encode`, twice.
-            advance: called with the characters of every finished batch, also inside a document.
+            batches: of text; prefetched.
+            lanes: read and encode one batch at a time each; default: `encode_text` in one thread
+                for each core.
         """
-        unfinished: list[NDArray[Any]] = []
-        trail = Trail()
-        num_documents = 0  # of earlier batches
-
-        def where(index: int) -> str:
-            return trail.where(num_documents + index)
-
-        # 1.
-        for batch, ragged in self._encoded(texts, encoders or [self.encode] * 2, trail):
-            # 2.
-            ids, lengths = _complete_documents(batch, ragged, unfinished)
-            if lengths.size:
-                trail.forget(num_documents)
-                # 3.
-                self._check_ids(ids)
-                self.found.look(ids, lengths, where)
-                num_documents += len(lengths)
-                yield self._with_separators(ids, lengths)
-            advance(sum(len(stretch) for stretch, *_ in batch))
-
-    def _encoded(
-        self, texts: Iterable[Text], encoders: Sequence[Encode], trail: Trail
-    ) -> Iterator[tuple[Batch, Ragged]]:
-        """Batches with their ids, in order; a thread for each encoder."""
-        free = deque(encoders)
-
-        def encode(batch: Batch) -> Ragged:
-            encoder = free.popleft()
-            ragged = encoder([stretch for stretch, *_ in batch])
-            self._check(batch, trail)
-            free.append(encoder)  # unless it failed
-            return ragged
-
-        coming: deque[tuple[Batch, Future[Ragged]]] = deque()
-        pool = ThreadPoolExecutor(len(encoders))
-        try:
-            for batch in self._batches(texts, trail):
-                coming.append((batch, pool.submit(encode, batch)))
-                if len(coming) > 2 * len(encoders):
-                    done, future = coming.popleft()
-                    yield done, future.result()
-            for batch, future in coming:
-                yield batch, future.result()
-        finally:
-            for _, future in coming:  # an interrupt waits only for the batches that run
-                future.cancel()
-            pool.shutdown()  # cancel_futures fails at the end of a program with an open generator
-
-    def _batches(self, texts: Iterable[Text], trail: Trail) -> Iterator[Batch]:
-        """Stretches of documents, up to BATCH_CHARS characters or BATCH_DOCUMENTS stretches."""
-        batch: Batch = []
-        size = 0
-        for number, document in enumerate(texts):
-            for stretch, last in self._cut(trail.text(document)):
-                batch.append((stretch, last, number))
-                size += len(stretch)
-                if size >= BATCH_CHARS or len(batch) >= BATCH_DOCUMENTS:
-                    yield batch
-                    batch = []
-                    size = 0
-        if batch:
-            yield batch
-
-    def _check(self, batch: Batch, trail: Trail) -> None:
-        """Raise TokenizerError if gigatoken and the tokenizer itself differ on excerpts of a batch:
-        the middles of CHECKED_TEXTS evenly spaced texts.
-        """
-        if self.backend == "hf":
-            return
-        number = min(CHECKED_TEXTS, len(batch))
-        chosen = [batch[k * len(batch) // number] for k in range(number)]
-        excerpts = [_middle(text) for text, *_ in chosen]
-        if _same(self.encode(excerpts), self._hf(excerpts)):
-            return
-        _, _, wrong = chosen[0]
-        for (_, _, document), excerpt in zip(chosen, excerpts, strict=True):
-            if not _same(self.encode([excerpt]), self._hf([excerpt])):
-                wrong = document
-                break
-        what = "gigatoken gives other ids than the tokenizer itself"
-        raise TokenizerError(
-            f"{trail.where(wrong)}: {what}; begin again with backend hf (--backend hf)"
-        )
-
-    def _check_ids(self, ids: NDArray[Any]) -> None:
-        largest = ids.max(initial=0)
-        if largest >= self.vocab_size:
-            raise TokenizerError(
-                f"token id {largest} is not below {self.vocab_size}, the size of the vocabulary"
-            )
-
-    def _with_separators(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
-        """Add prefix and suffix to each document: 1 2 3 of lengths 2 1 -> p 1 2 s p 3 s."""
-        ids = ids.astype(self.dtype)
-        around = self.prefix + self.suffix
-        if not around:
-            return ids, lengths
-        ends = np.cumsum(lengths)
-        starts = ends - lengths
-        places = np.stack([starts] * len(self.prefix) + [ends] * len(self.suffix), axis=1)
-        ids = np.insert(ids, places.ravel(), np.tile(around, len(ends)))
-        return ids, lengths + len(around)
+        lanes = lanes or [self.encode_text] * threads()
+        for batch, encoded in _in_order(batches, lanes):
+            self.found.note(encoded.found, batch.where)
+            yield batch, encoded
 
 
-def _complete_documents(batch: Batch, ragged: Ragged, unfinished: list[NDArray[Any]]) -> Ragged:
-    """Join the stretches of a batch into the documents that end in it.
+def _special_ids(fast: "Tokenizer") -> tuple[list[int], list[int]]:
+    """The ids that the tokenizer puts before and after every text."""
+    found = fast.encode("a")
+    start = found.special_tokens_mask.index(0)
+    stop = len(found.ids) - found.special_tokens_mask[::-1].index(0)
+    return found.ids[:start], found.ids[stop:]
 
-    After 4 unfinished ids, a batch of stretches of 2, 1 and 3 ids, the first two of which end a
-    document, completes documents of 6 and 1 ids and leaves 3 ids unfinished.
 
-    Args:
-        batch: the stretches.
-        ragged: (ids of these stretches, back to back; lengths int64 [stretches]).
-        unfinished: the ids so far of a document that continues in the next batch; updated.
+def from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:
+    """The encoder of another process, from its `worker_config`."""
+    return BatchEncoder(restored(tokenizer, split), **config)
 
-    Returns:
-        (ids, back to back; lengths int64 [documents]); empty if no document ends here.
-    """
-    ids, lengths = ragged
-    is_last = [last for _, last, _ in batch]
-    ends = np.cumsum(lengths)[is_last]
-    if not ends.size:
-        unfinished.append(ids)
-        return ids[:0], ends
-    num_earlier = sum(map(len, unfinished))
-    complete = np.concatenate([*unfinished, ids[: ends[-1]]])
-    unfinished[:] = [ids[ends[-1] :]]
-    return complete, np.diff(ends, prepend=-num_earlier)
+
+def _in_order(
+    items: Iterable[Item], lanes: Sequence[Callable[[Item], Done]]
+) -> Iterator[tuple[Item, Done]]:
+    """Items with what the lanes make of them, in order; a thread for each lane."""
+    free = deque(lanes)
+
+    def run(item: Item) -> Done:
+        lane = free.popleft()
+        done = lane(item)
+        free.append(lane)  # unless it failed
+        return done
+
+    coming: deque[tuple[Item, Future[Done]]] = deque()
+    pool = ThreadPoolExecutor(len(lanes))
+    try:
+        for item in items:
+            coming.append((item, pool.submit(run, item)))
+            if len(coming) > 2 * len(lanes):
+                first, future = coming.popleft()
+                yield first, future.result()
+        for item, future in coming:
+            yield item, future.result()
+    finally:
+        for _, future in coming:  # an interrupt waits only for the batches that run
+            future.cancel()
+        pool.shutdown()  # cancel_futures fails at the end of a program with an open generator
+
+
+def _text_number(index: int) -> str:
+    return f"text {index + 1}"
+
+
+def _checked(texts: list[str]) -> list[int]:
+    """The indices of CHECKED_TEXTS evenly spaced texts, or of all."""
+    number = min(CHECKED_TEXTS, len(texts))
+    return [k * len(texts) // number for k in range(number)]
 
 
 def _middle(text: str) -> str:

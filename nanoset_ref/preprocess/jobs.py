@@ -1,15 +1,13 @@
 """Text to token ids by any number of processes, always with the same result.
 
-1. This process (under torchrun: rank 0, see `in_rank_0`) reads the text and gathers documents into
-   batches. Threads encode them, or `num_workers` processes, or the other ranks.
+1. This process (under torchrun: rank 0, see `in_rank_0`) names the batches of text. Threads read and
+   encode them, one for each core; so do forked processes or the other ranks, which are sent the
+   text as it stands in the file, each on its share of the cores.
 2. The ids come back in order and are written into the sink: a token file, a `.bin/.idx` pair, rows
    of a chunk.
 
-Nothing in memory grows with the input. Reading is the limit: one second of processor time reads and
-parses 280 to 320 MB of the embedded corpus (280,000 JSON lines of 1,080 bytes), or 180 to 210 MB of
-WikiText-2 and tinyshakespeare (360,000 lines of 530 bytes). The rejected alternative, one share of
-the input per rank, has no such limit, but needs a second copy of the ids on disk, files that all
-nodes can see, and a protocol to join them.
+Nothing in memory grows with the input. The rejected alternative, one share of the input per rank,
+needs a second copy of the ids on disk, files that all nodes can see, and a protocol to join them.
 """
 
 import contextlib
@@ -18,8 +16,9 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,10 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import remove_leftovers
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath
-from nanoset_ref.preprocess.backends import Encode
-from nanoset_ref.preprocess.encode import Encoder
-from nanoset_ref.preprocess.ranks import JobError, broadcast, other_ranks, started_helpers
-from nanoset_ref.preprocess.text import Document, InputError, TextSource
+from nanoset_ref.preprocess.backends import threads
+from nanoset_ref.preprocess.encode import Encoded, Encoder, Lane
+from nanoset_ref.preprocess.ranks import Helper, JobError, broadcast, other_ranks, started_helpers
+from nanoset_ref.preprocess.text import InputError, TextBatch, TextSource
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +89,8 @@ def tokenize_documents(
             `num_documents` and `num_tokens` are reported in the end. It is entered when no other
             job writes `target`; after an exception its `__exit__` must leave no output.
         target: the file that the sink writes with `files.atomic_write_set`; its folder is created.
-        num_workers: local processes that encode; must be 1 under torchrun, where the ranks do.
+        num_workers: local processes that encode, this one among them; must be 1 under torchrun,
+            where the ranks do.
         progress: show a bar over the bytes of the input; None: if standard error is a terminal.
 
     Raises:
@@ -112,17 +112,15 @@ def tokenize_documents(
     hidden = None if progress is None else not progress
     size = {"total": source.num_bytes, "unit": "B", "unit_scale": True}
     with (
+        started_helpers(num_workers - 1, encoder) as workers,
         _only_writer(as_path(target)),
         sink as opened,
-        started_helpers(num_workers if num_workers > 1 else 0) as workers,
         tqdm(**size, disable=hidden, dynamic_ncols=True) as bar,
     ):
-        helpers = workers + ranks
-        broadcast(helpers, encoder.worker_config)
-        encoders: list[Encode] = [helper.encode for helper in helpers]
-        if ranks:
-            encoders.append(encoder.encode)
-        skipped = _work(source, encoder, encoders, opened, bar)
+        broadcast(ranks, encoder.worker_config)
+        lanes: list[Lane] = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
+        lanes += [encoder.encode_text] * threads(num_workers)
+        skipped = _work(source, encoder, lanes, opened, bar)
     encoder.found.warn()
     _warn_of_skipped(target, skipped, opened.num_documents)
     return Counts(
@@ -137,35 +135,31 @@ def tokenize_documents(
     )
 
 
+def _in_helper(encoder: Encoder, helper: Helper, batch: TextBatch) -> Encoded:
+    """Encode a batch in another process; what it cannot encode is encoded here, for the error."""
+    encoded = helper.encode(batch)
+    if encoded is None:
+        return encoder.encode_text(batch)
+    return encoded
+
+
 def _work(
-    source: TextSource, encoder: Encoder, encoders: list[Encode], sink: Any, bar: Any
+    source: TextSource, encoder: Encoder, lanes: Sequence[Lane], sink: Any, bar: Any
 ) -> dict[str, int]:
     """Read, encode and write all documents; return {kind: number} of the skipped ones."""
     start = time.monotonic()
     skipped = Counter[str]()
-    read = Counter(bytes=0, characters=0, encoded=0)
     done = Counter(documents=0, tokens=0)
-
-    def documents() -> Iterator[Document]:
-        for block in source.blocks():
-            read["bytes"] += block.num_bytes
-            for document in block.documents():
-                read["characters"] += len(document.text)
-                yield document
-            skipped.update(block.skipped)
-
-    def advance(characters: int) -> None:
-        read["encoded"] += characters
-        encoded = read["bytes"] * read["encoded"] // max(1, read["characters"])  # bytes
-        bar.update(encoded - bar.n)
-
-    with closing(encoder.stream(documents(), encoders, advance)) as batches:
-        for ids, lengths in batches:
-            sink.write(ids, lengths)
-            done.update(documents=len(lengths), tokens=len(ids))
+    batches = (batch for block in source.blocks() for batch in block.batches())
+    with closing(encoder.stream(batches, lanes)) as stream:
+        for batch, encoded in stream:
+            sink.write(encoded.ids, encoded.lengths)
+            skipped.update(encoded.skipped)
+            done.update(documents=len(encoded.lengths), tokens=len(encoded.ids))
             seconds = time.monotonic() - start
             rates = [f"{count / seconds:,.0f} {unit}/s" for unit, count in done.items()]
             bar.set_postfix_str(", ".join(rates), refresh=False)
+            bar.update(batch.num_bytes)
     if not done["documents"]:
         reasons = _reasons(skipped) or "every line is blank"
         raise InputError(f"the input holds no usable document ({reasons})")

@@ -1,62 +1,55 @@
 """Other processes that encode for this one: each has a copy of the tokenizer library.
 
-They are started here, or they are the other ranks of torchrun: rank 0 decides and does the work,
+They are forked here, or they are the other ranks of torchrun: rank 0 decides and does the work,
 and they encode for it. They end when their connection does, so none survives a killed rank 0, and a
 killed helper is noticed at once. (A `ProcessPoolExecutor` uses named semaphores, which stay in
 shared memory when the whole group is killed, and its processes keep each other's pipes open after
-their parent has died.)
+their parent has died.) A forked process has the tokenizer from its first moment on, where a new one
+would load libraries for a second.
 
 Ranks find each other through the store of torchrun's agent, over all nodes of the job, and end with
 their launcher (see `cli.launcher`), so no later job can join this one. A connection requires a key
 from that store.
 
-Messages are JSON, never unpickled:
-    an object            backend, tokenizer, and whether it splits special tokens
-    a list of texts      answered by their lengths, int64 [texts], and ids, int32, back to back
-    null                 the end
+Messages are JSON and arrays, never unpickled:
+    {"tokenizer": ...}        what `Encoder.worker_config` says
+    {"columns": ...}          and the text of a batch: JSON lines as they stand in a file, or an Arrow
+                              stream
+    {"sizes": ..., ...}       the answer, and its arrays: the ids, then the others (int64)
+    null                      the answer to a batch that cannot be encoded; the end
 """
 
+import json
 import os
 import secrets
+import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from multiprocessing import Pipe
 from multiprocessing.connection import Client, Connection, Listener
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from threading import Thread
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from nanoset_ref.io.extras import extra
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
-from nanoset_ref.preprocess.backends import LIBRARIES, Ragged, threads
-from nanoset_ref.preprocess.special import restored
+from nanoset_ref.preprocess.backends import threads
+from nanoset_ref.preprocess.encode import BatchEncoder, Encoded, from_config
+from nanoset_ref.preprocess.text import ArrowValues, OnError, TextBatch, TextBlock, TextPart
 
 WHERE = "nanoset_ref/where"  # key in the store of torchrun: port and key of rank 0
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-PROGRAM = """
-import sys
-sys.path[:] = sys.argv[2:]  # PYTHONPATH would put a script's folder before the standard library
-from multiprocessing.connection import Connection
-from nanoset_ref.preprocess.ranks import serve
-serve(Connection(int(sys.argv[1])))
-"""
 
 
 class JobError(RuntimeError):
     """The job cannot continue: another job is writing its target, or a helper died."""
-
-
-def _orjson() -> Any:
-    with extra("text", "sending texts to other processes"):
-        import orjson
-    return orjson
 
 
 class Helper(NamedTuple):
@@ -65,61 +58,124 @@ class Helper(NamedTuple):
     name: str
     connection: Connection
 
-    def encode(self, texts: list[str]) -> Ragged:
-        """Encode in that process; JobError if it has ended."""
+    def encode(self, batch: TextBatch) -> Encoded | None:
+        """Read a batch here and encode it in that process.
+
+        Returns:
+            What it holds, without the numbers of its rows; None if that process cannot encode it.
+
+        Raises:
+            JobError: the process has ended.
+        """
+        part = batch.block.part
+        content = batch.content
+        of_table = isinstance(content, ArrowValues)
+        asked = {"columns": part.columns, "on_error": part.on_error, "of_table": of_table}
+        text: Any = content.message() if isinstance(content, ArrowValues) else content()
         try:
-            self.connection.send_bytes(_orjson().dumps(texts))
-            lengths = self.connection.recv_bytes()
-            ids = self.connection.recv_bytes()
+            self.connection.send_bytes(json.dumps(asked).encode())
+            self.connection.send_bytes(text)
+            answer = json.loads(self.connection.recv_bytes())
+            if answer is None:
+                return None
+            ids = np.frombuffer(self.connection.recv_bytes(), answer["dtype"])
+            rest = np.frombuffer(self.connection.recv_bytes(), np.int64)
         except (EOFError, OSError):
             what = "died amid its work (was it killed, for want of memory?); nothing was written"
             raise JobError(f"{self.name} {what}") from None
-        return np.frombuffer(ids, np.int32), np.frombuffer(lengths, np.int64)
+        lengths, holders, numbers = np.split(rest, answer["ends"])
+        return Encoded(ids, lengths, (holders, numbers), (), answer["skipped"])
 
 
 def broadcast(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None:
     """Send a message to all helpers; `Helper.encode` reports the dead ones."""
     for helper in helpers:
         with suppress(OSError):
-            helper.connection.send_bytes(_orjson().dumps(message))
+            helper.connection.send_bytes(json.dumps(message).encode())
 
 
 @contextmanager
-def started_helpers(count: int) -> Iterator[list[Helper]]:
-    """Start `count` processes, which end with this context or this process, and ignore its Ctrl-C."""
+def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]:
+    """Fork `count` processes, which share the cores with this one, end with this context or this
+    process, and ignore its Ctrl-C.
+
+    Yields:
+        A helper for each thread of each process.
+    """
     with ExitStack() as stack:
-        helpers = []
+        helpers: list[Helper] = []
         for number in range(count):
-            ours, theirs = Pipe()
-            end = theirs.fileno()
-            command = [sys.executable, "-c", PROGRAM, str(end), *sys.path]
-            variables = os.environ | {"RAYON_NUM_THREADS": str(threads(count))}
-            process = subprocess.Popen(
-                command, env=variables, pass_fds=[end], start_new_session=True
-            )
-            theirs.close()
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-            helpers.append(Helper(f"worker {number} (pid {process.pid})", ours))
+            pipes = [Pipe() for _ in range(threads(count + 1))]
+            with warnings.catch_warnings():
+                # Python's, about threads that hold locks: none encodes here before the fork
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+            if not pid:
+                others = [helper.connection for helper in helpers]
+                for connection in others + [ours for ours, _ in pipes]:
+                    connection.close()  # or this process would keep itself and others alive
+                _serve_until_the_end([theirs for _, theirs in pipes], encoder)
+            for _, theirs in pipes:
+                theirs.close()
+            stack.callback(os.waitpid, pid, 0)
+            stack.callback(os.kill, pid, signal.SIGTERM)
+            helpers += [Helper(f"worker {number} (pid {pid})", ours) for ours, _ in pipes]
         yield helpers
 
 
-def serve(connection: Connection) -> None:
+def _serve_until_the_end(connections: Sequence[Connection], encoder: BatchEncoder) -> NoReturn:
+    """Serve each connection in a thread, in a process that was forked for that."""
+    status = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads were not forked
+        serving = [Thread(target=serve, args=[one, encoder]) for one in connections]
+        for thread in serving:
+            thread.start()
+        for thread in serving:
+            thread.join()
+        status = 0
+    finally:
+        os._exit(status)  # nothing of the process that forked this one is flushed or closed twice
+
+
+def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
     """Answer messages until null arrives.
 
     If the other end is gone, this process ends silently: the other has reported the error.
     """
-    try:
-        while (message := _orjson().loads(connection.recv_bytes())) is not None:
-            if isinstance(message, dict):
-                tokenizer = restored(message["tokenizer"], message["split"])
-                encode = LIBRARIES[message["backend"]](tokenizer)
+    with suppress(EOFError, ConnectionError, TimeoutError):
+        while (message := json.loads(connection.recv_bytes())) is not None:
+            if "tokenizer" in message:
+                encoder = from_config(**message)
                 continue
-            ids, lengths = encode(message)
-            connection.send_bytes(lengths.tobytes())
-            connection.send_bytes(ids.astype(np.int32, copy=False).tobytes())
-    except (EOFError, ConnectionError, TimeoutError):
-        sys.exit(1)
+            assert encoder, "a batch came before the tokenizer"
+            text = connection.recv_bytes()
+            try:
+                encoded = encoder.encode_text(_batch(text, **message))
+            except ValueError:  # the other process encodes the batch, and reports the error
+                connection.send_bytes(b"null")
+                continue
+            rest = [encoded.lengths, *encoded.found]
+            ends = np.cumsum([len(one) for one in rest[:-1]]).tolist()
+            kind = encoded.ids.dtype.name
+            answer = {"dtype": kind, "ends": ends, "skipped": encoded.skipped}
+            connection.send_bytes(json.dumps(answer).encode())
+            connection.send_bytes(encoded.ids.data)
+            connection.send_bytes(np.concatenate(rest).data)
+        return
+    sys.exit(1)
+
+
+def _batch(text: bytes, columns: Sequence[str], on_error: OnError, of_table: bool) -> TextBatch:
+    """A batch of another process."""
+    content: Callable[[], bytes | list[Any]] = partial(bytes, text)
+    if of_table:
+        content = ArrowValues.from_message(text)
+    part = TextPart("", len(text), tuple(columns), on_error, lambda part: iter(()))
+    block = TextBlock(part, len(text), lambda: [(content, 0)], lambda: 1)
+    return next(block.batches())
 
 
 # ---- the ranks of torchrun

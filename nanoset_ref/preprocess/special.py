@@ -11,28 +11,27 @@ text. Tokens that a tokenizer makes of unknown characters (<unk>, bytes) are not
 of them is its BOS or EOS.
 
 They are found as ids, after encoding and before a BOS or EOS is added around the document. So the
-counts are exact, do not depend on the backend, and cost two comparisons per id.
+counts are exact, do not depend on the backend, and cost one look at the largest and least ids.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
-from collections.abc import Callable
-from itertools import islice
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.extras import extra
-from nanoset_ref.preprocess.text import Document, InputError, TextBlock
+from nanoset_ref.preprocess.text import InputError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SpecialTokens = Literal["keep", "split", "refuse"]
-Text = str | Document
+# (index of the document, id) of special tokens, int64 [found] both
+Found = tuple[NDArray[np.int64], NDArray[np.int64]]
 WAYS_OUT = "--special-tokens split takes them as plain text, refuse stops at the first"
 # characters whose UTF-8 forms contain every byte that UTF-8 has
 CHARACTERS = [*range(0x800), *range(0x800, 0xD800, 0x800), *range(0xE000, 0x110000, 0x2000)]
@@ -40,76 +39,64 @@ EVERY_BYTE = "".join(map(chr, CHARACTERS))
 logger = logging.getLogger(__name__)
 
 
-def special_tokens_of(tokenizer: Any) -> dict[int, str]:
+def special_tokens_of(fast: Tokenizer, named: Iterable[int | None]) -> dict[int, str]:
     """{id: token} of the tokens that count as special in a document.
 
     Args:
-        tokenizer: a fast tokenizer of transformers.
+        fast: a Rust tokenizer.
+        named: the ids of BOS and EOS, None for one that there is not.
     """
-    fast: Tokenizer = tokenizer.backend_tokenizer
     special = {}
     for number, token in fast.get_added_tokens_decoder().items():
         if token.special:
             special[number] = token.content
     for number in fast.encode(EVERY_BYTE, add_special_tokens=False).ids:
         special.pop(number, None)
-    for number in (tokenizer.bos_token_id, tokenizer.eos_token_id):
-        if number is not None:
-            special[number] = tokenizer.convert_ids_to_tokens(number)
+    for name in named:
+        token_of_name = None if name is None else fast.id_to_token(name)
+        if name is not None and token_of_name is not None:
+            special[name] = token_of_name
     return special
 
 
-class Trail:
-    """Names the texts of a stream by their numbers, counted from 0.
+class SpecialFinder:
+    """Finds some ids among many.
 
-    It keeps one entry for each block in flight, and no document: many small long-lived objects slow
-    down Python's garbage collector.
+    Args:
+        numbers: the ids to find.
     """
 
-    def __init__(self) -> None:
-        # (number of the first text, its row in the block, block)
-        self._blocks: deque[tuple[int, int, TextBlock]] = deque()
-        self._count = 0
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self._numbers = np.array(sorted(numbers), np.int64)
 
-    def text(self, document: Text) -> str:
-        """Note the next document; return its text."""
-        number = self._count
-        self._count += 1
-        if not isinstance(document, Document):
-            return document
-        if not self._blocks or self._blocks[-1][2] is not document.block:
-            self._blocks.append((number, document.number, document.block))
-        return document.text
+    def __call__(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Found:
+        """Find them in encoded documents.
 
-    def forget(self, number: int) -> None:
-        """Drop the blocks that hold only texts before `number`."""
-        while len(self._blocks) > 1 and self._blocks[1][0] <= number:
-            self._blocks.popleft()
+        Args:
+            ids: integers [sum(lengths)], the documents back to back.
+            lengths: int64 [documents], in tokens.
 
-    def where(self, number: int) -> str:
-        """The name of a text in errors: file and line if it is a document."""
-        for first, row, block in reversed(self._blocks):
-            if first <= number:
-                following = (document for document in block.documents() if document.number >= row)
-                return next(islice(following, number - first, None)).where
-        return f"text {number + 1}"
-
-
-def restored(description: str, split: bool) -> Tokenizer:
-    """A tokenizer from its `to_str()`; with `split`, special tokens in a text are plain text."""
-    with extra("text", "encoding text"):
-        from tokenizers import Tokenizer
-    tokenizer = Tokenizer.from_str(description)
-    tokenizer.encode_special_tokens = split
-    return tokenizer
+        Returns:
+            (index of the document, id) of each, int64 [found] both, in order.
+        """
+        none = np.empty(0, np.int64)
+        if not ids.size or not self._numbers.size:
+            return none, none
+        least = self._numbers[0]
+        largest = self._numbers[-1]
+        if ids.max() < least or ids.min() > largest:
+            return none, none
+        places = np.flatnonzero((ids >= least) & (ids <= largest))
+        places = places[np.isin(ids[places], self._numbers)]
+        holders = np.searchsorted(np.cumsum(lengths), places, side="right")
+        return holders, ids[places].astype(np.int64)
 
 
 class SpecialTokenCounter:
     """Counts the special tokens in documents, or refuses them.
 
     Args:
-        tokenizer: transformers' tokenizer.
-        vocab_size: every id is below it.
+        fast, named: see `special_tokens_of`.
         special_tokens: "keep", "split" or "refuse".
 
     Attributes:
@@ -118,17 +105,15 @@ class SpecialTokenCounter:
         quiet: whether to log no warnings, because another process does.
     """
 
-    def __init__(self, tokenizer: Any, vocab_size: int, special_tokens: SpecialTokens) -> None:
+    def __init__(
+        self, fast: Tokenizer, named: Iterable[int | None], special_tokens: SpecialTokens
+    ) -> None:
         ways = get_args(SpecialTokens)
         if special_tokens not in ways:
             raise ValueError(f"special_tokens must be one of {ways}, got {special_tokens!r}")
-        self.names = special_tokens_of(tokenizer)
+        self.names = special_tokens_of(fast, named)
         self.special_tokens = special_tokens
         self.quiet = False
-        self._is_special = np.zeros(vocab_size, np.bool_)
-        self._is_special[list(self.names)] = True
-        self._least = min(self.names, default=vocab_size)
-        self._largest = max(self.names, default=-1)
         self.restart()
 
     def restart(self) -> None:
@@ -136,27 +121,22 @@ class SpecialTokenCounter:
         self.documents = 0
         self.tokens: Counter[str] = Counter()
 
-    def look(
-        self, ids: NDArray[Any], lengths: NDArray[np.int64], name: Callable[[int], str]
-    ) -> None:
-        """Look for special tokens in encoded documents.
+    def note(self, found: Found, name: Callable[[int], str]) -> None:
+        """Count the special tokens that a SpecialFinder has found in documents.
 
         Args:
-            ids: integers [sum(lengths)], the documents back to back.
-            lengths: int64 [documents], in tokens.
-            name: returns the name of a document in errors, from its index into `lengths`.
+            found: (index of the document, id) of each.
+            name: returns the name of a document in errors, from its index.
 
         Raises:
             InputError: (refuse) a document holds a special token; (split) the tokenizer makes one
                 of plain text, as Unigram vocabularies do, so it cannot be split.
         """
-        places = np.flatnonzero((ids >= self._least) & (ids <= self._largest))
-        places = places[self._is_special[ids[places]]]
-        if not places.size:
+        holders, numbers = found
+        if not holders.size:
             return
-        holders = np.searchsorted(np.cumsum(lengths), places, side="right")
         first = int(holders[0])
-        token = self.names[int(ids[places[0]])]
+        token = self.names[int(numbers[0])]
         held = f"the document holds the special token {token!r}"
         if self.special_tokens == "refuse":
             raise InputError(
@@ -168,7 +148,7 @@ class SpecialTokenCounter:
         if not self.documents and not self.quiet:
             logger.warning("%s: %s, which is kept; %s", name(first), held, WAYS_OUT)
         self.documents += len(np.unique(holders))
-        self.tokens.update(map(self.names.__getitem__, ids[places].tolist()))
+        self.tokens.update(map(self.names.__getitem__, numbers.tolist()))
 
     def warn(self) -> None:
         """Log how many documents hold which special tokens, if any do."""

@@ -21,7 +21,7 @@ from nanoset_ref.preprocess.jobs import Counts, tokenize_documents
 from nanoset_ref.preprocess.ranks import in_rank_0
 from nanoset_ref.preprocess.special import SpecialTokens
 from nanoset_ref.preprocess.text import OnError, open_text
-from nanoset_ref.preprocess.tokenizer import load_tokenizer
+from nanoset_ref.preprocess.tokenizer import open_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
 
 LEFT_OUT_MANY = 3  # exit code
@@ -77,7 +77,8 @@ def preprocess(
             files are complete all the same.
         overwrite: replace an existing output.
         num_workers: processes that encode, each on its share of the cores (1 uses all of them,
-            too); torchrun's ranks take their place. The output does not depend on their number.
+            too; more help where one process cannot parse and write as fast as they encode);
+            torchrun's ranks take their place. The output does not depend on their number.
         progress: show a progress bar (default: if standard error is a terminal).
 
     Returns:
@@ -92,7 +93,7 @@ def preprocess(
     refuse_existing(path, overwrite)
     source = open_text(input, column=column, split=split, on_error=on_error, config=dataset_config)
     encoder = Encoder(
-        load_tokenizer(tokenizer),
+        open_tokenizer(tokenizer),
         backend=backend,
         add_special_tokens=add_special_tokens,
         append_eod=append_eod,

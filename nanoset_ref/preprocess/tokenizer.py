@@ -1,17 +1,109 @@
-"""Tokenizers: a folder, a file in it, or a name on the Hub."""
+"""Tokenizers: a folder, a file in it, or a name on the Hub.
 
+transformers imports torch, and takes seconds. Where the files of a folder say all that it would
+read from them, encoding needs the `tokenizers` library alone.
+"""
+
+from __future__ import annotations
+
+import json
 import os
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.text import hub_problem
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 SPACE = "\u2581"  # a space in SentencePiece
+# transformers 5 (2026-11) takes a tokenizer.json as it stands if its class is one of these, if the
+# folder holds none of these other files, and if the config has these entries alone
+VERBATIM_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+OTHER_FILES = ("config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model")
+NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+PLAIN_ENTRIES = {"tokenizer_class", "backend", "model_max_length", *NAMED_TOKENS}
 
 
 class TokenizerError(ValueError):
     """The tokenizer cannot be loaded, or cannot do what was asked."""
+
+
+class TokenizerFile:
+    """A folder's tokenizer.json, with the attributes of transformers' tokenizer that encoding needs.
+
+    Args:
+        folder: the folder.
+        config: the content of its tokenizer_config.json.
+
+    Raises:
+        ValueError: transformers would not take the tokenizer.json as it stands.
+    """
+
+    is_fast = True
+    split_special_tokens = False
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        with extra("text", "a tokenizer"):
+            from tokenizers import Tokenizer
+
+        if config.get("tokenizer_class") not in VERBATIM_CLASSES or config.keys() - PLAIN_ENTRIES:
+            raise ValueError("an entry that changes the tokenizer")
+        if any((folder / name).exists() for name in OTHER_FILES):
+            raise ValueError("a file that changes the tokenizer")
+        self.name_or_path = os.fspath(folder)
+        self.is_taken = False
+        self.backend_tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.backend_tokenizer.no_truncation()
+        if self.backend_tokenizer.padding:
+            raise ValueError("padding, which names a token")
+        added = self.backend_tokenizer.get_added_tokens_decoder().items()
+        special = {token.content: number for number, token in added if token.special}
+        self.all_special_tokens = []
+        for name in NAMED_TOKENS:
+            token = config.get(name)
+            if token is not None and token not in special:
+                raise ValueError("a special token that is to be added")
+            setattr(self, name, token)
+            setattr(self, f"{name}_id", special.get(token or ""))
+            if token is not None:
+                self.all_special_tokens.append(token)
+
+
+def open_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
+    """A tokenizer for an `Encoder`: a TokenizerFile if one can be had, else of `load_tokenizer`."""
+    folder = Path(name_or_path)
+    if folder.is_file():
+        folder = folder.parent
+    with suppress(Exception):  # the tokenizers library raises Exception itself
+        config = json.loads((folder / "tokenizer_config.json").read_bytes())
+        return TokenizerFile(folder, config)
+    return load_tokenizer(name_or_path)
+
+
+def own_copy(tokenizer: Any) -> Tokenizer:
+    """The Rust tokenizer of one from `open_tokenizer` or of transformers, for one `Encoder` alone.
+
+    Truncation that a caller of transformers' sets for a prompt must not cut documents short.
+    """
+    if isinstance(tokenizer, TokenizerFile) and not tokenizer.is_taken:
+        tokenizer.is_taken = True
+        return tokenizer.backend_tokenizer
+    return restored(tokenizer.backend_tokenizer.to_str(), False)
+
+
+def restored(description: str, split: bool) -> Tokenizer:
+    """A tokenizer from its `to_str()`, which cuts and fills up nothing; with `split`, special tokens
+    in a text are plain text.
+    """
+    with extra("text", "encoding text"):
+        from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_str(description)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = split
+    return tokenizer
 
 
 def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:

@@ -20,8 +20,9 @@ this document again.
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, islice
+from itertools import count, islice, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.options import refuses_unknown, whole_number
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.preprocess import Backend, Encoder, SpecialTokens
-from nanoset_ref.preprocess.text import Document, TextBlock, TextSource
+from nanoset_ref.preprocess.text import TextBatch, TextBlock, TextSource
 from nanoset_ref.streaming.resumable import State
 
 # version of rows and windows: raised, with a line in CHANGELOG, if the same text gives other rows
@@ -112,31 +113,39 @@ def packed_rows(
         start: the first row.
     """
     length = options.sequence_length
-    # (block, document) of the texts sent to the encoder, beginning with the first in `starts`
-    sent: list[tuple[int, int]] = []
+    # (block, document) of each document in `starts`
+    places: list[tuple[int, int]] = []
+    sent: deque[int] = deque()  # the blocks of the batches that are being encoded
 
-    def documents() -> Iterator[Document]:
+    def batches() -> Iterator[TextBatch]:
         for number, block in islice(enumerate(blocks), start.block, None):
-            for document in block.documents():
-                if (number, document.number) >= (start.block, start.document):
-                    sent.append((number, document.number))
-                    yield document
+            since = start.document if number == start.block else 0
+            for batch in block.batches():
+                sent.append(number)
+                yield dataclasses.replace(batch, since=since)
 
     tokens = np.empty(0, np.int32)  # encoded, but not yet in a row
     starts = np.empty(0, np.int64)  # document starts in `tokens`; the first may be negative
     at = start.offset  # start of the next row in `tokens`
     numbers = count(start.row)
-    for ids, lengths in encoder.stream(documents()):
-        starts = np.append(starts, len(tokens) + np.cumsum(lengths) - lengths)
-        tokens = np.append(tokens, ids.astype(np.int32))
+    for _, encoded in encoder.stream(batches()):
+        number = sent.popleft()
+        places += zip(repeat(number), encoded.rows, strict=False)
+        if not encoded.rows:
+            continue
+        ends = np.cumsum(encoded.lengths)
+        starts = np.append(starts, len(tokens) + ends - encoded.lengths)
+        tokens = np.append(tokens, encoded.ids.astype(np.int32))
         while at + length < len(tokens):
             document = np.searchsorted(starts, at, "right") - 1
-            cursor = Cursor(next(numbers), start.epoch, *sent[document], at - int(starts[document]))
+            cursor = Cursor(
+                next(numbers), start.epoch, *places[document], at - int(starts[document])
+            )
             yield cursor, tokens[at : at + length + 1].copy()
             at += length
         # drop everything before the next row
         document = np.searchsorted(starts, at, "right") - 1
-        del sent[:document]
+        del places[:document]
         starts = starts[document:] - at
         tokens = tokens[at:]
         at = 0

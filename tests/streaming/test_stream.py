@@ -60,12 +60,12 @@ def encoded(monkeypatch):
     """The list of texts that encoders are given from now on."""
     seen, stream = [], Encoder.stream
 
-    def noting(texts):
-        for text in texts:
-            seen.append(text.text)
-            yield text
+    def noting(batches):
+        for batch in batches:
+            seen.extend(batch.read().texts)
+            yield batch
 
-    monkeypatch.setattr(Encoder, "stream", lambda encoder, texts: stream(encoder, noting(texts)))
+    monkeypatch.setattr(Encoder, "stream", lambda encoder, given: stream(encoder, noting(given)))
     return seen
 
 
