@@ -52,13 +52,13 @@ def test_the_worked_resume_is_the_schedule_s(sheet) -> None:
             dp_size=dp_size, micro_batch_size=rows, batch_accumulation_per_replica=3
         )
         assert schedule.global_batch_size == 24
-        batches = schedule.rows(240, 1, 3).tolist()
+        batches = schedule.many_rank_positions(240, 1, 3).tolist()
         assert sentence.format(sheet.spelled(batches)) in text
     slot = Schedule(
         dp_size=4, micro_batch_size=2, batch_accumulation_per_replica=3,
         consumed_train_samples=240, first_step=11,
     ).slot(250)  # fmt: skip
-    said = f"step {slot.step}, micro-batch {slot.micro_step}, row {slot.row}, rank {slot.dp_rank}."
+    said = f"step {slot.step}, micro-batch {slot.micro_batch}, row {slot.row}, rank {slot.dp_rank}."
     assert said in text
 
 

@@ -466,7 +466,7 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, fold
         ("http://127.0.0.1:9/a.npy", "URL: the server cannot be reached, fails or stalls"),
         ("https://nowhere.invalid/a.npy", "URL: the server cannot be reached"),
         ("az://container/a.npy", "URL: "),
-        ("s3://tokens/none.bin", "s3://tokens/none is no corpus: it takes none.bin and none.idx"),
+        ("s3://tokens/none.bin", "s3://tokens/none is not a corpus: none.bin and none.idx must"),
         ("s3://tokens/none.ds", "no .ds file at URL"),
         ("s3://tokens/c.npy", "URL: only preprocess writes into a bucket"),
     ],

@@ -351,9 +351,7 @@ def build_nanoset_dataloader(
     seed = whole_number(seed, "seed")
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
-    for name, ours in SET_BY_US.items():
-        if name in options:
-            raise TypeError(f"build_nanoset_dataloader: {name}: use {ours}")
+    _refuse_options_by_another_name(options)
     documents = _document_options(documents, dataset, collate_fn)
     sampler = ResumableBatchSampler(
         len(dataset),
@@ -383,6 +381,12 @@ def build_nanoset_dataloader(
         read_ahead=read_ahead,
         **options,
     )
+
+
+def _refuse_options_by_another_name(options: dict[str, Any]) -> None:
+    for name, ours in SET_BY_US.items():
+        if name in options:
+            raise TypeError(f"build_nanoset_dataloader: {name}: use {ours}")
 
 
 def _refuse_options_that_change_batches(options: dict[str, Any]) -> None:

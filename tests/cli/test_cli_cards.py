@@ -171,7 +171,7 @@ def test_a_step_of_pythia_is_shown_where_it_is_public(run, ask, corpus, public):
         f"{found[5]['text']}\n"
     )
     error = run(*words, "--step", 19000)[2]
-    assert error.count("\n") == 1 and "there is no object" in error
+    assert error.count("\n") == 1 and "does not exist" in error
     assert (
         "does not say where stories_input_ids.npy is public"
         in run("show", "--run", "demo", "--step", 3)[2]

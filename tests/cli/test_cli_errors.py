@@ -168,7 +168,7 @@ def out_of_memory():
         (lambda: {}["a"], "(KeyError: 'a')"),
         (
             lambda: blend_samples(None, None, "x"),
-            "a bug of nanoset_ref; please report it (TypingError: ",
+            "a bug of nanoset_ref; please report it (Typ",
         ),
         (lambda: np.empty(2**58), "there is not enough memory ("),
         (

@@ -24,3 +24,5 @@ def fit(steps, start=None):
 
 
 report(fit(9), fit(3), fit(6, FOLDER / "after 3"))
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()  # its threads must not outlive the interpreter
