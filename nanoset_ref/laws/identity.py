@@ -26,6 +26,8 @@ def rows_in(batch: Any, form: str) -> tuple[Any, ...]:
     arrays = list(_arrays(batch))
     rows: list[Any] = []
     for array in arrays:
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"it has values of {array.dtype.name}, not integers")
         if form == "rows":
             rows += array.ravel().tolist()
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from nanoset_ref.laws.adapter import Adapter
@@ -49,6 +49,7 @@ class LawReport:
     adapter: Adapter
     outcomes: dict[str, Outcome]
     seed: int = 0
+    chosen: list[str] = field(default_factory=list)
 
     def word(self, law: str) -> str:
         outcome = self.outcomes[law]
@@ -62,6 +63,11 @@ class LawReport:
     def broken(self) -> list[str]:
         return [law for law in self.outcomes if self.word(law) == "broken"]
 
+    @property
+    def unjudged(self) -> list[str]:
+        """The laws that were to be judged, and for which no case was."""
+        return [law for law in self.chosen if self.word(law) == "not judged"]
+
     def line(self, law: str) -> str:
         outcome = self.outcomes[law]
         text = f"{law:<8} {self.word(law):<12}"
@@ -70,7 +76,7 @@ class LawReport:
         if outcome.cases:
             early = ", ended by the budget" if outcome.late else ""
             return f"{text} {outcome.cases} cases{early}"
-        return f"{text} {outcome.refused}".rstrip()
+        return f"{text} {outcome.refused or ('the budget ended' if outcome.late else '')}".rstrip()
 
     def __repr__(self) -> str:
         return "\n".join([*map(self.line, self.outcomes), self.tables()])
@@ -133,10 +139,12 @@ class LawReport:
 
     def badge(self) -> str:
         """A line of Markdown for a README."""
-        judged = [law for law in self.outcomes if self.outcomes[law].cases]
-        held = len(judged) - len(self.broken)
-        color = "red" if self.broken else "brightgreen"
-        text = f"{held}%20of%20{len(judged)}"
+        claimed = [law for law in self.outcomes if law in self.adapter.claims.split()]
+        held = [law for law in claimed if self.word(law) == "holds"]
+        color = "brightgreen" if len(held) == len(claimed) else "lightgrey"
+        if self.broken:
+            color = "red"
+        text = f"{len(held)}%20of%20{len(claimed)}"
         return f"![laws of loading](https://img.shields.io/badge/laws_of_loading-{text}-{color})"
 
     def script(self, law: str) -> str:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 from nanoset_ref.cli.command import run
 from nanoset_ref.laws.searching import check
@@ -24,7 +25,8 @@ def check_loader(
     script: Path | None = None,
     badge: bool = False,
 ) -> int:
-    """Check the laws of loading that a data loader claims; exit code 1 if it breaks one.
+    """Check the laws of loading that a data loader claims; exit code 1 if it breaks one, and 3 if
+    a claimed law could not be judged.
 
     Args:
         loader: MODULE:NAME of an adapter, or of its function `make`
@@ -37,7 +39,7 @@ def check_loader(
         badge: print a line for a README at the end
     """
     sys.path.insert(0, os.getcwd())
-    made = resolve_name(loader)
+    made = _loader(loader)
     progress = None if json else _say
     report = check(made, laws=law, budget=budget, seed=seed, progress=progress)
     print(report.to_json() if json else report.tables())
@@ -47,7 +49,20 @@ def check_loader(
         script.write_text(report.script(report.broken[0]))
     if badge:
         print(report.badge())
-    return 1 if report.broken else 0
+    if report.broken:
+        return 1
+    return 3 if report.unjudged else 0
+
+
+def _loader(name: str) -> Any:
+    """The adapter or function that MODULE:NAME names; MODULE may end in .py."""
+    module, colon, member = name.partition(":")
+    if not colon or not member:
+        raise ValueError(f"a loader is named MODULE:NAME, such as {module}:make; got {name!r}")
+    try:
+        return resolve_name(f"{module.removesuffix('.py')}:{member}")
+    except AttributeError as error:
+        raise ValueError(f"{error}; name a function or an adapter of the module") from error
 
 
 def _say(line: str) -> None:

@@ -30,7 +30,10 @@ class Laws:
             pytest.skip("not claimed")
         report = check(loader, laws=self.only, budget=self.budget, seed=self.seed, **options)
         if report.broken:
-            pytest.fail(str(report), pytrace=False)
+            first = report.broken[0]
+            pytest.fail(f"{report.line(first)}\n{report}", pytrace=False)
+        if report.unjudged:
+            pytest.skip(f"{report.line(report.unjudged[0])}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -79,7 +79,9 @@ class Trial:
         return self.corpus([rows])
 
     def corpus(self, rows: list[int], weights: list[float] | None = None) -> Corpus:
-        folder = self.folder / f"{rows} {weights}"
+        # plain names: some libraries take a path for a pattern
+        name = "-".join(map(str, ["rows", *rows, "weights", *(weights or [])]))
+        folder = self.folder / name
         return write_corpus(folder, self.adapter.format, rows, weights)
 
     def run(self, *, kill: bool = False, **changes: Any) -> Trace:
@@ -239,7 +241,10 @@ def law_weights(trial: Trial) -> Finding | None:
 def law_spread(trial: Trial) -> Finding | None:
     """File neighbors are separated, and reading order is uncorrelated with file order."""
     batches = trial.run().batches
-    read = np.array(rows_of(batches), dtype=float)
+    rows = rows_of(batches)
+    if any(isinstance(row, str) for row in rows):
+        raise Refused("rows that are not whole (crops) have no place in the file to compare")
+    read = np.array(rows, dtype=float)
     if len(read) < 10 * DISTINCT:
         raise Refused("too few rows to measure how they are mixed")
     neighbors = int((np.diff(read) == 1).sum())
@@ -286,7 +291,7 @@ def law_refuses(trial: Trial) -> Finding | None:
 
 def law_length(trial: Trial) -> Finding | None:
     """len(loader) is the number of batches yielded."""
-    trace = trial.run()
+    trace = trial.run(declared=True)
     for rank, declared in enumerate(trace.lengths):
         yielded = len(trace.batches[rank])
         if declared != yielded:

@@ -42,6 +42,7 @@ class Run:
             count.
         spoil: whether to write to every batch once its rows are known.
         measure: whether to trace the memory.
+        declared: whether to take the loader's length.
     """
 
     data: Any
@@ -55,6 +56,7 @@ class Run:
     states: tuple[bytes, ...] = ()
     spoil: bool = False
     measure: bool = False
+    declared: bool = False
 
 
 @dataclass
@@ -64,14 +66,14 @@ class Trace:
     Attributes:
         batches: [rank][step] -> the rows.
         states: the state of every rank, pickled when it was taken.
-        lengths: len(loader) of every rank before the first batch, if the law `length` is claimed.
+        lengths: len(loader) of every rank before the first batch, if `Run.declared`.
         changed: says which batch changed after it was delivered; "" if none did.
         mask: the first fault in a mask; "" if there is none.
         seconds: the time until the first batch of rank 0.
         memory: the peak in bytes.
         error: the error that ended the run early; "" if there was none.
         kind: how it ended, if there was an error: "crash" or "hang".
-        refused: whether the error was a ValueError.
+        refused: whether the error was a ValueError before the first batch of its rank.
     """
 
     batches: Batches = field(default_factory=list)
@@ -97,7 +99,8 @@ def run_ranks(adapter: Adapter, run: Run) -> Trace:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{os.path.basename(last.filename)}:{last.lineno}"
         trace.error = f"{type(error).__name__}: {error} ({where})"
-        trace.refused = isinstance(error, ValueError)
+        has_begun = len(trace.batches) > rank and len(trace.batches[rank]) > 0
+        trace.refused = isinstance(error, ValueError) and not has_begun
     return trace
 
 
@@ -118,7 +121,9 @@ def _run_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
         batch_size=run.batch_size,
         state=state,
     )
-    if "length" in adapter.claims.split():
+    if not hasattr(loader, "__iter__"):
+        raise TypeError(f"make returned {loader!r:.80}, not an iterable of batches")
+    if run.declared:
         sized: Any = loader
         trace.lengths.append(len(sized))
     read: list[tuple[Any, ...]] = []
@@ -152,7 +157,12 @@ def _run_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
 def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
     if adapter.rows_of:
         return tuple(adapter.rows_of(batch))
-    return rows_in(batch, adapter.format)
+    try:
+        return rows_in(batch, adapter.format)
+    except Exception as error:
+        raise TypeError(
+            f"no row numbers are found in the batch {batch!r:.80} ({error}); give rows_of="
+        ) from error
 
 
 class Runner:

@@ -6,6 +6,7 @@ early.
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -55,13 +56,18 @@ def check(
 
     Raises:
         ImportError: hypothesis is not installed.
-        ValueError: a law or a claim has an unknown name, or a law needs what the adapter lacks.
+        ValueError: a law or a claim has an unknown name, a law needs what the adapter lacks, or the
+            budget is not positive.
+        TypeError: `make` does not take the arguments of an adapter.
     """
+    if not budget > 0:
+        raise ValueError(f"budget must be a positive number of seconds, got {budget}")
     adapter = as_adapter(loader, options)
+    _check_signature(adapter)
     claimed = adapter.claims.split()
     chosen = [law for law in LAWS if law in (claimed if laws is None else laws)]
     _check_names(adapter, [*claimed, *(laws or ())])
-    report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed)
+    report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed, chosen)
     end = time.monotonic() + budget
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -81,6 +87,17 @@ def judge(loader: Any, law: str, case: Case, **options: Any) -> Finding | None:
     adapter = as_adapter(loader, options)
     with tempfile.TemporaryDirectory() as folder, Runner(adapter) as runner:
         return check_case(runner, Path(folder), law, case)
+
+
+def _check_signature(adapter: Adapter) -> None:
+    place = ("rank", "world_size", "workers", "seed", "epoch", "batch_size", "state")
+    try:
+        inspect.signature(adapter.make).bind(None, **dict.fromkeys(place))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{adapter.make!r} must be a function make(data, *, rank, world_size, workers, seed, "
+            f"epoch, batch_size, state=None): {error}"
+        ) from error
 
 
 def _check_names(adapter: Adapter, names: list[str]) -> None:

@@ -1,6 +1,7 @@
 """The parts of the laws: what a batch holds, corpora, reports, the command and the plugin."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,20 @@ import torch
 
 from benchmarks.laws.record import table
 from laws.mutants import FAULTS, adapter_of
-from nanoset_ref.laws import LAWS, Case, Finding, LawReport, check, judge, write_corpus
+from nanoset_ref.laws import (
+    LAWS,
+    Case,
+    Finding,
+    LawReport,
+    check,
+    judge,
+    laws_command,
+    write_corpus,
+)
 from nanoset_ref.laws.corpora import WRITERS, tokens_of_rows
 from nanoset_ref.laws.identity import rows_in, write_into, wrong_mask
 from nanoset_ref.laws.law_report import Outcome
+from nanoset_ref.laws.pytest_plugin import Laws
 from nanoset_ref.tokens import open_tokens
 
 ROWS = tokens_of_rows(3, 2)
@@ -91,7 +102,7 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
     ]
     assert "broken" in report._repr_html_()
     assert json.loads(report.to_json())["laws"]["resume"]["finding"]["kind"] == "doubled"
-    assert "0%20of%201-red" in report.badge()
+    assert "0%20of%2016-red" in report.badge()
     compile(report.script("resume"), "script", "exec")
 
 
@@ -198,3 +209,99 @@ def test_the_page_of_peers_shows_the_committed_results() -> None:
     """As `python -m benchmarks.laws.record --table` prints them."""
     page = Path(__file__).parents[2] / "docs" / "peers_under_the_laws.md"
     assert table() in page.read_text()
+
+
+def test_an_error_after_the_first_batch_is_a_finding_and_no_refusal() -> None:
+    def make(data: Any, **place: Any) -> Any:
+        yield [0]
+        raise ValueError("bad row")
+
+    report = check(make, claims="once", most_ranks=1, examples=5, budget=20)
+    assert "crash: ValueError: bad row" in report.line("once")
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ("hello", "no row numbers are found in the batch 'hello'"),
+        (None, "it has values of object, not integers"),
+        (np.zeros(3), "it has values of float64, not integers"),
+    ],
+    ids=str,
+)
+def test_a_batch_without_row_numbers_is_a_finding_that_names_the_way_out(
+    batch: Any, message: str
+) -> None:
+    report = check(lambda data, **place: [batch], claims="once repeat", examples=3, budget=20)
+    assert report.broken == ["once", "repeat"]
+    assert message in report.line("once") and "give rows_of=" in report.line("once")
+
+
+def test_what_make_returns_is_named_and_its_signature_is_checked_first() -> None:
+    report = check(lambda data, **place: 5, claims="once", examples=3, budget=20)
+    assert "make returned 5, not an iterable of batches" in report.line("once")
+    with pytest.raises(
+        TypeError, match=r"must be a function make\(data, \*, rank, .*argument 'epoch'"
+    ):
+        check(lambda data, rank, world_size, workers, seed: [], claims="once")
+
+
+def test_nothing_judged_is_not_green(tmp_path: Path) -> None:
+    def refuse(data: Any, **place: Any) -> Any:
+        raise ValueError("never enough rows")
+
+    report = check(refuse, claims="once repeat", examples=3, budget=20)
+    assert (report.broken, report.unjudged) == ([], ["once", "repeat"])
+    assert "0%20of%202-lightgrey" in report.badge()
+    with pytest.raises(ValueError, match="budget must be a positive number of seconds, got 0"):
+        check(refuse, budget=0)
+    with pytest.raises(pytest.skip.Exception, match="once     not judged.*never enough rows"):
+        Laws(20.0, 0).hold(refuse, claims="once")
+
+
+def test_a_length_is_asked_for_only_by_its_law() -> None:
+    def make(data: Any, *, rank: int, world_size: int, batch_size: int, **place: Any) -> Any:
+        return map(list, zip(range(data), strict=True))
+
+    report = check(make, claims="once length", most_ranks=1, most_batch=1, examples=5, budget=20)
+    assert report.word("once") == "holds"
+    assert "has no len()" in report.line("length")
+
+
+def test_crops_have_no_spread() -> None:
+    def make(data: Any, *, seed: int, **place: Any) -> Any:
+        starts = np.random.default_rng(seed).integers(8 * 200, size=300)
+        return [np.arange(start, start + 8) for start in starts]
+
+    report = check(make, claims="spread repeat", format="npy", most_ranks=1, examples=3, budget=20)
+    assert report.unjudged == ["spread"] and report.word("repeat") == "holds"
+    assert "have no place in the file" in report.line("spread")
+
+
+def test_a_corpus_has_a_plain_name(tmp_path: Path) -> None:
+    """Some libraries take a path for a pattern, in which brackets and blanks mean something."""
+
+    def make(data: Any, **place: Any) -> Any:
+        assert re.fullmatch(r"[\w./-]+", data.path), data.path
+        return [np.arange(8 * (row + 1), 8 * (row + 2)) for row in range(sum(data.rows))]
+
+    report = check(make, claims="once", format="npy", most_ranks=1, most_batch=1, budget=20)
+    assert report.broken == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("right", "a loader is named MODULE:NAME, such as right:make; got 'right'"),
+        ("right:mak", "module 'right' has no attribute 'mak'; name a function or an adapter"),
+    ],
+)
+def test_a_loader_that_is_not_there_is_an_error_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str, message: str
+) -> None:
+    (tmp_path / "right.py").write_text(LOADER.format(less=0))
+    monkeypatch.chdir(tmp_path)
+    assert laws_command.main([name]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert laws_command.main(["right.py:make", "--budget", "1e-9"]) == 3
