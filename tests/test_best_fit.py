@@ -218,7 +218,7 @@ def test_where_and_when_name_every_token(paths, order):
             assert set(row[len(sum(spans, [])) :]) <= {PAD}
             raw = paths[origin.source].read_bytes()
             assert [
-                np.frombuffer(raw[it.first_byte : it.last_byte], "<u2").tolist()
+                np.frombuffer(raw[it.first_byte : it.end_byte], "<u2").tolist()
                 for it in origin.parts
             ] == spans
             for part in origin.parts:

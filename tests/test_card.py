@@ -60,7 +60,7 @@ def toy(**changes):
 
 def test_a_step_names_files_samples_and_bytes():
     rows = Card(toy()).where(3)  # positions 4 to 7; the files have 5 and 4 rows
-    found = [(row.path, row.sample, row.first_byte, row.last_byte) for row in rows]
+    found = [(row.path, row.sample, row.first_byte, row.end_byte) for row in rows]
     assert found == [("a", 4, 32, 40), ("b", 0, 6, 14), ("b", 1, 14, 22), ("b", 2, 22, 30)]
     assert [row.position for row in rows] == [4, 5, 6, 7]
     assert {row.dp_rank for row in rows} == {None}, "the card does not know this stage's ranks"
@@ -209,7 +209,7 @@ def test_pythia_reads_the_rows_that_its_own_viewer_shows():
     iteration = 41_007 - 1
     assert [row.sample for row in rows] == [*range(iteration * 1024, (iteration + 1) * 1024)]
     assert rows[0].first_byte == iteration * 1024 * 2049 * 2 == 172_075_610_112
-    assert rows[-1].last_byte - rows[0].first_byte == 1024 * 2049 * 2
+    assert rows[-1].end_byte - rows[0].first_byte == 1024 * 2049 * 2
     assert [row.dp_rank for row in rows[:17]] == [0] * 16 + [1]
     assert card.when(rows[5].sample) == [rows[5]]
     assert card.when(byte_range=(rows[5].first_byte, rows[6].first_byte)) == [rows[5]]
@@ -242,7 +242,7 @@ def test_the_speedrun_reads_its_shards_as_its_own_loader_does():
     card = Card.load("modded-nanogpt-sub3min")
     rows = [row for step in range(1, card.num_steps + 1) for row in card.where(step)]
     assert [(row.source, (row.first_byte - 1024) // 2) for row in rows] == expected
-    assert {row.last_byte - row.first_byte for row in rows} == {(batch // 8 + 1) * 2}
+    assert {row.end_byte - row.first_byte for row in rows} == {(batch // 8 + 1) * 2}
 
 
 def test_a_file_that_is_listed_twice_is_found_at_both_places():

@@ -186,7 +186,7 @@ def test_ranks_read_what_llm_c_reads(golden, tmp_path, number):
         assert read == theirs[rank].tolist()
     source, _ = dataset.order[0]
     span = dataset.spans(0)[0]
-    ids = np.frombuffer(paths[source].read_bytes()[span.first_byte : span.last_byte], "<u2")
+    ids = np.frombuffer(paths[source].read_bytes()[span.first_byte : span.end_byte], "<u2")
     assert ids[0] == theirs[0, 0, 0]
 
 

@@ -100,7 +100,7 @@ def test_where_names_the_tokens_that_every_rank_gets(dataset, layout):
             by_byte = [
                 t
                 for p in origin.parts
-                for t in np.frombuffer(raw[p.first_byte : p.last_byte], "<u2")
+                for t in np.frombuffer(raw[p.first_byte : p.end_byte], "<u2")
             ]
             assert by_document == by_byte == row
             assert origin.path == str(file.path)
@@ -116,7 +116,7 @@ def test_without_a_manifest_or_index_the_tokens_are_named_but_no_document(tmp_pa
     (part,) = origin.parts
     assert part.document is None
     assert list(range(part.start, part.stop)) == nanoset[0]["input_ids"].tolist()
-    assert (part.first_byte, part.last_byte) == (part.start * 2, part.stop * 2)
+    assert (part.first_byte, part.end_byte) == (part.start * 2, part.stop * 2)
     with pytest.raises(ValueError, match="no manifest"):
         when(nanoset, Schedule(), 0)
 

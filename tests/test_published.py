@@ -288,7 +288,7 @@ def test_where_names_the_bytes_of_the_rows_and_when_finds_them_by_their_document
         )
         for row in found:
             ids, position = np.fromfile(row["path"], "<u2"), row["slot"]["position"]
-            parts = [ids[part["first_byte"] // 2 : part["last_byte"] // 2] for part in row["parts"]]
+            parts = [ids[part["first_byte"] // 2 : part["end_byte"] // 2] for part in row["parts"]]
             assert np.array_equal(np.concatenate(parts), rows[position])
             for part in row["parts"]:
                 seen[row["source"], part["document"]].add(position)

@@ -33,11 +33,11 @@ def show_card_step(run: Unsaid, card: Card, step: int) -> None:
     rows = card.where(step)
     lines = [f"step {step:,} of {card.name} reads {len(rows):,} rows"]
     first, last = rows[0], rows[-1]
-    ends = [row.last_byte for row in rows[:-1]]
+    ends = [row.end_byte for row in rows[:-1]]
     one_piece = len({row.source for row in rows}) == 1
     if one_piece and ends == [row.first_byte for row in rows[1:]]:
-        lines[0] += f", one after another: {first.path} bytes {first.first_byte}:{last.last_byte}"
-        parts = card.published(first.source, first.first_byte, last.last_byte)
+        lines[0] += f", one after another: {first.path} bytes {first.first_byte}:{last.end_byte}"
+        parts = card.published(first.source, first.first_byte, last.end_byte)
         lines += [f"    {url} bytes {begin}:{end}" for url, begin, end in parts]
     lines += [_line(row) for row in rows]
     run.show([dataclasses.asdict(row) for row in rows], "\n".join(lines))
@@ -109,7 +109,7 @@ def _line(row: CardRow) -> str:
     place = f"position {row.position}, epoch {row.epoch}"
     if row.dp_rank is not None:
         place = f"rank {row.dp_rank} micro-batch {row.micro_batch} row {row.row}: {place}"
-    return f"{place}, {row.path} sample {row.sample}, bytes {row.first_byte}:{row.last_byte}"
+    return f"{place}, {row.path} sample {row.sample}, bytes {row.first_byte}:{row.end_byte}"
 
 
 def show_card_audit(run: Unsaid, card: Card) -> bool:

@@ -143,7 +143,7 @@ def where_from(
         for part in it.parts:
             name = "tokens" if part.document is None else f"document {part.document} tokens"
             lines.append(
-                f"    {name} {part.start}:{part.stop}, bytes {part.first_byte}:{part.last_byte}"
+                f"    {name} {part.start}:{part.stop}, bytes {part.first_byte}:{part.end_byte}"
             )
         if text:
             row["text"] = run.decode(*_row(stretch.dataset, it.slot.position))

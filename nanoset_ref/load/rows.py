@@ -50,7 +50,7 @@ class Origin(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Tokens [start, stop) of a document, at bytes [first_byte, last_byte) of its file.
+    """Tokens [start, stop) of a document, at bytes [first_byte, end_byte) of its file.
 
     Where document boundaries are not known, `document` is None and the tokens are counted from the start of the file.
     """
@@ -59,7 +59,7 @@ class Span(NamedTuple):
     start: int
     stop: int
     first_byte: int
-    last_byte: int
+    end_byte: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

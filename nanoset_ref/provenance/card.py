@@ -44,7 +44,7 @@ class CardRow:
         step: optimizer step, from 1. position: in its order, from 0. epoch: from 0.
         micro_batch, dp_rank, row: the place in the step, from 0; None where the card does not know them.
         source: number of the file in the card. path: its name.
-        sample: number of the row in its file. first_byte, last_byte: its bytes [first_byte, last_byte).
+        sample: number of the row in its file. first_byte, end_byte: its bytes [first_byte, end_byte).
     """
 
     step: int
@@ -57,7 +57,7 @@ class CardRow:
     path: str
     sample: int
     first_byte: int
-    last_byte: int
+    end_byte: int
 
 
 class CardOrder(Protocol):
@@ -460,11 +460,11 @@ class Card:
             path=source["name"],
             sample=sample,
             first_byte=begin,
-            last_byte=begin + window["row_length"] * self._itemsize,
+            end_byte=begin + window["row_length"] * self._itemsize,
         )
 
-    def published(self, source: int, first_byte: int, last_byte: int) -> list[tuple[str, int, int]]:
-        """(address, first, last) of the parts that bytes [first_byte, last_byte) of a file are
+    def published(self, source: int, first_byte: int, end_byte: int) -> list[tuple[str, int, int]]:
+        """(address, first, last) of the parts that bytes [first_byte, end_byte) of a file are
         published in; [] where the card does not know them.
         """
         parts = self.sources[source].get("parts")
@@ -472,10 +472,10 @@ class Card:
             return []
         size = parts["bytes"]
         found = []
-        for part in range(first_byte // size, -(-last_byte // size)):
+        for part in range(first_byte // size, -(-end_byte // size)):
             begin = part * size
             first = max(first_byte - begin, 0)
-            found.append((parts["url"].format(part), first, min(last_byte - begin, size)))
+            found.append((parts["url"].format(part), first, min(end_byte - begin, size)))
         return found
 
 

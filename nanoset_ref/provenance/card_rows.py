@@ -25,9 +25,9 @@ def fetch_rows(card: Card, rows: Sequence[CardRow], mirror: str | None = None) -
     """
     pieces = []
     for row in rows:
-        found = card.published(row.source, row.first_byte, row.last_byte)
+        found = card.published(row.source, row.first_byte, row.end_byte)
         if not found and "://" in row.path:
-            found = [(row.path, row.first_byte, row.last_byte)]
+            found = [(row.path, row.first_byte, row.end_byte)]
         if not found:
             raise ValueError(
                 f"this needs the token files of {card.name}, which does not say where {row.path} is "

@@ -99,7 +99,7 @@ def test_a_run_is_replayed_row_by_row(run, ask, demo):
         for row, ids in zip(
             sorted(rows, key=lambda it: it["slot"]["position"]), batch, strict=True
         ):
-            spans = [(part["first_byte"], part["last_byte"]) for part in row["parts"]]
+            spans = [(part["first_byte"], part["end_byte"]) for part in row["parts"]]
             content = Path(row["path"]).read_bytes()
             read = b"".join(content[first:last] for first, last in spans)
             assert np.frombuffer(read, np.uint16).tolist() == ids.tolist()
@@ -146,7 +146,7 @@ def test_a_step_of_pythia_is_shown_where_it_is_public(run, ask, corpus, public):
     card = Card.load("pythia-1.4b")
     rows = card.where(7150)  # which begins in one part of the file and ends in the next
     ids = np.arange(1024 * 2049).astype(np.uint16).reshape(1024, 2049) % 900
-    parts = card.published(0, rows[0].first_byte, rows[-1].last_byte)
+    parts = card.published(0, rows[0].first_byte, rows[-1].end_byte)
     assert len(parts) == 2 and parts[1][1] == 0
     content = ids.tobytes()
     for url, first, last in parts:
@@ -167,7 +167,7 @@ def test_a_step_of_pythia_is_shown_where_it_is_public(run, ask, corpus, public):
     assert [row["text"] for row in found] == [tokenizer.decode(row.tolist()) for row in ids]
     text = run(*words, "--sample", rows[5].sample)[1]
     assert text == f"--- rank 0 micro-batch 0 row 5: position {rows[5].position}, epoch 0, " + (
-        f"document.bin sample {rows[5].sample}, bytes {rows[5].first_byte}:{rows[5].last_byte}\n"
+        f"document.bin sample {rows[5].sample}, bytes {rows[5].first_byte}:{rows[5].end_byte}\n"
         f"{found[5]['text']}\n"
     )
     error = run(*words, "--step", 19000)[2]

@@ -140,7 +140,7 @@ def test_spans_name_every_token_and_positions_invert_them(
         ]
         assert dataset[k]["input_ids"].tolist() == tokens
         assert tokens == [
-            byte // 2 for span in spans for byte in range(span.first_byte, span.last_byte, 2)
+            byte // 2 for span in spans for byte in range(span.first_byte, span.end_byte, 2)
         ]
         for span in spans:
             for token in range(span.start, span.stop):

@@ -20,7 +20,7 @@ from nanoset_ref.provenance import Stretch
 
 def text_of(origin, part):
     """The text of a part of a sample, with a dot before each EOS."""
-    ids = open_tokens(origin.path).tokens[part.first_byte // 2 : part.last_byte // 2]
+    ids = open_tokens(origin.path).tokens[part.first_byte // 2 : part.end_byte // 2]
     return "".join(pieces(ids)).replace("EOS", "·EOS").strip()
 
 
