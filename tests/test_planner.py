@@ -137,7 +137,7 @@ def test_a_rank_reads_the_positions_of_the_schedule(preset: dict, script) -> Non
         micro_batch_size=preset["B"],
         batch_accumulation_per_replica=preset["G"] // preset["B"] // preset["dp"],
     )
-    rows = schedule.rank_step_size
+    rows = schedule.samples_per_rank_and_step
     for rank in {0, 1, preset["dp"] - 1}:
         found = script(
             "(p, rank, rows) => Array.from({ length: rows }, (_, row) => positionOf(p, rank, row))",
@@ -146,7 +146,7 @@ def test_a_rank_reads_the_positions_of_the_schedule(preset: dict, script) -> Non
         slots = [schedule.slot(k) for k in found]
         assert {slot.step for slot in slots} == {preset["step"]}
         assert {slot.dp_rank for slot in slots} == {rank}
-        places = [(slot.micro_step, slot.row) for slot in slots]
+        places = [(slot.micro_batch, slot.row) for slot in slots]
         assert places == [divmod(row, preset["B"]) for row in range(rows)]
 
 
