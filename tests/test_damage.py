@@ -12,6 +12,7 @@ each to a log, so the one at which it died is known; another worker goes on afte
 
 import contextlib
 import gzip
+import importlib
 import json
 import os
 import random
@@ -202,6 +203,7 @@ def work(words):
         "/proc",
         "/sys",
     )
+    importlib.import_module("nanoset_ref.load.mapped_rows")  # numba, whose import opens files, too
     opened = []
     sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
     with open(log, "ab", 0) as file:
