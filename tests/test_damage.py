@@ -12,7 +12,6 @@ each to a log, so the one at which it died is known; another worker goes on afte
 
 import contextlib
 import gzip
-import importlib
 import json
 import os
 import random
@@ -202,8 +201,8 @@ def work(words):
         str(Path(__file__).parents[1]),
         "/proc",
         "/sys",
+        *filter(None, sys.path),  # kernels are compiled after some calls, which imports numba
     )
-    importlib.import_module("nanoset_ref.load.mapped_rows")  # numba, whose import opens files, too
     opened = []
     sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
     with open(log, "ab", 0) as file:

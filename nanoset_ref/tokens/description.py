@@ -26,17 +26,19 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
     Returns:
         A dict of
 
-        path: the file. dtype: the ids' dtype. num_tokens, num_documents: counts.
-        empty_documents: documents of no tokens.
-        shortest, median, mean, longest: tokens per document.
-        length_histogram: [(first length, last length, documents), ...]; every range is twice as
-            long as the one before.
-        distinct_ids: number of different ids. largest_id: the largest one.
-        eos_token_id: the given id, else the file's; None if unknown.
-        eos_share: EOS ids per token; None without an EOS id.
-        documents_ending_in_eos: documents whose last id is EOS; None without an EOS id.
-        duplicate_documents: documents equal to an earlier one, without empty ones.
-        duplicate_tokens: the tokens in duplicate documents.
+        - path: the file
+        - dtype: the ids' dtype
+        - num_tokens, num_documents: counts
+        - empty_documents: documents of no tokens
+        - shortest, median, mean, longest: tokens per document
+        - length_histogram: [(first length, last length, documents), ...]; every range is twice as
+          long as the one before
+        - distinct_ids, largest_id: the number of different ids, and the largest one
+        - eos_token_id: the given id, else the file's; None if unknown
+        - eos_share: EOS ids per token; None without an EOS id
+        - documents_ending_in_eos: documents whose last id is EOS; None without an EOS id
+        - duplicate_documents: documents equal to an earlier one, without empty ones
+        - duplicate_tokens: the tokens in duplicate documents
 
     Raises:
         TokenFileError: the document boundaries are unknown, or a value is not a token id.
