@@ -161,7 +161,7 @@ class Step(NamedTuple):
 
 
 class StagedLoader:
-    """The steps of a run for one rank; iterating yields the remaining ones as `Step`s.
+    """The steps of a run for one rank; iterating yields each remaining `Step`.
 
     Args:
         config: the run's configuration.
