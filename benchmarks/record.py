@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import time
@@ -25,6 +26,25 @@ def interleaved(candidates: dict[str, Callable[[], Any]], rounds: int) -> dict[s
             run()
             seconds[name].append(time.perf_counter() - begun)
     return seconds
+
+
+def timed_process(
+    words: list[str], folder: Path, environment: dict[str, str]
+) -> tuple[str, float, float]:
+    """Run a process: its output, its time by the clock, and its user and system time, in seconds.
+
+    The times of a process that fails are NaN, and the last line of its errors is printed.
+    """
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun = time.perf_counter()
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    clock = time.perf_counter() - begun
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        print(f"{words} fails: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        return "", float("nan"), float("nan")
+    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return done.stdout, clock, cpu
 
 
 def command(benchmark: str) -> str:

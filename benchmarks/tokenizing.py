@@ -23,17 +23,15 @@ import argparse
 import hashlib
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import machine, save
+from benchmarks.record import machine, save, timed_process
 
 ROOT = Path(__file__).parent.parent
 MEGABYTES = 311
@@ -305,19 +303,11 @@ def run(words: list[str], folder: Path) -> tuple[float, float, float]:
     if "MEGATRON" in environment and words[2] == MEGATRON:
         more.insert(0, environment["MEGATRON"])
     environment["PYTHONPATH"] = os.pathsep.join(more)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    begun = time.perf_counter()
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
-    clock = time.perf_counter() - begun
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        print(f"it fails: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
-        return float("nan"), float("nan"), float("nan")
-    user = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    output, clock, cpu = timed_process(words, folder, environment)
     work = clock
-    if done.stdout.strip():
-        work = json.loads(done.stdout.strip().splitlines()[-1])["seconds"]
-    return work, clock, user
+    if output.strip():
+        work = json.loads(output.strip().splitlines()[-1])["seconds"]
+    return work, clock, cpu
 
 
 if __name__ == "__main__":

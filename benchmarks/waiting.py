@@ -16,18 +16,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.record import command, machine, save
+from benchmarks.record import command, machine, save, timed_process
 from nanoset_ref.tokens import TokenFileWriter
 
 TORCH = "import torch"
@@ -138,16 +135,8 @@ def taken(words: list[str], folder: Path, tree: Path, name: str) -> tuple[float,
         cache = folder / "empty"
         shutil.rmtree(cache, ignore_errors=True)
     environment = os.environ | {"PYTHONPATH": str(tree), "NUMBA_CACHE_DIR": str(cache)}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    begun = time.perf_counter()
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
-    clock = time.perf_counter() - begun
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        print(f"{name} fails: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
-        return float("nan"), float("nan")
-    user = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return user, clock
+    _, clock, cpu = timed_process(words, folder, environment)
+    return cpu, clock
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Batches of text, parsed and encoded as a whole, against a loop over lines with Python's json."""
 
 import codecs
+import dataclasses
 import gzip
 import json
 import os
@@ -17,9 +18,16 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.preprocess import Encoder, load_tokenizer, open_tokenizer, preprocess
-from nanoset_ref.preprocess import text as text_module
-from nanoset_ref.preprocess.text import DocumentError, InputError, open_text, texts_of_lines
+from nanoset_ref.preprocess import (
+    Encoder,
+    load_tokenizer,
+    open_tokenizer,
+    preprocess,
+    text_blocks,
+    text_formats,
+)
+from nanoset_ref.preprocess.text import open_text
+from nanoset_ref.preprocess.text_rows import DocumentError, InputError, texts_of_lines
 from nanoset_ref.tokens import TokenFile
 
 SURROGATE = "\ud800"
@@ -134,7 +142,7 @@ def test_batches_hold_what_a_loop_over_lines_finds(
     if not path.stat().st_size:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_module, "BLOCK_BYTES", block_bytes)
+        patch.setattr(text_formats, "BLOCK_BYTES", block_bytes)
         found, skipped = documents_of(open_text(path, column=columns, on_error="skip"))
         assert found == texts
         assert skipped == Counter(kind for _, kind in wrong)
@@ -169,7 +177,7 @@ def test_plain_lines_are_not_parsed_one_by_one(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a", "id": 1}\n' * 1000)
     pq.write_table(pa.table({"text": ["a"] * 1000}), tmp_path / "b.parquet", row_group_size=500)
-    monkeypatch.setattr(text_module, "text_of", None)
+    monkeypatch.setattr(text_blocks, "text_of", None)
     for source in (path, tmp_path / "b.parquet"):
         found, _ = documents_of_blocks(open_text(source))
         assert found == ["a"] * 1000
@@ -205,7 +213,7 @@ def test_any_number_of_workers_writes_what_a_loop_over_lines_writes(
         fails = fails or any(token < 3 for ids in documents for token in ids)
     said = set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_module, "BLOCK_BYTES", block_bytes)
+        patch.setattr(text_formats, "BLOCK_BYTES", block_bytes)
         for workers in (1, 2, 3):
             made = written(
                 path,
@@ -225,7 +233,7 @@ def test_any_number_of_workers_writes_what_a_loop_over_lines_writes(
 
 
 def test_any_number_of_workers_writes_the_values_of_a_table(golden, tmp_path, monkeypatch):
-    monkeypatch.setattr(text_module, "BLOCK_BYTES", 60)
+    monkeypatch.setattr(text_formats, "BLOCK_BYTES", 60)
     texts = ["a", "", "b\0c", "\0", None, "d" * 100, "</s>", "e\nf", "é"] * 4
     pq.write_table(pa.table({"text": texts, "id": range(36)}), tmp_path / "a.parquet")
     options = {"append_eod": True, "on_error": "skip"}
@@ -333,7 +341,7 @@ def test_a_batch_leaves_out_the_rows_before_one(tmp_path, monkeypatch):
     pq.write_table(pa.table({"text": ["a", "b", "x", "c"]}), tmp_path / "a.parquet")
     for name, rest in (("a.jsonl", ["b", "c"]), ("a.parquet", ["b", "x", "c"])):
         (block,) = open_text(tmp_path / name).blocks()
-        batch = text_module.dataclasses.replace(next(block.batches()), since=1)
+        batch = dataclasses.replace(next(block.batches()), since=1)
         assert batch.read().texts == rest
         assert batch.where(0) == f"{tmp_path / name}:2"
         assert list(islice(batch.read().rows, 1)) == [1]

@@ -27,12 +27,12 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizerFast
 
-from nanoset_ref.preprocess import backends
-from nanoset_ref.preprocess import text as text_module
+from nanoset_ref.preprocess import backends, text_formats
 from nanoset_ref.preprocess.backends import LIBRARIES, hf
 from nanoset_ref.preprocess.cut import StretchCutter
 from nanoset_ref.preprocess.encode import Encoder
-from nanoset_ref.preprocess.text import InputError, open_text
+from nanoset_ref.preprocess.text import open_text
+from nanoset_ref.preprocess.text_rows import InputError
 from nanoset_ref.preprocess.tokenizer import TokenizerError, load_tokenizer, restored
 
 TEXTS = [
@@ -247,7 +247,7 @@ def batches_of(source):
 
 
 def test_who_stops_early_waits_for_no_queued_batch(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(text_module, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(text_formats, "BLOCK_BYTES", 1)
     source = lines_of(tmp_path / "a.jsonl", map(str, range(9)))
     encoder, begun = Encoder(tokenizer, backend="hf"), []
 
@@ -309,7 +309,7 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
         return lambda texts: hf(tokenizer)([text.replace("deux", "two") for text in texts])
 
     monkeypatch.setitem(LIBRARIES, "gigatoken", english)
-    monkeypatch.setattr(text_module, "BLOCK_BYTES", 16)  # of a line with "one"
+    monkeypatch.setattr(text_formats, "BLOCK_BYTES", 16)  # of a line with "one"
     encoder = Encoder(tokenizer, probe=source.beginning())
     assert encoder.backend == "gigatoken"
     list(encoder.stream(islice(batches_of(source), 600)))

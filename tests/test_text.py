@@ -11,8 +11,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.preprocess import text as text_room
-from nanoset_ref.preprocess.text import DocumentError, InputError, open_text
+from nanoset_ref.preprocess import text_formats
+from nanoset_ref.preprocess.text import open_text
+from nanoset_ref.preprocess.text_rows import DocumentError, InputError
 
 
 def write_lines(path, texts, column="text"):
@@ -47,7 +48,7 @@ def test_every_line_belongs_to_one_block_whatever_its_size(
     if not content:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_room, "BLOCK_BYTES", block_bytes)
+        patch.setattr(text_formats, "BLOCK_BYTES", block_bytes)
         source = open_text(path)
         blocks = list(source.blocks())
         documents = [document for block in blocks for document in block.documents()]
@@ -59,7 +60,7 @@ def test_every_line_belongs_to_one_block_whatever_its_size(
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", ".jsonl.gz", ".json.zst", ".parquet"])
 def test_every_kind_of_file_gives_the_same_documents(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(text_room, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(text_formats, "BLOCK_BYTES", 100)
     path = write_lines(tmp_path / f"a{suffix}", TEXTS)
     content = path.read_bytes()
     half = len(content) // 2  # two members, two frames: as files put together with cat
@@ -78,7 +79,7 @@ def test_every_kind_of_file_gives_the_same_documents(tmp_path, monkeypatch, suff
 def test_a_saved_dataset_and_a_folder_with_their_splits(tmp_path, monkeypatch):
     import datasets
 
-    monkeypatch.setattr(text_room, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(text_formats, "BLOCK_BYTES", 100)
     train, test = (datasets.Dataset.from_dict({"text": texts}) for texts in (TEXTS, ["x"]))
     train.save_to_disk(tmp_path / "one")
     datasets.DatasetDict(train=train, test=test).save_to_disk(tmp_path / "two")
@@ -241,7 +242,7 @@ def test_a_truncated_or_damaged_archive_is_named_and_so_is_a_bomb_before_it_fill
         path.write_bytes(broken)
         with pytest.raises(InputError, match=f"a.jsonl{suffix}: damaged: "):
             texts_of(open_text(path))
-    monkeypatch.setattr(text_room, "LONGEST_LINE", 5_000)
+    monkeypatch.setattr(text_formats, "LONGEST_LINE", 5_000)
     path.write_bytes(pack(b'{"text": "good"}\n{"text": "' + b"x" * 2_000_000))
     with pytest.raises(
         InputError,

@@ -50,13 +50,9 @@ from nanoset_ref.preprocess import (
     open_tokenizer,
     tokenize_documents,
 )
-from nanoset_ref.preprocess.text import (
-    SUFFIXES,
-    InputError,
-    TextSource,
-    open_text,
-    text_files,
-)
+from nanoset_ref.preprocess.text import TextSource, open_text, text_files
+from nanoset_ref.preprocess.text_formats import SUFFIXES
+from nanoset_ref.preprocess.text_rows import InputError
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TOKEN_FILES = "train*_input_ids*"

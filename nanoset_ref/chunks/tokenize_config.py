@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from nanoset_ref.io.options import refuses_unknown, whole_number
 from nanoset_ref.preprocess import Backend, SpecialTokens
-from nanoset_ref.preprocess.text import OnError
+from nanoset_ref.preprocess.text_blocks import OnError
 
 Tail = Literal["drop", "pad", "carry"]
 Format = Literal["jsonl", "tokens", "both"]

@@ -76,7 +76,10 @@ class LawReport:
         if outcome.cases:
             early = ", ended by the budget" if outcome.late else ""
             return f"{text} {outcome.cases} cases{early}"
-        return f"{text} {outcome.refused or ('the budget ended' if outcome.late else '')}".rstrip()
+        reason = outcome.refused
+        if outcome.late and not reason:
+            reason = "the budget ended"
+        return f"{text} {reason}".rstrip()
 
     def __repr__(self) -> str:
         return "\n".join([*map(self.line, self.outcomes), self.tables()])
@@ -179,11 +182,17 @@ def _steps_to_show(finding: Finding | None) -> list[int]:
 def _excerpt(finding: Finding) -> dict[str, Any]:
     """The part of a finding that a report keeps."""
     steps = _steps_to_show(finding)
-    found, wanted = (
-        [[rank[step] if step < len(rank) else () for step in steps] for rank in trace]
-        for trace in (finding.found, finding.wanted)
-    )
-    return {"steps": steps, "found": found, "wanted": wanted, "rows": finding.rows[:MAX_STEPS]}
+    return {
+        "steps": steps,
+        "found": [_batches_at(steps, rank) for rank in finding.found],
+        "wanted": [_batches_at(steps, rank) for rank in finding.wanted],
+        "rows": finding.rows[:MAX_STEPS],
+    }
+
+
+def _batches_at(steps: list[int], batches: list[Any]) -> list[Any]:
+    """The batches of a rank at these steps; empty where there is none."""
+    return [batches[step] if step < len(batches) else () for step in steps]
 
 
 def _cell(read: list[Any], wanted: list[Any], step: int, finding: Finding) -> tuple[str, bool]:

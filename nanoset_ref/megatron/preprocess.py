@@ -38,7 +38,8 @@ from nanoset_ref.preprocess import (
     report,
     tokenize_documents,
 )
-from nanoset_ref.preprocess.text import OnError, open_text
+from nanoset_ref.preprocess.text import open_text
+from nanoset_ref.preprocess.text_blocks import OnError
 
 # Megatron-LM's names; AutoTokenizer loads all of them, from --tokenizer-model or its folder
 TokenizerType = Literal[

@@ -35,7 +35,7 @@ from nanoset_ref.preprocess.special import (
     SpecialTokenCounter,
     SpecialTokens,
 )
-from nanoset_ref.preprocess.text import TextBatch
+from nanoset_ref.preprocess.text_blocks import TextBatch
 from nanoset_ref.preprocess.tokenizer import TokenizerError, own_copy, restored
 from nanoset_ref.tokens import token_dtype_for
 

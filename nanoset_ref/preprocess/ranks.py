@@ -41,7 +41,8 @@ import numpy as np
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import threads
 from nanoset_ref.preprocess.encode import BatchEncoder, Encoded, from_config
-from nanoset_ref.preprocess.text import ArrowValues, OnError, TextBatch, TextBlock, TextPart
+from nanoset_ref.preprocess.text_blocks import OnError, TextBatch, TextBlock, TextPart
+from nanoset_ref.preprocess.text_formats import ArrowValues
 
 WHERE = "nanoset_ref/where"  # key in the store of torchrun: port and key of rank 0
 Arguments = ParamSpec("Arguments")

@@ -20,7 +20,8 @@ from nanoset_ref.preprocess.encode import Backend, Encoder
 from nanoset_ref.preprocess.jobs import Counts, tokenize_documents
 from nanoset_ref.preprocess.ranks import in_rank_0
 from nanoset_ref.preprocess.special import SpecialTokens
-from nanoset_ref.preprocess.text import OnError, open_text
+from nanoset_ref.preprocess.text import open_text
+from nanoset_ref.preprocess.text_blocks import OnError
 from nanoset_ref.preprocess.tokenizer import open_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
 

@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from nanoset_ref.io.options import refuses_unknown, whole_number
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.preprocess import Backend, Encoder, SpecialTokens
-from nanoset_ref.preprocess.text import TextBatch, TextBlock, TextSource
+from nanoset_ref.preprocess.text import TextSource
+from nanoset_ref.preprocess.text_blocks import TextBatch, TextBlock
 from nanoset_ref.streaming.resumable import State
 
 # version of rows and windows: raised, with a line in CHANGELOG, if the same text gives other rows

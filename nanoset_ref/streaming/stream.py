@@ -46,7 +46,8 @@ from nanoset_ref.load.schedule import worker_item
 from nanoset_ref.orders.base import whole_number
 from nanoset_ref.orders.plans import VERSION
 from nanoset_ref.preprocess.encode import Backend, Encoder
-from nanoset_ref.preprocess.text import TextPart, TextSource, open_text
+from nanoset_ref.preprocess.text import TextSource, open_text
+from nanoset_ref.preprocess.text_blocks import TextPart
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
 from nanoset_ref.streaming.packed import ALGORITHM, Cursor, StreamOptions, shuffled_rows
 from nanoset_ref.streaming.resumable import Resumable, State, check_state, worker_and_workers

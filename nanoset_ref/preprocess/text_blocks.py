@@ -1,0 +1,175 @@
+"""Parts, blocks and batches of text, and the documents in them.
+
+Each part (a file, a dataset) is a sequence of blocks, and each block one of batches of about a MiB,
+which are read and encoded as a whole. A line is held in memory whole; nothing else grows with the
+input. Blank lines are not documents. Lines are counted only when an error or a warning names one.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count, islice, repeat
+from typing import Any, Literal, NamedTuple
+
+from nanoset_ref.preprocess.text_rows import DocumentError, text_of, texts_of_lines
+
+OnError = Literal["raise", "skip"]
+
+
+# reads the lines, or the values, of a batch; the number of its rows, 0 where nothing follows it
+Content = tuple[Callable[[], bytes | list[Any]], int]
+
+
+class Document(NamedTuple):
+    """One text: row `number` of a block, counted from 0."""
+
+    text: str
+    block: TextBlock
+    number: int
+
+    @property
+    def where(self) -> str:
+        """The place as "file:line", counted from 1."""
+        return f"{self.block.part.path}:{self.block.first() + self.number}"
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """One file or dataset.
+
+    Args:
+        path: its name in errors.
+        num_bytes: on disk.
+        columns: a document has its text in the first of them that it has.
+        on_error: "raise" or "skip".
+        kind: cuts the part into blocks.
+    """
+
+    path: str
+    num_bytes: int
+    columns: tuple[str, ...]
+    on_error: OnError
+    kind: Callable[[TextPart], Iterator[TextBlock]]
+
+
+class Read(NamedTuple):
+    """The documents of a batch.
+
+    Args:
+        texts: of the documents.
+        rows: the number of each in its block, counted from 0.
+        skipped: {kind: number} of the documents that `on_error="skip"` leaves out.
+    """
+
+    texts: list[str]
+    rows: Sequence[int]
+    skipped: dict[str, int]
+
+
+@dataclass
+class TextBlock:
+    """Consecutive rows of one part. Making a block costs nothing; its batches are read.
+
+    Args:
+        part: the file or dataset.
+        num_bytes: on disk, roughly (for progress).
+        contents: reads the rows, batch by batch: (number of rows before it, its `content`).
+        num_rows: of a table; None: the lines are one batch.
+        first: returns the number of the first row, from 1.
+        skipped: documents that `on_error="skip"` has left out so far, counted by kind.
+    """
+
+    part: TextPart
+    num_bytes: int
+    contents: Callable[[], Iterable[Content]]
+    first: Callable[[], int]
+    num_rows: int | None = None
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def batches(self) -> Iterator[TextBatch]:
+        """The batches in order."""
+        row = 0
+        before = 0  # bytes
+        for content, size in self.contents():
+            bytes_so_far = self.num_bytes
+            if self.num_rows:
+                bytes_so_far = self.num_bytes * (row + size) // self.num_rows
+            yield TextBatch(self, row, bytes_so_far - before, content)
+            before = bytes_so_far
+            row += size
+
+    def documents(self) -> Iterator[Document]:
+        """The documents in order; DocumentError at an unusable one unless `on_error` is "skip"."""
+        for batch in self.batches():
+            texts = batch.texts()
+            if texts is None:
+                yield from batch.line_by_line(self.skipped)
+            else:
+                yield from map(Document, texts, repeat(self), count(batch.row))
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Consecutive rows of one block, read and encoded at once; threads may read several.
+
+    Args:
+        block: the block.
+        row: the number of the first row in the block, counted from 0.
+        num_bytes: its share of the block's.
+        content: reads JSON lines as bytes, or the values of a column.
+        since: rows of the block before this one are left out.
+    """
+
+    block: TextBlock
+    row: int
+    num_bytes: int
+    content: Callable[[], bytes | list[Any]]
+    since: int = 0
+
+    def read(self) -> Read:
+        """All documents; DocumentError at an unusable one unless `on_error` is "skip"."""
+        texts = self.texts()
+        if texts is not None:
+            first = max(self.row, self.since)
+            texts = texts[first - self.row :]
+            return Read(texts, range(first, first + len(texts)), {})
+        skipped = Counter[str]()
+        documents = list(self.line_by_line(skipped))
+        texts = [document.text for document in documents]
+        return Read(texts, [document.number for document in documents], dict(skipped))
+
+    def texts(self) -> list[str] | None:
+        """The text of every row; None if a row may be blank or unusable."""
+        content = self.content()
+        if isinstance(content, bytes):
+            return texts_of_lines(content, self.block.part.columns)
+        return content if {*map(type, content)} <= {str} else None
+
+    def line_by_line(self, skipped: Counter[str]) -> Iterator[Document]:
+        """The documents, row by row, with the checks and errors of `text_of`."""
+        part = self.block.part
+        content = self.content()
+        if isinstance(content, bytes):
+            rows: Iterable[Any] = io.BytesIO(content)
+        else:
+            rows = ({part.columns[0]: value} for value in content)
+        for number, row in enumerate(rows, self.row):
+            if number < self.since:
+                continue
+            try:
+                text = text_of(row, part.columns)
+            except DocumentError as error:
+                if part.on_error == "raise":
+                    where = Document("", self.block, number).where
+                    raise DocumentError(error.kind, f"{where}: {error}") from None
+                skipped[error.kind] += 1
+                continue
+            if text is not None:
+                yield Document(text, self.block, number)
+
+    def where(self, index: int) -> str:
+        """The place of a document, by its index among those of the batch."""
+        return next(islice(self.line_by_line(Counter()), index, None)).where

@@ -1,0 +1,214 @@
+"""How each kind of input is cut into blocks: JSON lines, plain or compressed, and tables.
+
+1. A plain file is cut at fixed byte offsets. A block owns the lines whose *first* byte lies in its
+   range: it skips the rest of its predecessor's last line and reads its own last line to the end.
+   Nothing is scanned ahead.
+2. A compressed file can only be read from its start. Its blocks are groups of whole lines.
+3. A Parquet file is cut at its row groups, and these into batches; a dataset at fixed row numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nanoset_ref.io.extras import extra
+from nanoset_ref.preprocess.text_blocks import Content, OnError, TextBlock, TextPart
+from nanoset_ref.preprocess.text_rows import InputError, no_column
+
+BLOCK_BYTES = 1 << 20
+LONGEST_LINE = 1 << 28  # bytes, in a compressed file: a few kilobytes can unpack to gigabytes
+PACKED = {".gz": "gzip", ".zst": "zstd"}
+SUFFIXES = (
+    ".json",
+    ".json.gz",
+    ".json.zst",
+    ".jsonl",
+    ".jsonl.gz",
+    ".jsonl.zst",
+    ".parquet",
+)
+
+
+def part_of_file(path: str, columns: tuple[str, ...], on_error: OnError) -> TextPart:
+    if not path.endswith(SUFFIXES):
+        raise InputError(f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}")
+    kind = _lines
+    if path.endswith(".parquet"):
+        kind = _parquet
+    elif path.endswith(tuple(PACKED)):
+        kind = _packed_lines
+    return TextPart(path, os.path.getsize(path), columns, on_error, kind)
+
+
+def _lines(part: TextPart) -> Iterator[TextBlock]:
+    """Blocks of a file of JSON lines."""
+
+    def first(start: int) -> int:
+        with open(part.path, "rb") as file:
+            ends = 0
+            for at in range(0, start - 1, BLOCK_BYTES):
+                ends += file.read(min(BLOCK_BYTES, start - 1 - at)).count(b"\n")
+        return 1 + ends + bool(start)
+
+    for start in range(0, part.num_bytes, BLOCK_BYTES):
+        stop = min(start + BLOCK_BYTES, part.num_bytes)
+        lines = partial(_lines_between, part.path, start, stop)
+        yield TextBlock(part, stop - start, partial(_one_batch, lines), partial(first, start))
+
+
+def _lines_between(path: str, start: int, stop: int) -> bytes:
+    """The lines of a file whose first byte is in [start, stop)."""
+    before = min(start, 1)  # the byte before tells whether a line begins at `start`
+    with open(path, "rb") as file:
+        file.seek(start - before)
+        data = file.read(stop - start + before)
+        begin = data.find(b"\n") + 1 if before else 0
+        if (before and not begin) or begin == len(data):
+            return b""
+        rest = b"" if data.endswith(b"\n") else file.readline()
+    return b"".join([memoryview(data)[begin:], rest])
+
+
+def _one_batch(content: Callable[[], bytes | list[Any]]) -> list[Content]:
+    return [(content, 0)]
+
+
+def _packed_lines(part: TextPart) -> Iterator[TextBlock]:
+    """Blocks of a compressed file of JSON lines."""
+    with extra("text", "reading compressed files"):
+        import pyarrow
+
+    file = pyarrow.OSFile(part.path)
+    first = 1
+    start = 0
+    with _damage(part.path):
+        unpacked = pyarrow.CompressedInputStream(file, PACKED[Path(part.path).suffix])
+        stream = io.BufferedReader(unpacked, BLOCK_BYTES)
+        while data := stream.read(BLOCK_BYTES):
+            rest = stream.readline(LONGEST_LINE)  # of its last line
+            if len(rest) == LONGEST_LINE:
+                number = first + data.count(b"\n")
+                what = f"unpacks to {LONGEST_LINE:,} bytes or more; unpack the file to read it"
+                raise InputError(f"{part.path}:{number}: {what}")
+            lines = partial(_one_batch, partial(bytes, data + rest))
+            yield TextBlock(part, file.tell() - start, lines, partial(int, first))
+            first += data.count(b"\n") + rest.count(b"\n")
+            start = file.tell()
+
+
+def _parquet(part: TextPart) -> Iterator[TextBlock]:
+    """Blocks of one column of a Parquet file."""
+    with extra("text", "reading Parquet files"):
+        from pyarrow import parquet
+
+    with _damage(part.path):
+        file = parquet.ParquetFile(part.path)
+    name = _column(part, file.schema_arrow.names)
+    part = dataclasses.replace(part, columns=(name,))
+
+    def read(group: int) -> Iterator[Content]:
+        """Batches of about BLOCK_BYTES."""
+        facts = file.metadata.row_group(group)
+        columns = map(facts.column, range(facts.num_columns))
+        sizes = [one.total_uncompressed_size for one in columns if one.path_in_schema == name]
+        size = max(1, facts.num_rows * BLOCK_BYTES // max(1, sum(sizes)))
+        where = f"{part.path}, row group {group}"
+        with _damage(where):
+            for batch in file.iter_batches(size, row_groups=[group], columns=[name]):
+                yield ArrowValues(batch.column(0), where), batch.num_rows
+
+    sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    return _table(part, sizes, read)
+
+
+@dataclass(frozen=True)
+class ArrowValues:
+    """The content of a batch of a table.
+
+    Args:
+        column: an Arrow array.
+        where: its place, for errors.
+    """
+
+    column: Any
+    where: str = ""
+
+    def __call__(self) -> list[Any]:
+        """The values."""
+        with _damage(self.where):
+            self.column.validate(full=True)
+            if str(self.column.type) not in ("string", "large_string"):
+                return list(self.column.to_pylist())
+            return list(self.column.to_numpy(zero_copy_only=False))
+
+    def message(self) -> memoryview:
+        """The array as an Arrow stream, for another process."""
+        with extra("text", "reading Parquet files"):
+            import pyarrow
+
+        sink = pyarrow.BufferOutputStream()
+        batch = pyarrow.record_batch([self.column], [""])
+        with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        return memoryview(sink.getvalue())
+
+    @classmethod
+    def from_message(cls, message: bytes) -> ArrowValues:
+        with extra("text", "reading Parquet files"):
+            import pyarrow
+
+        return cls(pyarrow.ipc.open_stream(message).read_next_batch().column(0))
+
+
+def blocks_of_dataset(dataset: Any, part: TextPart) -> Iterator[TextBlock]:
+    """Blocks of one column of a Hugging Face dataset."""
+    rows = len(dataset)
+    step = max(1, BLOCK_BYTES * rows // max(1, part.num_bytes))
+    column = _column(part, dataset.column_names)
+    texts = dataset.select_columns([column]).with_format("arrow")
+
+    def read(number: int) -> Iterator[Content]:
+        table = texts[number * step : (number + 1) * step]
+        yield ArrowValues(table.column(0).combine_chunks(), part.path), table.num_rows
+
+    sizes = [min(step, rows - start) for start in range(0, rows, step)]
+    return _table(dataclasses.replace(part, columns=(column,)), sizes, read)
+
+
+def _column(part: TextPart, columns: Iterable[str]) -> str:
+    """The first column of a part that is among `columns`."""
+    for column in part.columns:
+        if column in columns:
+            return column
+    raise InputError(f"{part.path}: {no_column(part.columns, columns)}")
+
+
+def _table(
+    part: TextPart, sizes: Sequence[int], read: Callable[[int], Iterable[Content]]
+) -> Iterator[TextBlock]:
+    """Blocks of `sizes` rows; `read(k)` reads the k-th. Each has its share of the bytes."""
+    first = 1
+    total = sum(sizes) or 1
+    for k, size in enumerate(sizes):
+        share = part.num_bytes * size // total
+        yield TextBlock(part, share, partial(read, k), partial(int, first), size)
+        first += size
+
+
+@contextlib.contextmanager
+def _damage(where: str) -> Iterator[None]:
+    """Turn a library's error about the content into an InputError that names the file."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise InputError(f"{where}: damaged: {error}") from None

@@ -1,0 +1,148 @@
+"""The text of a row: a JSON line, or a row of a table; many JSON lines are parsed at once.
+
+One call of msgspec parses all lines of a batch. If that fails, or if a line is not plainly one
+object, each line is parsed by itself: by orjson, and a line that it refuses by Python's `json`,
+which also accepts the NaN, Infinity and byte-order marks of many writers, and reports where a line
+breaks. `datasets.load_dataset("json")` would first write the corpus a second time, as Arrow, and
+report a broken line without its number.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from nanoset_ref.io.extras import extra
+
+MAKE_LINES = "a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl"
+
+
+class InputError(ValueError):
+    """The input as a whole is unusable: no match, unknown kind, missing column, damaged file."""
+
+
+class DocumentError(InputError):
+    """One document is unusable; `on_error="skip"` counts it under its `kind`."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def texts_of_lines(data: bytes, columns: Sequence[str]) -> list[str] | None:
+    """The texts of JSON lines, all parsed at once.
+
+    Every line must begin with "{" and end with "}", or each with "}" and a carriage return. In JSON
+    no "{" follows a "}" without a comma, so an object ends with each line, and the lines are one
+    object each if there are as many of them.
+
+    Args:
+        data: whole lines; the last may lack its line feed.
+        columns: names.
+
+    Returns:
+        One text for each line. None if a line may be blank, invalid, without any of the columns or
+        with another value in one of them, or if it has white space around its object.
+    """
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    characters = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(characters == ord("\n"))
+    last = characters[ends - 1]
+    if (last == ord("\r")).all():
+        last = characters[ends - 2]
+    first = characters[np.append(0, ends[:-1] + 1)]
+    if (last != ord("}")).any() or (first != ord("{")).any():
+        return None
+    try:
+        data.decode()  # msgspec does not look into strings that it skips
+        rows = _decoder(tuple(columns)).decode_lines(data)
+    except (ValueError, RecursionError):
+        return None
+    if len(rows) != len(ends):
+        return None
+    texts = [row.text_0 for row in rows]
+    for place in range(1, len(columns)):
+        others = map(attrgetter(f"text_{place}"), rows)
+        texts = [other if text is None else text for text, other in zip(texts, others, strict=True)]
+    return None if None in texts else texts
+
+
+@functools.cache
+def _decoder(columns: tuple[str, ...]) -> Any:
+    """msgspec's decoder of objects: text_0, text_1, ... hold the strings of `columns`, or None."""
+    with extra("text", "reading JSON lines"):
+        import msgspec
+
+    fields = {f"text_{place}": column for place, column in enumerate(columns)}
+    defaults = [(name, str, None) for name in fields]
+    row = msgspec.defstruct("Row", defaults, rename=fields, gc=False)
+    return msgspec.json.Decoder(row)
+
+
+@functools.cache
+def _orjson() -> Any:
+    with extra("text", "reading JSON lines"):
+        import orjson
+    return orjson
+
+
+def text_of(row: Any, columns: Sequence[str]) -> str | None:
+    """The text of a row, in the first of `columns` that it has; None for a blank line.
+
+    Args:
+        row: a JSON line in bytes, or a dict.
+        columns: names.
+
+    Raises:
+        DocumentError: (without a place) invalid JSON or UTF-8, not an object, no such column, not a
+            string, or a lone surrogate: valid JSON, but no tokenizer accepts it.
+    """
+    if isinstance(row, bytes):
+        try:
+            row = _orjson().loads(row)
+        except json.JSONDecodeError:
+            if not row.strip():
+                return None
+            row = _parsed_slowly(row)
+    if not isinstance(row, dict):
+        what = f"every line must be one JSON object, got a {type(row).__name__}; {MAKE_LINES}"
+        raise DocumentError("not an object", what)
+    for column in columns:
+        if column in row:
+            break
+    else:
+        raise DocumentError("missing column", no_column(columns, row))
+    text = row[column]
+    if not isinstance(text, str):
+        what = f"column {column!r} must hold a string, got {type(text).__name__}"
+        raise DocumentError("not a string", what)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            character = f"{text[error.start]!r} at character {error.start}"
+            what = f"lone surrogate {character} of column {column!r}"
+            raise DocumentError("lone surrogate", what) from None
+    return text
+
+
+def _parsed_slowly(line: bytes) -> Any:
+    """The value of a line that orjson refused."""
+    try:
+        return json.loads(line.rstrip())
+    except json.JSONDecodeError as error:
+        reason = f"{error.msg} at character {error.pos}"
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+    what = f"not JSON ({reason}); every line must be one JSON object; {MAKE_LINES}"
+    raise DocumentError("invalid JSON", what)
+
+
+def no_column(wanted: Sequence[str], columns: Iterable[str]) -> str:
+    return f"no column {' or '.join(map(repr, wanted))}; the columns here are {list(columns)}"
