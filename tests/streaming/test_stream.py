@@ -143,7 +143,7 @@ def test_every_window_epoch_shard_and_seed_has_its_own_shuffle(paths):
 def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(
     paths, monkeypatch, encoded, block_bytes
 ):
-    monkeypatch.setattr("nanoset_ref.preprocess.text.BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("nanoset_ref.preprocess.text_formats.BLOCK_BYTES", block_bytes)
     whole = ids(TokenStream(paths, TOKENIZER, 4))
     texts = [document.text for document in open_text(paths).documents()]
     # the tokens up to the end of each document
@@ -166,7 +166,7 @@ def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(
 
 @pytest.mark.parametrize("kind", ["gz", "zst", "parquet", "dataset"])
 def test_every_kind_of_text_gives_the_same_rows_and_resumes(paths, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr("nanoset_ref.preprocess.text.BLOCK_BYTES", 120)
+    monkeypatch.setattr("nanoset_ref.preprocess.text_formats.BLOCK_BYTES", 120)
     rows = datasets.Dataset.from_dict(
         {"text": [document.text for document in open_text(paths).documents()]}
     )
