@@ -16,6 +16,7 @@ from test_budget import MODULES, PACKAGE
 
 from nanoset_ref import IdentityOrder, NanotronOrder, StatelessOrder, derive, permute
 from nanoset_ref.io import njit as kernels
+from nanoset_ref.megatron.indexes import build_mappings, plan_epochs
 
 INLINED = (
     "from nanoset_ref.io.njit import njit\n\n\n@njit(cache=True)\ndef inner(x):\n    return x + 1\n"
@@ -131,6 +132,17 @@ def test_kernels_give_the_same_in_python_as_compiled(lengths, seed, weighted, si
                     order.counts(len(order)),
                 ]
                 answers[-1].append([it.tolist() for it in found])
+    assert answers[0] == answers[1]
+
+
+def test_a_stream_of_more_than_2_31_tokens_is_cut_the_same_in_python_as_compiled():
+    """Few long documents: little work, so Python does it, with NumPy's numbers of 32 bits."""
+    lengths = np.full(20, 2**28 + 1, dtype=np.int32)
+    plan = plan_epochs(int(lengths.sum(dtype=np.int64)), 300, 2**24)
+    answers = []
+    for most in (0, 2**40):
+        with plain_up_to(most):
+            answers.append(build_mappings(lengths, 0, 20, plan, 2**24, 1)["sample_index"].tolist())
     assert answers[0] == answers[1]
 
 

@@ -187,7 +187,9 @@ def children():
 def test_an_error_of_the_input_or_a_killed_worker_ends_the_job_at_once(
     job, corpus, tmp_path, monkeypatch, killed
 ):
-    monkeypatch.setattr("nanoset_ref.preprocess.text_formats.BLOCK_BYTES", 200)  # work for both workers
+    monkeypatch.setattr(
+        "nanoset_ref.preprocess.text_formats.BLOCK_BYTES", 200
+    )  # work for both workers
     before = children()
 
     def kill():
