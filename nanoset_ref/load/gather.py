@@ -217,7 +217,7 @@ class OpenFiles:
         if self._has_room:
             closed = datasets[self.kept[datasets] < 0]
             if len(closed):
-                self._keep(np.unique(closed).tolist())
+                self._keep(sorted(set(closed.tolist())))
         is_closed = self.kept[datasets] < 0
         if not is_closed.any():
             yield slice(None), self.kept

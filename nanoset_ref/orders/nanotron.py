@@ -71,8 +71,9 @@ class NanotronOrder(NumberedOrder):
                 f"order='nanotron' stores one epoch: {epoch:,} samples need {size:,} bytes "
                 f"(this machine has {memory:,}); order='stateless' stores nothing"
             )
-        self.numbers = np.empty(epoch, dtype=f"u{itemsize}")
-        blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
+        self.numbers = np.arange(epoch, dtype=f"u{itemsize}")  # the blend of a single dataset
+        if len(self.dataset_lengths) > 1:
+            blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
         shuffle(self.random_seed, self.numbers)
 
 
