@@ -8,6 +8,7 @@ miss. Here up to 624 draws are made without a branch, then their swaps run back 
 misses overlap. Drawing the whole permutation first would double the memory.
 """
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,21 @@ from nanoset_ref.io.njit import njit
 
 WORDS = 624  # in the state of MT19937, and draws between two twists
 LONGEST = 2**32  # longer arrays need two words per draw
-SHORT = 2**20  # shorter arrays are shuffled before numba is imported
+SHORT = 2**20  # NumPy shuffles that many elements sooner than numba is imported
 
 
 def shuffle(seed: int, *arrays: NDArray[Any]) -> None:
     """Shuffle 1-d arrays in place, one after another, as one ``RandomState(seed)`` does.
 
-    The seed is 0 .. 2**32 - 1. If all arrays are SHORT, or one has more than 2**32 elements, NumPy
-    itself shuffles all of them.
+    The seed is 0 .. 2**32 - 1. NumPy itself shuffles all of them if one has more than 2**32 elements,
+    or if all are SHORT, or a sixteenth of that where numba is imported already.
     """
     generator = np.random.RandomState(seed)
     longest = max(len(values) for values in arrays)
-    if longest < SHORT or longest > LONGEST:
+    short = SHORT
+    if "numba" in sys.modules:
+        short //= 16
+    if longest < short or longest > LONGEST:
         for values in arrays:
             generator.shuffle(values)
         return
