@@ -1,20 +1,25 @@
 """The first batch after a kill at 90 % of an epoch, when 2 ranks become 3: `python -m benchmarks.elastic`.
 
-For each loader a process reads 90 % of an epoch of 48,000 samples as 2 ranks, in batches of 8, keeps the state that the
-loader gives, and ends. Another process gives that state to 3 ranks and reads on to the end. Reported are the seconds
-from the building of a loader to its first batch (imports and opening of the corpus excluded; the slowest rank), and
-how many samples of the epoch are lost or read twice.
+Two processes, the ranks, read 90 % of an epoch of 48,000 samples in batches of 8, keep the states that the loader
+gives, and end. Then three processes load them and read on to the end of the epoch. Reported are the seconds from the building
+of a loader to its first batch (imports and the writing of the corpus excluded; the slowest rank), and how many samples
+of the epoch are lost or read twice. A loader whose ranks want to meet (mosaicml-streaming) finds the others running.
 
     nanoset_ref      a Nanoset and its DataLoader; the state is one number
     datasets         an IterableDataset of 12 shards, split by node; each rank has a state, so rank r loads that of rank
                      r, and the third rank begins anew: we know of no other way (datasets 5.2, 2026-11)
     torchtitan       its ParallelAwareDataloader over the same dataset; rank 0's state
+    grain            its DataLoader, an IndexSampler with shuffle, ShardOptions of the rank; states as for datasets
+    mosaicml         a StreamingDataset (py1e) and its StreamingDataLoader; rank 0's state, which holds for any ranks
+    litdata          a StreamingDataset and its StreamingDataLoader; states as for datasets
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -22,9 +27,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 
@@ -68,6 +75,10 @@ def datasets(folder: Path, rank: int, world: int, state: Any) -> Any:
 
 
 def torchtitan(folder: Path, rank: int, world: int, state: Any) -> Any:
+    if (
+        find_spec("triton") is None
+    ):  # torch for CPUs brings none; torchtitan imports kernels all the same
+        sys.modules["torchtitan.models.moe.kernels"] = MagicMock()
     from torchtitan.components.dataloader import ParallelAwareDataloader
 
     def numbers(rows: list[dict[str, int]]) -> list[int]:
@@ -80,45 +91,98 @@ def torchtitan(folder: Path, rank: int, world: int, state: Any) -> Any:
     return iter(loader), loader.state_dict
 
 
-READERS: dict[str, Any] = {
+def grain(folder: Path, rank: int, world: int, state: Any) -> Any:
+    from grain import python as grain
+
+    options = grain.ShardOptions(shard_index=rank, shard_count=world, drop_remainder=False)
+    sampler = grain.IndexSampler(SAMPLES, shard_options=options, shuffle=True, num_epochs=1, seed=0)
+    loader = grain.DataLoader(
+        data_source=range(SAMPLES), sampler=sampler, operations=[grain.Batch(BATCH)]
+    )
+    batches = iter(loader)
+    if state and rank < len(state):
+        batches.set_state(state[rank])
+    return (batch.tolist() for batch in batches), batches.get_state
+
+
+def mosaicml(folder: Path, rank: int, world: int, state: Any) -> Any:
+    from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
+
+    if not (folder / "mds").exists():
+        with MDSWriter(out=str(folder / "mds"), columns={"id": "int"}) as writer:
+            for number in range(SAMPLES):
+                writer.write({"id": number})
+    if not os.environ.get("WORLD_SIZE"):
+        return iter([]), dict
+    data = StreamingDataset(local=str(folder / "mds"), shuffle=True, batch_size=BATCH)
+    loader = StreamingDataLoader(data, batch_size=BATCH)
+    if state:
+        loader.load_state_dict(state[0])
+    return (batch["id"].tolist() for batch in loader), loader.state_dict
+
+
+def litdata(folder: Path, rank: int, world: int, state: Any) -> Any:
+    from litdata import StreamingDataLoader, StreamingDataset
+    from litdata.streaming.writer import BinaryWriter
+
+    if not (folder / "chunks").exists():
+        writer = BinaryWriter(str(folder / "chunks"), chunk_bytes="64KB")
+        for number in range(SAMPLES):
+            writer[number] = {"id": number}
+        writer.done()
+        writer.merge()
+    data = StreamingDataset(str(folder / "chunks"), shuffle=True)
+    data.distributed_env.world_size = world
+    data.distributed_env.global_rank = rank
+    loader = StreamingDataLoader(data, batch_size=BATCH)
+    if state:
+        loader.load_state_dict(state[min(rank, len(state) - 1)])
+    return (batch["id"].tolist() for batch in loader), loader.state_dict
+
+
+READERS: dict[str, Reader] = {
     "nanoset_ref": nanoset_ref,
     "datasets": datasets,
     "torchtitan": torchtitan,
+    "grain": grain,
+    "mosaicml": mosaicml,
+    "litdata": litdata,
 }
+PACKAGES = {"mosaicml": "mosaicml-streaming"}
 
 
-def child(name: str, folder: Path, part: str) -> None:
-    """Read as 2 ranks up to 90 %, or as 3 ranks from there on; print what was read as JSON."""
+def child(name: str, folder: Path, rank: int, world: int) -> None:
+    """Read as a rank of 2 up to 90 %, or of 3 from there on; print what was read as JSON."""
     reader = READERS[name]
-    reader(folder, 0, 1, None)  # imports, and the corpus
-    seen: list[int] = []
-    states = []
-    seconds = []
-    kept = folder / "state.pt"
-    if part == "begin":
-        for rank in range(2):
-            batches, state = reader(folder, rank, 2, None)
-            for _ in range(SAMPLES * 9 // 10 // 2 // BATCH):
-                seen += next(batches)
-            states.append(state())
-        import torch
-
-        torch.save(states, kept)
+    saved = sorted(folder.glob("*.state"))
+    state = [torch_load(path) for path in saved] if world == 3 else None
+    if name == "nanoset_ref" and state:
+        state = state[0]
+    begun = time.perf_counter()
+    batches, state_of = reader(folder, rank, world, state)
+    seen = next(batches)
+    seconds = time.perf_counter() - begun
+    if world == 2:
+        for _ in range(SAMPLES * 9 // 10 // 2 // BATCH - 1):
+            seen += next(batches)
+        torch_save(state_of(), folder / f"{rank}.state")
     else:
-        import torch
+        for batch in batches:
+            seen += batch
+    print(json.dumps({"seen": seen, "seconds": seconds}), flush=True)
+    os._exit(0)  # without waiting for threads that read ahead
 
-        state = torch.load(kept, weights_only=False)
-        if name == "nanoset_ref":
-            state = state[0]
-        for rank in range(3):
-            begun = time.perf_counter()
-            batches, _ = reader(folder, rank, 3, state)
-            first = next(batches)
-            seconds.append(time.perf_counter() - begun)
-            seen += first
-            for batch in batches:
-                seen += batch
-    print(json.dumps({"seen": seen, "seconds": max(seconds, default=0)}), flush=True)
+
+def torch_load(path: Path) -> Any:
+    import torch
+
+    return torch.load(path, weights_only=False)
+
+
+def torch_save(state: Any, path: Path) -> None:
+    import torch
+
+    torch.save(state, path)
 
 
 def main() -> None:
@@ -126,42 +190,76 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=READERS, default=[*READERS])
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
-    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        name, folder, part = options.child
-        child(name, Path(folder), part)
-        return
+        name, folder, rank, world = options.child
+        READERS[name](Path(folder), 0, 1, None)  # imports, and the corpus
+        child(name, Path(folder), int(rank), int(world))
     rows: dict[str, Any] = {}
-    for name in READERS:
-        found = [measured(name) for _ in range(options.rounds)]
-        refused = [one for one in found if isinstance(one, str)]
-        if refused:
-            rows[name] = {"refused": refused[0]}
+    load = os.getloadavg()[0]
+    for name in options.only:
+        try:
+            found = [measured(name) for _ in range(options.rounds)]
+        except ValueError as error:
+            rows[name] = {"refused": str(error)}
         else:
             rows[name] = {key: statistics.median(one[key] for one in found) for key in found[0]}
-        print(name, rows[name])
-    versions = {name: version(name) for name in ("datasets", "torchtitan", "torchdata")}
-    save({"machine": machine(), "versions": versions, "rows": rows}, options.output)
+        print(name, rows[name], flush=True)
+    versions = {}
+    for name in ("datasets", "torchtitan", "torchdata", "grain", "mosaicml", "litdata"):
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(PACKAGES.get(name, name))
+    result = {"machine": machine(), "versions": versions, "load_before": load}
+    save(result | {"rounds": options.rounds, "rows": rows}, options.output)
 
 
-def measured(name: str) -> Any:
-    """The figures of one round, or the error of the loader that is to go on."""
+def measured(name: str) -> dict[str, float]:
+    """The figures of one round.
+
+    Raises:
+        ValueError: the loader ended with an error; its last line.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        found = []
-        for part in ("begin", "go on"):
-            words = [sys.executable, "-m", "benchmarks.elastic", "--child", name, folder, part]
-            done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-            if done.returncode:
-                return done.stderr.strip().splitlines()[-1]
-            found.append(json.loads(done.stdout.strip().splitlines()[-1]))
-    count = Counter(found[0]["seen"] + found[1]["seen"])
+        begun = together(name, folder, 2)
+        ended = together(name, folder, 3)
+    count = Counter(number for rank in begun + ended for number in rank["seen"])
     return {
-        "seconds_to_first_batch": found[1]["seconds"],
+        "seconds_to_first_batch": max(rank["seconds"] for rank in ended),
         "samples_lost": SAMPLES - len(count),
         "samples_read_twice": sum(times - 1 for times in count.values()),
     }
+
+
+def together(name: str, folder: str, world: int) -> list[dict[str, Any]]:
+    """Run the ranks side by side; what each printed."""
+    processes = []
+    words = [sys.executable, "-m", "benchmarks.elastic", "--child", name, folder]
+    if world == 2:
+        READERS[name](Path(folder), 0, 1, None)  # writes the corpus
+    for rank in range(world):
+        ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+        environment = os.environ | {key: str(value) for key, value in ranks.items()}
+        if name != "mosaicml":  # torch's launcher sets these; other loaders here are told
+            environment = dict(os.environ)
+        process = subprocess.Popen(
+            [*words, str(rank), str(world)],
+            cwd=ROOT,
+            env=environment | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+    said = [process.communicate(timeout=300) for process in processes]
+    for process, (_, errors) in zip(processes, said, strict=True):
+        if process.returncode:
+            raise ValueError(
+                next(line for line in reversed(errors.splitlines()) if "Error: " in line)
+            )
+    return [json.loads(output.strip().splitlines()[-1]) for output, _ in said]
 
 
 if __name__ == "__main__":

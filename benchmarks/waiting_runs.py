@@ -1,0 +1,168 @@
+"""Where a run waits: `python -m benchmarks.waiting_runs`.
+
+Every row is a process of its own, in interleaved rounds; medians, and the least and the most.
+
+    many files    the first batch of a run of 10^10 samples of 2,048 tokens over 2,000 and over 100,000 files, which
+                  take no room on the disk, under `ulimit -n 1024`: seconds after the imports, and resident MiB
+    questions     `where` on two such files of 500 GB; `where` and `when` on a card of 146 million rows; `--help`
+                  beside them
+    bulk          `when --bulk`: a million byte ranges of that card, seconds of the process
+    steps         the share of its time that a training loop waits for data, at 8 x 4,096 tokens and steps of 20 ms (a
+                  sleep): read in this process, by a thread, by two workers, past an empty page cache, and from a
+                  bucket that answers after 20 ms
+
+Nothing of this is asked of other loaders: Megatron-Core would keep 240 GB of indexes for 10^10 samples, and OLMo-core
+numbers instances in 32 bits (`benchmarks.startup` has both up to 10^8 samples).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import bucket, command, machine, save, timed_process
+
+ROOT = Path(__file__).parent.parent
+FILES = (2_000, 100_000)
+TERABYTE = "--data big0.npy big1.npy --sequence-length 2048 --micro-batch-size 8 --order stateless"
+QUESTIONS = {
+    "--help": "--help",
+    "where, a terabyte": f"where --step 41007 {TERABYTE}",
+    "where --run pythia-1.4b": "where --run pythia-1.4b 41007",
+    "when --run pythia-1.4b": "when --run pythia-1.4b --sample 41990144",
+    "when --bulk, a million": "when --run pythia-1.4b --bulk ranges.txt",
+}
+MANY = """
+import json, os, resource, sys, time
+import torch
+from nanoset_ref import Nanoset, build_nanoset_dataloader
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+folder = sys.argv[1]
+begun = time.perf_counter()
+paths = [f"{folder}/{name}" for name in sorted(os.listdir(folder))]
+data = Nanoset(paths, None, 2048, 10**10, order="stateless")
+next(iter(build_nanoset_dataloader(data, micro_batch_size=8)))
+seconds = time.perf_counter() - begun
+mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"seconds": seconds, "resident_mib": mib}))
+"""
+STEPS = """
+import json, os, sys, time
+from nanoset_ref import Nanoset, build_nanoset_dataloader
+path, options, steps = sys.argv[1], json.loads(sys.argv[2]), 300
+if options.pop("cold", False):
+    file = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+data = Nanoset(path, None, 4096, 10**9, order="stateless")
+batches = iter(build_nanoset_dataloader(data, micro_batch_size=8, **options))
+for _ in range(2000):  # the kernels are compiled, and the blocks have their full size
+    next(batches)
+waited = 0.0
+first = time.perf_counter()
+for _ in range(steps):
+    begun = time.perf_counter()
+    next(batches)
+    waited += time.perf_counter() - begun
+    time.sleep(0.02)
+print(json.dumps({"share": waited / (time.perf_counter() - first)}))
+"""
+PLACES: dict[str, dict[str, Any]] = {
+    "in this process": {},
+    "a thread reads ahead": {"read_ahead": 2},
+    "two workers": {"num_loading_workers": 2},
+    "in this process, page cache empty": {"cold": True},
+    "a thread reads ahead, page cache empty": {"read_ahead": 2, "cold": True},
+    "a thread reads ahead, from a bucket": {"read_ahead": 2},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="for the files, on the disk to be measured")
+    parser.add_argument("--output", type=Path, help="write the result here, as JSON")
+    options = parser.parse_args()
+    found: dict[str, list[dict[str, float]]] = {}
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        write_files(folder)
+        with bucket(folder / "bucket", 20) as url:
+            for number in range(-1, options.rounds):  # the first round fills the caches
+                for row, figures in a_round(folder, url).items():
+                    if number >= 0:
+                        found.setdefault(row, []).append(figures)
+                    print(f"round {number}: {row}: {figures}", flush=True)
+    result = {"command": command("waiting_runs"), "machine": machine(), "load_before": load}
+    result |= {"rounds": options.rounds, "rows": {name: spread(it) for name, it in found.items()}}
+    save(result, options.output)
+
+
+def write_files(folder: Path) -> None:
+    """Files without a byte on the disk, 2 GB of random ids, and a million ranges of Pythia's file."""
+    for count in FILES:
+        (folder / f"{count}").mkdir()
+        size = 10**10 * 4096 // count
+        for number in range(count):
+            with open(folder / f"{count}" / f"{number:06}.npy", "wb") as file:
+                file.truncate(size)
+    for number in range(2):
+        with open(folder / f"big{number}.npy", "wb") as file:
+            file.truncate(500 * 10**9)
+    ids = np.random.default_rng(0).integers(0, 50_000, 10**7, dtype=np.uint16).tobytes()
+    (folder / "bucket").mkdir()
+    with open(folder / "bucket" / "steps.npy", "wb") as file:
+        for _ in range(100):
+            file.write(ids)
+        os.fsync(file.fileno())
+    draw = random.Random(0)
+    firsts = [2 * draw.randrange(146_432_000 * 2048) for _ in range(10**6)]
+    lines = "".join(f"{first}-{first + 2000}\n" for first in firsts)
+    (folder / "ranges.txt").write_text(lines)
+
+
+def a_round(folder: Path, url: str) -> dict[str, dict[str, float]]:
+    """Row -> its figures."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    environment["NANOSET_REF_ALLOW_UNVERSIONED"] = "1"
+    rows = {}
+    for count in FILES:
+        words = [sys.executable, "-c", MANY, str(count)]
+        said, _, _ = timed_process(words, folder, environment)
+        rows[f"{count:,} files"] = json.loads(said)
+    for name, line in QUESTIONS.items():
+        words = [sys.executable, "-m", "nanoset_ref.cli", *line.split()]
+        _, clock, cpu = timed_process(words, folder, environment)
+        rows[name] = {"seconds": clock, "cpu_seconds": cpu}
+    for name, options in PLACES.items():
+        path = f"{url if 'bucket' in name else 'bucket'}/steps.npy"
+        words = [sys.executable, "-c", STEPS, path, json.dumps(options)]
+        said, _, _ = timed_process(words, folder, environment)
+        rows[name] = json.loads(said)
+    return rows
+
+
+def spread(runs: list[dict[str, float]]) -> dict[str, list[float]]:
+    """Figure -> its median, least and most over the rounds."""
+    found = {}
+    for key in runs[0]:
+        values = [run[key] for run in runs]
+        found[key] = [
+            float(f"{it:.4g}") for it in (statistics.median(values), min(values), max(values))
+        ]
+    return found
+
+
+if __name__ == "__main__":
+    main()
