@@ -1,9 +1,10 @@
 """The first batch after a kill at 90 % of an epoch, when 2 ranks become 3: `python -m benchmarks.elastic`.
 
 Two processes, the ranks, read 90 % of an epoch of 48,000 samples in batches of 8, keep the states that the loader
-gives, and end. Then three processes load them and read on to the end of the epoch. Reported are the seconds from the building
-of a loader to its first batch (imports and the writing of the corpus excluded; the slowest rank), and how many samples
-of the epoch are lost or read twice. A loader whose ranks want to meet (mosaicml-streaming) finds the others running.
+gives, and end. Then three processes load them and read on to the end of the epoch. Reported are the seconds from the
+building of a loader to its first batch (imports and the writing of the corpus excluded; the slowest rank), and how
+many samples of the epoch are lost or read twice. A loader whose ranks want to meet (mosaicml-streaming) finds the
+others running.
 
     nanoset_ref      a Nanoset and its DataLoader; the state is one number
     datasets         an IterableDataset of 12 shards, split by node; each rank has a state, so rank r loads that of rank

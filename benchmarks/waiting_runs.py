@@ -77,11 +77,11 @@ print(json.dumps({"share": waited / (time.perf_counter() - first)}))
 """
 PLACES: dict[str, dict[str, Any]] = {
     "in this process": {},
-    "a thread reads ahead": {"read_ahead": 2},
-    "two workers": {"num_loading_workers": 2},
-    "in this process, page cache empty": {"cold": True},
-    "a thread reads ahead, page cache empty": {"read_ahead": 2, "cold": True},
-    "a thread reads ahead, from a bucket": {"read_ahead": 2},
+    "thread": {"read_ahead": 2},
+    "2 workers": {"num_loading_workers": 2},
+    "in this process, cold": {"cold": True},
+    "thread, cold": {"read_ahead": 2, "cold": True},
+    "thread, bucket": {"read_ahead": 2},
 }
 
 

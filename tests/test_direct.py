@@ -3,6 +3,8 @@
 import gc
 import multiprocessing
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -58,6 +60,7 @@ def test_rows_are_slices_of_their_files(files, length, count, depth, seed):
     starts = np.where(random.random(count) < 0.2, last, random.integers(0, last + 1))
     out = np.full((count + 1, length), -1, dtype=np.int32)
     gather = DirectGatherer(files)
+    gather.plain_rows = 100 * (seed % 2)
     direct._idle[:] = [(queue, direct._huge_pages(BLOCK << seed % 12)) for queue, _ in direct._idle]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direct, "DEPTH", depth)
@@ -79,6 +82,25 @@ def test_threads_have_queues_of_their_own_and_use_them_again(files):
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(lambda some: reads_the_first(gather, files, some, 900), starts))
     assert 1 <= len(direct._idle) <= 5
+
+
+def test_the_first_rows_of_a_process_are_read_without_numba(files):
+    script = """
+import sys
+import numpy as np
+from nanoset_ref.load.direct import DirectGatherer
+from nanoset_ref.tokens import open_tokens
+rows = np.empty((20, 100), dtype=np.int32)
+gather = DirectGatherer([open_tokens(sys.argv[1], "uint16")])
+gather(np.zeros(20, np.int64), np.arange(20) * 400, rows)
+assert "numba" not in sys.modules
+gather.plain_rows = 10
+again = np.empty_like(rows)
+gather(np.zeros(20, np.int64), np.arange(20) * 400, again)
+assert "numba" in sys.modules
+assert np.array_equal(rows, again) and rows.any()
+"""
+    subprocess.run([sys.executable, "-c", script, files[0].path], check=True)
 
 
 @pytest.mark.parametrize("options", [{}, {"read_ahead": 2}, {"num_loading_workers": 2}])

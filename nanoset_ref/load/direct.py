@@ -13,6 +13,9 @@ Two workers read as fast as the disk sends (`benchmarks.cold`, beside fio), one 
 thirds of that; two workers that use the page cache, at half. Threads with pread, tried first, read
 59,000 rows of 512 tokens a second where a prototype of this read 97,000, because every row wakes a
 thread; io_uring would do as well, but containers often forbid it.
+
+The kernel lies in `direct_kernel`, which imports numba. The first `MAX_PLAIN_ROWS` rows of a process
+are read without it, so that the first batch need not wait for that import.
 """
 
 from __future__ import annotations
@@ -28,17 +31,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from nanoset_ref.io.njit import njit
-from nanoset_ref.load.gather import OpenFiles, cut_short, widen
+from nanoset_ref.load.gather import OpenFiles, cut_short
 from nanoset_ref.tokens import Tokens
 
 DEPTH = 64  # rows under way; with 128, two workers read less: their memory leaves the CPU's cache
 MEMORY = 8 << 20  # bytes for them; of long rows fewer are under way
 HUGE_PAGE = 1 << 21  # bytes
 BLOCK = 1 << 12  # bytes; direct reads begin and end at multiples of it
+MAX_PLAIN_ROWS_PER_CALL = 64  # rows that may be read one after another, without the kernel
+MAX_PLAIN_ROWS = 512  # the same for all calls together
 KEPT = 4  # idle queues that a process keeps; threads that read side by side make more
 # io_setup, io_submit, io_getevents, io_destroy
 SYSTEM_CALLS = {"x86_64": (206, 209, 208, 207), "aarch64": (0, 2, 4, 1)}
@@ -52,6 +55,9 @@ os.register_at_fork(after_in_child=_idle.clear)  # a queue belongs to one proces
 
 class DirectGatherer:
     """As `Gatherer`, past the page cache.
+
+    Attributes:
+        plain_rows: rows that may still be read without the kernel.
 
     Raises:
         OSError: the file system does not support this; the system has no more queues.
@@ -69,6 +75,7 @@ class DirectGatherer:
             os.preadv(int(descriptors[0]), [mmap.mmap(-1, BLOCK)], 0)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
         self._first_bytes = np.array([file.first_byte for file in files], dtype=np.int64)
+        self.plain_rows = MAX_PLAIN_ROWS
         with _queue(0):  # an error now, not in the middle of a run
             pass
         _gatherers.add(self)
@@ -103,16 +110,38 @@ class DirectGatherer:
         most = int(sizes.max(initial=1)) + BLOCK
         step = -(-most // mmap.PAGESIZE) * mmap.PAGESIZE
         with _queue(step) as (context, memory):
-            depth = min(DEPTH, len(memory) // step)
-            failed = _gather(
-                SYSTEM_CALLS[platform.machine()],
-                context,
-                memory[: depth * step].reshape(depth, step),
-                reads,
-                out,
-            )
+            if len(reads) <= min(MAX_PLAIN_ROWS_PER_CALL, self.plain_rows):
+                self.plain_rows -= len(reads)
+                failed = _read_plainly(memory, reads, out)
+            else:
+                from nanoset_ref.load.direct_kernel import read_rows  # imports numba
+
+                depth = min(DEPTH, len(memory) // step)
+                places = memory[: depth * step].reshape(depth, step)
+                calls = SYSTEM_CALLS[platform.machine()]
+                failed = read_rows(calls, context, places, reads, out)
         if failed >= 0:
             raise cut_short(self._files[datasets[failed]], int(starts[failed]))
+
+
+def _read_plainly(
+    memory: NDArray[np.uint8], reads: NDArray[np.int64], out: NDArray[np.int32]
+) -> int:
+    """Do what the kernel does, row by row; see `direct_kernel.read_rows`.
+
+    Returns:
+        -1, or the first row that cannot be read.
+    """
+    for row, (descriptor, begin, size) in enumerate(reads.tolist()):
+        first = begin // BLOCK * BLOCK
+        end = begin - first + size
+        blocks = -(-end // BLOCK)
+        count = os.preadv(descriptor, [memory[: blocks * BLOCK].data], first)
+        if count < end:
+            return row
+        dtype = f"<u{size // out.shape[1]}"
+        out[row] = memory[begin - first : end].view(dtype)
+    return -1
 
 
 @contextlib.contextmanager
@@ -164,86 +193,3 @@ def _huge_pages(size: int) -> NDArray[np.uint8]:
     content = np.frombuffer(memory, np.uint8)
     first = -content.ctypes.data % HUGE_PAGE
     return content[first : first + size]
-
-
-_syscall = types.ExternalFunction("syscall", types.intp(*6 * [types.intp]))
-
-
-@njit(cache=True, nogil=True)
-def _gather(system_calls, context, places, reads, out):
-    """Fill the rows of `out` with ids of 2 or 4 bytes.
-
-    Args:
-        system_calls: the numbers in SYSTEM_CALLS.
-        context: int64, the queue; nothing is under way in it.
-        places: uint8 [depth, bytes], the memory for the rows under way: whole blocks of the disk.
-        reads: int64 [rows, 3], the file (a descriptor), first byte and size in bytes of each row.
-        out: int32 [rows, length].
-
-    Returns:
-        -1 or, when nothing is under way any more, a row that cannot be read.
-    """
-    rows = len(out)
-    depth = len(places)
-    requests = np.zeros((depth, 8), np.int64)  # struct iocb, one for each place
-    pointers = np.empty(depth, np.int64)
-    events = np.empty((depth, 4), np.int64)  # struct io_event
-    free = np.arange(depth)  # of these places, the first depth - (asked - arrived) are free
-    failed = -1
-    asked = 0
-    arrived = 0
-    while arrived < asked or (asked < rows and failed < 0):
-        # 1.
-        first = asked
-        while asked < rows and failed < 0 and asked - arrived < depth:
-            place = free[depth - 1 - (asked - arrived)]
-            mark = asked * depth + place  # which the answer will bear
-            _prepare(requests[place], places[place], mark, reads[asked])
-            pointers[asked - first] = np.int64(requests[place].ctypes.data)
-            asked += 1
-        if asked > first:
-            address = np.int64(pointers.ctypes.data)
-            taken = _syscall(system_calls[1], context, asked - first, address, 0, 0)
-            asked = first + max(taken, 0)
-            if asked == arrived:
-                failed = asked
-        # 2.
-        least = min(1, asked - arrived)
-        address = np.int64(events.ctypes.data)
-        count = _syscall(system_calls[2], context, least, depth, address, 0)
-        for number in range(count):  # -1 if a signal interrupted the call
-            row, place = divmod(events[number, 0], depth)
-            begin = reads[row, 1] % BLOCK
-            end = begin + reads[row, 2]
-            if events[number, 2] < end:
-                failed = row
-            else:
-                _widen(places[place, begin:end], out[row])
-            free[depth - (asked - arrived)] = place
-            arrived += 1
-    return failed
-
-
-@njit(cache=True, nogil=True)
-def _prepare(request, place, mark, read):
-    """Describe the read of a row in a struct iocb.
-
-    request: int64 [8]; place: uint8 [bytes], its memory; mark: int64; read: see `_gather`.
-    """
-    descriptor, begin, size = read
-    first = begin // BLOCK * BLOCK
-    stop = -(-(begin + size) // BLOCK) * BLOCK
-    request[0] = mark
-    request[2] = descriptor << 32  # the lower half is IOCB_CMD_PREAD, 0
-    request[3] = np.int64(place.ctypes.data)
-    request[4] = stop - first
-    request[5] = first
-
-
-@njit(cache=True, nogil=True)
-def _widen(row, out):
-    """Copy ids of 2 or 4 bytes, as uint8 [bytes], into `out`, int32 [length]."""
-    if len(row) == 2 * len(out):
-        widen(row.view(np.uint16), out)
-    else:
-        widen(row.view(np.int32), out)

@@ -1,0 +1,90 @@
+"""The kernel of `direct`: reads of many rows under way at once, by Linux's asynchronous reads."""
+
+import numpy as np
+from numba import types
+
+from nanoset_ref.io.njit import njit
+from nanoset_ref.load.direct import BLOCK
+from nanoset_ref.load.gather import widen
+
+_syscall = types.ExternalFunction("syscall", types.intp(*6 * [types.intp]))
+
+
+@njit(cache=True, nogil=True)
+def read_rows(system_calls, context, places, reads, out):
+    """Fill the rows of `out` with ids of 2 or 4 bytes.
+
+    Args:
+        system_calls: the numbers in SYSTEM_CALLS.
+        context: int64, the queue; nothing is under way in it.
+        places: uint8 [depth, bytes], the memory for the rows under way: whole blocks of the disk.
+        reads: int64 [rows, 3], the file (a descriptor), first byte and size in bytes of each row.
+        out: int32 [rows, length].
+
+    Returns:
+        -1 or, when nothing is under way any more, a row that cannot be read.
+    """
+    rows = len(out)
+    depth = len(places)
+    requests = np.zeros((depth, 8), np.int64)  # struct iocb, one for each place
+    pointers = np.empty(depth, np.int64)
+    events = np.empty((depth, 4), np.int64)  # struct io_event
+    free = np.arange(depth)  # of these places, the first depth - (asked - arrived) are free
+    failed = -1
+    asked = 0
+    arrived = 0
+    while arrived < asked or (asked < rows and failed < 0):
+        # 1.
+        first = asked
+        while asked < rows and failed < 0 and asked - arrived < depth:
+            place = free[depth - 1 - (asked - arrived)]
+            mark = asked * depth + place  # which the answer will bear
+            _prepare(requests[place], places[place], mark, reads[asked])
+            pointers[asked - first] = np.int64(requests[place].ctypes.data)
+            asked += 1
+        if asked > first:
+            address = np.int64(pointers.ctypes.data)
+            taken = _syscall(system_calls[1], context, asked - first, address, 0, 0)
+            asked = first + max(taken, 0)
+            if asked == arrived:
+                failed = asked
+        # 2.
+        least = min(1, asked - arrived)
+        address = np.int64(events.ctypes.data)
+        count = _syscall(system_calls[2], context, least, depth, address, 0)
+        for number in range(count):  # -1 if a signal interrupted the call
+            row, place = divmod(events[number, 0], depth)
+            begin = reads[row, 1] % BLOCK
+            end = begin + reads[row, 2]
+            if events[number, 2] < end:
+                failed = row
+            else:
+                _widen(places[place, begin:end], out[row])
+            free[depth - (asked - arrived)] = place
+            arrived += 1
+    return failed
+
+
+@njit(cache=True, nogil=True)
+def _prepare(request, place, mark, read):
+    """Describe the read of a row in a struct iocb.
+
+    request: int64 [8]; place: uint8 [bytes], its memory; mark: int64; read: see `read_rows`.
+    """
+    descriptor, begin, size = read
+    first = begin // BLOCK * BLOCK
+    stop = -(-(begin + size) // BLOCK) * BLOCK
+    request[0] = mark
+    request[2] = descriptor << 32  # the lower half is IOCB_CMD_PREAD, 0
+    request[3] = np.int64(place.ctypes.data)
+    request[4] = stop - first
+    request[5] = first
+
+
+@njit(cache=True, nogil=True)
+def _widen(row, out):
+    """Copy ids of 2 or 4 bytes, as uint8 [bytes], into `out`, int32 [length]."""
+    if len(row) == 2 * len(out):
+        widen(row.view(np.uint16), out)
+    else:
+        widen(row.view(np.int32), out)
