@@ -61,11 +61,11 @@ def file_version(path: PathLike) -> tuple[Any, ...] | None:
     """
     place: Any = as_path(path)
     try:
-        if in_bucket(place):
+        if not isinstance(place, Path):
             from nanoset_ref.io.buckets import known_version  # imported lazily
 
             return known_version(place)
-        status = place.stat()
+        status = os.stat(place)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(status.st_mode):

@@ -76,20 +76,21 @@ class TokenFile(Tokens):
             path: the file with the ids.
             skip_denied: whether to leave out companions that the server does not allow to read.
         """
-        companions = [path.with_suffix(MANIFEST_SUFFIX), path.with_suffix(DOCUMENTS_SUFFIX)]
-        if skip_denied:
-            companions = [part for part in companions if may_read(part)]
-        super().__init__(path, *companions[:1])
+        manifest = path.with_suffix(MANIFEST_SUFFIX)
+        companions = [] if skip_denied and not may_read(manifest) else [manifest]
+        super().__init__(path, *companions)
         if self.opened[self.path] is None:
             raise FileNotFoundError(
                 f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
             )
         self.manifest = None
-        if self.opened.get(path.with_suffix(MANIFEST_SUFFIX)):
-            self.manifest = Manifest.read(path.with_suffix(MANIFEST_SUFFIX))
+        if self.opened.get(manifest):
+            self.manifest = Manifest.read(manifest)
             self.windows = self.manifest.windows
             # boundaries belong to a manifest: without one they are not even looked for
-            self.opened.update({part: file_version(part) for part in companions[1:]})
+            documents = path.with_suffix(DOCUMENTS_SUFFIX)
+            if not skip_denied or may_read(documents):
+                self.opened[documents] = file_version(documents)
 
     def _check_header(self) -> None:
         """Refuse a file of np.save; the read also proves that the file is readable."""

@@ -8,7 +8,7 @@ from numpy.typing import DTypeLike
 
 from nanoset_ref.io.paths import PathLike, as_path, in_bucket
 from nanoset_ref.tokens.interface import Tokens
-from nanoset_ref.tokens.manifest import TokenFileError
+from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, TokenFileError
 from nanoset_ref.tokens.npy import TokenFile
 
 
@@ -36,16 +36,24 @@ def open_tokens(
         StorageError: a URL cannot be read (see `nanoset_ref.io.buckets`).
     """
     path = as_path(path, allow_unversioned)
+    suffix = path.suffix
+    if suffix == ".npy":
+        if path.name.endswith(DOCUMENTS_SUFFIX):
+            tokens = path.name.removesuffix(DOCUMENTS_SUFFIX) + ".npy"
+            raise TokenFileError(
+                f"{path} holds the document boundaries of {tokens}; name that file instead"
+            )
+        return TokenFile(path, token_dtype, eos_token_id)
     dtype = None if token_dtype is None else np.dtype(token_dtype)
-    if path.suffix == ".ds":
+    if suffix == ".ds":
         from nanoset_ref.tokens.ds import DatatroveFile  # imported lazily
 
         token_size = None if dtype is None else dtype.itemsize
         return DatatroveFile(path, token_size=token_size)
-    prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
+    prefix = path.with_suffix("") if suffix in (".bin", ".idx") else path
     is_pair = prefix != path  # in a bucket nobody looks whether the .idx is there
     if not in_bucket(path):
-        is_pair = path.suffix != ".npy" and Path(f"{prefix}.idx").exists()
+        is_pair = Path(f"{prefix}.idx").exists()
     if is_pair:
         from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # imported lazily
 
@@ -55,16 +63,11 @@ def open_tokens(
                 f"{path}: token_dtype={dtype} contradicts the .idx, which says {pair.dtype}"
             )
         return pair
-    if path.suffix == ".bin" and path.is_file():
+    if suffix == ".bin" and path.is_file():
         from nanoset_ref.tokens.llm_c_shard import LlmCFile, has_header  # imported lazily
 
         if has_header(path):
             return LlmCFile(path, eos_token_id)
-    if path.name.endswith(".documents.npy"):
-        tokens = path.name.removesuffix(".documents.npy") + ".npy"
-        raise TokenFileError(
-            f"{path} holds the document boundaries of {tokens}; name that file instead"
-        )
     return TokenFile(path, token_dtype, eos_token_id)
 
 
