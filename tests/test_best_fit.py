@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from resume_contract import check_resume_contract
 from test_storage import bucket, folder, server  # noqa: F401 (fixtures)
 
-from nanoset_ref import plain
+from nanoset_ref import DataCollatorForCLM, DataCollatorWithLabels, plain
 from nanoset_ref.load.best_fit import PackedNanoset, pack_documents
-from nanoset_ref.load.collator import DataCollatorForCLM, DataCollatorWithLabels
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.load.schedule import Schedule

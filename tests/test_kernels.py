@@ -18,7 +18,7 @@ from test_budget import MODULES, PACKAGE
 
 from nanoset_ref import IdentityOrder, NanotronOrder, StatelessOrder, derive, permute, unpermute
 from nanoset_ref.io import njit as kernels
-from nanoset_ref.load import documents, gather
+from nanoset_ref.load import documents, pieces
 from nanoset_ref.megatron import dataset, indexes
 from nanoset_ref.megatron.indexes import build_mappings, plan_epochs
 from nanoset_ref.orders import base, nanotron, share_tree, stateless, windows
@@ -295,7 +295,7 @@ EDGES = {  # of every kernel that Python runs at first: it, and how its argument
     "_cut_stream": (indexes._cut_stream, cut),
     "_locate": (dataset._locate, located_pieces),
     "_end_to_end": (bin_idx._end_to_end, end_to_end),
-    "copy_pieces": (gather.copy_pieces, pieces_to_copy),
+    "copy_pieces": (pieces.copy_pieces, pieces_to_copy),
     "position_ids": (
         documents.position_ids,
         lambda draw: (arrays_of(draw, np.uint8, 12, 1).reshape(3, 4) == 1,),

@@ -13,9 +13,8 @@ import torch
 from streaming.stream_parts import number_tokenizer, write_text
 from torch.utils.data import DataLoader
 
-from nanoset_ref import plain
+from nanoset_ref import DataCollatorForCLM, DataCollatorWithLabels, plain
 from nanoset_ref.load import blocks
-from nanoset_ref.load.collator import DataCollatorForCLM, DataCollatorWithLabels
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.device import to_device
 from nanoset_ref.load.documents import DocumentOptions

@@ -37,10 +37,10 @@ from numpy.typing import NDArray
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike, in_bucket
-from nanoset_ref.load.documents import concatenated_ranges
-from nanoset_ref.load.gather import copy_pieces
+from nanoset_ref.load.documents import concatenated_ranges, document_spans
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.rows import Span, Starts, document_spans
+from nanoset_ref.load.pieces import copy_pieces
+from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders import Order
 from nanoset_ref.tokens import Tokens
 

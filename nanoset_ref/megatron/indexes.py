@@ -191,9 +191,9 @@ def _cut_stream(lengths, document_index, sequence_length, extra, index):
     """
     row = 1
     last_token = sequence_length + extra - 1
-    start = 0  # stream position of the document's first token
+    start = np.int64(0)  # stream position of the document's first token
     for i in range(len(document_index)):
-        stop = start + np.int64(lengths[document_index[i]])  # NumPy's int32 would wrap around
+        stop = start + lengths[document_index[i]]  # NumPy's int32 alone would wrap around
         while row < len(index) and last_token < stop:
             index[row, 0] = i
             index[row, 1] = last_token - start + 1 - extra
