@@ -143,7 +143,7 @@ def test_starts_and_every_field_know_documents_and_padding(paths):
         rows, micro_batch_size=1, documents=DocumentOptions(**EVERYTHING)
     )
     for batch, (tokens, begins) in zip(loader, SLOW, strict=True):
-        fields = plain.documents_of(np.array(begins[:-1]))
+        fields = plain.document_fields(np.array(begins[:-1]))
         assert batch["position_ids"][0].tolist() == fields["position_ids"].tolist()
         assert batch["attention_mask"][0, 0].tolist() == fields["attention_mask"].tolist()
         assert batch["cu_seqlens"].tolist() == fields["cu_seqlens"].tolist()

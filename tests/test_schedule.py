@@ -30,10 +30,8 @@ def test_every_rank_reads_what_plain_deals_out(schedule):
         assert [position_at(schedule, consumed, rank, item) for item in range(len(read))] == read
     for position in positions:
         slot = schedule.slot(position)
-        found = slot.step - first_step, slot.micro_batch, slot.dp_rank, slot.row
-        assert found == plain.find_position(
-            position - consumed, dp_size, batch_size, accumulation, layout
-        )
+        found = 1 + slot.step - first_step, slot.micro_batch, slot.dp_rank, slot.row
+        assert found == plain.slot(position - consumed, dp_size, batch_size, accumulation, layout)
         assert position in schedule.positions(slot.step)
 
 
