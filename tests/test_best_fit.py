@@ -72,7 +72,7 @@ SLOW = [
 @given(lengths=st.lists(st.integers(0, 40), max_size=60), row_length=st.integers(1, 33))
 @example(lengths=[], row_length=1)
 @example(lengths=[0, 0], row_length=3)
-@example(lengths=[65_536, 1, 65_537, 3], row_length=65_537)  # the rooms no longer fit 16 bits
+@example(lengths=[65_536, 1, 65_537, 3], row_length=65_537)  # the free tokens no longer fit 16 bits
 def test_it_packs_as_the_slow_form_does(lengths, row_length):
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int64)
     first, begins, sizes = pack_documents(offsets, row_length)
