@@ -36,7 +36,7 @@ def attention_ways(document_length: int) -> dict[str, Callable[[], torch.Tensor]
     """Three ways to compute attention over a row; two of them give the same."""
     attention = torch.nn.functional.scaled_dot_product_attention
     starts = np.arange(S) % document_length == 0
-    fields = plain.documents_of(starts)
+    fields = plain.document_fields(starts)
     seen, edges = torch.from_numpy(~fields["attention_mask"]), fields["cu_seqlens"].tolist()
     torch.manual_seed(0)
     query, key, value = (torch.randn(1, HEADS, S, WIDTH, requires_grad=True) for _ in range(3))

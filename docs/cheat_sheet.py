@@ -64,10 +64,10 @@ def resume_lines() -> list[str]:
     dp_size, rows, accumulation = 4, 2, 3
     batch = dp_size * rows * accumulation
     consumed = 10 * batch
-    left = plain.positions_left(1000, consumed, dp_size, rows)
+    left = plain.rest_of_epoch(1000, consumed, dp_size, rows)
     micro_batches = plain.rank_positions(left, 1, dp_size, rows)[:accumulation]
     fewer = plain.rank_positions(left, 1, 2, 4)[:accumulation]
-    step, micro, rank, row = plain.find_position(250 - consumed, dp_size, rows, accumulation)
+    step, micro, rank, row = plain.slot(250 - consumed, dp_size, rows, accumulation)
     return [
         f"D = {dp_size} ranks, B = {rows} rows, A = {accumulation} micro-batches: "
         f"a step reads G = D·B·A = {batch} samples.",
@@ -78,7 +78,7 @@ def resume_lines() -> list[str]:
         "The same 24 samples: none is skipped, none is read twice.",
         f"Back: position 250 is {250 - consumed} after c, and "
         f"{250 - consumed} = {micro}·{dp_size * rows} + {row}·{dp_size} + {rank}:",
-        f"step {11 + step}, micro-batch {micro}, row {row}, rank {rank}.",
+        f"step {10 + step}, micro-batch {micro}, row {row}, rank {rank}.",
     ]
 
 
@@ -161,7 +161,7 @@ def draw_ranks(sheet: Sheet, y: float) -> None:
         for rank in range(dp_size):
             y += 18
             sheet.write(left, y, f"rank {rank}", color=SOFT)
-            positions = plain.positions_left(264, 240, dp_size, rows)
+            positions = plain.rest_of_epoch(264, 240, dp_size, rows)
             batches = plain.rank_positions(positions, rank, dp_size, rows)
             draw_row(sheet, y, left + 30, batches)
         y += 26

@@ -3,7 +3,6 @@ from .load.best_fit import PackedNanoset as PackedNanoset
 from .load.best_fit import pack_documents as pack_documents
 from .load.collator import Collator as Collator
 from .load.collator import DataCollatorForCLM as DataCollatorForCLM
-from .load.collator import DataCollatorWithLabels as DataCollatorWithLabels
 from .load.collator import TensorPointer as TensorPointer
 from .load.dataloader import EmptyInfiniteDataset as EmptyInfiniteDataset
 from .load.dataloader import NanosetDataLoader as NanosetDataLoader
@@ -13,6 +12,7 @@ from .load.documents import DocumentOptions as DocumentOptions
 from .load.documents import loss_mask as loss_mask
 from .load.documents import position_ids as position_ids
 from .load.documents import starts_after_eos as starts_after_eos
+from .load.labels_collator import DataCollatorWithLabels as DataCollatorWithLabels
 from .load.nanoset import Nanoset as Nanoset
 from .load.rows import Rows as Rows
 from .load.samplers import ResumableBatchSampler as ResumableBatchSampler

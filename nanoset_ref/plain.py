@@ -24,7 +24,7 @@ micro-batch of two rows:
 >>> files = [np.arange(33), np.arange(100, 117)]                    # two token files
 >>> lengths = [count_samples(len(tokens), 4) for tokens in files]   # S = 4: 8 and 4 samples
 >>> epoch = nanotron_order(lengths, None, seed=1234)
->>> positions = rank_positions(positions_left(12, 0, 2, 2), 1, 2, 2)[1]
+>>> positions = rank_positions(rest_of_epoch(12, 0, 2, 2), 1, 2, 2)[1]
 >>> positions
 [5, 7]
 >>> pairs = [nanotron_at(k, epoch) for k in positions]              # (dataset, sample)
@@ -193,36 +193,34 @@ def read_rows(files, pairs, sequence_length):
 # ---- 4. schedule: the positions of each rank, and where a stopped run continues
 
 
-def positions_left(num_samples, consumed, dp_size, micro_batch_size, tail="drop"):
-    """The positions of an epoch that are still unread when all ranks together consumed `consumed`.
+def rest_of_epoch(num_samples, consumed_train_samples, dp_size, micro_batch_size, tail="drop"):
+    """The positions that are left in an epoch after all ranks together consumed some samples.
 
-    That number is all a resume needs, even if the number of ranks changes. An incomplete last
-    batch is dropped, or filled from the beginning of the epoch: to a multiple of dp_size ("pad"),
-    or to a full batch ("loop").
+    The global count `consumed_train_samples` is all a resume needs, even if the number of ranks
+    changes. An incomplete last micro-batch is dropped, or filled from the beginning of the epoch:
+    to a multiple of dp_size ("pad"), or to a full micro-batch on every rank ("loop").
 
-    >>> positions_left(11, 6, 2, 2)
+    >>> rest_of_epoch(11, 6, 2, 2)
     [6, 7, 8, 9]
-    >>> positions_left(11, 6, 2, 2, "pad")
+    >>> rest_of_epoch(11, 6, 2, 2, "pad")
     [6, 7, 8, 9, 10, 0]
-    >>> positions_left(11, 6, 2, 2, "loop")
+    >>> rest_of_epoch(11, 6, 2, 2, "loop")
     [6, 7, 8, 9, 10, 0, 1, 2]
     """
-    left = list(range(consumed % num_samples, num_samples))
-    batch_size = dp_size * micro_batch_size
+    left = list(range(consumed_train_samples % num_samples, num_samples))
+    samples_per_micro_batch = dp_size * micro_batch_size  # of all ranks together
     if tail == "drop":
-        full = len(left) - len(left) % batch_size
+        full = len(left) - len(left) % samples_per_micro_batch
         return left[:full]
-    multiple = dp_size if tail == "pad" else batch_size
-    missing = -len(left) % multiple
-    for k in range(missing):
+    multiple = dp_size if tail == "pad" else samples_per_micro_batch
+    padded = -len(left) % multiple
+    for k in range(padded):
         left.append(k % num_samples)
     return left
 
 
 def rank_positions(positions, dp_rank, dp_size, micro_batch_size, layout="strided"):
-    """The micro-batches of one data-parallel rank.
-
-    `accumulation` micro-batches, one after another, make an optimizer step.
+    """The micro-batches of one data-parallel rank, each a list of positions.
 
     >>> rank_positions(range(8), 0, 2, 2), rank_positions(range(8), 1, 2, 2)
     ([[0, 2], [4, 6]], [[1, 3], [5, 7]])
@@ -231,48 +229,50 @@ def rank_positions(positions, dp_rank, dp_size, micro_batch_size, layout="stride
     >>> rank_positions(range(8), 1, 2, 2, "contiguous")
     [[2, 3], [6, 7]]
     """
-    batch_size = dp_size * micro_batch_size
+    samples_per_micro_batch = dp_size * micro_batch_size
     micro_batches = []
-    for start in range(0, len(positions), batch_size):
-        batch = list(positions[start : start + batch_size])
+    for start in range(0, len(positions), samples_per_micro_batch):
+        shared = list(positions[start : start + samples_per_micro_batch])
         if layout == "strided":
-            micro_batch = batch[dp_rank::dp_size]
+            micro_batch = shared[dp_rank::dp_size]
         else:
-            size = len(batch) // dp_size
-            first = dp_rank * size
-            micro_batch = batch[first : first + size]
+            rows = len(shared) // dp_size
+            first = dp_rank * rows
+            micro_batch = shared[first : first + rows]
         micro_batches.append(micro_batch)
     return micro_batches
 
 
-def find_position(position, dp_size, micro_batch_size, accumulation=1, layout="strided"):
-    """The inverse: the (optimizer step, micro-batch within it, rank, row) that reads a position.
+def slot(position, dp_size, micro_batch_size, batch_accumulation_per_replica=1, layout="strided"):
+    """The inverse: the (step, micro_batch, dp_rank, row) that reads a position.
 
-    All of them count from 0, and positions count from the first one of this layout.
+    `batch_accumulation_per_replica` micro-batches, one after another, make an optimizer step.
+    Steps count from 1; micro-batches, ranks and rows from 0; positions from the first one of this
+    layout.
 
-    >>> find_position(7, 2, 2, accumulation=2)
-    (0, 1, 1, 1)
-    >>> find_position(7, 2, 2, accumulation=2, layout="contiguous")
-    (0, 1, 1, 1)
-    >>> find_position(9, 2, 2), find_position(9, 2, 2, layout="contiguous")
-    ((2, 0, 1, 0), (2, 0, 0, 1))
+    >>> slot(7, 2, 2, batch_accumulation_per_replica=2)
+    (1, 1, 1, 1)
+    >>> slot(7, 2, 2, batch_accumulation_per_replica=2, layout="contiguous")
+    (1, 1, 1, 1)
+    >>> slot(9, 2, 2), slot(9, 2, 2, layout="contiguous")
+    ((3, 0, 1, 0), (3, 0, 0, 1))
     """
-    batch, place = divmod(position, dp_size * micro_batch_size)
-    step, micro_batch = divmod(batch, accumulation)
+    micro_batches, offset = divmod(position, dp_size * micro_batch_size)
+    steps, micro_batch = divmod(micro_batches, batch_accumulation_per_replica)
     if layout == "strided":
-        row, rank = divmod(place, dp_size)
+        row, dp_rank = divmod(offset, dp_size)
     else:
-        rank, row = divmod(place, micro_batch_size)
-    return step, micro_batch, rank, row
+        dp_rank, row = divmod(offset, micro_batch_size)
+    return 1 + steps, micro_batch, dp_rank, row
 
 
 # ---- 5. collator: rows -> inputs, labels, masks
 
 
-def collate(rows, pp_rank=0, input_pp_rank=0, output_pp_rank=0):
+def collate(rows, current_pp_rank=0, input_pp_rank=0, output_pp_rank=0):
     """The batch of one pipeline rank; ("pointer", r) stands for a field that only rank r holds.
 
-    >>> batch = collate(np.array([[7, 8, 9]]), pp_rank=0, input_pp_rank=0, output_pp_rank=3)
+    >>> batch = collate(np.array([[7, 8, 9]]), output_pp_rank=3)
     >>> for name, value in batch.items(): print(name, value)
     input_ids [[7 8]]
     input_mask [[ True  True]]
@@ -290,29 +290,29 @@ def collate(rows, pp_rank=0, input_pp_rank=0, output_pp_rank=0):
     }
     batch = {}
     for name, (owner, value) in fields.items():
-        if owner == pp_rank:
+        if owner == current_pp_rank:
             batch[name] = value
         else:
             batch[name] = ("pointer", owner)
     return batch
 
 
-def document_starts(row, eos):
-    """True where a document begins in a row, when every document ends with the id `eos`.
+def starts_after_eos(row, eos_id):
+    """True where a document begins in a row, when every document ends with the id `eos_id`.
 
     The first token of a row always counts as a start.
 
-    >>> document_starts(np.array([7, 8, 2, 5, 6]), eos=2).astype(int)
+    >>> starts_after_eos(np.array([7, 8, 2, 5, 6]), eos_id=2).astype(int)
     array([1, 0, 0, 1, 0])
     """
-    is_eos = row[:-1] == eos
+    is_eos = row[:-1] == eos_id
     return np.append(True, is_eos)
 
 
-def documents_of(starts):
+def document_fields(starts):
     """Position ids, masks and sequence offsets of the documents in one row, from their starts.
 
-    >>> fields = documents_of(np.array([1, 0, 0, 1, 0]))
+    >>> fields = document_fields(np.array([1, 0, 0, 1, 0]))
     >>> for name, value in fields.items(): print(name, value.astype(int))
     position_ids [0 1 2 0 1]
     label_mask [1 1 0 1]
@@ -375,7 +375,7 @@ def split_corpus(split, num_sequences):
 
 
 def megatron_epochs(num_tokens, num_samples, sequence_length, extra=1, keep_partial=False):
-    """(epochs, samples in all of them, the number of samples that are shuffled before the rest).
+    """(epochs, samples in all of them, samples before the final epoch if it is shuffled alone).
 
     Takes the fewest epochs that hold `num_samples` (None: one epoch). If less than 80% of the last
     epoch is needed, its samples are shuffled separately, so that a run of `num_samples` reads the
@@ -387,28 +387,28 @@ def megatron_epochs(num_tokens, num_samples, sequence_length, extra=1, keep_part
     >>> megatron_epochs(1001, 180, 10), megatron_epochs(1001, 179, 10)
     ((2, 200, 200), (2, 200, 100))
     """
-    epochs = 1
+    num_epochs = 1
     if num_samples is not None:
-        needed = num_samples * sequence_length + extra
-        while epochs * num_tokens < needed:
-            epochs += 1
-    usable = max(0, epochs * num_tokens - extra)  # a sample needs the token after it
-    samples = usable // sequence_length
+        wanted = num_samples * sequence_length + extra
+        while num_epochs * num_tokens < wanted:
+            num_epochs += 1
+    inputs = max(0, num_epochs * num_tokens - extra)  # a sample needs the token after it
+    samples = inputs // sequence_length
     if keep_partial:  # a shorter last sample; upstream divides in float32
-        exact = np.float32(usable) / np.float32(sequence_length)
+        exact = np.float32(inputs) / np.float32(sequence_length)
         samples = math.ceil(exact)
-    if epochs > 1:
-        before = (usable - num_tokens) // sequence_length
+    if num_epochs > 1:
+        before_final = (inputs - num_tokens) // sequence_length
         per_epoch = (num_tokens - extra) // sequence_length
-        if num_samples - before < int(0.80 * per_epoch):
-            return epochs, samples, before
-    return epochs, samples, samples
+        if num_samples - before_final < int(0.80 * per_epoch):
+            return num_epochs, samples, before_final
+    return num_epochs, samples, samples
 
 
-def megatron_sample_index(lengths, documents, num_samples, sequence_length, extra=1):
+def megatron_sample_index(lengths, document_index, num_samples, sequence_length, extra=1):
     """Cut the documents, read one after another, every S tokens: where does sample j begin?
 
-    Row j is (place in `documents`, token in that document). Row j + 1 also marks the end of sample
+    Row j is (place in `document_index`, token in that document). Row j + 1 also marks the end of sample
     j: its token is the last one of sample j and the first one of sample j + 1.
 
     The documents here are 4, 5 and 2 tokens long:  a b c d | e f g h i | j k
@@ -417,36 +417,40 @@ def megatron_sample_index(lengths, documents, num_samples, sequence_length, extr
     [(0, 0), (0, 3), (1, 2), (2, 0)]
     """
     stream = []
-    for place, document in enumerate(documents):
+    for place, document in enumerate(document_index):
         for token in range(lengths[document]):
             stream.append((place, token))
-    index = [(0, 0)]
+    sample_index = [(0, 0)]
     for j in range(1, num_samples + 1):
         end = min(j * sequence_length + extra, len(stream))
         place, token = stream[end - 1]  # the last token of sample j - 1
-        index.append((place, token + 1 - extra))
-    return index
+        sample_index.append((place, token + 1 - extra))
+    return sample_index
 
 
 def megatron_indexes(lengths, split, plan, sequence_length, seed, extra=1):
-    """Megatron's three indexes of a split (first, stop), from the plan of `megatron_epochs`.
+    """Megatron's document, sample and shuffle index of a split, from `megatron_epochs`' plan.
+
+    The split is sequences (first, stop).
 
     >>> megatron_indexes([5, 2, 4], (0, 3), (1, 3, 3), 3, seed=2)
     (array([2, 1, 0]), [(0, 0), (0, 3), (2, 0), (2, 3)], array([2, 0, 1]))
     """
-    epochs, num_samples, samples_before = plan
-    documents = np.tile(np.arange(*split), epochs)
-    documents_before = len(documents)
-    if samples_before != num_samples:
-        documents_before = len(documents) * (epochs - 1) // epochs
-    order = np.arange(num_samples)
+    num_epochs, num_samples, samples_before = plan
+    document_index = np.tile(np.arange(*split), num_epochs)
+    documents_before = len(document_index)
+    if samples_before != num_samples:  # the final epoch is shuffled alone
+        documents_before = len(document_index) * (num_epochs - 1) // num_epochs
+    shuffle_index = np.arange(num_samples)
     rng = np.random.RandomState(seed)
-    rng.shuffle(documents[:documents_before])
-    rng.shuffle(documents[documents_before:])
-    rng.shuffle(order[:samples_before])
-    rng.shuffle(order[samples_before:])
-    samples = megatron_sample_index(lengths, documents, num_samples, sequence_length, extra)
-    return documents, samples, order
+    rng.shuffle(document_index[:documents_before])
+    rng.shuffle(document_index[documents_before:])
+    rng.shuffle(shuffle_index[:samples_before])
+    rng.shuffle(shuffle_index[samples_before:])
+    sample_index = megatron_sample_index(
+        lengths, document_index, num_samples, sequence_length, extra
+    )
+    return document_index, sample_index, shuffle_index
 
 
 def megatron_spans(k, lengths, indexes, extra=1):
@@ -458,15 +462,15 @@ def megatron_spans(k, lengths, indexes, extra=1):
     >>> megatron_spans(0, [5, 2, 4], indexes)
     [(2, 3, 4), (0, 0, 3)]
     """
-    documents, samples, order = indexes
-    sample = order[k]
-    first, begin = samples[sample]
-    last, end = samples[sample + 1]
+    document_index, sample_index, shuffle_index = indexes
+    sample = shuffle_index[k]
+    first, first_token = sample_index[sample]
+    last, last_token = sample_index[sample + 1]
     spans = []
     for place in range(first, last + 1):
-        sequence = documents[place]
-        start = begin if place == first else 0
-        stop = end + extra if place == last else lengths[sequence]
+        sequence = document_index[place]
+        start = first_token if place == first else 0
+        stop = last_token + extra if place == last else lengths[sequence]
         spans.append((sequence, start, stop))
     return spans
 
@@ -510,7 +514,7 @@ def blend_everything(sizes):
 # ---- 7. streams: lines that are tokenized while the model trains
 
 
-def stripe(lines, rank, world_size, worker=0, num_workers=1):
+def stripe(lines, dp_rank, dp_size, worker=0, num_workers=1):
     """The lines of one DataLoader worker of one rank.
 
     The last few lines are dropped, so that all ranks get the same number.
@@ -521,27 +525,27 @@ def stripe(lines, rank, world_size, worker=0, num_workers=1):
     [[1, 5, 9], [3, 7]]
     """
     lines = list(lines)
-    even = len(lines) - len(lines) % world_size
-    of_rank = lines[:even][rank::world_size]
+    even = len(lines) - len(lines) % dp_size
+    of_rank = lines[:even][dp_rank::dp_size]
     return of_rank[worker::num_workers]
 
 
-def interleave(streams, size):
-    """The batches of a DataLoader: `size` elements from each worker's stream, round robin.
+def interleave(streams, micro_batch_size):
+    """The micro-batches of a DataLoader, from each worker's stream in turn.
 
     >>> interleave([[0, 4, 8], [2, 6]], 2)
     [[0, 4], [2, 6], [8]]
 
-    After T batches, a resumed run delivers this list from T on, beginning with worker T mod N.
+    After T micro-batches, a resumed run delivers this list from T on, beginning with worker T mod N.
     Skipping lines and striping the rest again would repeat some and lose others.
     """
     longest = max(len(stream) for stream in streams)
-    batches = []
-    for start in range(0, longest, size):
+    micro_batches = []
+    for start in range(0, longest, micro_batch_size):
         for stream in streams:
             if start < len(stream):
-                batches.append(stream[start : start + size])
-    return batches
+                micro_batches.append(stream[start : start + micro_batch_size])
+    return micro_batches
 
 
 # ---- 8. chunks: documents packed into rows, and rows distributed over files
@@ -626,20 +630,20 @@ def distribute(rows, num_chunks, num_valid, rng):
 # ---- 9. no index: orders that compute the sample at a position instead of storing it
 
 
-def instance(number, lengths):
-    """The pair of an instance of a published run, which numbers its samples file by file.
+def pair_of(instance, lengths):
+    """The pair (dataset, sample) of an instance: published runs number samples file by file.
 
-    Pythia's step t reads the instances 1024 t, 1024 t + 1, ...; OLMo's `global_indices.npy` lists
-    the instance at each position.
+    Pythia reads instance k at position k. OLMo's `global_indices.npy` lists the instance at each
+    position.
 
-    >>> [instance(number, [2, 0, 3]) for number in range(5)]
+    >>> [pair_of(instance, [2, 0, 3]) for instance in range(5)]
     [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]
     """
-    instances = []
+    pairs = []
     for dataset, length in enumerate(lengths):
         for sample in range(length):
-            instances.append((dataset, sample))
-    return instances[number]
+            pairs.append((dataset, sample))
+    return pairs[instance]
 
 
 def stateless_at(k, lengths, weights, seed):

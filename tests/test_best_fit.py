@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from resume_contract import check_resume_contract
 from test_storage import bucket, folder, server  # noqa: F401 (fixtures)
 
-from nanoset_ref import plain
+from nanoset_ref import DataCollatorForCLM, DataCollatorWithLabels, plain
 from nanoset_ref.load.best_fit import PackedNanoset, pack_documents
-from nanoset_ref.load.collator import DataCollatorForCLM, DataCollatorWithLabels
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.load.schedule import Schedule
@@ -73,7 +72,7 @@ SLOW = [
 @given(lengths=st.lists(st.integers(0, 40), max_size=60), row_length=st.integers(1, 33))
 @example(lengths=[], row_length=1)
 @example(lengths=[0, 0], row_length=3)
-@example(lengths=[65_536, 1, 65_537, 3], row_length=65_537)  # the rooms no longer fit 16 bits
+@example(lengths=[65_536, 1, 65_537, 3], row_length=65_537)  # the free tokens no longer fit 16 bits
 def test_it_packs_as_the_slow_form_does(lengths, row_length):
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int64)
     first, begins, sizes = pack_documents(offsets, row_length)
@@ -144,7 +143,7 @@ def test_starts_and_every_field_know_documents_and_padding(paths):
         rows, micro_batch_size=1, documents=DocumentOptions(**EVERYTHING)
     )
     for batch, (tokens, begins) in zip(loader, SLOW, strict=True):
-        fields = plain.documents_of(np.array(begins[:-1]))
+        fields = plain.document_fields(np.array(begins[:-1]))
         assert batch["position_ids"][0].tolist() == fields["position_ids"].tolist()
         assert batch["attention_mask"][0, 0].tolist() == fields["attention_mask"].tolist()
         assert batch["cu_seqlens"].tolist() == fields["cu_seqlens"].tolist()

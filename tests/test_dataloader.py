@@ -14,8 +14,8 @@ from resume_contract import check_resume_contract
 from test_nanoset import GOLDEN, golden_nanoset, write_range
 from torch.utils.data import default_collate
 
+from nanoset_ref import DataCollatorWithLabels, TensorPointer
 from nanoset_ref.load import blocks
-from nanoset_ref.load.collator import DataCollatorWithLabels, TensorPointer
 from nanoset_ref.load.dataloader import NanosetDataLoader, build_nanoset_dataloader
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.load.nanoset import Nanoset

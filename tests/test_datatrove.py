@@ -154,7 +154,7 @@ def test_an_order_over_folders_is_an_order_over_their_files():
     files, samples = folders[np.arange(40)]
     for k in range(40):
         folder, sample = inner[k]
-        expected = plain.instance([0, 7, 7][folder] + sample, [3, 0, 4, 0, 1, 4])
+        expected = plain.pair_of([0, 7, 7][folder] + sample, [3, 0, 4, 0, 1, 4])
         assert folders[k] == (files[k], samples[k]) == expected
         assert k in folders.positions(*folders[k])
     assert folders.counts().tolist() == np.bincount(files, minlength=6).tolist()

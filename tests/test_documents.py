@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.utils.data import DataLoader
 
+from nanoset_ref import plain
 from nanoset_ref.load.collator import DataCollatorForCLM, TensorPointer
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.documents import (
@@ -25,7 +26,6 @@ from nanoset_ref.megatron import (
     NanosetBuilder,
     NanosetConfig,
 )
-from nanoset_ref.plain import document_starts, documents_of
 from nanoset_ref.tokens import TokenFileWriter
 
 EOS = 9
@@ -43,8 +43,8 @@ DTYPES, SHAPES = (
 @given(rows=arrays(DTYPES, SHAPES, elements=st.sampled_from([1, 2, EOS])))
 def test_every_field_follows_from_the_tokens(rows):
     starts = starts_after_eos(rows, EOS)
-    assert starts.tolist() == [document_starts(row, EOS).tolist() for row in rows]
-    expected = [documents_of(row) for row in starts]
+    assert starts.tolist() == [plain.starts_after_eos(row, EOS).tolist() for row in rows]
+    expected = [plain.document_fields(row) for row in starts]
     assert position_ids(starts).tolist() == [fields["position_ids"].tolist() for fields in expected]
     assert loss_mask(starts).tolist() == [fields["label_mask"].tolist() for fields in expected]
     assert attention_mask(starts)[:, 0].tolist() == [

@@ -17,7 +17,6 @@ from nanoset_ref.tokens import (
     TokenFile,
     TokenFileError,
     TokenFileWriter,
-    Tokens,
     convert,
     convert_parts,
     open_tokens,
@@ -25,6 +24,7 @@ from nanoset_ref.tokens import (
     verify,
 )
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
+from nanoset_ref.tokens.content import content_hash, document_blocks
 
 DOCUMENTS = [[5, 6, 7], [], [8], list(range(100, 140)), [9, 9]]
 
@@ -55,7 +55,7 @@ def test_a_round_trip_through_every_format_gives_the_same_documents(source, tmp_
     for number, suffix in enumerate(route):
         documents = convert([documents], tmp_path / f"step{number}{suffix}")
         assert as_lists(documents) == DOCUMENTS
-        assert documents.content_hash() == source.content_hash()
+        assert content_hash(documents) == content_hash(source)
     assert as_lists(convert([source, documents], tmp_path / "twice.ds")) == DOCUMENTS * 2
 
 
@@ -137,7 +137,7 @@ def test_what_was_damaged_on_the_way_or_cannot_be_opened_does_not_stay(
         monkeypatch.context() as patch,
         pytest.raises(TokenFileError, match="do not hold what was written"),
     ):
-        patch.setattr(Tokens, "content_hash", lambda self: "something else")
+        patch.setattr("nanoset_ref.tokens.conversion.content_hash", lambda file: "something else")
         convert([source], tmp_path / f"b{suffix}")
     with monkeypatch.context() as patch, pytest.raises(FileNotFoundError, match="nothing"):
         patch.setattr(
@@ -258,14 +258,14 @@ def test_a_full_disk_leaves_both_old_files_of_a_split(source, tmp_path, monkeypa
     for written, [part] in zip(convert_parts([source], parts), parts.values(), strict=True):
         assert as_lists(written) == [DOCUMENTS[d] for d in part]
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    parts_written, blocks = iter(range(2)), source.blocks
+    parts_written = iter(range(2))
 
-    def full(chosen):
+    def full(source, chosen):
         if next(parts_written):
             raise OSError(errno.ENOSPC, "No space left on device")
-        return blocks(chosen)
+        return document_blocks(source, chosen)
 
-    monkeypatch.setattr(source, "blocks", full)
+    monkeypatch.setattr("nanoset_ref.tokens.conversion.document_blocks", full)
     with pytest.raises(OSError, match="No space left"):
         convert_parts([source], {path: [np.array([0])] for path in parts}, overwrite=True)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -311,6 +311,9 @@ def test_rows_are_not_torn_apart(tmp_path):
 
 
 def test_small_blocks_give_the_same(source, tmp_path, monkeypatch):
-    monkeypatch.setattr("nanoset_ref.tokens.interface.BLOCK_IDS", 3)
+    monkeypatch.setattr("nanoset_ref.tokens.content.BLOCK_IDS", 3)
     assert as_lists(convert([source], tmp_path / "b.bin")) == DOCUMENTS
-    assert [ids.tolist() for ids, _ in source.blocks(np.array([0, 2, 4]))] == [[5, 6, 7], [8, 9, 9]]
+    assert [ids.tolist() for ids, _ in document_blocks(source, np.array([0, 2, 4]))] == [
+        [5, 6, 7],
+        [8, 9, 9],
+    ]

@@ -13,9 +13,8 @@ import torch
 from streaming.stream_parts import number_tokenizer, write_text
 from torch.utils.data import DataLoader
 
-from nanoset_ref import plain
+from nanoset_ref import DataCollatorForCLM, DataCollatorWithLabels, plain
 from nanoset_ref.load import blocks
-from nanoset_ref.load.collator import DataCollatorForCLM, DataCollatorWithLabels
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.device import to_device
 from nanoset_ref.load.documents import DocumentOptions
@@ -64,9 +63,9 @@ def clm_fields(rows):
 
 
 def document_fields(rows):
-    starts = [plain.document_starts(row, EOD) for row in rows]
-    fields = [plain.documents_of(start) for start in starts]
-    inputs = [plain.documents_of(start[:-1]) for start in starts]
+    starts = [plain.starts_after_eos(row, EOD) for row in rows]
+    fields = [plain.document_fields(start) for start in starts]
+    inputs = [plain.document_fields(start[:-1]) for start in starts]
     masks = {"label_mask": torch.tensor(np.array([field["label_mask"] for field in fields]))}
     positions = {
         "position_ids": torch.tensor(np.array([field["position_ids"] for field in inputs]))

@@ -92,7 +92,7 @@ def test_nanotron_batches(golden, tmp_path):
         for loader in config["loaders"]:
             size, batch = loader["dp_size"], loader["micro_batch_size"]
             consumed = loader["consumed_train_samples"] // size * size  # upstream rounds down
-            left = plain.positions_left(length, consumed, size, batch)
+            left = plain.rest_of_epoch(length, consumed, size, batch)
             batches = plain.rank_positions(left, loader["dp_rank"], size, batch)
             flat = [k for positions in batches for k in positions]
             assert flat == loader["sample_indices"][: len(flat)]
@@ -119,14 +119,14 @@ def test_datatrove_nanoset(golden):
                     row = plain.read_sample(tokens, sample, length, disjoint=True)
                     starts = np.isin(np.arange(len(row)) + sample * len(row), [0, *ends])
                     starts[0] = True
-                    folder.append((row, plain.document_starts(row, eos) if eos else starts))
+                    folder.append((row, plain.starts_after_eos(row, eos) if eos else starts))
             folders.append(folder)
         assert [len(folder) for folder in folders] == case["dataset_lengths"]
         epoch = plain.nanotron_order(case["dataset_lengths"], case["weights"], case["random_seed"])
         pairs = [plain.nanotron_at(k, epoch) for k in range(case["len"])]
         assert [dataset for dataset, _ in pairs] == arrays[f"{id_}/dataset_index"].tolist()
         rows, starts = zip(*(folders[dataset][sample] for dataset, sample in pairs), strict=True)
-        documents = [plain.documents_of(row_starts) for row_starts in starts]
+        documents = [plain.document_fields(row_starts) for row_starts in starts]
         assert sha256(rows, np.int64) == case["all_samples_sha256"]
         assert (
             sha256([d["position_ids"] for d in documents], np.int64) == case["all_positions_sha256"]
@@ -135,7 +135,7 @@ def test_datatrove_nanoset(golden):
             if loader["context_parallel_size"] > 1 or not loader["use_doc_masking"]:
                 continue
             size, batch = loader["dp_size"], loader["micro_batch_size"]
-            left = plain.positions_left(
+            left = plain.rest_of_epoch(
                 case["len"], loader["consumed_train_samples"] // size * size, size, batch
             )
             positions = plain.rank_positions(left, loader["dp_rank"], size, batch)
@@ -209,7 +209,7 @@ def test_megatron_items(golden):
         for k in case["indices"]:
             row = np.where(rows[k] == 3, 0, rows[k])
             documents, one = (
-                plain.documents_of(plain.document_starts(rows[k], end)) for end in (eod, -1)
+                plain.document_fields(plain.starts_after_eos(rows[k], end)) for end in (eod, -1)
             )
             kept = documents["label_mask"] if case["eod_mask_loss"] else one["label_mask"]
             expected = {

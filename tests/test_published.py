@@ -112,7 +112,7 @@ def test_orders_are_those_of_plain_and_counts_and_the_way_back_agree_with_a_sear
         (by_file, given),
         (IdentityOrder(LENGTHS, None, 31), [k % 15 for k in range(31)]),
     ):
-        pairs = [plain.instance(number, LENGTHS) for number in instances[:until]]
+        pairs = [plain.pair_of(number, LENGTHS) for number in instances[:until]]
         assert [order[k] for k in range(len(pairs))] == pairs
         assert order.counts(until).tolist() == [
             sum(dataset == d for d, _ in pairs) for dataset in range(4)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref import plain
-from nanoset_ref.load.schedule import Schedule, worker_item
+from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.streaming.resumable import position_at, worker_item
 
 schedules = st.builds(
     Schedule,
@@ -26,13 +27,11 @@ def test_every_rank_reads_what_plain_deals_out(schedule):
         batches = plain.rank_positions(positions, rank, dp_size, batch_size, layout)
         assert schedule.many_rank_positions(consumed, rank, len(batches)).tolist() == batches
         read = [position for batch in batches for position in batch]
-        assert [schedule.position_at(consumed, rank, item) for item in range(len(read))] == read
+        assert [position_at(schedule, consumed, rank, item) for item in range(len(read))] == read
     for position in positions:
         slot = schedule.slot(position)
-        found = slot.step - first_step, slot.micro_batch, slot.dp_rank, slot.row
-        assert found == plain.find_position(
-            position - consumed, dp_size, batch_size, accumulation, layout
-        )
+        found = 1 + slot.step - first_step, slot.micro_batch, slot.dp_rank, slot.row
+        assert found == plain.slot(position - consumed, dp_size, batch_size, accumulation, layout)
         assert position in schedule.positions(slot.step)
 
 

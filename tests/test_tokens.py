@@ -22,6 +22,7 @@ from nanoset_ref.tokens import (
     token_dtype_for,
     verify,
 )
+from nanoset_ref.tokens.content import content_hash
 
 
 def write(path, documents=((0, 1, 2), (), (3, 4)), dtype="uint16", **options):
@@ -252,7 +253,7 @@ def test_boundaries_that_decrease_are_refused_wherever_they_are_read(path, offse
         lambda: rows.starts(np.arange(1)),
         lambda: rows.spans(0),
         lambda: when(rows, Schedule(), 1),
-        lambda: rows.files[0].content_hash(),
+        lambda: content_hash(rows.files[0]),
         lambda: rows.files[0].documents_checksum,
         lambda: pickle.loads(pickle.dumps(rows)).spans(0),
     ]

@@ -78,17 +78,18 @@ class Packer:
 
 def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[PackedRow]:
     """Pack the documents of a file by best fit; fill up rows of `row_length` with `pad_id`."""
-    from nanoset_ref.load.best_fit import pack_documents  # imported lazily: it imports numba
+    from nanoset_ref.load.best_fit import pack_documents  # imported lazily
 
-    first, starts, sizes = pack_documents(file.known_documents(), row_length)
-    for low, high in pairwise(first.tolist()):
+    row_offsets, starts, lengths = pack_documents(file.known_documents(), row_length)
+    for first, stop in pairwise(row_offsets.tolist()):
+        documents = [
+            file.tokens[start : start + length]
+            for start, length in zip(starts[first:stop], lengths[first:stop], strict=True)
+        ]
+        ids = np.concatenate(documents)
         row = np.full(row_length, pad_id, dtype=file.dtype)
-        lengths = sizes[low:high].tolist()
-        end = 0
-        for start, size in zip(starts[low:high], lengths, strict=True):
-            row[end : end + size] = file.tokens[start : start + size]
-            end += size
-        yield row, lengths
+        row[: len(ids)] = ids
+        yield row, lengths[first:stop].tolist()
 
 
 def interleave_workers(workers: Iterable[Iterable[Row]]) -> Iterator[Row]:

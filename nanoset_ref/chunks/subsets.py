@@ -54,6 +54,7 @@ from nanoset_ref.preprocess.text import TextSource, open_text, text_files
 from nanoset_ref.preprocess.text_formats import SUFFIXES
 from nanoset_ref.preprocess.text_rows import InputError
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
+from nanoset_ref.tokens.content import document_blocks
 
 TOKEN_FILES = "train*_input_ids*"
 # columns of text, tried in this order: RedPajama has "text", RefinedWeb and StarCoderData "content"
@@ -285,7 +286,7 @@ class _TokenizeJob:
         if self.config.best_fit:
             yield from best_fit_rows(file, row_length, padding)
             return
-        for ids, lengths in file.blocks():
+        for ids, lengths in document_blocks(file):
             yield from ((row, None) for row in packer.add(ids, lengths))
         if self.config.tail == "pad":
             missing = -len(packer.tail) % row_length

@@ -42,13 +42,15 @@ class Unsaid:
         print(json.dumps(value, indent=1, ensure_ascii=False) if self.json else text)
 
     def show_written(self, *written: Tokens) -> None:
+        from nanoset_ref.tokens.content import content_hash  # imported lazily
+
         found = [
             {
                 "file": str(it.path),
                 "documents": len(it.known_documents()) - 1,
                 "tokens": it.num_tokens,
                 "dtype": it.dtype.name,
-                "content": it.content_hash(),
+                "content": content_hash(it),
             }
             for it in written
         ]

@@ -60,7 +60,10 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> Any:
         if self._compiled is not None:
-            return self._compiled(*arguments)
+            try:
+                return self._compiled(*arguments)
+            except OverflowError:  # numba takes every int for an int64 once it has met one that is
+                return self._compiled(*map(_as_word, arguments))
         if self._work is not None:
             self._plain_work += self._work(*arguments)
             if self._plain_work <= PLAIN_WORK:
@@ -93,6 +96,13 @@ class Kernel:
                 for kernel, dispatcher in _prepare_reachable(self, prepare).items():
                     kernel._compiled = dispatcher
         return self._compiled
+
+
+def _as_word(argument: Any) -> Any:
+    """An int of 2**63 .. 2**64 - 1 as a uint64; anything else as it is."""
+    if isinstance(argument, int) and argument >= 2**63:
+        return np.uint64(argument)
+    return argument
 
 
 _compiling = threading.Lock()

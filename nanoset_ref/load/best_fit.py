@@ -21,7 +21,8 @@ second for 6 million documents on one core (2 million documents, 666 tokens on a
 3 million where S is above 65,535). It is cached on disk and mapped (see `index_cache`), so ranks
 and workers share it. Rows are read through mappings of the files, as Megatron's are.
 
-Source: Ding and others, Fewer Truncations Improve Language Modeling, 2024, https://arxiv.org/abs/2404.10830
+Source: Ding and others, Fewer Truncations Improve Language Modeling, 2024,
+https://arxiv.org/abs/2404.10830
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from numpy.typing import NDArray
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike, in_bucket
-from nanoset_ref.load.documents import concatenated_ranges
-from nanoset_ref.load.gather import copy_pieces
+from nanoset_ref.load.documents import concatenated_ranges, document_spans
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.rows import Span, Starts, document_spans
+from nanoset_ref.load.pieces import copy_pieces
+from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders import Order
 from nanoset_ref.tokens import Tokens
 
-INDEX = ("first", "begins", "sizes")  # the arrays of a packing
+CACHE_NAMES = ("first", "begins", "sizes")  # of the three arrays of `pack_documents`
 
 
 def pack_documents(document_offsets: NDArray[np.int64], row_length: int) -> Arrays:
@@ -55,11 +56,11 @@ def pack_documents(document_offsets: NDArray[np.int64], row_length: int) -> Arra
         row_length: R, in tokens.
 
     Returns:
-        Three arrays. Row j consists of the pieces first[j] to first[j + 1], one after another.
+        Three arrays. Row j consists of the pieces row_offsets[j] : row_offsets[j + 1].
 
-            first    int64 [rows + 1]
-            begins   int64 [pieces], the first token of each in the file
-            sizes    int32 [pieces], in tokens
+            row_offsets     int64 [rows + 1]
+            piece_starts    int64 [pieces], the first token of each, counted in the file
+            piece_lengths   int32 [pieces], in tokens
 
     Raises:
         ValueError: a row_length below 1; offsets that do not ascend.
@@ -74,65 +75,69 @@ def pack_documents(document_offsets: NDArray[np.int64], row_length: int) -> Arra
             "document boundaries do not ascend: their file is damaged, write the token file again"
         )
     # 1. e.g. lengths 5 0 2, R = 3
-    counts = -(-lengths // row_length)  # 2 0 1
-    before = concatenated_ranges(np.zeros_like(counts), counts)  # of the same document: 0 1 0
-    begins = np.repeat(offsets[:-1], counts) + before * row_length  # 0 3 5
-    ends = np.repeat(offsets[1:], counts)  # of their documents: 5 5 7
-    sizes = np.minimum(ends - begins, row_length)  # 3 2 2
+    counts = -(-lengths // row_length)  # pieces of each document: 2 0 1
+    earlier = concatenated_ranges(np.zeros_like(counts), counts)  # of its document: 0 1 0
+    piece_starts = np.repeat(offsets[:-1], counts) + earlier * row_length  # 0 3 5
+    document_ends = np.repeat(offsets[1:], counts)  # 5 5 7
+    piece_lengths = np.minimum(document_ends - piece_starts, row_length)  # 3 2 2
     # 2.
     narrow = np.min_scalar_type(row_length)  # NumPy sorts 16 bits fastest
-    order = np.argsort((row_length - sizes).astype(narrow), kind="stable")
+    order = np.argsort((row_length - piece_lengths).astype(narrow), kind="stable")
     # 3.
-    rows = _place(sizes[order], row_length, 1 << row_length.bit_length())
+    num_leaves = 1 << row_length.bit_length()
+    rows = _place_pieces(piece_lengths[order], row_length, num_leaves)
     order = order[np.argsort(rows, kind="stable")]
-    first = np.append(0, np.cumsum(np.bincount(rows)))
-    return first, begins[order], sizes[order].astype(np.int32)
+    row_offsets = np.append(0, np.cumsum(np.bincount(rows)))
+    return row_offsets, piece_starts[order], piece_lengths[order].astype(np.int32)
 
 
 @njit(cache=True, nogil=True)
-def _place(sizes, row_length, width):
-    """The row of each piece, int64 [pieces].
+def _place_pieces(piece_lengths, row_length, num_leaves):
+    """Choose the row of each piece, int64 [pieces], by step 3.
 
-    A binary tree counts the rows by their free tokens: leaf `width + c` those with c free tokens,
-    and every other node those of its two children.
+    A binary tree counts rows by their free tokens. Leaf number `num_leaves + f` counts the rows
+    with f free tokens, and a node counts the rows of all leaves below it.
 
     Args:
-        sizes: int64 [pieces], in 1 .. row_length, not increasing.
+        piece_lengths: int64 [pieces], in tokens, in 1 .. row_length, not increasing.
         row_length: int64, in tokens.
-        width: int64, leaves of the tree: a power of two above row_length.
+        num_leaves: int64, a power of two above row_length.
     """
-    tree = np.zeros(2 * width, dtype=np.int64)
-    # the rows with c free tokens are a stack: last[c] on top, and before[row] below each row
-    last = np.zeros(width, dtype=np.int64)
-    before = np.zeros(len(sizes), dtype=np.int64)
-    rows = np.empty(len(sizes), dtype=np.int64)
+    tree = np.zeros(2 * num_leaves, dtype=np.int64)
+    # the rows with f free tokens are a stack: newest[f] on top, and below[row] under each row
+    newest = np.zeros(num_leaves, dtype=np.int64)
+    below = np.zeros(len(piece_lengths), dtype=np.int64)
+    rows = np.empty(len(piece_lengths), dtype=np.int64)
     num_rows = 0
-    for piece in range(len(sizes)):
-        leaf = _find_leaf(tree, width + sizes[piece])
+    for piece in range(len(piece_lengths)):
+        leaf = _next_counting_leaf(tree, num_leaves + piece_lengths[piece])
         if leaf:
-            free = leaf - width
-            row = last[free]
-            last[free] = before[row]
-            _count(tree, leaf, -1)
+            free = leaf - num_leaves
+            row = newest[free]
+            newest[free] = below[row]
+            _add_along_path(tree, leaf, -1)
         else:
             free = row_length
             row = num_rows
             num_rows += 1
         rows[piece] = row
-        free -= sizes[piece]
+        free -= piece_lengths[piece]
         if free:
-            before[row] = last[free]
-            last[free] = row
-            _count(tree, width + free, 1)
+            below[row] = newest[free]
+            newest[free] = row
+            _add_along_path(tree, num_leaves + free, 1)
     return rows
 
 
 @njit(cache=True, nogil=True)
-def _find_leaf(tree, node):
-    """The first leaf, from the leaf `node` on, that counts a row; 0 if there is none.
+def _next_counting_leaf(tree, leaf):
+    """Find the first leaf at or after `leaf` that counts a row; 0 if there is none.
 
-    tree: int64 [2 * leaves]; node 1 is the root, and node n has the children 2 * n and 2 * n + 1.
+    Args:
+        tree: int64 [2 * num_leaves]; node 1 is the root, node n has the children 2n and 2n + 1.
+        leaf: int64, in num_leaves .. 2 * num_leaves - 1.
     """
+    node = leaf
     # up and to the right
     while node and not tree[node]:
         while node & 1:  # a right child or the root: its parent has no leaf further right
@@ -150,8 +155,14 @@ def _find_leaf(tree, node):
 
 
 @njit(cache=True, nogil=True)
-def _count(tree, node, change):
-    """Add `change` to a node of the tree and to all nodes above it."""
+def _add_along_path(tree, leaf, change):
+    """Add `change` (int64) to a leaf and to every node between it and the root.
+
+    Args:
+        tree: see `_next_counting_leaf`; written to.
+        leaf: int64.
+    """
+    node = leaf
     while node:
         tree[node] += change
         node >>= 1
@@ -213,7 +224,7 @@ class PackedNanoset(Nanoset):
     def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
         for file in self.files:
             file.known_documents()  # raises now, before any packing is built
-        samples = [len(first) - 1 for first, _, _ in self.packings]
+        samples = [len(row_offsets) - 1 for row_offsets, _, _ in self.packings]
         return samples, [self.row_length] * len(samples)
 
     @functools.cached_property
@@ -227,7 +238,7 @@ class PackedNanoset(Nanoset):
                 "row_length": self.row_length,
             }
             build = functools.partial(pack_documents, file.known_documents(), self.row_length)
-            packing = load_or_build(self._path_to_cache, description, INDEX, build)
+            packing = load_or_build(self._path_to_cache, description, CACHE_NAMES, build)
             packings.append(packing)
         return packings
 
@@ -238,24 +249,25 @@ class PackedNanoset(Nanoset):
         return state
 
     def _pieces(self, positions: NDArray[np.int64]) -> Iterator[tuple[Tokens, NDArray[np.int64]]]:
-        """The files of rows, each with its pieces: int64 [pieces, 4], for `copy_pieces`.
+        """Yield each file that the rows at these positions come from, with its pieces of the rows.
 
-        The four columns are the row, begin and end in the file, and the column in the row.
+        Pieces are int64 [pieces, 4], as `copy_pieces` takes them: the number of the row, the start
+        and the end in the file (in tokens), and the column at which the piece begins in the row.
         """
         datasets, samples = self.order.lookup(positions)
         for number in np.unique(datasets).tolist():
             rows = np.flatnonzero(datasets == number)
-            first, begins, sizes = self.packings[number]
-            low = first[samples[rows]]
-            counts = first[samples[rows] + 1] - low  # pieces of each row
-            pieces = concatenated_ranges(low, counts)
-            begin = begins[pieces]
-            size = sizes[pieces].astype(np.int64)
-            before = np.cumsum(size) - size  # tokens of all pieces before
-            row_first = np.cumsum(counts) - counts
-            column = before - np.repeat(before[row_first], counts)
-            row = np.repeat(rows, counts)
-            yield self.files[number], np.stack([row, begin, begin + size, column], axis=1)
+            row_offsets, piece_starts, piece_lengths = self.packings[number]
+            first_pieces = row_offsets[samples[rows]]
+            counts = row_offsets[samples[rows] + 1] - first_pieces  # pieces of each row
+            pieces = concatenated_ranges(first_pieces, counts)
+            starts = piece_starts[pieces]
+            lengths = piece_lengths[pieces].astype(np.int64)
+            earlier = np.cumsum(lengths) - lengths  # tokens of all pieces before
+            earlier_rows = earlier[np.cumsum(counts) - counts]  # tokens of all rows before
+            columns = earlier - np.repeat(earlier_rows, counts)
+            found = [np.repeat(rows, counts), starts, starts + lengths, columns]
+            yield self.files[number], np.stack(found, axis=1)
 
     def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
         out[:] = self.pad_id
@@ -264,8 +276,8 @@ class PackedNanoset(Nanoset):
             if in_bucket(file.path):
                 from nanoset_ref.io.bucket_ids import fetch  # imported lazily
 
-                extents = (pieces[:, 1:3] * file.dtype.itemsize).tolist()
-                parts = fetch([(tokens, begin, end) for begin, end in extents])
+                byte_ranges = (pieces[:, 1:3] * file.dtype.itemsize).tolist()
+                parts = fetch([(tokens, begin, end) for begin, end in byte_ranges])
                 tokens = np.frombuffer(b"".join(parts), file.dtype)
                 # from places in the file to places in the fetched tokens
                 ends = np.cumsum(pieces[:, 2] - pieces[:, 1])
@@ -294,10 +306,10 @@ class PackedNanoset(Nanoset):
 
     def _samples_with(self, source: int, begin: int, end: int) -> Sequence[int]:
         """See `Nanoset._samples_with`. Scans the index."""
-        first, begins, sizes = self.packings[source]
-        near = np.flatnonzero((begins > begin - self.row_length) & (begins < end))
-        pieces = near[begins[near] + sizes[near] > begin]
-        rows = np.searchsorted(first, pieces, side="right") - 1
+        row_offsets, starts, lengths = self.packings[source]
+        near = np.flatnonzero((starts > begin - self.row_length) & (starts < end))
+        pieces = near[starts[near] + lengths[near] > begin]
+        rows = np.searchsorted(row_offsets, pieces, side="right") - 1
         found: list[int] = np.unique(rows).tolist()
         return found
 
@@ -310,6 +322,6 @@ class PackedNanoset(Nanoset):
 
     def _pad_id_in_rows(self) -> int | None:
         """The pad_id, or None if every row of every file is full, so that none of them holds it."""
-        room = sum(self.dataset_lengths) * self.row_length
+        capacity = sum(self.dataset_lengths) * self.row_length
         tokens = sum(file.num_tokens for file in self.files)
-        return self.pad_id if tokens < room else None
+        return self.pad_id if tokens < capacity else None

@@ -74,6 +74,7 @@ class Collator(ABC):
     Attributes:
         row_length: the number of tokens that a row must have.
         needs_starts: whether `split` needs `RowBlock.starts`.
+        has_loss_mask: whether batches can say which labels no loss counts.
 
     Raises:
         ValueError: there are no samples, or one has another key than input_ids or another length
@@ -82,6 +83,7 @@ class Collator(ABC):
 
     row_length: int
     needs_starts = False
+    has_loss_mask = True
 
     @abstractmethod
     def split(self, block: RowBlock) -> Iterable[Batch]:
@@ -223,27 +225,6 @@ class DataCollatorForCLM(Collator):
         if self.current_pp_rank != self.output_pp_rank:
             fields.pop("label_mask", None)
         return fields
-
-
-class DataCollatorWithLabels(Collator):
-    """Collate samples for models that shift the labels themselves, as those of transformers do.
-
-    Args:
-        sequence_length: S, in tokens.
-
-    Returns a dict of `input_ids` and `labels`, equal int64 [B, S + 1]: of S + 1 tokens, the model predicts S.
-    """
-
-    def __init__(self, sequence_length: int) -> None:
-        self.row_length = sequence_length + 1
-
-    def split(self, block: RowBlock) -> Iterable[Batch]:
-        """See `Collator.split`."""
-        ids = block.rows.long()
-        inputs = block.copy(ids).unsafe_split(block.batch_size)
-        labels = block.copy(ids).unsafe_split(block.batch_size)
-        for input_ids, label_ids in zip(inputs, labels, strict=True):
-            yield {"input_ids": input_ids, "labels": label_ids}
 
 
 def own_copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,6 @@ from nanoset_ref.load.blocks import allocate_buffers, batches_per_block
 from nanoset_ref.load.collator import (
     Collator,
     DataCollatorForCLM,
-    DataCollatorWithLabels,
     RowBlock,
     own_copy,
 )
@@ -421,9 +420,10 @@ def _document_options(
         raise ValueError(
             "documents is an option of DataCollatorForCLM: give it to your collate_fn instead"
         )
-    if rows.padded and isinstance(collate_fn, DataCollatorWithLabels):
+    if rows.padded and not getattr(collate_fn, "has_loss_mask", True):
         raise ValueError(
-            "DataCollatorWithLabels has no loss mask, and these rows end in padding: leave collate_fn out"
+            f"{type(collate_fn).__name__} has no loss mask, and these rows end in padding: "
+            "leave collate_fn out"
         )
     if rows.padded and collate_fn is None:
         from nanoset_ref.load.documents import DocumentOptions  # imported lazily

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.options import refuses_unknown
-
-Starts = NDArray[np.bool_]
+from nanoset_ref.load.rows import Span, Starts
+from nanoset_ref.tokens import Tokens
 
 
 def starts_after_eos(rows: NDArray[Any], eos_id: int) -> Starts:
@@ -77,6 +77,27 @@ def concatenated_ranges(firsts: NDArray[np.int64], counts: NDArray[np.int64]) ->
     """
     before = np.cumsum(counts) - counts
     return np.arange(counts.sum()) + np.repeat(firsts - before, counts)
+
+
+def document_spans(file: Tokens, start: int, stop: int) -> list[Span]:
+    """The document spans in tokens [start, stop) of a file."""
+    offsets = file.document_offsets
+
+    def byte(token: int) -> int:
+        return file.first_byte + token * file.dtype.itemsize
+
+    if offsets is None:
+        return [Span(None, start, stop, byte(start), byte(stop))]
+    spans = []
+    first_document = int(np.searchsorted(offsets, start, side="right")) - 1
+    for document in range(first_document, int(np.searchsorted(offsets, stop))):
+        document_start = int(offsets[document])
+        low = max(document_start, start)
+        high = min(int(offsets[document + 1]), stop)
+        if low < high:
+            tokens = low - document_start, high - document_start
+            spans.append(Span(document, *tokens, byte(low), byte(high)))
+    return spans
 
 
 @njit(cache=True, nogil=True, work=lambda starts: starts.size)

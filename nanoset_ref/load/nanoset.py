@@ -27,7 +27,6 @@ from nanoset_ref.load.rows import (
     Span,
     Starts,
     describe_file,
-    document_spans,
 )
 from nanoset_ref.orders import Order, Weights, build_order
 from nanoset_ref.tokens import Tokens, open_tokens
@@ -187,6 +186,8 @@ class Nanoset(Rows):
         return Origin(source, sample, self.order.epoch_of(position))
 
     def spans(self, position: int) -> list[Span]:
+        from nanoset_ref.load.documents import document_spans  # imported lazily
+
         source, sample = self.order[position]
         first = int(sample * self.strides[source])
         return document_spans(self.files[source], first, first + self.row_length)

@@ -329,27 +329,6 @@ def _hashes(rows: NDArray[Any]) -> list[str]:
     return [xxhash.xxh3_64_hexdigest(row.data) for row in np.ascontiguousarray(rows, dtype="<i8")]
 
 
-def document_spans(file: Tokens, start: int, stop: int) -> list[Span]:
-    """The document spans in tokens [start, stop) of a file."""
-    offsets = file.document_offsets
-
-    def byte(token: int) -> int:
-        return file.first_byte + token * file.dtype.itemsize
-
-    if offsets is None:
-        return [Span(None, start, stop, byte(start), byte(stop))]
-    spans = []
-    first_document = int(np.searchsorted(offsets, start, side="right")) - 1
-    for document in range(first_document, int(np.searchsorted(offsets, stop))):
-        document_start = int(offsets[document])
-        low = max(document_start, start)
-        high = min(int(offsets[document + 1]), stop)
-        if low < high:
-            tokens = low - document_start, high - document_start
-            spans.append(Span(document, *tokens, byte(low), byte(high)))
-    return spans
-
-
 def checked_number(number: int, count: int, what: str) -> int:
     """`number`, if it is in [0, count); otherwise an IndexError."""
     if not 0 <= operator.index(number) < count:

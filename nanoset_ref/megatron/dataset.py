@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.documents import Starts
-from nanoset_ref.load.gather import copy_pieces
-from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, describe_file, document_spans
+from nanoset_ref.load.documents import document_spans
+from nanoset_ref.load.pieces import copy_pieces
+from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, Starts, describe_file
 from nanoset_ref.megatron.indexes import blend_samples, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalize, refuse_too_many
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset, require

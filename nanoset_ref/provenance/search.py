@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.tokens import Tokens
+from nanoset_ref.tokens.content import document_blocks
 
 
 def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
@@ -24,7 +25,7 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
         raise ValueError("search for at least one id, got none")
     found: list[tuple[int, int]] = []
     first = 0  # number of the first document in the block
-    for block, lengths in file.blocks():
+    for block, lengths in document_blocks(file):
         stop = max(len(block) - len(ids) + 1, 0)
         places = np.flatnonzero(block[:stop] == ids[0])
         for n, wanted in enumerate(ids):

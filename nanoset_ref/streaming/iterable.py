@@ -34,7 +34,13 @@ import torch
 
 from nanoset_ref.orders.base import whole_number
 from nanoset_ref.streaming.adapters import Adapter, can_index
-from nanoset_ref.streaming.resumable import Resumable, State, read_count, worker_and_workers
+from nanoset_ref.streaming.resumable import (
+    Resumable,
+    State,
+    position_at,
+    read_count,
+    worker_and_workers,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -138,8 +144,8 @@ class IterableDataset(Resumable):
         _, workers = worker_and_workers()
         rounds = dataclasses.replace(self.schedule, micro_batch_size=workers)
         size = rounds.samples_per_micro_batch
-        own = rounds.position_at(0, self.dp_rank, place["part"])
-        last = rounds.position_at(0, self.dp_size - 1, place["part"])
+        own = position_at(rounds, 0, self.dp_rank, place["part"])
+        last = position_at(rounds, 0, self.dp_size - 1, place["part"])
         adapter: Any = self.adapter
         first = place["line"]
         if can_index(adapter):

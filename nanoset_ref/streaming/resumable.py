@@ -189,3 +189,20 @@ def worker_and_workers() -> tuple[int, int]:
     if info is None:
         return 0, 1
     return info.id, info.num_workers
+
+
+def position_at(schedule: Schedule, start: int, dp_rank: int, item: int) -> int:
+    """The position of a rank's `item`-th sample, from 0, after global count `start`."""
+    batch, row = divmod(item, schedule.micro_batch_size)
+    first = start + batch * schedule.samples_per_micro_batch
+    return schedule.rank_positions(first, schedule.samples_per_micro_batch, dp_rank)[row]
+
+
+def worker_item(item: int, worker: int, num_workers: int, batch_size: int) -> int:
+    """The place of a DataLoader worker's `item`-th sample in the sequence of its rank.
+
+    torch hands out whole batches to the workers in turn: with 2 workers and batches of 2, worker 0
+    makes samples 0 1, 4 5, 8 9 and worker 1 makes 2 3, 6 7, 10 11. All counts begin at 0.
+    """
+    batch, row = divmod(item, batch_size)
+    return (worker + num_workers * batch) * batch_size + row

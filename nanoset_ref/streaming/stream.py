@@ -42,7 +42,6 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.load.dataloader import OneIterationLoader
-from nanoset_ref.load.schedule import worker_item
 from nanoset_ref.orders.base import whole_number
 from nanoset_ref.orders.plans import VERSION
 from nanoset_ref.preprocess.encode import Backend, Encoder
@@ -50,7 +49,14 @@ from nanoset_ref.preprocess.text import TextSource, open_text
 from nanoset_ref.preprocess.text_blocks import TextPart
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
 from nanoset_ref.streaming.packed import ALGORITHM, Cursor, StreamOptions, shuffled_rows
-from nanoset_ref.streaming.resumable import Resumable, State, check_state, worker_and_workers
+from nanoset_ref.streaming.resumable import (
+    Resumable,
+    State,
+    check_state,
+    position_at,
+    worker_and_workers,
+    worker_item,
+)
 
 Collate = Callable[[Any], Any]
 Row = dict[str, NDArray[np.int32]]
@@ -194,7 +200,7 @@ class TokenStream(Resumable):
             row for every rank.
         """
         consumed = place["consumed_train_samples"] - place["epoch_began_at"]
-        position = self.schedule.position_at(consumed, self.dp_rank, item)
+        position = position_at(self.schedule, consumed, self.dp_rank, item)
         index, number = divmod(position, self.options.shards)
         if number not in shards:
             cursor = _cursor(place, number, index)
@@ -202,7 +208,7 @@ class TokenStream(Resumable):
         found = _row_at(index, shards[number])
         if found is None:
             return None
-        last = self.schedule.position_at(consumed, self.dp_size - 1, item)
+        last = position_at(self.schedule, consumed, self.dp_size - 1, item)
         if not self._advance_to_last_rank(position, last, shards[number]):
             return None
         _, window_cursor, ids = found

@@ -1,6 +1,7 @@
 from .bin_idx import MMapIndexedDataset as MMapIndexedDataset
 from .bin_idx_writer import MMapIndexedDatasetBuilder as MMapIndexedDatasetBuilder
 from .bin_idx_writer import merge_corpora as merge_corpora
+from .companions import without_companions as without_companions
 from .conversion import agreed_facts as agreed_facts
 from .conversion import convert as convert
 from .conversion import convert_parts as convert_parts
@@ -16,8 +17,7 @@ from .manifest import MANIFEST as MANIFEST
 from .manifest import Manifest as Manifest
 from .manifest import TokenFileError as TokenFileError
 from .manifest import Windows as Windows
-from .manifest import token_dtype_for as token_dtype_for
 from .npy import TokenFile as TokenFile
 from .npy_writer import TokenFileWriter as TokenFileWriter
+from .npy_writer import token_dtype_for as token_dtype_for
 from .opening import open_tokens as open_tokens
-from .opening import without_companions as without_companions

@@ -12,8 +12,9 @@ from nanoset_ref.io.files import write_together
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
+from nanoset_ref.tokens.content import Block, content_hash, document_blocks, hash_blocks
 from nanoset_ref.tokens.ds import DatatroveWriter
-from nanoset_ref.tokens.interface import Block, Tokens, content_hash
+from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
 from nanoset_ref.tokens.opening import open_tokens
@@ -72,10 +73,10 @@ def convert_parts(
         writers = [WRITERS[target.suffix](target, **options) for target in targets]
         sinks = [stack.enter_context(writer) for writer in writers]
         for sink, chosen in zip(sinks, parts.values(), strict=True):
-            hashes.append(content_hash(_copy(sources, chosen, sink)))
+            hashes.append(hash_blocks(_copy(sources, chosen, sink)))
     try:
         copies = [open_tokens(target) for target in targets]
-        if [copy.content_hash() for copy in copies] != hashes:
+        if [content_hash(copy) for copy in copies] != hashes:
             raise TokenFileError(
                 f"{targets} do not hold what was written: the disk or the memory is faulty"
             )
@@ -116,7 +117,7 @@ def _copy(sources: Sequence[Tokens], chosen: Chosen, writer: Any) -> Iterator[Bl
     """Write the documents, and yield them."""
     every: Sequence[NDArray[np.int64] | None] = chosen or [None] * len(sources)
     for source, documents in zip(sources, every, strict=True):
-        for ids, lengths in source.blocks(documents):
+        for ids, lengths in document_blocks(source, documents):
             writer.write(ids, lengths)
             yield ids, lengths
 

@@ -12,6 +12,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import PathLike
+from nanoset_ref.tokens.content import document_blocks
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.opening import open_tokens
@@ -49,7 +50,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
     closed = 0
     seen: set[bytes] = set()
     repeated = []
-    for ids, sizes in file.blocks():
+    for ids, sizes in document_blocks(file):
         counts = _add_counts(counts, ids, file)
         ends = np.cumsum(sizes)
         lasts = ids[ends[sizes > 0] - 1]  # the last id of each document with tokens
@@ -164,7 +165,7 @@ def verify(
     last_id_count = 0
     first = 0
     ends = [file.tokens[:0]]
-    for ids, sizes in file.blocks():
+    for ids, sizes in document_blocks(file):
         is_wrong = ids < 0
         if limit:
             is_wrong |= ids >= limit

@@ -10,7 +10,6 @@ import functools
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from nanoset_ref.io.paths import (
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 BLOCK_IDS = 1 << 22  # ids that are processed at once
-Block = tuple[NDArray[Any], NDArray[np.int64]]  # the documents' ids back to back, and their lengths
 
 
 class Tokens(ABC):
@@ -218,31 +216,6 @@ class Tokens(ABC):
             )
         return (self.num_tokens - sequence_length - 1) // self.stride(sequence_length, disjoint) + 1
 
-    def blocks(self, chosen: NDArray[np.int64] | None = None) -> Iterator[Block]:
-        """Yield the documents in order, about 4 million ids at a time.
-
-        Args:
-            chosen: the wanted documents, int64, ascending; None: all.
-
-        Yields:
-            (the documents' ids back to back, the number of tokens in each document int64).
-        """
-        offsets = self.known_documents()
-        lengths = np.diff(offsets)
-        documents = np.arange(len(lengths)) if chosen is None else chosen
-        if not len(documents):
-            return
-        # lengths 2 1 3 1, 3 ids at once: blocks 0 0 1 2
-        blocks = np.maximum(np.cumsum(lengths[documents]) - 1, 0) // BLOCK_IDS
-        for part in np.split(documents, np.flatnonzero(np.diff(blocks)) + 1):
-            first = part[0]
-            last = part[-1]
-            if last - first == len(part) - 1:
-                ids = self.tokens[offsets[first] : offsets[last + 1]]
-            else:
-                ids = np.concatenate([self.tokens[offsets[d] : offsets[d + 1]] for d in part])
-            yield ids, lengths[part]
-
     def check_content(self) -> bool:
         """Compare the files of the set with the recorded checksums, if there are any.
 
@@ -262,10 +235,6 @@ class Tokens(ABC):
             )
         return True
 
-    def content_hash(self) -> str:
-        """A hash of all documents: 32 hexadecimal digits, equal in all formats and dtypes."""
-        return content_hash(self.blocks())
-
     def __getstate__(self) -> dict[str, Any]:
         """Leave out mappings, which pickling would copy; another process maps the files again."""
         state = self.__dict__.copy()
@@ -282,18 +251,3 @@ def _changed_error(path: Path) -> TokenFileError:
     return TokenFileError(
         f"{path} was replaced or changed after it was opened; build the dataset again"
     )
-
-
-def content_hash(blocks: Iterable[Block]) -> str:
-    """A hash (xxh3_128) of the ids as int64 and of the document boundaries.
-
-    Equal documents have equal hashes in every format and dtype.
-    """
-    digest = xxhash.xxh3_128()
-    lengths = [np.zeros(1, dtype=np.int64)]
-    for ids, sizes in blocks:
-        lengths.append(sizes)
-        for start in range(0, len(ids), BLOCK_IDS):
-            digest.update(ids[start : start + BLOCK_IDS].astype("<i8").data)
-    digest.update(np.cumsum(np.concatenate(lengths), dtype="<i8").data)
-    return digest.hexdigest()

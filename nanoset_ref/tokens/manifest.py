@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-import numpy as np
+from typing import Literal, get_args
 
 from nanoset_ref.io.paths import PathLike, read_json, seal
 
@@ -30,16 +28,6 @@ Windows = Literal["overlapping", "disjoint", "padded"]
 
 class TokenFileError(ValueError):
     """A token file or its manifest is damaged, or does not fit the request."""
-
-
-def token_dtype_for(vocab_size: int) -> np.dtype[Any]:
-    """The smaller dtype of Nanotron's readers that fits every id below `vocab_size`.
-
-    This is uint16 up to 65,536 ids, else int32.
-    """
-    if not 1 <= vocab_size <= 2**31:
-        raise ValueError(f"vocab_size must be in [1, 2**31], got {vocab_size}")
-    return np.dtype("<u2" if vocab_size <= 2**16 else "<i4")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

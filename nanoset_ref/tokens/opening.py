@@ -1,6 +1,5 @@
 """`open_tokens`, which opens a file of token ids in any format."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,14 +68,3 @@ def open_tokens(
         if has_header(path):
             return LlmCFile(path, eos_token_id)
     return TokenFile(path, token_dtype, eos_token_id)
-
-
-def without_companions(paths: Sequence[str]) -> list[str]:
-    """Drop companion files that a glob would also match: boundaries, .idx files and seals."""
-    companions = {
-        path.removesuffix(".npy") + ".documents.npy" for path in paths if path.endswith(".npy")
-    }
-    pairs = [path.removesuffix(".bin") for path in paths if path.endswith(".bin")]
-    companions |= {prefix + end for prefix in pairs for end in (".idx", ".seal")}
-    companions |= {f"{path}.seal" for path in paths}
-    return [path for path in paths if path not in companions]

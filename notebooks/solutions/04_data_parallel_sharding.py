@@ -5,8 +5,9 @@ answer = 16 % 5, -16 % 5
 # %% Exercise 2
 def who(position):
     batch, place = divmod(position, 96 * 4)
+    step, micro_batch = divmod(batch, 2)
     row, rank = divmod(place, 96)
-    return *divmod(batch, 2), rank, row
+    return 1 + step, micro_batch, rank, row
 
 
 # %% Exercise 3

@@ -181,10 +181,10 @@ def ordered(reads: Reads, lengths: list[int]) -> list[tuple[int, int]]:
                 for k in range(count)
             ]
     elif reads.order == "identity":
-        pairs = [plain.instance(k % sum(lengths), lengths) for k in range(count)]
+        pairs = [plain.pair_of(k % sum(lengths), lengths) for k in range(count)]
     else:
         pairs = [
-            plain.instance(number, lengths) for number in published_numbers(reads)[:count].tolist()
+            plain.pair_of(number, lengths) for number in published_numbers(reads)[:count].tolist()
         ]
     return [pair for position, pair in enumerate(pairs) if position not in skipped]
 
@@ -307,7 +307,7 @@ def streamed(reads: Reads, epoch: int = 0) -> Expected:
         )
         order += [first + place for place in places]
     rows = np.stack([plain.read_sample(ids, row, reads.sequence_length) for row in order])
-    starts = np.stack([plain.document_starts(row, EOS) for row in rows])
+    starts = np.stack([plain.starts_after_eos(row, EOS) for row in rows])
     return Expected(rows, starts, [], [], 0)
 
 
@@ -317,7 +317,7 @@ def streamed(reads: Reads, epoch: int = 0) -> Expected:
 def positions_read(draw: Draw, count: int, consumed: int) -> list[list[list[int]]]:
     """For each rank its micro-batches from a global count to the end of the epoch."""
     shape = draw["dp_size"], draw["micro_batch_size"]
-    left = plain.positions_left(count, consumed, *shape, draw["tail"])
+    left = plain.rest_of_epoch(count, consumed, *shape, draw["tail"])
     return [
         plain.rank_positions(left, rank, *shape, draw["layout"]) for rank in range(draw["dp_size"])
     ]
@@ -325,8 +325,8 @@ def positions_read(draw: Draw, count: int, consumed: int) -> list[list[list[int]
 
 def documents_of(starts: NDArray[np.bool_]) -> dict[str, Any]:
     """The fields about documents of a batch, from where they begin in its rows [B, S + 1]."""
-    of_inputs = [plain.documents_of(row[:-1]) for row in starts]
-    of_rows = [plain.documents_of(row) for row in starts]
+    of_inputs = [plain.document_fields(row[:-1]) for row in starts]
+    of_rows = [plain.document_fields(row) for row in starts]
     length = starts.shape[1] - 1
     edges = [number * length + found["cu_seqlens"][:-1] for number, found in enumerate(of_inputs)]
     cu_seqlens = np.append(np.concatenate(edges), len(starts) * length).astype(np.int32)
@@ -351,7 +351,7 @@ def expected_batch(
         return OTHER_COLLATORS[draw["collator"]](draw, rows, starts, fields, pp_rank)
     padded = draw["dataset"] == "packed"
     if draw["masks"] == "eos" and not padded:
-        starts = np.stack([plain.document_starts(row, EOS) for row in rows])
+        starts = np.stack([plain.starts_after_eos(row, EOS) for row in rows])
     known = documents_of(starts)
     asked = set(known) if draw["masks"] else {"label_mask"} if padded else set()
     if draw["collator"] != "clm":
@@ -391,7 +391,7 @@ def with_positions(
 def with_megatron(
     draw: Draw, rows: Any, starts: Any, fields: dict[str, Any], pp_rank: int
 ) -> dict[str, Any]:
-    known = documents_of(np.stack([plain.document_starts(row, EOS) for row in rows]))
+    known = documents_of(np.stack([plain.starts_after_eos(row, EOS) for row in rows]))
     shape = len(rows), draw["sequence_length"]
     found = {
         "tokens": rows[:, :-1].astype(np.int64),

@@ -138,7 +138,7 @@ def rule_1(it, samplers):
     "04.2", "all ranks together read 96 x 4 positions at a time; of these, neighbours go to different ranks, row by row"
 )
 def rule_2(it):
-    return all(it(k) == plain.find_position(k, 96, 4, accumulation=2) for k in (0, 95, 96, 384, 768, 1_234_567))
+    return all(it(k) == plain.slot(k, 96, 4, 2) for k in (0, 95, 96, 384, 768, 1_234_567))
 
 
 @rule("04.3", "tp varies fastest, so GPUs 0 to 3 do the same; the next dp rank is 4 GPUs on, the next pp rank 256")

@@ -1,0 +1,28 @@
+"""The collator for models that shift the labels themselves."""
+
+from collections.abc import Iterable
+
+from nanoset_ref.load.collator import Batch, Collator, RowBlock
+
+
+class DataCollatorWithLabels(Collator):
+    """Collate samples for models that shift the labels themselves, as those of transformers do.
+
+    Args:
+        sequence_length: S, in tokens.
+
+    Returns a dict of `input_ids` and `labels`, equal int64 [B, S + 1]: of S + 1 tokens, the model predicts S.
+    """
+
+    has_loss_mask = False
+
+    def __init__(self, sequence_length: int) -> None:
+        self.row_length = sequence_length + 1
+
+    def split(self, block: RowBlock) -> Iterable[Batch]:
+        """See `Collator.split`."""
+        ids = block.rows.long()
+        inputs = block.copy(ids).unsafe_split(block.batch_size)
+        labels = block.copy(ids).unsafe_split(block.batch_size)
+        for input_ids, label_ids in zip(inputs, labels, strict=True):
+            yield {"input_ids": input_ids, "labels": label_ids}

@@ -1,0 +1,56 @@
+"""All documents of a file in any format, a few million ids at a time, and a hash of them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
+
+Block = tuple[NDArray[Any], NDArray[np.int64]]  # the documents' ids back to back, and their lengths
+
+
+def document_blocks(file: Tokens, chosen: NDArray[np.int64] | None = None) -> Iterator[Block]:
+    """Yield the documents of a file in order, about 4 million ids at a time.
+
+    Args:
+        file: the documents' file.
+        chosen: the wanted documents, int64, ascending; None: all.
+
+    Yields:
+        (the documents' ids back to back, the number of tokens in each document int64).
+    """
+    offsets = file.known_documents()
+    lengths = np.diff(offsets)
+    documents = np.arange(len(lengths)) if chosen is None else chosen
+    if not len(documents):
+        return
+    # lengths 2 1 3 1, 3 ids at once: blocks 0 0 1 2
+    blocks = np.maximum(np.cumsum(lengths[documents]) - 1, 0) // BLOCK_IDS
+    for part in np.split(documents, np.flatnonzero(np.diff(blocks)) + 1):
+        first = part[0]
+        last = part[-1]
+        if last - first == len(part) - 1:
+            ids = file.tokens[offsets[first] : offsets[last + 1]]
+        else:
+            ids = np.concatenate([file.tokens[offsets[d] : offsets[d + 1]] for d in part])
+        yield ids, lengths[part]
+
+
+def content_hash(file: Tokens) -> str:
+    """A hash of all documents: 32 hexadecimal digits, equal in all formats and dtypes."""
+    return hash_blocks(document_blocks(file))
+
+
+def hash_blocks(blocks: Iterable[Block]) -> str:
+    """The `content_hash` of documents: xxh3_128 of the ids as int64 and of the boundaries."""
+    digest = xxhash.xxh3_128()
+    lengths = [np.zeros(1, dtype=np.int64)]
+    for ids, sizes in blocks:
+        lengths.append(sizes)
+        for start in range(0, len(ids), BLOCK_IDS):
+            digest.update(ids[start : start + BLOCK_IDS].astype("<i8").data)
+    digest.update(np.cumsum(np.concatenate(lengths), dtype="<i8").data)
+    return digest.hexdigest()
