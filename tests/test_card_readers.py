@@ -155,6 +155,20 @@ def test_gpt_neox_names_what_pythias_config_lacks(tmp_path, pair):
     )
 
 
+def test_a_blend_of_gpt_neox_is_read_and_reproduced(golden, tmp_path):
+    paths = [str(golden / "gpt_neox" / name) for name in ("corpus", "second", "third")]
+    text = f"""{{
+      "seq-length": 7, "train_micro_batch_size_per_gpu": 5, "gas": 2, "train-iters": 10,
+      "train-data-paths": {json.dumps(paths)}, "train-data-weights": [0.5, 0.3, 0.2],
+    }}"""
+    found = card(tmp_path, "gpt-neox", text, dp_size=1, dtype="uint16")
+    theirs = np.load(golden / "gpt_neox/blends.npz")["0/rows"]
+    assert np.array_equal(rows_of(found, paths), theirs[:40])
+    counted = text.replace("}", ' "weight_by_num_documents": true}')
+    found = card(tmp_path, "gpt-neox", counted, dp_size=1, dtype="uint16")
+    assert found.facts["orders"][0]["name"] == "unknown"
+
+
 def test_megatrons_arguments_are_read_from_a_script(tmp_path, pair):
     script = f"""#!/bin/bash
     torchrun --nproc-per-node 8 pretrain_gpt.py --seq-length 16 --micro-batch-size 2 \\

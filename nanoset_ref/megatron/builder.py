@@ -7,13 +7,17 @@
                             sum of these counts
     a blend for each split  the same per split, and every corpus is read whole
 
+Without `separate_final_epoch` a weighted blend is that of GPT-NeoX (ea7aefd8, May 2026):
+ceil(w * N * 1.005) samples of each, and the blend has the sum of all lengths, less one for each.
+
 All ranks may call `build` at once: they share only the index cache, which has a lock.
 
 Source: NVIDIA Megatron-LM, megatron/core/datasets/blended_megatron_dataset_builder.py
-(core_v0.16.1).
+(core_v0.16.1); EleutherAI GPT-NeoX, megatron/data/data_utils.py (ea7aefd8).
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -72,9 +76,18 @@ class NanosetBuilder:
             if size is not None:
                 size = min(size, sum(lengths))
             return BlendedNanoset(datasets, lengths, size, config)
+        reserve = 1 + config.mid_level_dataset_surplus
+        if not config.separate_final_epoch:
+            *_, total = itertools.accumulate(weights)  # sum() rounds otherwise since Python 3.12
+            shares = [weight / total for weight in weights]
+            datasets = [
+                read(prefix, math.ceil(size * share * reserve))
+                for prefix, share in zip(prefixes, shares, strict=True)
+            ]
+            rows = sum(len(dataset) - 1 for dataset in datasets)
+            return BlendedNanoset(datasets, shares, rows, config)
         shares = normalize(weights)
         wanted = [math.ceil(size * share) for share in shares]
-        reserve = 1 + config.mid_level_dataset_surplus
         datasets = []
         for prefix, count in zip(prefixes, wanted, strict=True):
             datasets.append(read(prefix, math.ceil(count * reserve)))

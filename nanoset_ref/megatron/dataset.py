@@ -162,7 +162,7 @@ class PartRows(Rows):
                 num_samples=part.samples_per_epoch,
                 read=read,
                 epochs=read * self.sequence_length / max(part.tokens_per_epoch, 1),
-                distinct=after[number],
+                distinct=min(after[number], len(part)),
                 repetitions=epochs,
                 tokens=part.tokens_per_epoch * epochs,
                 tail_tokens=part.tail_tokens,
@@ -365,7 +365,8 @@ class BlendedNanoset(PartRows):
         shares: the weights, normalized if there is a size.
 
     Raises:
-        ValueError: a part has 0 samples, or fewer than the blend takes.
+        ValueError: a part has 0 samples, or fewer than the blend takes. With
+            `separate_final_epoch=False` such a part is read again, as GPT-NeoX does.
     """
 
     datasets: Sequence[MegatronNanoset]
@@ -395,6 +396,9 @@ class BlendedNanoset(PartRows):
             self._build_index,
         )
         self.counts = np.bincount(self.dataset_index, minlength=len(self.datasets))
+        if not config.separate_final_epoch:
+            self._wrap_around()
+            return
         for dataset, count in zip(self.datasets, self.counts, strict=True):
             require(
                 count <= len(dataset),
@@ -402,6 +406,14 @@ class BlendedNanoset(PartRows):
                 f"which has {len(dataset)}: raise mid_level_dataset_surplus "
                 f"(now {config.mid_level_dataset_surplus}) two- or tenfold, or request fewer",
             )
+
+    def _wrap_around(self) -> None:
+        """Read samples that a part lacks as GPT-NeoX does: sample i becomes i % (len - 1)."""
+        lengths = np.array([len(dataset) for dataset in self.datasets])[self.dataset_index]
+        lacks = self.dataset_sample_index >= lengths
+        require(lengths[lacks].min(initial=2) > 1, "GPT-NeoX cannot read a part of 1 sample twice")
+        wrapped = self.dataset_sample_index % np.maximum(lengths - 1, 1)
+        self.dataset_sample_index = np.where(lacks, wrapped, self.dataset_sample_index)
 
     def _build_index(self) -> Arrays:
         if self.size is None:

@@ -231,13 +231,7 @@ def from_megatron(config: ForeignConfig) -> Facts:
         raise ValueError(
             "a card of a growing batch (rampup-batch-size) has a stage for each: write it by hand"
         )
-    blend = values.get("train_data_paths") or as_list(values.get("data_path", []))
-    weights = values.get("train_data_weights")
-    if len(blend) > 1 and not weights and "train_data_paths" not in values:
-        weights = [float(weight) for weight in blend[::2]]
-        blend = blend[1::2]
-    if not blend:
-        raise ValueError("the config names no data: data-path or train-data-paths")
+    blend, weights = _blend_of(values)
     rows = values.get("micro_batch_size") or values.get("train_micro_batch_size_per_gpu")
     values["micro_batch_size"] = rows
     batch = values.get("global_batch_size") or values.get("train_batch_size")
@@ -252,15 +246,16 @@ def from_megatron(config: ForeignConfig) -> Facts:
         steps = int(values["train_samples"]) // batch
     steps = int(config.take("steps", steps))
     samples = steps * batch
-    if "train_data_paths" in values:
-        samples = math.ceil(samples * 1.005)  # GPT-NeoX's surplus
     options: Facts = {"split": str(values.get("split", "969,30,1")).replace(" ", "")}
-    if "train_data_paths" in values:
-        options["split"] = "1,0,0"
     name = "megatron"
     if is_neox:
         options["separate_final_epoch"] = False
-        name = "megatron" if len(blend) == 1 else "unknown"  # its blends are not reproduced
+    if values.get("weight_by_num_documents"):
+        name = "unknown"  # GPT-NeoX's weights then follow from the documents
+    if "train_data_paths" in values:  # GPT-NeoX's
+        options["split"] = "1,0,0"
+        if weights is None:
+            samples = math.ceil(samples * 1.005)  # its surplus; a blend adds its own
     facts = {"options": options, "weights": weights, "samples": samples}
     defaults = {"seed": 1234, "split": "969,30,1"}
     assumed = [f"{it}={value}, the default" for it, value in defaults.items() if it not in values]
@@ -272,6 +267,20 @@ def from_megatron(config: ForeignConfig) -> Facts:
         "stages": [stage(config, 0, 1, steps, batch, "contiguous")],
         "inferred": assumed,
     }
+
+
+def _blend_of(values: Facts) -> tuple[list[str], list[float] | None]:
+    """The prefixes and their weights, or one prefix and None."""
+    blend = values.get("train_data_paths")  # GPT-NeoX's
+    if blend:
+        weights = values.get("train_data_weights") or [1.0] * len(blend)
+        return blend, weights if len(blend) > 1 else None
+    blend = as_list(values.get("data_path", []))
+    if not blend:
+        raise ValueError("the config names no data: data-path or train-data-paths")
+    if len(blend) == 1:
+        return blend, None
+    return blend[1::2], [float(weight) for weight in blend[::2]]
 
 
 def from_olmo_core(config: ForeignConfig) -> Facts:

@@ -2,12 +2,13 @@
 
 import hashlib
 import io
+import itertools
 import json
 
 import numpy as np
 import pytest
 
-from nanoset_ref.megatron import NanosetConfig
+from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.megatron.dataset import MegatronNanoset
 from nanoset_ref.orders.mt19937 import shuffle
 from nanoset_ref.tokens import open_tokens
@@ -49,6 +50,28 @@ def test_both_rules_agree_unless_megatron_keeps_the_last_epoch_apart(case):
     same = np.array_equal(dataset.shuffle_index, megatron.shuffle_index)
     assert same == (not megatron.epochs.separate_final_epoch)
     assert (dataset.fingerprint == megatron.fingerprint) == same
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_blends_are_those_of_gpt_neox(golden, number):
+    folder = golden / "gpt_neox"
+    asked = json.loads((folder / "blends.json").read_text())[number]
+    arrays = np.load(folder / "blends.npz")
+    prefixes = [str(folder / name) for name in ("corpus", "second", "third")]
+    pairs = zip(asked["weights"], prefixes, strict=False)
+    config = NanosetConfig(
+        random_seed=asked["seed"],
+        sequence_length=asked["sequence_length"],
+        data_path=[*itertools.chain(*pairs)],
+        split="1,0,0",
+        split_num_samples=(asked["num_samples"], 0, 0),
+        separate_final_epoch=False,
+    )
+    blend = NanosetBuilder(config).build(["train"])[0]
+    assert np.array_equal(blend.dataset_index, arrays[f"{number}/dataset_index"])
+    assert np.array_equal(blend.read(np.arange(len(blend))), arrays[f"{number}/rows"])
+    for source, use in enumerate(blend.usage(0, len(blend))):
+        assert use.distinct == len({*blend.dataset_sample_index[blend.dataset_index == source]})
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from nanoset_ref.orders.others.mosaicml import Py1eOrder as Py1eOrder
 from nanoset_ref.orders.others.nanotron_config import nanotron_stages as nanotron_stages
 from nanoset_ref.orders.others.nanotron_main import NanotronMainOrder as NanotronMainOrder
 from nanoset_ref.orders.others.olmo_core import OLMoCoreOrder as OLMoCoreOrder
+from nanoset_ref.orders.others.olmo_core_packed import packed_instances as packed_instances
 
 OTHERS: dict[str, type[Order]] = {
     order.name: order
