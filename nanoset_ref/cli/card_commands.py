@@ -16,11 +16,11 @@ from nanoset_ref import (  # each loads its modules when used
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.io.files import atomic_write, refuse_existing
-from nanoset_ref.provenance.card_rules import LARGEST
+from nanoset_ref.provenance.card_rules import MAX_CARD_BYTES
 
 if TYPE_CHECKING:
     from nanoset_ref.cli.run_options import RunOptions
-    from nanoset_ref.provenance import Card, CardRow, Questions, Reader
+    from nanoset_ref.provenance import Card, CardRow, QueryParser, StageReader
 
 Loader = Literal[
     "nanoset_ref", "nanotron", "nanotron-2024", "megatron", "gpt-neox", "olmo-core", "llm.c"
@@ -77,18 +77,18 @@ def show_public_rows(
     run.show(found, "\n".join(lines))
 
 
-def show_answers(bulk: Path, readers: list[Reader], questions: Questions) -> None:
+def show_answers(bulk: Path, readers: list[StageReader], parser: QueryParser) -> None:
     """The table of `when --bulk`; how far it is stands on standard error, if that is a terminal."""
     with open(bulk, encoding="utf-8") as lines:
         written = 0
-        for part in provenance.answers(readers, questions, lines):
+        for part in provenance.answer_queries(readers, parser, lines):
             sys.stdout.writelines(f"{line}\n" for line in part)
             written += len(part)
             if sys.stderr.isatty():
                 print(f"\r{written:,} lines", end="", file=sys.stderr)
 
 
-def show_left_out(run: Unsaid, stages: list[dict[str, Any]]) -> None:
+def show_skipped_rows(run: Unsaid, stages: list[dict[str, Any]]) -> None:
     """What `skip` says of each stage."""
     lines = []
     for it in stages:
@@ -195,11 +195,11 @@ def write_card(
         values = dict(_name_and_value(it) for it in given)
         card = provenance.card_of_config(config, loader, name, date, values)
     text = json.dumps(card.facts, indent=1)
-    if len(text) > LARGEST:
+    if len(text) > MAX_CARD_BYTES:
         text = json.dumps(card.facts, separators=(",", ":"))
-    if len(text) > LARGEST:
+    if len(text) > MAX_CARD_BYTES:
         raise ValueError(
-            f"this card would have {len(text):,} bytes, a card has at most {LARGEST:,}: publish the list "
+            f"this card would have {len(text):,} bytes, a card has at most {MAX_CARD_BYTES:,}: publish the list "
             f"of its files and name it in `listed` (docs/cards.md)"
         )
     if output is None:

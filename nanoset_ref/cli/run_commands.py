@@ -17,8 +17,8 @@ from nanoset_ref.cli.card_commands import (
     show_card_audit,
     show_card_places,
     show_card_step,
-    show_left_out,
     show_public_rows,
+    show_skipped_rows,
 )
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
@@ -28,7 +28,7 @@ from nanoset_ref.load.schedule import Schedule, Slot
 
 if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
-    from nanoset_ref.provenance import Card, Continuation, Questions, Reader, Stretch
+    from nanoset_ref.provenance import Card, Continuation, QueryParser, StageReader, Stretch
     from nanoset_ref.tokens import Tokens
 
 
@@ -212,10 +212,12 @@ def when_read(
     run.show(rows, "\n".join(lines) or "it is not read in this run")
 
 
-def _readers(run: RunOptions, schedule: Schedule, source: int) -> tuple[list[Reader], Questions]:
+def _readers(
+    run: RunOptions, schedule: Schedule, source: int
+) -> tuple[list[StageReader], QueryParser]:
     if run.run and not run.data:
-        return provenance.read_by_card(run.card(schedule), source)
-    return provenance.read_by_stretches(run.stretches(schedule), source)
+        return provenance.readers_of_card(run.card(schedule), source)
+    return provenance.readers_of_stretches(run.stretches(schedule), source)
 
 
 def skip_rows(
@@ -233,10 +235,10 @@ def skip_rows(
         source: number of the file where a line says none, from 0.
     """
     run.check_named_once()
-    readers, questions = _readers(run, schedule, source)
+    readers, parser = _readers(run, schedule, source)
     with open(bulk, encoding="utf-8") as lines:
-        stages = provenance.left_out(readers, questions, lines)
-    show_left_out(run, stages)
+        stages = provenance.rows_to_skip(readers, parser, lines)
+    show_skipped_rows(run, stages)
 
 
 def _places_of_text(
