@@ -12,10 +12,10 @@ from nanoset_ref.orders import build_order
 from nanoset_ref.orders.finding import find_each
 from nanoset_ref.provenance import (
     Stretch,
-    answers,
-    left_out,
-    read_by_card,
-    read_by_stretches,
+    answer_queries,
+    readers_of_card,
+    readers_of_stretches,
+    rows_to_skip,
     when,
 )
 
@@ -78,8 +78,8 @@ def test_grain_with_its_defect_is_read_through():
         assert positions[numbers == n].tolist() == order.positions(0, sample).tolist()
 
 
-def table(readers, questions, lines):
-    rows = [line.split("\t") for part in answers(readers, questions, lines) for line in part]
+def table(readers, parser, lines):
+    rows = [line.split("\t") for part in answer_queries(readers, parser, lines) for line in part]
     return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
 
 
@@ -88,8 +88,8 @@ def test_bytes_are_answered_as_one_by_one(order):
     facts = toy(orders=[FACTS["orders"][0] | {"name": order}])
     card = Card(facts | {"window": {"row_length": 5, "stride": 4}})
     lines = ["0-2", "1:6-8", "  0:12-30 ", "", "38-40", "1:20-21"]
-    readers, questions = read_by_card(card, 0)
-    found = table(readers, questions, lines)
+    readers, parser = readers_of_card(card, 0)
+    found = table(readers, parser, lines)
     expected = []
     for line in filter(None, map(str.strip, lines)):
         source, _, span = line.rpartition(":")
@@ -105,7 +105,7 @@ def test_bytes_are_answered_as_one_by_one(order):
 def test_a_file_that_is_listed_twice_is_found_at_both_places_in_bulk():
     twice = Card(toy(sources=[{"name": "a", "bytes": 40}] * 2))
     for line in ("0-2", "1:0-2"):
-        found = table(*read_by_card(twice, 0), [line])
+        found = table(*readers_of_card(twice, 0), [line])
         assert [int(row["position"]) for row in found] == [0, 5, 10, 15]
 
 
@@ -129,7 +129,7 @@ def run(tmp_path):
 
 
 def test_documents_are_answered_as_one_by_one(run):
-    found = table(*read_by_stretches(run, 1), [f"{d}" for d in range(30)] + ["0:4"])
+    found = table(*readers_of_stretches(run, 1), [f"{d}" for d in range(30)] + ["0:4"])
     for document in range(30):
         slots = when(run[1].dataset, run[1].schedule, document, source=0)  # b.npy comes first there
         rows = [row for row in found if row["question"] == str(document)]
@@ -153,13 +153,13 @@ def test_documents_are_answered_as_one_by_one(run):
     ],
 )
 def test_a_line_that_names_nothing_is_quoted(run, line, message):
-    readers, questions = read_by_stretches(run, 0)
+    readers, parser = readers_of_stretches(run, 0)
     with pytest.raises(ValueError, match=message):
-        table(readers, questions, ["1", line])
+        table(readers, parser, ["1", line])
 
 
 def test_a_run_without_documents_is_that_of_a_skipping_order(run):
-    one, two = left_out(*read_by_stretches(run, 0), ["3", "1:5", "1:6"])
+    one, two = rows_to_skip(*readers_of_stretches(run, 0), ["3", "1:5", "1:6"])
     for stretch, found in zip(run, (one, two), strict=True):
         order = stretch.dataset.order
         unwanted = {
@@ -189,6 +189,6 @@ def test_stages_of_one_order_move_up_together(tmp_path):
         Stretch("one", rows, Schedule(micro_batch_size=5), 10),
         Stretch("two", rows, later, 10),
     ]
-    one, two = left_out(*read_by_stretches(stages, 0), ["80-90"])  # tokens 40 to 44
+    one, two = rows_to_skip(*readers_of_stretches(stages, 0), ["80-90"])  # tokens 40 to 44
     assert one["ranges"] == [[9, 12]] and one["first_step"] == 2
     assert two["ranges"] == [] and (two["first_step"], two["before"]) == (11, 3)

@@ -10,7 +10,7 @@ import pytest
 from nanoset_ref import Card
 from nanoset_ref.orders.others import nanotron_stages
 from nanoset_ref.provenance import shipped_cards, uneven_in_card
-from nanoset_ref.provenance.card_rules import LARGEST, problems_of_card
+from nanoset_ref.provenance.card_rules import MAX_CARD_BYTES, problems_of_card
 from nanoset_ref.provenance.card_writer import probes_of
 
 FACTS = {
@@ -186,7 +186,7 @@ def test_an_unknown_card_is_answered_with_the_shipped_ones(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no card pythia: .*pythia-1.4b, "):
         Card.load("pythia")
     large = tmp_path / "large.json"
-    large.write_text(json.dumps(toy(known=["x" * LARGEST])))
+    large.write_text(json.dumps(toy(known=["x" * MAX_CARD_BYTES])))
     with pytest.raises(ValueError, match="a card has at most 10,000"):
         Card.load(large)
 

@@ -1,5 +1,6 @@
-"""The sources of a stage, their shares, and how many samples its order reads of each, from the sizes of files alone. No
-order and no index is built.
+"""How many samples of each source a stage reads, from the sizes of files alone.
+
+No order and no index is built.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ class Source:
 
     Attributes:
         path: its name.
-        disk_bytes: of its ids.
-        samples: in one epoch of it.
-        tail_tokens: in no sample.
-        share: of the blend; the shares of all sources add up to 1.
+        disk_bytes: size of its ids.
+        samples: samples in one epoch of it.
+        tail_tokens: tokens in no sample.
+        share: its share of the blend; all shares add up to 1.
     """
 
     path: str
@@ -37,13 +38,15 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceBlend:
-    """The sources of a stage and how its order goes through them.
+    """The sources of a stage and how its order reads them.
 
     Attributes:
-        order: "nanotron", "stateless", "identity", "megatron", "text", or the path of a published order.
-        weighted: whether the shares are given, and not those of the samples.
-        index_bytes: that each process holds, or maps where there is a cache of indexes.
-        padded: whether rows may end in padding; how much of it stands in no header.
+        sources: the sources.
+        order: "nanotron", "stateless", "identity", "megatron", "text", or the path of a published
+            order.
+        weighted: whether weights were given; without weights, shares follow from the samples.
+        index_bytes: size of the index that each process holds, or maps from a cache of indexes.
+        padded: whether rows may end in padding; no file says how much.
     """
 
     sources: Sequence[Source]
@@ -58,7 +61,7 @@ class SourceBlend:
         return sum(source.samples for source in self.sources)
 
     def read(self, number: int, stop: int) -> float:
-        """Samples of a source in positions [0, stop)."""
+        """Samples of source `number` in positions [0, stop)."""
         source = self.sources[number]
         if self.order != "identity":
             return source.share * stop
@@ -67,11 +70,17 @@ class SourceBlend:
         return epochs * source.samples + min(max(rest - first, 0), source.samples)
 
     def distinct(self, number: int, read: float, stop: int) -> float:
-        """Different samples among the `read` ones of a source, the last of them before position `stop`."""
+        """Different samples among those read of a source.
+
+        Args:
+            number: the source.
+            read: samples read of it, some of them repeatedly.
+            stop: the position after the last read.
+        """
         samples = self.sources[number].samples
         if self.order != "nanotron" or not self.weighted:
             return min(read, samples)
-        # every epoch has the same samples: the first ones and, of a source that is too short, some twice
+        # every epoch has the same samples: the first ones, and some twice if the source is too short
         in_epoch = self.sources[number].share * self.epoch
         done = min(1.0, stop / max(self.epoch, 1))
         if in_epoch <= samples or done == 1:
@@ -86,7 +95,15 @@ def token_blend(
     order: str,
     disjoint: bool = False,
 ) -> SourceBlend:
-    """The blend of a Nanoset: {name: its files}, and a weight (or None) for each name."""
+    """The blend of a Nanoset.
+
+    Args:
+        named: {name: its open files}.
+        weights: a weight, or None, for each name.
+        length: tokens per sample.
+        order: the name of the order.
+        disjoint: whether samples share no token.
+    """
     sources = []
     padded = False
     for path, files in named.items():
@@ -108,8 +125,8 @@ def token_blend(
 
 
 def _with_shares(sources: list[Source], weights: Sequence[float | None]) -> list[Source]:
-    """The sources with their shares: by weight, and without a weight by samples."""
-    from nanoset_ref.megatron.nanoset_config import normalize  # loads numba
+    """The sources with their shares: by weight, or by samples without a weight."""
+    from nanoset_ref.megatron.nanoset_config import normalize
 
     given = [
         float(source.samples if weight is None else weight)
@@ -123,10 +140,7 @@ def _with_shares(sources: list[Source], weights: Sequence[float | None]) -> list
 
 def _tail(file: Tokens, length: int, disjoint: bool) -> int:
     """Tokens at the end of a file that fill no sample."""
-    samples = file.num_samples(length, disjoint)
-    if samples == 0:
-        return file.num_tokens
-    last_start = (samples - 1) * file.stride(length, disjoint)
+    last_start = (file.num_samples(length, disjoint) - 1) * file.stride(length, disjoint)
     return file.num_tokens - last_start - length - 1
 
 
@@ -136,37 +150,52 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
     if blend is None or bounds is None:
         raise ValueError("the run has no train split: give its first part a size above 0")
     weights: Sequence[float | None] = blend.weights or [None] * len(blend.prefixes)
-    total_weight = sum(blend.weights or [])
-    extra = int(config.add_extra_token_to_sequence)
-    length = config.sequence_length
     is_alone = len(blend.prefixes) == 1
     sources = []
-    index = 0
+    index_bytes = 0
     for prefix, weight in zip(blend.prefixes, weights, strict=True):
-        corpus = megatron.MMapIndexedDataset(prefix)
-        first, stop = (round(bound * len(corpus)) for bound in bounds)
-        tokens = int(corpus.sequence_lengths[first:stop].sum(dtype="int64"))
         wanted = size if is_alone else None
         if weight is not None and size is not None:
-            wanted = math.ceil(size * (weight / total_weight))
-            wanted = math.ceil(wanted * (1 + config.mid_level_dataset_surplus))
-        plan = megatron.plan_epochs(max(tokens, 1), wanted, length, extra_token=bool(extra))
-        index += 4 * plan.num_epochs * (stop - first)  # of documents
-        index += 8 * (plan.num_samples + 1) + 4 * plan.num_samples  # of samples, and their shuffle
-        samples = max(tokens - extra, 0) // length
-        source = Source(
-            path=prefix,
-            disk_bytes=tokens * corpus.dtype.itemsize,
-            samples=samples,
-            tail_tokens=tokens - extra - samples * length,
-        )
+            share = weight / sum(blend.weights or [])
+            wanted = math.ceil(math.ceil(size * share) * (1 + config.mid_level_dataset_surplus))
+        source, of_source = _megatron_source(config, prefix, bounds, wanted)
         sources.append(source)
+        index_bytes += of_source
     if not is_alone:
-        epoch = sum(source.samples for source in sources)
-        index += 10 * (epoch if size is None else size)  # corpus and sample of each position
+        positions = sum(source.samples for source in sources) if size is None else size
+        index_bytes += 10 * positions  # corpus and sample of each position
     return SourceBlend(
         sources=_with_shares(sources, weights),
         order="megatron",
         weighted=bool(blend.weights),
-        index_bytes=index,
+        index_bytes=index_bytes,
     )
+
+
+def _megatron_source(
+    config: NanosetConfig, prefix: str, bounds: tuple[float, float], wanted: int | None
+) -> tuple[Source, int]:
+    """A corpus, and the bytes of its indexes.
+
+    Args:
+        config: the dataset.
+        prefix: the .bin/.idx pair.
+        bounds: the first and last share of its sequences that the split has.
+        wanted: samples of the run; None: one epoch.
+    """
+    corpus = megatron.MMapIndexedDataset(prefix)
+    first, stop = (round(bound * len(corpus)) for bound in bounds)
+    tokens = int(corpus.sequence_lengths[first:stop].sum(dtype="int64"))
+    extra = int(config.add_extra_token_to_sequence)
+    length = config.sequence_length
+    plan = megatron.plan_epochs(max(tokens, 1), wanted, length, extra_token=bool(extra))
+    documents = 4 * plan.num_epochs * (stop - first)
+    samples_and_shuffle = 8 * (plan.num_samples + 1) + 4 * plan.num_samples
+    samples = max(tokens - extra, 0) // length
+    source = Source(
+        path=prefix,
+        disk_bytes=tokens * corpus.dtype.itemsize,
+        samples=samples,
+        tail_tokens=tokens - extra - samples * length,
+    )
+    return source, documents + samples_and_shuffle

@@ -1,11 +1,11 @@
 """Commands made from functions: options from the signature, help from the docstring, every error in one line.
 
-    def split(source: str, train: Path, /, *, held_out: float, seed: int = 1234, overwrite: bool = False): ...
+    def split(source: str, train: Path, /, *, held_out: float, overwrite: bool = False): ...
 
-becomes `split SOURCE TRAIN --held-out HELD_OUT [--seed SEED] [--overwrite]`: positional-only parameters are arguments,
-the others are options; those without a default are required. `--held_out` is understood as `--held-out`. Only the
-parser of the chosen command is built. The library is argparse, because every --help has to work in an install of five
-packages.
+becomes `split SOURCE TRAIN --held-out HELD_OUT [--overwrite]`: positional-only parameters are
+arguments, the others are options; those without a default are required. `--held_out` is understood
+as `--held-out`. Only the parser of the chosen command is built. The library is argparse, because
+every --help has to work in an install of five packages.
 
 An unexpected error says so in its line; NANOSET_REF_TRACEBACK=1 prints the traceback of any error.
 """
@@ -30,7 +30,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 from nanoset_ref.cli.launcher import end_with_launcher, interrupts_raise
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 
-MOST_SAID = 300  # characters of an unexpected error
+MAX_ERROR_CHARACTERS = 300  # of an unexpected error
 WEIGHT_CHARACTERS = set("+-.0123456789e")
 
 _ended = threading.Event()  # the command has ended
@@ -64,19 +64,21 @@ def run(
 ) -> int:
     """Run a function as a command.
 
-    An Annotated[type, parse] in its signature calls `parse` on the text; a parameter whose type is a dataclass stands
-    for the options in the dataclass's fields.
+    A parameter Annotated[type, parse] is parsed by `parse`. A parameter whose type is a dataclass
+    stands for the options in the dataclass's fields.
 
     Args:
-        arguments: the command line; None: of this process.
+        function: the function.
+        arguments: the command line; None takes that of this process.
         prog: the name of the command in help and errors.
-        report: called with the function's result and its arguments by name, it prints a summary; without it, the
-            result is the exit code or None.
+        report: prints a summary; called with the function's result and its arguments by name.
+            Without it, the result is the exit code or None.
         says: the lowest logging level that is shown on the main rank.
         interrupted: the state that Ctrl-C and SIGTERM leave behind, for the error message.
 
     Returns:
-        The exit code: 0 done, 1 the input is at fault, 2 the command line is; or the one that `report` returns.
+        The exit code: 0 done, 1 the input is wrong, 2 the command line is wrong; or the one that
+        `report` returns.
     """
     words = sys.argv[1:] if arguments is None else arguments
 
@@ -101,7 +103,7 @@ def run(
 
 
 def _outcome(work: Callable[[], int], prog: str, interrupted: str) -> tuple[int, str]:
-    """The exit code of a command, and its error in one line; "" if there is none."""
+    """Run a command; return its exit code, and its error in one line or ""."""
     try:
         return work(), ""
     except BrokenPipeError:  # `| head` has seen enough
@@ -120,7 +122,7 @@ def _outcome(work: Callable[[], int], prog: str, interrupted: str) -> tuple[int,
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A parser of whole numbers from `least` on."""
+    """A parser for whole numbers of at least `least`."""
 
     def number(text: str) -> int:
         with contextlib.suppress(ValueError):
@@ -134,11 +136,12 @@ def at_least(least: int) -> Callable[[str], int]:
 def paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | None]:
     """["a=0.8", "b=0.2"] -> (["a", "b"], [0.8, 0.2]); ["a", "x=1/b"] -> (["a", "x=1/b"], None).
 
-    A number behind the last "=" is a weight, unless the whole is a file: `data/crawl=2024` is one if it exists.
+    A number behind the last "=" is a weight, unless the whole item is a file: `data/crawl=2024` is
+    one if it exists.
 
     Raises:
-        ValueError: some have a weight and some have none; the item and the path before "=" are both files; a weight
-            that is no number.
+        ValueError: some items have a weight and some have none; the item and the path before "=" are
+            both files; a weight is no number.
     """
     parts = [_path_and_weight(item) for item in items]
     paths = [path for path, _ in parts]
@@ -181,7 +184,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _is_expected(error: Exception) -> bool:
-    """Whether an error is about the input: by its type, or because a `raise` in this package made it."""
+    """Whether an error is about the input: by its type, or because this package raised it."""
     if isinstance(error, (ValueError, OSError, ImportError)):
         return not type(error).__module__.startswith("numba")
     module, is_raise = _origin(error)
@@ -189,19 +192,19 @@ def _is_expected(error: Exception) -> bool:
 
 
 def _origin(error: Exception) -> tuple[str, bool]:
-    """The module in which an error arose, and whether by a `raise` (and not by another operation)."""
-    where = error.__traceback__
-    while where and where.tb_next:
-        where = where.tb_next
-    if where is None:
+    """The module of the innermost frame of an error, and whether a `raise` statement raised it."""
+    last = error.__traceback__
+    while last and last.tb_next:
+        last = last.tb_next
+    if last is None:
         return "", False
-    operation = where.tb_frame.f_code.co_code[where.tb_lasti]
-    return where.tb_frame.f_globals.get("__name__", ""), operation == dis.opmap["RAISE_VARARGS"]
+    operation = last.tb_frame.f_code.co_code[last.tb_lasti]
+    return last.tb_frame.f_globals.get("__name__", ""), operation == dis.opmap["RAISE_VARARGS"]
 
 
 def _unexpected(error: Exception) -> str:
-    """The message for a bug of ours, or for a library's error that nobody expected."""
-    said = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_SAID].rstrip(": ")
+    """The message for a bug of this package, or for a library's unexpected error."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_ERROR_CHARACTERS].rstrip(": ")
     if isinstance(error, MemoryError) or "out of memory" in said:
         return f"there is not enough memory ({said})"
     module, _ = _origin(error)
@@ -236,7 +239,7 @@ def _terminate(*_: Any) -> None:
 
 
 def _discard_output() -> None:
-    """Drop the buffer of a standard output that cannot be written, before the interpreter's end fails on it."""
+    """Flush standard output; if that fails, drop its buffer, or the interpreter fails at its end."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -244,7 +247,7 @@ def _discard_output() -> None:
 
 
 def _parse(function: Callable[..., Any], words: Sequence[str], prog: str) -> inspect.BoundArguments:
-    """The arguments of a call."""
+    """Parse a command line into the arguments of a call."""
     description = (inspect.getdoc(function) or "").split("\n\nArgs:")[0]
     layout = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog=prog, description=description, formatter_class=layout)
@@ -265,7 +268,11 @@ def _with_dashes(word: str) -> str:
 
 
 def _add_options(parser: argparse.ArgumentParser, function: Any) -> dict[str, Any]:
-    """Add the options of a function (or a dataclass); return its parameters that are dataclasses."""
+    """Add the options of a function or a dataclass.
+
+    Returns:
+        {parameter: its type} of the parameters that are dataclasses.
+    """
     helps = _argument_helps(function)
     kinds = typing.get_type_hints(function, include_extras=True)
     groups = {}
@@ -305,12 +312,12 @@ def _add_option(
 
 
 def _options_of(kind: Any) -> dict[str, Any]:
-    """argparse's options for a type."""
+    """The keyword arguments of argparse's add_argument for a type."""
     origin = get_origin(kind)
     inner = get_args(kind)
     if origin is Annotated:
         return _options_of(inner[0]) | {"type": inner[1]}
-    if origin in (Union, UnionType):  # `X | None`, or `float | str`, whose first type is meant
+    if origin in (Union, UnionType):  # `X | None`; of `float | str` the first type parses
         return _options_of(next(one for one in inner if one is not NoneType))
     if origin is Literal:
         return {"choices": inner}
@@ -322,16 +329,16 @@ def _options_of(kind: Any) -> dict[str, Any]:
 
 
 def _argument_helps(function: Any) -> dict[str, str]:
-    """{argument: its text in the docstring's `Args:`}; a dataclass has the arguments of its bases, too.
+    """{argument: its text in the docstring's `Args:`}; a dataclass has those of its bases, too.
 
-    In that section a line indented by four spaces is `name: text` or `name, name: text`; a deeper one goes on.
+    In that section, a line indented by four spaces is `name: text` or `name, name: text`, and a
+    deeper line continues it.
     """
     helps: dict[str, str] = {}
     for documented in reversed(getattr(function, "__mro__", [function])):
+        docstring = inspect.cleandoc(documented.__doc__ or "")
         names: list[str] = []
-        for line in (
-            inspect.cleandoc(documented.__doc__ or "").partition("\nArgs:\n")[2].split("\n")
-        ):
+        for line in docstring.partition("\nArgs:\n")[2].split("\n"):
             if not line.startswith("    "):
                 break  # the section has ended
             text = line.strip()

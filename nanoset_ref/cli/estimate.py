@@ -1,35 +1,45 @@
-"""nanoset-ref estimate: the hours, memory and disk of a run before it begins, and how often it reads each source.
+"""nanoset-ref estimate: hours, memory, disk and epochs of a run before it begins.
 
-Arithmetic only: files are opened for their sizes, no order and no index is built. Where a shuffle decides, the estimate
-is the expected value: a source may be off by one sample an epoch, and by chance in an incomplete epoch.
+Arithmetic only: files are opened for their sizes, and no order and no index is built. Where a
+shuffle decides, the estimate is the expected value: a source may be off by one sample an epoch, and
+by chance in an incomplete epoch.
 
-    1. each stage becomes a `SourceBlend`: its sources, their shares, and how its order goes through them
-    2. positions [start, stop) of the blend become samples read of each source, and samples that no step reads
-    3. with a speed, tokens become hours
+1. Each stage becomes a `SourceBlend`: its sources, their shares, and how its order reads them.
+2. Positions [start, stop) of the blend become samples read of each source, and samples that no step
+   reads.
+3. With a speed, tokens become hours.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from nanoset_ref import megatron, tokens, train  # each loads its modules when used
+from nanoset_ref import megatron, provenance, tokens, train  # each loads its modules when used
 from nanoset_ref.cli.blends import Source, SourceBlend, megatron_blend, token_blend
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions
 from nanoset_ref.load.schedule import Schedule
 
-ID_BYTES = 4  # of a row that is read, int32
+ID_BYTES = 4  # rows are read as int32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceEstimate:
-    """The reads of one source by one stage, in samples.
+    """The reads of one source by one stage.
 
-    `never_read` holds at the end of the stage, and counts earlier stages if it continues them.
+    Attributes:
+        path: the name of the source.
+        samples: samples in the source.
+        share: its share of the blend.
+        read: samples that the stage reads.
+        epochs: the same in epochs of the source.
+        never_read: samples that are still unread at the end of the stage. If the stage continues
+            earlier ones, their reads count.
+        tail_tokens: tokens in no sample.
     """
 
     path: str
@@ -46,13 +56,18 @@ class StageEstimate:
     """The estimate of a stage.
 
     Attributes:
-        samples: read by all ranks together.
-        tokens: read by all ranks together.
-        samples_per_epoch: of its blend.
-        micro_batches_per_epoch: of one rank.
-        data_bytes: of its files on the disk.
-        index_bytes: memory of each process.
-        buffer_bytes: memory of each process.
+        name: the stage.
+        order: the order; see `SourceBlend`.
+        steps: optimizer steps.
+        samples: samples that all ranks read together.
+        tokens: tokens that all ranks read together.
+        samples_per_epoch: samples in an epoch of its blend.
+        micro_batches_per_epoch: micro-batches that one rank reads in an epoch.
+        data_bytes: size of its files on the disk.
+        index_bytes: memory of the index in each process.
+        buffer_bytes: memory of the loader's buffers in each process.
+        padded: whether rows may end in padding.
+        sources: the estimates of its sources.
     """
 
     name: str
@@ -71,7 +86,8 @@ class StageEstimate:
     def __str__(self) -> str:
         size = self.samples // max(self.steps, 1)
         lines = [
-            f"{self.name}: {self.steps:,} steps of {size:,} samples = {self.samples:,} samples, {self.tokens:,} tokens",
+            f"{self.name}: {self.steps:,} steps of {size:,} samples = {self.samples:,} samples, "
+            f"{self.tokens:,} tokens",
             f"  each process: index {in_bytes(self.index_bytes)} ({self.order}), buffers up to "
             f"{in_bytes(self.buffer_bytes)}; files on the disk: {in_bytes(self.data_bytes)}",
         ]
@@ -79,23 +95,30 @@ class StageEstimate:
             return "\n".join([*lines, "  how much text this is, tokenizing will show"])
         epochs = self.samples / max(self.samples_per_epoch, 1)
         lines.append(
-            f"  an epoch: {self.samples_per_epoch:,} samples, {self.micro_batches_per_epoch:,} micro-batches of each "
-            f"rank; the stage is {epochs:.3f} epochs"
+            f"  an epoch: {self.samples_per_epoch:,} samples, {self.micro_batches_per_epoch:,} "
+            f"micro-batches of each rank; the stage is {epochs:.3f} epochs"
         )
-        from nanoset_ref.provenance.auditing import shortened
-
-        paths = shortened([it.path for it in self.sources])
-        width = max(map(len, ["source", *paths]))
-        head = f"{'samples':>13} {'share':>7} {'read':>13} {'epochs':>8} {'never read':>13} {'tail tokens':>11}"
-        lines.append(f"  {'source':<{width}} {head}")
-        for path, it in zip(paths, self.sources, strict=True):
-            figures = f"{it.samples:>13,} {it.share:>7.4f} {it.read:>13,} {it.epochs:>8.3f} {it.never_read:>13,}"
-            lines.append(f"  {path:<{width}} {figures} {it.tail_tokens:>11,}")
+        lines += self._table()
         if self.padded:
             lines.append(
                 "  rows end in padding, which no loss counts; inspect says how long the documents are"
             )
         return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        """A header and a line for each source."""
+        paths = provenance.shortened([source.path for source in self.sources])
+        width = max(map(len, ["source", *paths]))
+        lines = [
+            f"  {'source':<{width}} {'samples':>13} {'share':>7} {'read':>13} {'epochs':>8}"
+            f" {'never read':>13} {'tail tokens':>11}"
+        ]
+        for path, source in zip(paths, self.sources, strict=True):
+            lines.append(
+                f"  {path:<{width}} {source.samples:>13,} {source.share:>7.4f} {source.read:>13,}"
+                f" {source.epochs:>8.3f} {source.never_read:>13,} {source.tail_tokens:>11,}"
+            )
+        return lines
 
 
 def estimate_run(
@@ -110,9 +133,9 @@ def estimate_run(
     """Hours, memory, disk and epochs of a run before it begins; nothing is built, and no token is read.
 
     Args:
-        tokens_per_second: of the whole run, to say its hours.
-        step_time: seconds that an optimizer step takes, instead of --tokens-per-second.
-        gpus: that compute; default: of the config dp x pp x tp, or --dp-size.
+        tokens_per_second: the speed of the whole run, to say its hours.
+        step_time: seconds of an optimizer step, instead of --tokens-per-second.
+        gpus: the number of GPUs; default: the config's dp x pp x tp, or --dp-size.
         num_loading_workers: DataLoader workers per rank, without --config.
     """
     for name, value in (("tokens-per-second", tokens_per_second), ("step-time", step_time)):
@@ -126,8 +149,8 @@ def estimate_run(
     if run.config:
         config = train.load_config(run.config)
         stages = list(estimated_stages(config))
-        ranks = config.parallelism
-        gpus = gpus or ranks.dp * ranks.pp * ranks.tp
+        sizes = config.parallelism
+        gpus = gpus or sizes.dp * sizes.pp * sizes.tp
     else:
         stages = [_stage_by_hand(run, schedule, num_loading_workers)]
         gpus = gpus or schedule.dp_size
@@ -135,41 +158,46 @@ def estimate_run(
     num_tokens = sum(stage.tokens for stage in stages)
     total: dict[str, Any] = {"steps": steps, "tokens": num_tokens, "gpus": gpus}
     line = f"in all {steps:,} steps, {num_tokens:,} tokens on {gpus:,} GPUs"
-    if tokens_per_second or step_time:
-        seconds = num_tokens / tokens_per_second if tokens_per_second else steps * (step_time or 0)
+    seconds = None
+    if step_time:
+        seconds = steps * step_time
+    if tokens_per_second:
+        seconds = num_tokens / tokens_per_second
+    if seconds is not None:
         hours = seconds / 3600
         total |= {"hours": hours, "gpu_hours": hours * gpus}
         line += f": {hours:,.2f} hours, {hours * gpus:,.2f} GPU-hours"
     else:
         line += "; --tokens-per-second or --step-time says the hours"
-    total["stages"] = [dataclasses.asdict(stage) for stage in stages]
-    run.show(total, "\n".join([*map(str, stages), line]))
+    run.show(total | {"stages": stages}, *map(str, stages), line)
 
 
 def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
-    """Every stage of a run that begins at step 1."""
+    """Estimate every stage of a run that begins at step 1."""
     schedule = config.schedule()
-    size = schedule.global_batch_size
-    ends: dict[
-        int, tuple[int, dict[str, float]]
-    ] = {}  # {stage: its last position, samples read by then}
+    # by the number of a stage: the position after its last one, and samples read of each source
+    ends: dict[int, tuple[int, dict[str, float]]] = {}
     for stage in train.stages_of(config):
-        start, read = ends[stage.before.number] if stage.before else (0, dict[str, float]())
-        positions = range(start, start + len(stage.steps) * size)
-        blend = _blend_of(stage, len(positions))
+        start = 0
+        read: dict[str, float] = {}
+        if stage.before:
+            start, read_before = ends[stage.before.number]
+            read = dict(read_before)
+        stop = start + len(stage.steps) * schedule.global_batch_size
+        blend = _blend_of(stage, stop - start)
         name = f"{stage.name} (text)" if blend.order == "text" else stage.name
-        length = stage.sequence_length
         buffers = _slots(stage.data.num_loading_workers, stage.data.read_ahead)
-        read = dict(read)
-        yield _estimated(name, blend, positions, schedule, length, buffers, read)
-        ends[stage.number] = positions.stop, read
+        positions = range(start, stop)
+        yield _estimated(name, blend, positions, schedule, stage.sequence_length, buffers, read)
+        ends[stage.number] = stop, read
 
 
 def _blend_of(stage: Any, samples: int) -> SourceBlend:
-    """The sources of a stage of a config."""
+    """The sources of a stage of a config that reads `samples` samples."""
     from nanoset_ref.train import data_section as sections  # needs the extra `train`
 
-    dataset, length = stage.data.dataset, stage.sequence_length
+    dataset = stage.data.dataset
+    length = stage.sequence_length
     if isinstance(dataset, sections.TextSection):
         return SourceBlend(sources=(), order="text")
     if isinstance(dataset, sections.ChunksSection):
@@ -184,38 +212,41 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
             random_seed=stage.data.seed, sequence_length=length, **fields
         )
         return megatron_blend(config)
+    given = dataset.dataset_path
+    files: dict[str, Any] = {}
     if dataset.names_folders:
-        files: dict[str, Any] = {
-            path: tokens.datatrove_files(path, recursive=False) for path in dataset.dataset_path
-        }
-        weights = [*dataset.dataset_path.values()]
+        weights = [*given.values()]
+        for path in given:
+            files[path] = tokens.datatrove_files(path, recursive=False)
     else:
-        files = {path: [tokens.open_tokens(path, dtype)] for path, dtype in stage.files.items()}
-        weights = [dataset.dataset_path.get(path, 0.0) for path in stage.files]
+        weights = [given.get(path, 0.0) for path in stage.files]
+        for path, dtype in stage.files.items():
+            files[path] = [tokens.open_tokens(path, dtype)]
     return token_blend(files, weights, length, dataset.order)
 
 
 def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEstimate:
     """The one stage of a run that its options describe."""
     paths, weights, is_pairs = run.paths()
-    length = run.sequence_length
     order = run.order or "nanotron"
     if is_pairs:
+        length = run.sequence_length
         blend = megatron_blend(run.megatron_config(paths, weights))
     else:
-        length = run.row_length - 1 if run.row_length else length
+        length = run.sample_length
         files = {path: [run.open(path)] for path in paths}
         blend = token_blend(
             files, weights or [None] * len(paths), length, order, bool(run.row_length)
         )
     samples = run.num_samples
+    if samples is None and order.endswith(".npy"):
+        samples = Path(order).stat().st_size // 4
     if samples is None:
-        samples = Path(order).stat().st_size // 4 if order.endswith(".npy") else blend.epoch
-    size = schedule.global_batch_size
+        samples = blend.epoch
     start = schedule.consumed_train_samples
-    steps = max(0, samples - start) // size
-    positions = range(start, start + steps * size)
-    read = {it.path: blend.read(number, start) for number, it in enumerate(blend.sources)}
+    steps = max(0, samples - start) // schedule.global_batch_size
+    positions = range(start, start + steps * schedule.global_batch_size)
+    read = {source.path: blend.read(n, start) for n, source in enumerate(blend.sources)}
     return _estimated("run", blend, positions, schedule, length, _slots(workers, 0), read)
 
 
@@ -226,14 +257,25 @@ def _estimated(
     schedule: Schedule,
     length: int,
     buffers: int,
-    total: dict[str, float],
+    read_before: dict[str, float],
 ) -> StageEstimate:
-    """A stage that reads `positions`; `total`, the samples read of each source before, is counted on."""
+    """Estimate a stage.
+
+    Args:
+        name: the stage.
+        blend: its sources.
+        positions: the positions that it reads.
+        schedule: its layout.
+        length: tokens per sample.
+        buffers: block buffers of a loader.
+        read_before: samples read of each source before the stage; its own reads are added.
+    """
     sources = []
     for number, source in enumerate(blend.sources):
         read = blend.read(number, positions.stop) - blend.read(number, positions.start)
-        total[source.path] = total.get(source.path, 0.0) + read
-        distinct = blend.distinct(number, total[source.path], positions.stop)
+        total = read_before.get(source.path, 0.0) + read
+        read_before[source.path] = total
+        distinct = blend.distinct(number, total, positions.stop)
         estimate = SourceEstimate(
             path=source.path,
             samples=source.samples,
@@ -266,7 +308,7 @@ def _slots(workers: int, read_ahead: int) -> int:
 
 
 def _buffer_bytes(micro_batch_size: int, row_length: int, buffers: int) -> int:
-    """The memory of a loader for the blocks that it reads and delivers (see `nanoset_ref.load.blocks`)."""
+    """The memory of a loader's block buffers (see `nanoset_ref.load.blocks`)."""
     from nanoset_ref.load.blocks import batches_per_block
 
     batch = micro_batch_size * row_length * ID_BYTES
@@ -280,3 +322,6 @@ def in_bytes(count: float) -> str:
             break
         count /= 1024
     return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"estimate": estimate_run}

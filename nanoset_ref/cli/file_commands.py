@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,13 +21,14 @@ IdDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64
 
 
 @dataclasses.dataclass(kw_only=True)
-class Unsaid:
-    """Facts that a file may not hold, and how results are printed.
+class FileOptions:
+    """Facts that a file may not hold, and the form of the results.
 
     Args:
-        token_dtype: of the ids, for a .npy or .ds file without this fact (default: uint16).
-        eos_token_id: the end-of-document id, for a file without this fact; a .npy file without a manifest is cut
-            after it.
+        token_dtype: dtype of the ids, for a .npy or .ds file that does not hold it (default:
+            uint16).
+        eos_token_id: the end-of-document id, for a file that does not hold it; a .npy file without
+            a manifest is cut after it.
         json: print JSON instead of text.
     """
 
@@ -38,41 +39,51 @@ class Unsaid:
     def open(self, path: str) -> Tokens:
         return tokens.open_tokens(path, self.token_dtype, self.eos_token_id)
 
-    def show(self, value: Any, text: str) -> None:
-        print(json.dumps(value, indent=1, ensure_ascii=False) if self.json else text)
+    def show(self, value: Any, *lines: str) -> None:
+        """Print the lines, or with --json the value: dataclasses, lists and dicts of them."""
+        text = "\n".join(lines)
+        if self.json:
+            text = json.dumps(value, indent=1, ensure_ascii=False, default=dataclasses.asdict)
+        print(text)
 
-    def show_written(self, *written: Tokens) -> None:
+    def show_written(self, *files: Tokens) -> None:
+        """Print the size and the content hash of token files."""
         from nanoset_ref.tokens.content import content_hash  # imported lazily
 
-        found = [
+        facts = [
             {
-                "file": str(it.path),
-                "documents": len(it.known_documents()) - 1,
-                "tokens": it.num_tokens,
-                "dtype": it.dtype.name,
-                "content": content_hash(it),
+                "file": str(file.path),
+                "documents": len(file.known_documents()) - 1,
+                "tokens": file.num_tokens,
+                "dtype": file.dtype.name,
+                "content": content_hash(file),
             }
-            for it in written
+            for file in files
         ]
         line = "{file}: {documents:,} documents, {tokens:,} tokens ({dtype}), content {content}"
-        self.show(found, "\n".join(line.format(**row) for row in found))
+        self.show(facts, *(line.format(**of_file) for of_file in facts))
 
 
-def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
+def inspect(file: str, /, *, png: Path | None = None, options: FileOptions) -> None:
     """Statistics of tokenized documents: counts, lengths, EOS, duplicates.
 
     Args:
         file: a .npy token file, a .bin/.idx pair or a .ds file.
         png: draw the lengths of the documents into this file.
     """
-    found = tokens.describe(unsaid.open(file), unsaid.eos_token_id)
+    found = tokens.describe(options.open(file), options.eos_token_id)
     if png is not None:
         _draw_lengths(found["length_histogram"], png)
-    unsaid.show(found, tokens.as_text(found))
+    options.show(found, tokens.as_text(found))
 
 
 def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
-    """Documents by length, in ranges that double, as a PNG."""
+    """Draw documents by length, in ranges that double, as a PNG.
+
+    Args:
+        histogram: (first length, last length, documents) of each range.
+        path: the file to write.
+    """
     from nanoset_ref.orders.pictures import new_figure  # loads numba
 
     figure = new_figure(7, 3.5)
@@ -89,40 +100,41 @@ def verify_files(
     *files: str,
     vocab_size: Annotated[int, at_least(1)] | None = None,
     seal: bool = False,
-    unsaid: Unsaid,
+    options: FileOptions,
 ) -> bool:
     """Compare files with what is recorded about them: checksum, size, boundaries, range of the ids.
 
     Args:
         files: .npy token files, .bin/.idx pairs or .ds files.
-        vocab_size: ids must be below it, for a file without this fact.
-        seal: write a .seal file with the checksum beside each file that has none and passes the other checks.
+        vocab_size: ids must be below it, for a file that does not hold it.
+        seal: write a .seal file with the checksum beside each file that has none and passes the
+            other checks.
     """
     results: list[dict[str, Any]] = []
     for file in tokens.without_companions(files):
         try:
-            opened = unsaid.open(file)
-            ok = True
-            detail = tokens.verify(opened, vocab_size, unsaid.eos_token_id)
+            opened = options.open(file)
+            detail = tokens.verify(opened, vocab_size, options.eos_token_id)
             if seal and opened.keep_seal():
                 detail += ", sealed as it is now"
+            ok = True
         except (ValueError, OSError) as error:
             ok = False
             detail = str(error)
         results.append({"file": file, "ok": ok, "detail": detail})
-    words = {True: "ok    ", False: "BROKEN"}
-    lines = [f"{words[row['ok']]}  {row['file']}: {row['detail']}" for row in results]
-    unsaid.show(results, "\n".join(lines))
+    verdicts = {True: "ok    ", False: "BROKEN"}
+    lines = [f"{verdicts[row['ok']]}  {row['file']}: {row['detail']}" for row in results]
+    options.show(results, *lines)
     return not all(row["ok"] for row in results)
 
 
 @dataclasses.dataclass(kw_only=True)
-class Copying(Unsaid):
+class CopyOptions(FileOptions):
     """The options of copying documents.
 
     Args:
-        dtype: of the ids in the target, such as int32; default: as in the source.
-        tokenizer: name or folder of the tokenizer of the ids, for sources without this fact.
+        dtype: dtype of the ids in the target, such as int32; default: as in the source.
+        tokenizer: name or folder of the tokenizer of the ids, for sources that do not name it.
         overwrite: replace an existing target.
     """
 
@@ -131,42 +143,40 @@ class Copying(Unsaid):
     overwrite: bool = False
 
 
-def convert_file(source: str, target: str, /, *, copying: Copying) -> None:
+def convert_file(source: str, target: str, /, *, options: CopyOptions) -> None:
     """Convert between .npy, .bin/.idx and .ds, proven by a hash of ids and boundaries.
 
     Args:
         source: a .npy token file, a .bin/.idx pair or a .ds file.
         target: the file to write; its suffix (.npy, .bin, .ds) is its format.
     """
-    merge_files(source, target, copying=copying)
+    merge_files(source, target, options=options)
 
 
-def merge_files(*sources_and_target: str, copying: Copying) -> None:
+def merge_files(*sources_and_target: str, options: CopyOptions) -> None:
     """Put the documents of several files one after another into one file.
 
     From .bin/.idx pairs to a pair, the sequences of a document and their modes are kept.
 
     Args:
-        sources_and_target: .npy token files, .bin/.idx pairs (by either name or their prefix) or .ds files, and last
-            the file to write, whose suffix (.npy, .bin, .ds) is its format.
+        sources_and_target: .npy token files, .bin/.idx pairs (by either name or their prefix) or
+            .ds files, and last the file to write, whose suffix (.npy, .bin, .ds) is its format.
     """
     *names, target = sources_and_target
-    sources = [copying.open(source) for source in tokens.without_companions(names)]
-    to_pair = target.endswith(".bin") and not copying.dtype
-    if to_pair and all(isinstance(it, tokens.MMapIndexedDataset) for it in sources):
+    sources = [options.open(name) for name in tokens.without_companions(names)]
+    are_pairs = all(isinstance(source, tokens.MMapIndexedDataset) for source in sources)
+    if are_pairs and target.endswith(".bin") and not options.dtype:
         prefixes = [source.path.with_suffix("") for source in sources]
         merged = target.removesuffix(".bin")
-        pair = tokens.merge_corpora(prefixes, merged, overwrite=copying.overwrite)
-        copying.show_written(pair)
-        return
-    facts = None
-    if copying.tokenizer and not tokens.agreed_facts(sources).get("tokenizer"):
-        facts = facts_of_tokenizer(copying.tokenizer, sources)
-    copying.show_written(
-        tokens.convert(
-            sources, target, dtype=copying.dtype, overwrite=copying.overwrite, facts=facts
+        written: Tokens = tokens.merge_corpora(prefixes, merged, overwrite=options.overwrite)
+    else:
+        facts = None
+        if options.tokenizer and not tokens.agreed_facts(sources).get("tokenizer"):
+            facts = facts_of_tokenizer(options.tokenizer, sources)
+        written = tokens.convert(
+            sources, target, dtype=options.dtype, overwrite=options.overwrite, facts=facts
         )
-    )
+    options.show_written(written)
 
 
 def split_file(
@@ -178,7 +188,7 @@ def split_file(
     held_out: float,
     seed: Annotated[int, at_least(0)] = 1234,
     overwrite: bool = False,
-    unsaid: Unsaid,
+    options: FileOptions,
 ) -> None:
     """Hold out documents: write a file without them, and one of them.
 
@@ -187,33 +197,52 @@ def split_file(
         train: the file for the rest.
         valid: the file for the documents held out.
         held_out: a share such as 0.01, or a number of documents such as 500.
-        seed: of the choice.
+        seed: the seed of the choice.
         overwrite: replace existing targets.
     """
-    file = unsaid.open(source)
+    file = options.open(source)
     if train.resolve() == valid.resolve():
         raise ValueError(f"train and valid are two files, got {train} for both")
-    rest, chosen = tokens.split(
-        file, int(held_out) if held_out.is_integer() else held_out, seed=seed
-    )
+    amount = int(held_out) if held_out.is_integer() else held_out
+    rest, chosen = tokens.split(file, amount, seed=seed)
     parts = tokens.convert_parts([file], {train: [rest], valid: [chosen]}, overwrite=overwrite)
-    unsaid.show_written(*parts)
+    options.show_written(*parts)
 
 
 def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
-    """The facts of a manifest that follow from the tokenizer of its ids."""
+    """The facts of a manifest that follow from the tokenizer of its ids.
+
+    Args:
+        name: name or folder of the tokenizer.
+        sources: the files with the ids.
+    """
     from nanoset_ref.preprocess import load_tokenizer  # needs the extra `text`
 
     tokenizer = load_tokenizer(name)
     eos = tokenizer.eos_token_id
-    lasts = []
-    for source in sources:
-        offsets = source.known_documents()
-        lasts.append(source.tokens[offsets[1:][np.diff(offsets) > 0] - 1])
-    closed = eos is not None and all(np.all(last == eos) for last in lasts)
     return {
         "tokenizer": name,
         "vocab_size": len(tokenizer),
         "eos_token_id": eos,
-        "appended_eod": closed,
+        "appended_eod": eos is not None and _all_end_with(eos, sources),
     }
+
+
+def _all_end_with(eos: int, sources: Sequence[Tokens]) -> bool:
+    """Whether every document that has tokens ends with the EOS id."""
+    for source in sources:
+        offsets = source.known_documents()
+        has_tokens = np.diff(offsets) > 0
+        last_ids = source.tokens[offsets[1:][has_tokens] - 1]
+        if not np.all(last_ids == eos):
+            return False
+    return True
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "inspect": inspect,
+    "verify": verify_files,
+    "convert": convert_file,
+    "merge": merge_files,
+    "split": split_file,
+}

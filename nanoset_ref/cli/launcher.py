@@ -1,8 +1,8 @@
-"""The start of a command: as one rank of torchrun, or as a process of its own.
+"""The start of a command, as one rank of torchrun or as a process of its own.
 
-Without torchrun, nothing would stop this rank when another fails. `end_with_launcher` makes Linux kill the rank as soon
-as its launcher dies, even while the rank imports torch or waits for a connection. A command calls `begin_command`
-before it imports numpy or torch.
+Without torchrun, nothing would stop this rank when another fails. `end_with_launcher` makes Linux
+kill the rank as soon as its launcher dies, even while the rank imports torch or waits for a
+connection. A command calls `begin_command` before it imports numpy or torch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ PR_SET_PDEATHSIG = 1
 
 
 def begin_command() -> None:
-    """Let Ctrl-C end this process at once, with one line, until `interrupts_raise`: modules are being imported."""
+    """Let Ctrl-C end this process at once, with one line, until `interrupts_raise` is called.
+
+    In between, the command imports its modules.
+    """
     end_with_launcher()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
 
 def interrupts_raise() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt again, which the command reports."""
+    """Let Ctrl-C raise KeyboardInterrupt again; the command reports it."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -39,9 +42,10 @@ def _end(*_: Any) -> None:
 
 
 def end_with_launcher() -> None:
-    """Under torchrun, kill this process when its launcher dies, and at once if it is dead already.
+    """Under torchrun, kill this process when its launcher dies, and now if it is dead already.
 
-    Processes of a dead launcher belong to process 1 or to systemd. In a container torchrun itself may be process 1.
+    Processes of a dead launcher belong to process 1 or to systemd. In a container, torchrun itself
+    may be process 1.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ or sys.platform != "linux":
         return

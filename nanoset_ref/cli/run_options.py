@@ -1,4 +1,4 @@
-"""Which run a command is about: a YAML file, or token files and a layout given by hand."""
+"""The options that name a run: a YAML file, a run card, or token files and their order."""
 
 from __future__ import annotations
 
@@ -11,46 +11,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from numpy.typing import NDArray
 
-from nanoset_ref import (  # each loads its modules when used
-    megatron,
-    provenance,
-    tokens,
-    train,
-)
+from nanoset_ref import megatron, provenance, tokens, train  # each loads its modules when used
 from nanoset_ref.cli.command import UsageError, at_least, paths_and_weights
-from nanoset_ref.cli.file_commands import Unsaid
+from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.load.schedule import Schedule
 
 if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
     from nanoset_ref.megatron import NanosetConfig
-    from nanoset_ref.provenance import Card, Stretch
+    from nanoset_ref.provenance import Card, QueryParser, StageReader, Stretch
     from nanoset_ref.tokens import Tokens
 
-SAID_BY_CARD = "sequence_length", "row_length", "num_samples", "seed", "order", "split"
+CARD_FIELDS = "sequence_length", "row_length", "num_samples", "seed", "order", "split"
 
 
 @dataclasses.dataclass(kw_only=True)
-class RunOptions(Unsaid):
-    """Which run a command is about: its YAML file, or token files (and the options of a `Schedule`).
+class RunOptions(FileOptions):
+    """The options that name a run; those of a `Schedule` stand beside them.
 
     Args:
         config: the YAML file of nanoset_ref.train, which describes the whole run.
-        run: a run card: a file, or the name of a shipped one (docs/cards.md). With --data its token files are read,
-            too; --dp-size and the like ask about other ranks.
-        sizes: the file that `nanoset-ref card complete` wrote, for a card without sizes: [[name, bytes], ...].
-        data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or .bin/.idx pairs by either name
-            or their prefix; all with a weight or none. Pairs alone are Megatron-style data, unless --order or
-            --row-length is given. A .bin without .idx is a raw token file. A number behind the last "=" is a weight,
-            unless the whole is a file that is there.
+        run: a run card: a file, or the name of a shipped one (docs/cards.md). With --data its token
+            files are read, too; --dp-size and the like ask about other ranks.
+        sizes: the file that `nanoset-ref card complete` wrote, for a card without sizes:
+            [[name, bytes], ...].
+        data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or .bin/.idx
+            pairs by either name or their prefix; all with a weight or none. Pairs alone are
+            Megatron-style data, unless --order or --row-length is given. A .bin without .idx is a
+            raw token file. A number behind the last "=" is a weight, unless the whole is a file
+            that exists.
         sequence_length: tokens per sample.
-        row_length: tokens per row where rows share none and the rest of a file is dropped (OLMo: its sequence length,
-            Pythia: 2049), instead of --sequence-length.
+        row_length: tokens per row if rows share none and the rest of a file is dropped (OLMo: its
+            sequence length, Pythia: 2049), instead of --sequence-length.
         num_samples: samples of the run (default: one epoch).
-        seed: of the order.
-        order: of token files: nanotron (the default), stateless, identity, or an .npy file of instance numbers, such as
-            OLMo's global_indices.npy.
-        split: of Megatron-style data, for train, valid, test; the first is looked at.
+        seed: the seed of the order.
+        order: the order of token files: nanotron (the default), stateless, identity, or an .npy
+            file of instance numbers, such as OLMo's global_indices.npy.
+        split: the shares of Megatron-style data for train, valid, test; the first part is read.
         tokenizer: name or folder; default: the config's, or else the file's.
     """
 
@@ -67,7 +64,12 @@ class RunOptions(Unsaid):
     tokenizer: str | None = None
 
     def stretches(self, schedule: Schedule, workers: int = 0) -> list[Stretch]:
-        """The stages of the YAML file, or the one stretch that the options and a layout describe."""
+        """The stages of the YAML file or card, or a single stretch over --data.
+
+        Args:
+            schedule: the layout that the options describe.
+            workers: DataLoader workers per rank, of a stretch over --data.
+        """
         self.check_named_once()
         if self.run:
             return self._stretches_of_card(schedule)
@@ -81,23 +83,34 @@ class RunOptions(Unsaid):
         return [provenance.Stretch("run", rows, schedule, steps, workers)]
 
     def check_named_once(self) -> None:
-        """UsageError unless the run is named, by its config, its card or its data."""
+        """Raise UsageError unless exactly one of --config, --run and --data names the run."""
         named_by_data = bool(self.data) and not self.run
         if [bool(self.config), bool(self.run), named_by_data].count(True) != 1:
             raise UsageError(
                 "say which run is meant: --config FILE.yaml, --run CARD, or --data FILE[=WEIGHT] ..."
             )
-        fields = dataclasses.fields(RunOptions)
-        given = [it.name for it in fields if getattr(self, it.name) != it.default]
-        said = [name for name in given if name in SAID_BY_CARD]
-        if self.run and said:
-            option = said[0].replace("_", "-")
-            raise UsageError(f"--{option} is what the card says; leave it out, or leave out --run")
         if self.sizes and not self.run:
             raise UsageError("--sizes belongs to a card; name it with --run")
+        for field in dataclasses.fields(RunOptions):
+            is_given = getattr(self, field.name) != field.default
+            if self.run and is_given and field.name in CARD_FIELDS:
+                option = field.name.replace("_", "-")
+                raise UsageError(
+                    f"--{option} is what the card says; leave it out, or leave out --run"
+                )
+
+    @property
+    def is_card_alone(self) -> bool:
+        """Whether the run is a card without its token files."""
+        self.check_named_once()
+        return bool(self.run) and not self.data
 
     def card(self, schedule: Schedule) -> Card:
-        """The card of --run, with the sizes that were given, on the ranks that were."""
+        """The card of --run, with the sizes of --sizes or --data.
+
+        Args:
+            schedule: other ranks for the run, unless it is the default.
+        """
         card = provenance.Card.load(self.run or "", self.sizes)
         if self.token_dtype is None:
             self.token_dtype = card.facts["dtype"]
@@ -111,20 +124,36 @@ class RunOptions(Unsaid):
         card = self.card(schedule)
         if not self.data:
             raise UsageError(f"this needs the token files of {card.name}: give them with --data")
-        tokenizer = card.facts["tokenizer"]["name"]
-        self.tokenizer = self.tokenizer or tokenizer
+        self.tokenizer = self.tokenizer or card.facts["tokenizer"]["name"]
         return provenance.stretches_of_card(card, self.data, self.open)
 
-    def paths(self) -> tuple[list[str], list[float] | None, bool]:
-        """The paths of --data, their weights, and whether they are Megatron's pairs, then named by their prefixes."""
-        paths, weights = paths_and_weights(tokens.without_companions(self.data))
-        from nanoset_ref.megatron.nanoset_config import prefix_of  # loads numba
+    def readers(self, schedule: Schedule, source: int) -> tuple[list[StageReader], QueryParser]:
+        """The stages of the run and the parser of queries; see `provenance.readers_of_card`."""
+        if self.is_card_alone:
+            return provenance.readers_of_card(self.card(schedule), source)
+        return provenance.readers_of_stretches(self.stretches(schedule), source)
 
+    def paths(self) -> tuple[list[str], list[float] | None, bool]:
+        """Parse --data.
+
+        Returns:
+            paths: the files, or the prefixes of pairs.
+            weights: their weights, or None.
+            is_pairs: whether Megatron's classes read them.
+        """
+        from nanoset_ref.megatron.nanoset_config import prefix_of
+
+        paths, weights = paths_and_weights(tokens.without_companions(self.data))
         prefixes = [prefix_of(path) for path in paths]
-        pairs = all(Path(f"{prefix}.idx").is_file() for prefix in prefixes)
-        if pairs and not (self.order or self.row_length):
+        are_pairs = all(Path(f"{prefix}.idx").is_file() for prefix in prefixes)
+        if are_pairs and not (self.order or self.row_length):
             return prefixes, weights, True
         return paths, weights, False
+
+    @property
+    def sample_length(self) -> int:
+        """S of token files: a row has S + 1 tokens."""
+        return self.row_length - 1 if self.row_length else self.sequence_length
 
     def _rows(self) -> Rows:
         from nanoset_ref import Nanoset
@@ -134,16 +163,14 @@ class RunOptions(Unsaid):
             return self._megatron_rows(paths, weights)
         order = self.order or "nanotron"
         num_samples = self.num_samples
-        length = self.row_length - 1 if self.row_length else self.sequence_length
         if num_samples is None and order.endswith(".npy"):
-            from nanoset_ref.orders.published import open_numbers  # loads numba
+            from nanoset_ref.orders.published import open_numbers
 
             num_samples = len(open_numbers(order))
-        files = [self.open(path) for path in paths]
         return Nanoset(
-            files,
+            [self.open(path) for path in paths],
             weights,
-            length,
+            self.sample_length,
             num_samples,
             self.seed,
             order=order,
@@ -151,16 +178,23 @@ class RunOptions(Unsaid):
         )
 
     def megatron_config(self, prefixes: list[str], weights: list[float] | None) -> NanosetConfig:
-        """Of pairs that are read as Megatron reads them."""
+        """The config of Megatron-style data.
+
+        Args:
+            prefixes: the .bin/.idx pairs.
+            weights: their weights, or None.
+        """
         if weights and self.num_samples is None:
             raise ValueError(
                 "a weighted blend of .bin/.idx pairs has no epoch of its own; give --num-samples"
             )
-        blend = chain(*zip(weights, prefixes, strict=True)) if weights else prefixes
+        blend: list[Any] = list(prefixes)
+        if weights:
+            blend = [*chain(*zip(weights, prefixes, strict=True))]
         return megatron.NanosetConfig(
             random_seed=self.seed,
             sequence_length=self.sequence_length,
-            data_path=list(blend),
+            data_path=blend,
             split=self.split,
             split_num_samples=(self.num_samples, 0, 0),
         )
@@ -175,10 +209,11 @@ class RunOptions(Unsaid):
         return rows
 
     def tokenizer_of(self, file: Tokens) -> Any:
+        """The tokenizer of --tokenizer, or else of a file."""
         return self.tokenizer_named(file.facts.get("tokenizer"))
 
     def tokenizer_named(self, name: str | None) -> Any:
-        """The tokenizer of --tokenizer, or else the one of a name."""
+        """The tokenizer of --tokenizer, or else of this name."""
         chosen = self.tokenizer or name
         if not chosen:
             raise ValueError("nothing says which tokenizer it is; give --tokenizer")
@@ -196,13 +231,27 @@ def load_once(name: str) -> Any:
 
 
 def stretch_at(stretches: Sequence[Stretch], step: int) -> Stretch:
-    """The stretch that holds a step; IndexError if none does."""
+    """The stretch that holds a step.
+
+    Raises:
+        IndexError: no stretch holds it.
+    """
     for stretch in stretches:
         if step in stretch.steps:
             return stretch
-    first, last = stretches[0].steps.start, stretches[-1].steps.stop - 1
+    first = stretches[0].steps.start
+    last = stretches[-1].steps.stop - 1
     if last < first:
         raise IndexError(
             f"this run has no steps: its {len(stretches[0].dataset)} samples fill none; give --num-samples"
         )
     raise IndexError(f"step {step} is not one of this run's steps {first} to {last}")
+
+
+def exactly_one(**options: Any) -> Any:
+    """The value of the one option that is not None; UsageError unless there is exactly one."""
+    values = [value for value in options.values() if value is not None]
+    if len(values) != 1:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        raise UsageError(f"give exactly one of {names}")
+    return values[0]

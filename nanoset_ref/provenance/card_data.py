@@ -1,4 +1,4 @@
-"""The rows of a card's run, from its token files: what asks for documents and text needs them."""
+"""The rows of a card's run, read from its token files."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,8 @@ from nanoset_ref import megatron
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.provenance.auditing import Stretch
-from nanoset_ref.provenance.card import Card, Facts
+from nanoset_ref.provenance.card import Card
+from nanoset_ref.provenance.card_facts import Facts
 from nanoset_ref.tokens import Tokens
 
 
@@ -20,35 +21,38 @@ def stretches_of_card(
     paths: Sequence[str],
     open_file: Callable[[str], Tokens],
 ) -> list[Stretch]:
-    """The stages of a card's run on its token files.
+    """Make a stretch of each stage of a card, on its token files.
 
     Args:
-        paths: the files, in the order of the card; of the order "megatron" the prefix of its pair.
-        open_file: opens one.
+        card: the card.
+        paths: the files, in the order of the card; for the order "megatron" the prefix of its pair.
+        open_file: opens a file.
 
     Raises:
         ValueError: files of other sizes or in another number; an order that cannot be computed;
             rows that disagree with the card's probes.
     """
-    facts = card.facts["orders"]
-    if any(order["name"] == "megatron" for order in facts):
-        rows = [_megatron_rows(card, order, paths) for order in facts]
+    orders = card.facts["orders"]
+    if any(order["name"] == "megatron" for order in orders):
+        datasets = [_megatron_rows(card, order, paths) for order in orders]
     else:
         files = [open_file(path) for path in paths]
         card = card.with_files(files)
-        rows = [_rows(card, number, files) for number in range(len(facts))]
-    for number, dataset in enumerate(rows):
-        _check_probes(card, facts[number]["probes"], dataset)
+        datasets = [_rows(card, number, files) for number in range(len(orders))]
+    for order, dataset in zip(orders, datasets, strict=True):
+        _check_probes(card, order["probes"], dataset)
     return [
-        Stretch(stage["name"], rows[stage["order"]], card.schedule(stage), stage["steps"])
-        for stage in card.facts["stages"]
+        Stretch(stage["name"], datasets[stage["order"]], card.schedule(stage), stage["steps"])
+        for stage in card.stages
     ]
 
 
 def replay(stretches: Sequence[Stretch], step: int) -> Iterator[NDArray[Any]]:
-    """The rows of each step from `step` on, integers [rows of the step, row_length], to train on again.
+    """Read the rows of each step from `step` on, to train on them again.
 
-    They are in the order of positions, which is that of `where`: `Schedule` says which rank has which.
+    Yields:
+        integers [rows of the step, row_length], ordered by position, as in `where`; `Schedule` says
+        which rank reads which.
     """
     for stretch in stretches:
         for number in range(max(step, stretch.steps.start), stretch.steps.stop):
@@ -56,6 +60,7 @@ def replay(stretches: Sequence[Stretch], step: int) -> Iterator[NDArray[Any]]:
 
 
 def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
+    """The rows that order `number` of a card reads from open files."""
     facts = card.facts["orders"][number]
     window = card.facts["window"]
     shared = window["row_length"] - window["stride"]
@@ -68,21 +73,22 @@ def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
         window["row_length"] - 1,
         card.samples(number),
         facts["seed"],
-        order="identity" if facts["name"] == "identity" else order,
+        order=order,
         disjoint=shared == 0,
     )
 
 
-def _megatron_rows(card: Card, facts: Facts, paths: Sequence[str]) -> Rows:
+def _megatron_rows(card: Card, order: Facts, paths: Sequence[str]) -> Rows:
+    """The rows that an order "megatron" reads from .bin/.idx pairs."""
     blend = list(paths)
-    if facts.get("weights"):
-        blend = [*itertools.chain(*zip(facts["weights"], paths, strict=True))]
-    options = {"split": "1,0,0"} | facts.get("options", {})
+    if order.get("weights"):
+        blend = [*itertools.chain(*zip(order["weights"], paths, strict=True))]
+    options = {"split": "1,0,0"} | order.get("options", {})
     config = megatron.NanosetConfig(
-        random_seed=facts["seed"],
+        random_seed=order["seed"],
         sequence_length=card.facts["window"]["stride"],
         data_path=blend,
-        split_num_samples=(facts["samples"], 0, 0),
+        split_num_samples=(order["samples"], 0, 0),
         **options,
     )
     rows = megatron.NanosetBuilder(config).build(["train"])[0]
@@ -92,10 +98,12 @@ def _megatron_rows(card: Card, facts: Facts, paths: Sequence[str]) -> Rows:
 
 
 def _check_probes(card: Card, probes: Facts, rows: Rows) -> None:
+    """Raise ValueError if rows at the probed positions are not those of the card."""
     for position, pair in probes.items():
-        found = rows.origin(int(position))
-        if [found.source, found.sample] != pair:
+        origin = rows.origin(int(position))
+        found = [origin.source, origin.sample]
+        if found != pair:
             raise ValueError(
                 f"these are not the files of {card.name}: position {position} reads file and sample "
-                f"{[found.source, found.sample]}, the card says {pair}"
+                f"{found}, the card says {pair}"
             )

@@ -1,7 +1,8 @@
-"""The rules of a card: `card_schema.json`, and what a schema cannot say.
+"""The rules of a card: `card_schema.json`, and those that a schema cannot express.
 
-The schema is a JSON Schema (2020-12) of these words only: type, const, enum, pattern, minimum, items, minItems,
-maxItems, required, properties, additionalProperties, maxProperties. Each rule is worded in its description.
+The schema is a JSON Schema (2020-12) of these words only: type, const, enum, pattern, minimum,
+items, minItems, maxItems, required, properties, additionalProperties, maxProperties. The
+description of a field words its rule.
 """
 
 import functools
@@ -16,9 +17,9 @@ from nanoset_ref.io.paths import read_json
 Schema = dict[str, Any]
 
 SCHEMA = Path(__file__).with_name("card_schema.json")
-LARGEST = 10_000  # bytes of a card
-PROBES = 64
-MOST = 2**62  # numbers are below it, so that sums of a few fit in int64
+MAX_CARD_BYTES = 10_000
+NUM_PROBES = 64
+MAX_NUMBER = 2**62 - 1  # so that sums of a few numbers fit in int64
 TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -37,28 +38,30 @@ def card_schema() -> Schema:
 
 
 def problems_of_card(facts: Any) -> list[str]:
-    """Every field of a card that breaks a rule: its place, the rule, and the value that was found."""
+    """Every field of a card that breaks a rule: its path, the rule, and the value."""
     problems = [*_wrong(facts, card_schema(), "")]
     if problems:
-        return problems  # what follows needs the right types
+        return problems  # the other rules need the right types
     return [*_inconsistent(facts)]
 
 
-def _wrong(value: Any, schema: Schema, place: str) -> Iterator[str]:
-    allowed = schema.get("type", [])
-    names = [allowed] if isinstance(allowed, str) else allowed
-    if not _fits(value, schema, names):
+def _wrong(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    """The problems of a value and everything in it, by the schema."""
+    if not _fits(value, schema):
         rule = schema.get("description", "an object")
-        yield f"{place or 'the card'}: must be {rule}; got {value!r:.80}"
+        yield f"{path or 'the card'}: must be {rule}; got {value!r:.80}"
     elif isinstance(value, dict):
-        yield from _wrong_fields(value, schema, place)
+        yield from _wrong_fields(value, schema, path)
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            yield from _wrong(item, schema["items"], f"{place}[{number}]")
+            yield from _wrong(item, schema["items"], f"{path}[{number}]")
 
 
-def _fits(value: Any, schema: Schema, names: list[str]) -> bool:
-    """Whether a value keeps all rules but those of its fields and items."""
+def _fits(value: Any, schema: Schema) -> bool:
+    """Whether a value keeps all rules except those of its fields and items."""
+    names = schema.get("type", [])
+    if isinstance(names, str):
+        names = [names]
     types = tuple(kind for name in names for kind in TYPES[name])
     if types and (not isinstance(value, types) or isinstance(value, bool)):
         return False
@@ -66,10 +69,10 @@ def _fits(value: Any, schema: Schema, names: list[str]) -> bool:
         return False
     if "enum" in schema and value not in schema["enum"]:
         return False
-    if isinstance(value, str) and not re.search(schema.get("pattern", ""), value):
-        return False
+    if isinstance(value, str):
+        return re.search(schema.get("pattern", ""), value) is not None
     if isinstance(value, (int, float)):
-        return bool(schema.get("minimum", value) <= value < MOST)
+        return bool(schema.get("minimum", value) <= value <= MAX_NUMBER)
     if isinstance(value, list):
         return schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))
     if isinstance(value, dict):
@@ -77,22 +80,23 @@ def _fits(value: Any, schema: Schema, names: list[str]) -> bool:
     return True
 
 
-def _wrong_fields(value: dict[str, Any], schema: Schema, place: str) -> Iterator[str]:
+def _wrong_fields(value: dict[str, Any], schema: Schema, path: str) -> Iterator[str]:
+    """The problems of an object's fields: missing, unknown or wrong."""
     fields = schema.get("properties", {})
     for name in schema.get("required", []):
         if name not in value:
-            yield f"{place}.{name}: is missing; it is {fields[name]['description']}".lstrip(".")
+            yield f"{path}.{name}: is missing; it is {fields[name]['description']}".lstrip(".")
     for name, item in value.items():
-        inner = fields.get(name, schema.get("additionalProperties"))
-        where = f"{place}.{name}".lstrip(".")
-        if inner is False:
-            yield f"{where}: {unknown_key(name, fields)}"
-        elif inner is not None:
-            yield from _wrong(item, inner, where)
+        field_schema = fields.get(name, schema.get("additionalProperties"))
+        field_path = f"{path}.{name}".lstrip(".")
+        if field_schema is False:
+            yield f"{field_path}: {unknown_key(name, fields)}"
+        elif field_schema is not None:
+            yield from _wrong(item, field_schema, field_path)
 
 
 def _inconsistent(facts: dict[str, Any]) -> Iterator[str]:
-    """What no single field shows."""
+    """The problems between fields."""
     sources = len(facts["sources"])
     if bool(sources) == ("listed" in facts):
         yield f"sources: name the files here or where they are listed, not both; got {sources}"
@@ -100,37 +104,38 @@ def _inconsistent(facts: dict[str, Any]) -> Iterator[str]:
         yield from _wrong_order(order, sources, f"orders[{number}]")
     due = facts["stages"][0]["first_step"]
     for number, stage in enumerate(facts["stages"]):
-        place = f"stages[{number}]"
+        path = f"stages[{number}]"
         if stage["first_step"] != due:
-            yield f"{place}.first_step: must be {due}, the step after the stage before"
+            yield f"{path}.first_step: must be {due}, the step after the stage before"
         due = stage["first_step"] + stage["steps"]
-        yield from _wrong_stage(stage, facts["orders"], place)
+        yield from _wrong_stage(stage, facts["orders"], path)
 
 
-def _wrong_order(order: dict[str, Any], sources: int, place: str) -> Iterator[str]:
+def _wrong_order(order: dict[str, Any], sources: int, path: str) -> Iterator[str]:
     for source in order.get("sources") or []:
         if source >= sources:
-            yield f"{place}.sources: there is no source {source}: there are {sources}, counted from 0"
-    samples = order["samples"]
-    wrong = [key for key in order["probes"] if not key.isdecimal() or int(key) >= (samples or 0)]
+            yield f"{path}.sources: there is no source {source}: there are {sources}, counted from 0"
+    samples = order["samples"] or 0
+    probes = order["probes"]
+    wrong = [key for key in probes if not key.isdecimal() or int(key) >= samples]
     if wrong:
-        yield f"{place}.probes: positions are whole numbers below {samples}; got {wrong[0]!r}"
-    if order["probes"] and len(order["probes"]) != min(PROBES, samples or 0):
-        due = min(PROBES, samples or 0)
-        yield f"{place}.probes: must be {due} pairs, or none; got {len(order['probes'])}"
+        yield f"{path}.probes: positions are whole numbers below {samples}; got {wrong[0]!r}"
+    due = min(NUM_PROBES, samples)
+    if probes and len(probes) != due:
+        yield f"{path}.probes: must be {due} pairs, or none; got {len(probes)}"
 
 
-def _wrong_stage(stage: dict[str, Any], orders: list[Any], place: str) -> Iterator[str]:
+def _wrong_stage(stage: dict[str, Any], orders: list[Any], path: str) -> Iterator[str]:
     if stage["order"] >= len(orders):
-        yield f"{place}.order: there is no order {stage['order']}: there are {len(orders)}"
+        yield f"{path}.order: there is no order {stage['order']}: there are {len(orders)}"
         return
     samples = orders[stage["order"]]["samples"]
     stop = stage["first_position"] + stage["steps"] * stage["batch_size"]
     if samples is not None and stop > samples:
-        yield f"{place}.steps: they read positions up to {stop:,}; the order has {samples:,}"
+        yield f"{path}.steps: they read positions up to {stop:,}; the order has {samples:,}"
     layout = [stage[name] for name in ("layout", "dp_size", "micro_batch_size")]
     if None in layout:
         if layout != [None] * 3:
-            yield f"{place}.layout: give layout, dp_size and micro_batch_size, or null for all three"
+            yield f"{path}.layout: give layout, dp_size and micro_batch_size, or null for all three"
     elif stage["batch_size"] % (stage["dp_size"] * stage["micro_batch_size"]):
-        yield f"{place}.batch_size: must be a multiple of dp_size * micro_batch_size"
+        yield f"{path}.batch_size: must be a multiple of dp_size * micro_batch_size"

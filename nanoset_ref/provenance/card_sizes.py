@@ -1,40 +1,40 @@
-"""The sizes of files that a card only says where to find: asked of their public place, once."""
+"""The sizes of files that a card only lists: each file's server is asked once."""
 
 import hashlib
 import re
 import urllib.request
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nanoset_ref.provenance.card import Card
 
-AT_ONCE = 16
-PATIENCE = 60  # seconds for an answer
+MAX_REQUESTS = 16  # at the same time
+TIMEOUT = 60  # seconds
 
 
 def fetch_sizes(
     card: Card, names: Path | None = None, mirror: str | None = None
 ) -> list[tuple[str, int]]:
-    """(address, bytes) of each of a card's files, in the order of the run; no file is read.
+    """Fetch (address, bytes) of each of a card's files, in the order of the run; no file is read.
 
-    1. the list of names is fetched, and its sha256 compared with the card's
-    2. each file is asked for its size, by a HEAD request
+    1. Fetch the list of names, and compare its sha256 with the card's.
+    2. Ask for the size of each file, by a HEAD request.
 
     Args:
+        card: a card with "listed".
         names: a copy of the list, instead of step 1.
-        mirror: an address to ask instead of the files' own server: "http://localhost:8000".
+        mirror: a server to ask instead of the files' own, such as "http://localhost:8000".
 
     Raises:
-        ValueError: the card lists no files, or their names are not public; another list.
+        ValueError: the card lists no files, or their names are not public; this is another list.
         OSError: a server does not answer, or does not say a size; the message names the file.
     """
     listed = card.facts.get("listed")
     if listed is None or listed["pattern"] is None:
         raise ValueError(f"the card {card.name} lists no files whose sizes could be asked for")
     # 1.
-    content = names.read_bytes() if names else _asked(listed["url"], "GET", lambda it: it.read())
+    content = names.read_bytes() if names else _request(listed["url"], "GET").content
     found = hashlib.sha256(content).hexdigest()
     if listed["sha256"] not in (None, found):
         raise ValueError(
@@ -42,15 +42,16 @@ def fetch_sizes(
         )
     addresses = addresses_in(content.decode(), listed)
     # 2.
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(MAX_REQUESTS) as pool:
         sizes = pool.map(_size_of, [mirrored(address, mirror) for address in addresses])
         return [*zip(addresses, sizes, strict=True)]
 
 
 def addresses_in(text: str, listed: dict[str, Any]) -> list[str]:
-    """The addresses of the files that a list names."""
-    _, _, names_and_more = text.partition(listed["after"]) if listed["after"] else ("", "", text)
-    names = re.findall(listed["pattern"], names_and_more)
+    """The addresses of the files that a list names after the text `listed["after"]`."""
+    if listed["after"]:
+        text = text.partition(listed["after"])[2]
+    names = re.findall(listed["pattern"], text)
     if len(names) != listed["files"]:
         raise ValueError(f"the list names {len(names)} files, the card says {listed['files']}")
     tokenizer = listed.get("tokenizer", "")
@@ -58,27 +59,30 @@ def addresses_in(text: str, listed: dict[str, Any]) -> list[str]:
 
 
 def mirrored(address: str, mirror: str | None) -> str:
-    """The address on another server, if there is one."""
+    """The address with its server replaced by the mirror, if there is one."""
     if mirror is None:
         return address
     return re.sub(r"^https?://[^/]+", mirror.rstrip("/"), address)
 
 
 def _size_of(address: str) -> int:
-    def length(answer: Any) -> int:
-        said = answer.headers["Content-Length"]
-        if said is None:
-            raise OSError(f"{address}: the server does not say its size")
-        return int(said)
-
-    size: int = _asked(address, "HEAD", length)
-    return size
+    size = _request(address, "HEAD").headers["Content-Length"]
+    if size is None:
+        raise OSError(f"{address}: the server does not say its size")
+    return int(size)
 
 
-def _asked(address: str, method: str, read: Callable[[Any], Any]) -> Any:
+class Response(NamedTuple):
+    """The response of a server."""
+
+    headers: Any
+    content: bytes
+
+
+def _request(address: str, method: str) -> Response:
     request = urllib.request.Request(address, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            return read(answer)
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+            return Response(response.headers, response.read())
     except OSError as error:
         raise OSError(f"{address}: {error}") from error

@@ -1,4 +1,4 @@
-"""Cards of our own runs, from the stretches of a config."""
+"""Cards of runs of nanoset_ref, from the stretches of a config."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,8 @@ import numpy as np
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.provenance.auditing import Stretch
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_rules import PROBES
+from nanoset_ref.provenance.card_facts import num_bytes
+from nanoset_ref.provenance.card_rules import NUM_PROBES
 
 
 def card_of_stretches(
@@ -17,21 +18,24 @@ def card_of_stretches(
     date: str,
     tokenizer: str | None = None,
 ) -> Card:
-    """The card of a run, as far as its files and orders say.
+    """Make the card of a run from its files and orders.
 
     Args:
         stretches: see `stretches_of_config`.
-        name, date, tokenizer: what they cannot say.
+        name: the name of the run.
+        date: the year and month of the run.
+        tokenizer: the name of its tokenizer, if known.
 
     Raises:
-        ValueError: rows other than those of a `Nanoset`, stages that cut files differently, or an
-            order that goes on from a ledger: a card has no place for these.
+        ValueError: a card cannot describe the run: it reads rows other than those of a `Nanoset`,
+            its stages cut files differently, or an order goes on from a ledger.
     """
     nanosets = [_nanoset(stretch) for stretch in stretches]
-    files = {str(file.path): file for nanoset in nanosets for file in nanoset.files}
-    windows = {
-        (nanoset.row_length, stride) for nanoset in nanosets for stride in nanoset.strides.tolist()
-    }
+    files: dict[str, Any] = {}
+    windows = set()
+    for nanoset in nanosets:
+        files |= {str(file.path): file for file in nanoset.files}
+        windows |= {(nanoset.row_length, stride) for stride in nanoset.strides.tolist()}
     dtypes = {file.dtype.name for file in files.values()}
     if len(windows) > 1 or len(dtypes) > 1:
         raise ValueError(
@@ -63,6 +67,7 @@ def card_of_stretches(
 
 
 def _nanoset(stretch: Stretch) -> Nanoset:
+    """The rows of a stretch; ValueError if a card cannot describe them."""
     rows = stretch.dataset
     if not isinstance(rows, Nanoset):
         raise ValueError(
@@ -74,10 +79,9 @@ def _nanoset(stretch: Stretch) -> Nanoset:
 
 
 def _source(file: Any, name: str) -> dict[str, Any]:
-    ids = file.num_tokens * file.dtype.itemsize
     return {
         "name": name,
-        "bytes": file.first_byte + ids,
+        "bytes": num_bytes(file),
         "first_byte": file.first_byte,
         "checksum": file.checksum,
     }
@@ -112,10 +116,14 @@ def _stage(stretch: Stretch, order: int) -> dict[str, Any]:
 
 
 def probes_of(order: Any, samples: int) -> dict[str, list[int]]:
-    """{position: [file, sample]} at 64 positions from the first to the last, evenly spaced."""
-    count = min(PROBES, samples)
-    gaps = max(count - 1, 1)
-    positions = [(samples - 1) * k // gaps for k in range(count)]
-    files, found = order.lookup(np.array(positions, dtype=np.int64))
-    pairs = np.stack([files, found], axis=1).tolist()
-    return {str(position): pair for position, pair in zip(positions, pairs, strict=True)}
+    """{position: [file, sample]} at 64 evenly spaced positions from the first to the last.
+
+    Args:
+        order: an order; only its `lookup` is used.
+        samples: the positions of the order.
+    """
+    count = min(NUM_PROBES, samples)
+    last = max(count - 1, 1)
+    positions = [(samples - 1) * k // last for k in range(count)]
+    pairs = np.stack(order.lookup(np.array(positions, dtype=np.int64)), axis=1)
+    return dict(zip(map(str, positions), pairs.tolist(), strict=True))

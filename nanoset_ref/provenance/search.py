@@ -15,8 +15,14 @@ from nanoset_ref.tokens.content import document_blocks
 
 
 def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Find a sequence of ids within documents; returns every (document, offset of its first token in
-    the document).
+    """Find a sequence of ids within documents.
+
+    Args:
+        file: a file with document boundaries.
+        ids: the ids, in order.
+
+    Returns:
+        (document, offset of the first token in the document) of every hit, sorted.
 
     Raises:
         ValueError: there are no ids, or the file has no document boundaries.
@@ -24,43 +30,45 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
     if len(ids) == 0:
         raise ValueError("search for at least one id, got none")
     found: list[tuple[int, int]] = []
-    first = 0  # number of the first document in the block
+    first_document = 0  # of the block
     for block, lengths in document_blocks(file):
         stop = max(len(block) - len(ids) + 1, 0)
-        places = np.flatnonzero(block[:stop] == ids[0])
+        hits = np.flatnonzero(block[:stop] == ids[0])
         for n, wanted in enumerate(ids):
-            is_wanted = block[places + n] == wanted
-            places = places[is_wanted]
+            is_wanted = block[hits + n] == wanted
+            hits = hits[is_wanted]
         ends = np.cumsum(lengths)
-        documents = np.searchsorted(ends, places, side="right")
-        is_inside = places + len(ids) <= ends[documents]
+        begins = ends - lengths
+        documents = np.searchsorted(ends, hits, side="right")
+        is_inside = hits + len(ids) <= ends[documents]
         documents = documents[is_inside]
-        offsets = places[is_inside] - (ends - lengths)[documents]
-        numbers = first + documents
+        offsets = hits[is_inside] - begins[documents]
+        numbers = first_document + documents
         found += zip(numbers.tolist(), offsets.tolist(), strict=True)
-        first += len(lengths)
+        first_document += len(lengths)
     return found
 
 
 def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
-    """Find the tokens that hold a text; returns every (document, start, stop), sorted, in tokens of
-    the document.
+    """Find the tokens that hold a text.
 
-    The tokens at the ends of a text depend on the text around it, those in the middle do not:
-
-        1. search for the tokens of the text without its first and last word (`find`)
-        2. decode a few more tokens on both sides; keep a hit if the whole text is there
-        3. cut the tokens where the decoded text starts and stops
+    1. Search for the tokens of the text without its first and last word (`find`).
+    2. Decode a few more tokens on both sides; keep a hit if the whole text is there.
+    3. Cut the tokens where the decoded text starts and stops.
 
     A text of one or two words is searched for as a whole, at the beginning of a line and after a
     space.
 
     Args:
-        tokenizer: with `encode` and `decode`, as in transformers.
-        text: white space around it is ignored.
+        file: a file with document boundaries.
+        tokenizer: a tokenizer with `encode` and `decode`, as in transformers.
+        text: the text; white space around it is ignored.
+
+    Returns:
+        (document, start, stop) of every hit, in tokens of the document, sorted.
 
     Raises:
-        ValueError: an empty text; as `find`.
+        ValueError: the text is empty; see also `find`.
     """
     text = text.strip()
     if not text:
@@ -69,6 +77,7 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
     if len(words) < 3:
         return _find_short(file, tokenizer, text)
     first, *middle, last = words
+    # 1.
     ids = tokenizer.encode(" " + " ".join(middle), add_special_tokens=False)
     boundaries = file.known_documents()
     reach = max(len(first.encode()), len(last.encode())) + 2  # no word has more tokens than bytes
@@ -79,6 +88,7 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
         start = offset - low
         stop = start + len(ids)
         window = tokens[low : low + stop + reach].tolist()
+        # 2. and 3.
         bounds = _bounds(tokenizer, window, text, start, stop, len(first))
         if bounds:
             start, stop = bounds
@@ -87,6 +97,7 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
 
 
 def _find_short(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
+    """Find a text of one or two words; see `find_text`."""
     found = set()
     for prefix in ("", " "):
         ids = tokenizer.encode(prefix + text, add_special_tokens=False)
@@ -98,20 +109,24 @@ def _find_short(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int,
 def _bounds(
     tokenizer: Any, window: list[int], text: str, start: int, stop: int, chars_before: int
 ) -> tuple[int, int] | None:
-    """Extend the hit window[start:stop] to the tokens of the whole text; None: it is not there.
+    """Extend the hit window[start:stop] to the tokens of the whole text.
 
     Args:
-        window: ids.
+        tokenizer: see `find_text`.
+        window: the ids around the hit.
         text: the whole text.
         start, stop: the hit, in tokens of `window`.
         chars_before: the characters of the text before the hit.
+
+    Returns:
+        (start, stop) in tokens of `window`; None if the text is not there.
     """
     first_char = len(_decode(tokenizer, window[:start])) - chars_before
     if first_char < 0 or not _decode(tokenizer, window).startswith(text, first_char):
         return None
     while len(_decode(tokenizer, window[:start])) > first_char:
         start -= 1
-    # compare text, not lengths: half of a character would decode to one character
+    # compare text, not lengths: half of a character decodes to one character
     while not _decode(tokenizer, window[:stop]).startswith(text, first_char):
         stop += 1
     return start, stop

@@ -11,12 +11,12 @@ from nanoset_ref.load.schedule import Schedule
 
 Int64Array = NDArray[np.int64]
 
-PARTS = 64  # of the steps
+MAX_PARTS = 64  # of the steps
 SECTIONS = 16  # of a file
-POSITIONS = 1 << 20  # that are looked up
-NAMED = 10  # samples, and files
-HEIGHTS = np.array([*" ▁▂▃▄▅▆▇█"])  # from nothing to twice an even share
-WORDS = (
+MAX_POSITIONS = 1 << 20  # looked up
+MAX_LISTED = 10  # samples, and files, in a report
+BARS = np.array([*" ▁▂▃▄▅▆▇█"])  # from nothing to twice an even share
+LEGEND = (
     "spread of 0: dealt in turn; 1: as after a fair shuffle; k: after a shuffle of pieces of k rows"
 )
 
@@ -27,10 +27,10 @@ class Spread:
 
     Attributes:
         file: its number.
-        among_files: the variance of its reads in equal parts of the steps, divided by that of a fair
-            shuffle of all reads. None: it is the only file.
-        within: the same for the sections of the file among its reads, on average.
-        picture: its share in each part of the steps, a character each.
+        among_files: the variance of its reads in equal parts of the steps, divided by the variance
+            under a fair shuffle of all reads. None: it is the only file.
+        within: the same for the sections of the file among its reads, averaged.
+        picture: its share of each part of the steps, one character each.
     """
 
     file: int
@@ -39,48 +39,62 @@ class Spread:
     picture: str
 
     def line(self, path: str) -> str:
-        figures = [self.among_files, self.within]
-        texts = ["   only" if it is None else f"{it:7.2f}" for it in figures]
-        return f"{path} {texts[0]} {texts[1]}  |{self.picture}|"
+        """The line of a table that starts with `path`."""
+        figures = ""
+        for figure in (self.among_files, self.within):
+            figures += "    only" if figure is None else f" {figure:7.2f}"
+        return f"{path}{figures}  |{self.picture}|"
 
 
 def spread_over_steps(
     order: Any, lengths: Sequence[int], schedule: Schedule, steps: range
 ) -> list[Spread]:
-    """How evenly each file that is read is spread over the steps.
+    """Measure how evenly each file that is read is spread over the steps.
 
-    1. the steps are cut into PARTS parts; at most POSITIONS positions of evenly spaced steps count
-    2. c reads of a file among the n of a part are compared with n w, where w is its share of all:
-       the sum of (c - n w)**2 / (n w (1 - w)) over the parts, divided by their number less one,
-       has the mean 1 if the reads were shuffled, and k if pieces of k neighbors were
-    3. so are the reads of each section of a file with all reads of the file
+    1. Cut the steps into at most MAX_PARTS parts, and look up evenly spaced steps, at most
+       MAX_POSITIONS positions in all.
+    2. Compare c reads of a file among the n of a part with n w, where w is the file's share of all
+       reads. The sum of (c - n w)**2 / (n w (1 - w)) over the parts, divided by their number less
+       one, has the mean 1 if the reads were shuffled, and k if pieces of k neighbors were.
+    3. Do the same for the reads of each section of a file among all reads of the file.
 
     Args:
-        order: with `lookup`, vectorized.
-        lengths: samples in each of its files.
+        order: an order; only its `lookup` is used.
+        lengths: samples in each file of the order.
         schedule: the layout of the steps.
+        steps: the steps to measure.
     """
     # 1.
-    size = schedule.global_batch_size
-    count = min(len(steps), max(PARTS, POSITIONS // size))
-    parts = min(PARTS, count)
-    chosen = steps.start - schedule.first_step + np.arange(count) * len(steps) // count
-    firsts = schedule.consumed_train_samples + chosen * size
-    files, samples = order.lookup(np.add.outer(firsts, np.arange(size)).ravel())
-    sections = samples * SECTIONS // np.array(lengths)[files]
-    part = np.repeat(np.arange(count) * parts // count, size)
-    reads = np.zeros((parts, len(lengths), SECTIONS), dtype=np.int64)
-    np.add.at(reads, (part, files, sections), 1)
+    reads = _count_reads(order, lengths, schedule, steps)
     # 2.
     of_files = reads.sum(axis=2)
-    among = _dispersion(of_files)
+    among_files = _dispersion(of_files)
     found = []
     for file in np.flatnonzero(of_files.any(axis=0)).tolist():
         # 3.
         within = _dispersion(reads[:, file])
         picture = _picture(of_files[:, file], of_files.sum(axis=1))
-        found.append(Spread(file, _mean(among[[file]]), _mean(within), picture))
+        found.append(Spread(file, _mean(among_files[[file]]), _mean(within), picture))
     return found
+
+
+def _count_reads(
+    order: Any, lengths: Sequence[int], schedule: Schedule, steps: range
+) -> Int64Array:
+    """Step 1 of `spread_over_steps`: reads, int64 [parts, files, SECTIONS]."""
+    size = schedule.global_batch_size
+    count = min(len(steps), max(MAX_PARTS, MAX_POSITIONS // size))
+    parts = min(MAX_PARTS, count)
+    numbers = np.arange(count)
+    chosen = steps.start - schedule.first_step + numbers * len(steps) // count
+    firsts = schedule.consumed_train_samples + chosen * size
+    positions = np.add.outer(firsts, np.arange(size)).ravel()
+    files, samples = order.lookup(positions)
+    sections = samples * SECTIONS // np.array(lengths)[files]
+    part = np.repeat(numbers * parts // count, size)
+    reads = np.zeros((parts, len(lengths), SECTIONS), dtype=np.int64)
+    np.add.at(reads, (part, files, sections), 1)
+    return reads
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:
@@ -89,33 +103,39 @@ def _mean(values: NDArray[np.float64]) -> float | None:
 
 
 def _dispersion(reads: Int64Array) -> NDArray[np.float64]:
-    """Step 2 of `spread_over_steps`: int64 [parts, kinds] -> [kinds]; NaN for the only kind, and for none."""
+    """Step 2 of `spread_over_steps`: int64 [parts, kinds] -> float64 [kinds].
+
+    NaN for a kind without reads, and for one that has all of them.
+    """
     rows = reads[reads.any(axis=1)]
     sizes = rows.sum(axis=1, keepdims=True)
     shares = rows.sum(axis=0) / max(rows.sum(), 1)
-    variances = sizes * shares * (1 - shares)
+    expected = sizes * shares
+    variances = expected * (1 - shares)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = np.square(rows - sizes * shares) / variances
+        found: NDArray[np.float64] = np.square(rows - expected) / variances
         return found.sum(axis=0) / (len(rows) - 1)
 
 
 def _picture(reads: Int64Array, sizes: Int64Array) -> str:
+    """A bar for each part: a file's reads int64 [parts] beside those of all files [parts]."""
     even = sizes * reads.sum() / sizes.sum()
     heights = np.rint(4 * reads / even).clip(0, 8).astype(int)
-    return "".join(HEIGHTS[heights])
+    return "".join(BARS[heights])
 
 
 def spread_lines(spreads: Sequence[Spread], paths: Sequence[str]) -> list[str]:
     """A table of the files that are spread least evenly, worst first."""
-    worst = sorted(spreads, key=lambda it: -max(it.among_files or 0, it.within or 0))[:NAMED]
-    width = max(len(paths[it.file]) for it in worst)
-    head = (
+    worst = sorted(spreads, key=lambda one: -max(one.among_files or 0, one.within or 0))
+    worst = worst[:MAX_LISTED]
+    width = max(len(paths[one.file]) for one in worst)
+    lines = [
         f"{'spread of':<{width}}   among  within   share of each part of the steps (▄: an even one)"
-    )
-    lines = [head, *(it.line(f"{paths[it.file]:<{width}}") for it in worst)]
-    if len(spreads) > NAMED:
-        lines.append(f"and {len(spreads) - NAMED:,} files that are spread more evenly")
-    lines.append(WORDS)
+    ]
+    lines += [one.line(f"{paths[one.file]:<{width}}") for one in worst]
+    if len(spreads) > MAX_LISTED:
+        lines.append(f"and {len(spreads) - MAX_LISTED:,} files that are spread more evenly")
+    lines.append(LEGEND)
     return ["  " + line for line in lines]
 
 
@@ -125,8 +145,8 @@ class Uneven:
 
     Attributes:
         how: "less often" or "more often".
-        count: of these samples.
-        first: (file, sample, reads) of the first ones.
+        count: the number of these samples.
+        first: (file, sample, reads) of the first MAX_LISTED of them.
     """
 
     how: str
@@ -135,37 +155,42 @@ class Uneven:
 
     def line(self, paths: Sequence[str]) -> str:
         named = [f"{paths[file]} sample {sample} ({reads}x)" for file, sample, reads in self.first]
-        more = ", ..." if self.count > len(self.first) else ""
+        if self.count > len(self.first):
+            named.append("...")
         text = f"read {self.how} than in whole passes through its file: {self.count:,} samples"
-        return f"  {text}: {', '.join(named)}{more}"
+        return f"  {text}: {', '.join(named)}"
 
 
 def uneven_samples(
-    reads: Sequence[NDArray[np.uint32]], passes: int, *, in_turn: bool = False
+    reads: Sequence[NDArray[np.uint32]], passes: int, *, in_sequence: bool = False
 ) -> list[Uneven]:
-    """The samples that keep the reads of a run from being whole passes through its files.
+    """Find the samples that keep a run from reading its files in whole passes.
 
     Args:
-        reads: of each file [samples], how often each is read.
-        passes: that are known to be complete, through all files.
-        in_turn: files are read from front to back, so what stands before the last sample read is due, too.
+        reads: uint32 [samples] for each file, how often each sample is read.
+        passes: the number of complete passes through all files, if known; else 0.
+        in_sequence: whether files are read from front to back, so that every sample before the last
+            one read must have been read.
     """
-    chosen: dict[str, list[tuple[int, Int64Array]]] = {"less often": [], "more often": []}
-    for file, counts in enumerate(reads):
+    less = []
+    more = []
+    for counts in reads:
         total = int(counts.sum())
-        least = max(passes, total // max(len(counts), 1))
-        most = max(passes, -(-total // max(len(counts), 1)))
-        due = np.full(len(counts), least)
-        if in_turn:
+        size = max(len(counts), 1)
+        due = np.full(len(counts), max(passes, total // size))
+        if in_sequence:
             reached = np.flatnonzero(counts)[-1:].sum()  # 0 where nothing is read
-            due[:reached] = max(least, 1)
-        chosen["less often"].append((file, np.flatnonzero(counts < due)))
-        chosen["more often"].append((file, np.flatnonzero(counts > most)))
-    found = []
-    for how, files in chosen.items():
-        count = sum(len(samples) for _, samples in files)
-        pairs = [(file, int(it)) for file, samples in files for it in samples[:NAMED]][:NAMED]
-        if count:
-            first = [(file, it, int(reads[file][it])) for file, it in pairs]
-            found.append(Uneven(how, count, first))
-    return found
+            due[:reached] = np.maximum(due[:reached], 1)
+        less.append(np.flatnonzero(counts < due))
+        more.append(np.flatnonzero(counts > max(passes, -(-total // size))))
+    found = [_uneven("less often", less, reads), _uneven("more often", more, reads)]
+    return [one for one in found if one.count]
+
+
+def _uneven(how: str, samples: Sequence[Int64Array], reads: Sequence[NDArray[np.uint32]]) -> Uneven:
+    """Describe chosen samples: int64 [chosen] for each file."""
+    first: list[tuple[int, int, int]] = []
+    for file, chosen in enumerate(samples):
+        for sample in chosen[: MAX_LISTED - len(first)].tolist():
+            first.append((file, sample, int(reads[file][sample])))
+    return Uneven(how, sum(map(len, samples)), first)

@@ -15,7 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.provenance.card import SHIPPED, Card, FileOrder
+from nanoset_ref.orders import build_order
+from nanoset_ref.provenance.card import Card
+from nanoset_ref.provenance.card_facts import SHIPPED
 from nanoset_ref.provenance.card_writer import probes_of
 
 COMMITS = {
@@ -120,7 +122,7 @@ def pythia(config: str, deduped: bool) -> None:
             "standard file in it"
         )
     order = {"name": "identity", "seed": 0, "samples": SAMPLES}
-    order["probes"] = probes_of(FileOrder([SAMPLES], SAMPLES), SAMPLES)
+    order["probes"] = probes_of(build_order("identity", [SAMPLES], None, SAMPLES), SAMPLES)
     write(
         Path(config).stem,
         "2023-04",

@@ -1,0 +1,251 @@
+"""Commands that look up tokens in a run: show, where, when."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from numpy.typing import NDArray
+
+from nanoset_ref import provenance  # loads its modules when they are used
+from nanoset_ref.cli.card_commands import show_card_step, show_card_when, show_public_rows
+from nanoset_ref.cli.command import UsageError, at_least
+from nanoset_ref.cli.run_options import RunOptions, exactly_one, stretch_at
+from nanoset_ref.load.schedule import Schedule, Slot
+
+if TYPE_CHECKING:
+    from nanoset_ref.load.rows import Rows
+    from nanoset_ref.provenance import Stretch
+    from nanoset_ref.tokens import Tokens
+
+Ids = NDArray[Any]
+# (file, document, tokens [start, stop) of it; None: all)
+Place = tuple[int, int, tuple[int, int] | None]
+
+
+def show_text(
+    *,
+    sample: int | None = None,
+    document: int | None = None,
+    position: int | None = None,
+    step: int | None = None,
+    source: int = 0,
+    mirror: str | None = None,
+    run: RunOptions,
+    schedule: Schedule,
+) -> None:
+    """Decode a sample, a document, a position or a step to text.
+
+    Args:
+        sample: a sample of the file (see --source).
+        document: a document of the file (see --source).
+        position: a position in the global order.
+        step: all rows of an optimizer step.
+        source: number of the file, from 0.
+        mirror: for a run card without --data, whose step or sample is read from the published
+            files: ask this server, such as http://localhost:8000, instead.
+    """
+    exactly_one(sample=sample, document=document, position=position, step=step)
+    if run.is_card_alone and document is None and position is None:
+        show_public_rows(run, run.card(schedule), step, sample, source, mirror)
+        return
+    stretches = run.stretches(schedule)
+    if step is not None:
+        stretch = stretch_at(stretches, step)
+        rows = provenance.where(stretch.dataset, stretch.schedule, step)
+        found = [(_slot_name(row.slot), *_row(stretch.dataset, row.slot.position)) for row in rows]
+    elif position is not None:
+        found = [_position(stretches[0].dataset, position)]
+    else:
+        found = [_part_of_file(stretches[0].dataset, source, document, sample or 0)]
+    texts = []
+    lines = []
+    for what, file, ids in found:
+        text = run.decode(file, ids)
+        texts.append({"what": what, "file": str(file.path), "text": text})
+        lines.append(f"--- {what}, {file.path}\n{text}")
+    run.show(texts, *lines)
+
+
+def _row(dataset: Rows, position: int) -> tuple[Tokens, Ids]:
+    """The file of a row, and its ids."""
+    return dataset.files[dataset.origin(position).source], dataset[position]["input_ids"]
+
+
+def _position(dataset: Rows, position: int) -> tuple[str, Tokens, Ids]:
+    """The name, the file and the ids of the row at a position, which may count from the end."""
+    from nanoset_ref.load.rows import checked_number
+
+    number = checked_number(position, len(dataset), "position")
+    return f"position {number}", *_row(dataset, number)
+
+
+def _part_of_file(
+    dataset: Rows, source: int, document: int | None, sample: int
+) -> tuple[str, Tokens, Ids]:
+    """The name, the file and the ids of a document, or else of a sample."""
+    from nanoset_ref import Nanoset
+    from nanoset_ref.load.rows import checked_number
+
+    file = dataset.files[checked_number(source, len(dataset.files), "file")]
+    if document is not None:
+        first, stop = dataset.token_range(source, document, None)
+        return f"document {document}", file, file.tokens[first:stop]
+    if not isinstance(dataset, Nanoset):
+        raise ValueError(
+            "samples of Megatron-style data are no pieces of one file; show a --position or a --document"
+        )
+    number = checked_number(sample, dataset.dataset_lengths[source], "sample")
+    first = number * int(dataset.strides[source])
+    return f"sample {sample}", file, file.tokens[first : first + dataset.row_length]
+
+
+def where_from(
+    step_number: int | None = None,
+    /,
+    *,
+    step: int | None = None,
+    text: bool = False,
+    run: RunOptions,
+    schedule: Schedule,
+) -> None:
+    """Where the tokens of a step come from: file, sample, documents, bytes.
+
+    Args:
+        step_number: optimizer step, from 1; here or as --step.
+        step: optimizer step, from 1.
+        text: decode the rows, too.
+    """
+    number = exactly_one(step_number=step_number, step=step)
+    if run.is_card_alone and not text:
+        show_card_step(run, run.card(schedule), number)
+        return
+    stretch = stretch_at(run.stretches(schedule), number)
+    rows = []
+    lines = []
+    for origin in provenance.where(stretch.dataset, stretch.schedule, number):
+        slot = origin.slot
+        row = dataclasses.asdict(origin)
+        row["parts"] = [part._asdict() for part in origin.parts]
+        lines.append(
+            f"{_slot_name(slot)}: position {slot.position}, epoch {origin.epoch}, {origin.path} "
+            f"sample {origin.sample}"
+        )
+        lines += [f"    source {label}" for label in origin.labels]
+        for part in origin.parts:
+            name = "tokens" if part.document is None else f"document {part.document} tokens"
+            lines.append(
+                f"    {name} {part.start}:{part.stop}, bytes {part.first_byte}:{part.end_byte}"
+            )
+        if text:
+            row["text"] = run.decode(*_row(stretch.dataset, slot.position))
+            lines.append(f"    {row['text']!r}")
+        rows.append(row)
+    run.show(rows, *lines)
+
+
+def when_read(
+    *,
+    document: int | None = None,
+    text: str | None = None,
+    sample: int | None = None,
+    byte_range: tuple[int, int] | None = None,
+    bulk: Path | None = None,
+    source: Annotated[int, at_least(0)] = 0,
+    run: RunOptions,
+    schedule: Schedule,
+) -> None:
+    """Every epoch, step, rank and row at which a document or a piece of text is read.
+
+    Args:
+        document: a document of the file (see --source).
+        text: a piece of text; every occurrence in all files is looked up.
+        sample: a row of the file, from 0, of a run with a card (--run).
+        byte_range: the first byte in the file and the one after the last, of a run with a card.
+        bulk: a file of many questions, one a line: [SOURCE:]DOCUMENT or
+            [SOURCE:]FIRST_BYTE-STOP_BYTE. The answers are a table with tabs between its columns.
+        source: number of the file, from 0.
+    """
+    exactly_one(document=document, text=text, sample=sample, byte_range=byte_range, bulk=bulk)
+    if bulk is not None:
+        _print_answers(bulk, source, run, schedule)
+        return
+    if document is None and text is None:
+        run.check_named_once()
+        if not run.run:
+            raise UsageError("--sample and --byte-range are asked of a card; name it with --run")
+        show_card_when(run, run.card(schedule), source, sample, byte_range)
+        return
+    found: list[tuple[dict[str, Any], str]] = []
+    for stretch in run.stretches(schedule):
+        places: list[Place] = [(source, document or 0, None)]
+        if text is not None:
+            places = _places_of_text(run, stretch.dataset, text)
+        for place in places:
+            found += _reads(stretch, *place)
+    lines = [line for _, line in found] or ["it is not read in this run"]
+    run.show([row for row, _ in found], *lines)
+
+
+def _reads(
+    stretch: Stretch, source: int, document: int, tokens: tuple[int, int] | None
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """(JSON, line of text) of every read of a document, or of tokens [start, stop) of it."""
+    dataset = stretch.dataset
+    span = "" if tokens is None else f" tokens {tokens[0]}:{tokens[1]}"
+    slots = provenance.when(
+        dataset, stretch.schedule, document, source=source, tokens=tokens, until=stretch.stop
+    )
+    for slot in slots:
+        epoch = dataset.origin(slot.position).epoch
+        row = {
+            "stretch": stretch.name,
+            "source": source,
+            "document": document,
+            "tokens": tokens,
+            "epoch": epoch,
+        }
+        line = (
+            f"{stretch.name}: file {source} document {document}{span}: "
+            f"epoch {epoch}, step {slot.step}, {_slot_name(slot)}"
+        )
+        yield row | dataclasses.asdict(slot), line
+
+
+def _places_of_text(run: RunOptions, dataset: Rows, text: str) -> list[Place]:
+    """Every occurrence of a text in the files of a dataset."""
+    found: list[Place] = []
+    for number, file in enumerate(dataset.files):
+        hits = provenance.find_text(file, run.tokenizer_of(file), text)
+        found += [(number, document, (start, stop)) for document, start, stop in hits]
+    if not found:
+        raise ValueError(
+            f"no document holds {text!r}; give whole words of it, and the --tokenizer of the files"
+        )
+    return found
+
+
+def _print_answers(bulk: Path, source: int, run: RunOptions, schedule: Schedule) -> None:
+    """Print the table of `when --bulk`, and on a terminal's standard error how long it is."""
+    readers, parser = run.readers(schedule, source)
+    written = 0
+    with open(bulk, encoding="utf-8") as lines:
+        for part in provenance.answer_queries(readers, parser, lines):
+            sys.stdout.writelines(f"{line}\n" for line in part)
+            written += len(part)
+            if sys.stderr.isatty():
+                print(f"\r{written:,} lines", end="", file=sys.stderr)
+
+
+def _slot_name(slot: Slot) -> str:
+    return f"rank {slot.dp_rank} micro-batch {slot.micro_batch} row {slot.row}"
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "show": show_text,
+    "where": where_from,
+    "when": when_read,
+}

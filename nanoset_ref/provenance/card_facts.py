@@ -1,0 +1,288 @@
+"""The facts of a run card: the files, the rows they are cut into, the orders, and the stages.
+
+`card_schema.json` describes the fields of a card, `card_rules` checks them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.io.options import whole_number
+from nanoset_ref.io.paths import PathLike, read_json, require_regular
+from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.provenance.card_rules import MAX_CARD_BYTES, problems_of_card
+
+if TYPE_CHECKING:
+    from nanoset_ref.orders import Order
+
+Int64Array = NDArray[np.int64]
+Facts = dict[str, Any]
+
+SHIPPED = Path(__file__).with_name("cards")
+NOT_COMPUTED = {
+    "megatron": "its rows are cut from shuffled documents: give the .bin/.idx pair (--data)",
+    "unknown": "nobody has published enough to compute its order",
+}
+
+
+class CardFacts:
+    """A checked card, its orders and its schedules.
+
+    Args:
+        facts: the card, parsed from JSON.
+        sizes: (file name, bytes) of each file, in the order of the run, for a card that is too
+            small to hold them.
+
+    Attributes:
+        facts: the card as given.
+        name: the name of the run.
+        sources: the files. Each has "name", "bytes" (None: unknown) and "first_byte".
+        stages: the stages, as in the card.
+
+    Raises:
+        ValueError: a field breaks a rule (the message names every such field), or the sizes belong
+            to other files.
+    """
+
+    def __init__(self, facts: Facts, sizes: Sequence[Sequence[Any]] | None = None) -> None:
+        problems = problems_of_card(facts)
+        if problems:
+            raise ValueError(f"this is no card: {'; '.join(problems)}")
+        self.facts = facts
+        self.name: str = facts["name"]
+        self.stages: list[Facts] = facts["stages"]
+        self.sources: list[Facts] = [{"first_byte": 0} | source for source in facts["sources"]]
+        self._itemsize = np.dtype(facts["dtype"]).itemsize
+        if sizes is not None:
+            self.sources = self._with_sizes(sizes)
+        self.order = functools.cache(self._build_order)
+
+    @classmethod
+    def load(cls, card: PathLike, sizes: PathLike | None = None) -> Self:
+        """Load a card from a file, or a shipped card by its name.
+
+        Args:
+            card: the path, or the name.
+            sizes: a JSON file of [file name, bytes] pairs in the order of the run, for a card
+                without sizes.
+
+        Raises:
+            FileNotFoundError: no such file, and no shipped card of this name; the message lists
+                the shipped cards.
+            ValueError: see the class; or the card has more than 10 kB.
+        """
+        path = Path(card)
+        if not path.exists():
+            path = SHIPPED / f"{card}.json"
+        if not path.exists():
+            names = ", ".join(shipped_cards())
+            raise FileNotFoundError(f"there is no card {card}: give a file, or one of {names}")
+        size = require_regular(path)
+        if size > MAX_CARD_BYTES:
+            raise ValueError(f"{path} has {size:,} bytes; a card has at most {MAX_CARD_BYTES:,}")
+        known_sizes = None if sizes is None else read_json(sizes)
+        try:
+            return cls(read_json(path), known_sizes)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def _with_sizes(self, sizes: Any) -> list[Facts]:
+        """The sources with the sizes from a table of [name, bytes]."""
+        names = [source["name"] for source in self.sources]
+        count = self.facts["listed"]["files"] if "listed" in self.facts else len(names)
+        is_table = isinstance(sizes, list) and all(map(is_pair, sizes))
+        if not is_table or len(sizes) != count:
+            raise ValueError(f"sizes are {count} pairs [name, bytes], in the order of the run")
+        if names and names != [name for name, _ in sizes]:
+            raise ValueError(f"these are sizes of other files; those of the run are {names}")
+        known = self.sources or [{"first_byte": 0}] * count
+        return [
+            source | {"name": str(name), "bytes": whole_number(size, str(name), 0)}
+            for source, (name, size) in zip(known, sizes, strict=True)
+        ]
+
+    def with_files(self, files: Sequence[Any]) -> Self:
+        """Take the sizes from the open files of the run.
+
+        Args:
+            files: `Tokens`, in the order of the card.
+
+        Raises:
+            ValueError: other sizes, or another number of files, than in the card.
+        """
+        sizes = [num_bytes(file) for file in files]
+        known = [source["bytes"] for source in self.sources]
+        wrong = [size for size, due in zip(sizes, known, strict=False) if due not in (None, size)]
+        if wrong or (known and len(known) != len(sizes)):
+            raise ValueError(
+                f"the files of {self.name} have {known} bytes, these have {sizes}: give its own, in "
+                f"its order"
+            )
+        names = [source["name"] for source in self.sources] or [str(file.path) for file in files]
+        return type(self)(self.facts, [*zip(names, sizes, strict=True)])
+
+    def with_ranks(self, schedule: Schedule) -> Self:
+        """Spread the same steps over other ranks.
+
+        A step reads the same rows; which rank reads a row changes.
+
+        Args:
+            schedule: dp_size, micro_batch_size and accumulation of all stages. Its layout counts
+                only for stages whose layout the card does not know.
+
+        Raises:
+            ValueError: a step would have another number of rows than in the card.
+        """
+        stages = []
+        for stage in self.stages:
+            if schedule.global_batch_size != stage["batch_size"]:
+                raise ValueError(
+                    f"a step of {self.name} has {stage['batch_size']} rows; dp_size * "
+                    f"micro_batch_size * accumulation gives {schedule.global_batch_size}"
+                )
+            layout = stage["layout"] or schedule.layout
+            ranks = {"dp_size": schedule.dp_size, "micro_batch_size": schedule.micro_batch_size}
+            stages.append(stage | ranks | {"layout": layout})
+        sizes = [(source["name"], source["bytes"]) for source in self.sources]
+        is_complete = bool(sizes) and all(size is not None for _, size in sizes)
+        return type(self)(self.facts | {"stages": stages}, sizes if is_complete else None)
+
+    @property
+    def num_steps(self) -> int:
+        """The last step of the run."""
+        last = self.stages[-1]
+        return int(last["first_step"] + last["steps"] - 1)
+
+    def stage(self, step: int) -> Facts:
+        """The stage that holds a step.
+
+        Raises:
+            IndexError: the run has no such step.
+        """
+        for stage in self.stages:
+            if stage["first_step"] <= step < stage["first_step"] + stage["steps"]:
+                return stage
+        first = self.stages[0]["first_step"]
+        raise IndexError(
+            f"step {step} is not one of the steps {first} to {self.num_steps} of {self.name}"
+        )
+
+    def schedule(self, stage: Facts) -> Schedule:
+        """The layout of a stage; a single rank if the card does not know the layout."""
+        if stage["layout"] is None:
+            ranks = {"micro_batch_size": stage["batch_size"]}
+        else:
+            rows = stage["dp_size"] * stage["micro_batch_size"]
+            ranks = {name: stage[name] for name in ("layout", "dp_size", "micro_batch_size")}
+            ranks["batch_accumulation_per_replica"] = stage["batch_size"] // rows
+        return Schedule(
+            consumed_train_samples=stage["first_position"], first_step=stage["first_step"], **ranks
+        )
+
+    def lengths(self, number: int) -> list[int]:
+        """The rows in each file that order `number` reads.
+
+        Raises:
+            ValueError: the card does not hold the sizes; the message says where they are.
+        """
+        if not self.sources:
+            listed = self.facts["listed"]
+            raise self._lacks(f"the sizes of {listed['files']} files, named in {listed['url']}")
+        return [self.num_rows(source) for source in self.source_numbers(number)]
+
+    def num_rows(self, source: int) -> int:
+        """The rows in a file; ValueError if the card does not hold its size."""
+        file = self.sources[source]
+        window = self.facts["window"]
+        if file["bytes"] is None:
+            raise self._lacks(f"the size of {file['name']}")
+        tokens = (file["bytes"] - file["first_byte"]) // self._itemsize
+        return max(0, (tokens - window["row_length"]) // window["stride"] + 1)
+
+    def _lacks(self, what: str) -> ValueError:
+        return ValueError(
+            f"the card {self.name} does not hold {what}: `nanoset-ref card complete` fetches sizes "
+            f"(then give --sizes), or give the files (--data)"
+        )
+
+    def source_numbers(self, number: int) -> Sequence[int]:
+        """The sources that order `number` reads, by their numbers in the card."""
+        chosen: list[int] | None = self.facts["orders"][number].get("sources")
+        return range(len(self.sources)) if chosen is None else chosen
+
+    def _build_order(self, number: int) -> Order:
+        """Build order `number` and compare it with the card's probes; `self.order` caches it."""
+        order = self.unchecked_order(number)
+        wrong = self.wrong_probes(number, order)
+        if wrong:
+            raise ValueError(
+                f"the card {self.name} and its order {number} disagree at position {wrong[0]}, and "
+                f"at {len(wrong) - 1} other probes: the sizes or the order are not those of the run"
+            )
+        return order
+
+    def unchecked_order(self, number: int) -> Order:
+        """Build order `number` without comparing it with the probes.
+
+        Raises:
+            ValueError: the order cannot be computed from the card; see also `lengths`.
+        """
+        facts = self.facts["orders"][number]
+        name = facts["name"]
+        if name in NOT_COMPUTED:
+            raise ValueError(f"{self.name}: {NOT_COMPUTED[name]}")
+        lengths = self.lengths(number)
+        samples = self.samples(number)
+        if not any(lengths):
+            raise ValueError(f"{self.name}: the files of order {number} hold no row")
+        from nanoset_ref.orders import build_order
+
+        options = facts.get("options", {})
+        weights = facts.get("weights")
+        try:
+            return build_order(name, lengths, weights, samples, facts["seed"], **options)
+        except TypeError as error:
+            raise ValueError(f"{self.name}: the options of order {number}: {error}") from error
+
+    def samples(self, number: int) -> int:
+        """The positions of order `number`: as in the card, or as many as its stages read."""
+        recorded: int | None = self.facts["orders"][number]["samples"]
+        if recorded is not None:
+            return recorded
+        stops = [stop_of(stage) for stage in self.stages if stage["order"] == number]
+        return max(stops, default=0)
+
+    def wrong_probes(self, number: int, order: Order) -> list[int]:
+        """The probed positions at which an order reads another (file, sample) than in the card."""
+        probes = self.facts["orders"][number]["probes"]
+        positions = np.array([*map(int, probes)], dtype=np.int64)
+        found = np.stack(order.lookup(positions), axis=1)
+        differ = (found != np.array([*probes.values()]).reshape(-1, 2)).any(axis=1)
+        wrong: list[int] = positions[differ].tolist()
+        return wrong
+
+
+def num_bytes(file: Any) -> int:
+    """The size of open `Tokens`, their header included."""
+    return int(file.first_byte + file.num_tokens * file.dtype.itemsize)
+
+
+def is_pair(value: Any) -> bool:
+    """Whether this is a list or tuple of two."""
+    return isinstance(value, (list, tuple)) and len(value) == 2
+
+
+def stop_of(stage: Facts) -> int:
+    """The position after the last one of a stage."""
+    return int(stage["first_position"] + stage["steps"] * stage["batch_size"])
+
+
+def shipped_cards() -> list[str]:
+    """The names of the cards in this package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.json"))

@@ -1,0 +1,149 @@
+"""The config of another system, and the parts of a card that are made from it.
+
+A fact that a config does not say is asked of the user by name, never guessed.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nanoset_ref.io.options import unknown_key
+from nanoset_ref.io.paths import PathLike
+from nanoset_ref.provenance.card_facts import Facts
+
+GIVABLE = {
+    "batch_size": "rows of a step on all ranks together",
+    "dp_size": "data-parallel ranks",
+    "dtype": "of the ids, such as uint16",
+    "files": "how many token files the mix names",
+    "micro_batch_size": "rows of a rank in a micro-batch",
+    "seed": "of the order",
+    "sequence_length": "tokens of a row, without the label of the last one",
+    "steps": "optimizer steps of the run",
+}
+
+
+class ForeignConfig:
+    """A config and the facts that the user gives because the config lacks them.
+
+    Args:
+        values: the config, parsed.
+        given: {a name in GIVABLE: its value}.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+
+    def __init__(self, values: Facts, given: Mapping[str, str]) -> None:
+        for name in given:
+            if name not in GIVABLE:
+                raise ValueError(f"--given {name}: {unknown_key(name, GIVABLE)}")
+        self.values = values
+        self._given = given
+        self._missing: dict[str, str] = {}
+
+    def take(self, name: str, value: Any = None, *, needed: bool = True) -> Any:
+        """The value of the config if it has one, else the given one; a whole number unless a dtype.
+
+        If both are missing: None, or, for a needed fact, 1 until `check` reports it.
+
+        Raises:
+            ValueError: the given value differs from the config's.
+        """
+        given = self._given.get(name)
+        if value is None:
+            value = given
+        elif given not in (None, str(value)):
+            raise ValueError(f"--given {name}={given}: the config says {value}")
+        if value is None and needed:
+            self._missing[name] = GIVABLE[name]
+            return 1
+        if value is None or name == "dtype":
+            return value
+        return int(value)
+
+    def check(self) -> None:
+        """Raise ValueError with the names of all needed facts that are missing."""
+        if self._missing:
+            lacks = "; ".join(f"{name} ({what})" for name, what in self._missing.items())
+            names = " ".join(f"{name}=..." for name in self._missing)
+            raise ValueError(f"the config does not say: {lacks}. Add --given {names}")
+
+
+def source_facts(path: str, header: int = 0) -> Facts:
+    """A token file of a card, with its size if the file exists here.
+
+    Args:
+        path: the file.
+        header: bytes before its ids.
+    """
+    size = os.path.getsize(path) if os.path.isfile(path) else None
+    facts: Facts = {"name": path, "bytes": size}
+    if header:
+        facts["first_byte"] = header
+    return facts
+
+
+def order_facts(name: str, seed: int, **facts: Any) -> Facts:
+    """An order of a card, without probes."""
+    return {"name": name, "seed": seed, "samples": None, "probes": {}} | facts
+
+
+def stage_facts(
+    config: ForeignConfig,
+    number: int,
+    steps: range,
+    batch_size: int,
+    layout: str,
+    dp_size: Any = None,
+    micro_batch_size: Any = None,
+) -> Facts:
+    """A stage of a card that reads order `number` from position 0 on.
+
+    Args:
+        config: may be given the numbers that follow.
+        number: of the stage and its order, from 0.
+        steps: the optimizer steps.
+        batch_size: rows of a step.
+        layout: how ranks share a micro-batch.
+        dp_size, micro_batch_size: as in the config; None if it does not say.
+    """
+    ranks = {
+        "layout": layout,
+        "dp_size": config.take("dp_size", dp_size, needed=False),
+        "micro_batch_size": config.take("micro_batch_size", micro_batch_size, needed=False),
+    }
+    if None in ranks.values():
+        ranks = dict.fromkeys(ranks)
+    return {
+        "name": f"stage {number + 1}",
+        "first_step": steps.start,
+        "steps": len(steps),
+        "order": number,
+        "first_position": 0,
+        "batch_size": batch_size,
+    } | ranks
+
+
+def read_arguments(path: PathLike) -> Facts:
+    """Parse a command line, such as that of a script.
+
+    Words with a $ are skipped: a card must not guess how a shell expands them.
+
+    Returns:
+        {name without leading dashes, with underscores: its value, or a list of them}
+    """
+    text = Path(path).read_text(encoding="utf-8").replace("\\\n", " ")
+    words: dict[str, list[str]] = {}
+    name = None
+    for word in shlex.split(text, comments=True):
+        if re.fullmatch(r"--?[A-Za-z][\w-]*(=.*)?", word):
+            name, _, value = word.lstrip("-").partition("=")
+            name = name.replace("-", "_")
+            words[name] = [value] if value else []
+        elif name and "$" not in word:
+            words[name].append(word)
+    return {name: found[0] if len(found) == 1 else found for name, found in words.items() if found}

@@ -1,0 +1,100 @@
+"""`StageReader`: which rows of a stage hold some tokens, and at which positions they are read.
+
+All queries are answered in one pass, so a million of them cost little more than one.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.orders.finding import find_each
+
+Int64Array = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageReader:
+    """The order of a stage and the rows of its files.
+
+    Args:
+        name: the stage.
+        order: the order that the stage reads.
+        sources: int64 [files], the number in the run of each file of the order.
+        lengths: int64 [files], in samples.
+        strides: int64 [files], tokens from one sample to the next.
+        row_length: tokens of a row.
+        schedule: the layout.
+        knows_ranks: False if the ranks of the run are unknown; `schedule` then has a single one.
+        stop: the position after the last one of the stage.
+    """
+
+    name: str
+    order: Any
+    sources: Int64Array
+    lengths: Int64Array
+    strides: Int64Array
+    row_length: int
+    schedule: Schedule
+    knows_ranks: bool
+    stop: int
+
+    def find(self, spans: Int64Array) -> Int64Array:
+        """Find every read of the rows that hold tokens of spans.
+
+        1. List the samples that hold tokens of each span.
+        2. Look up each of these samples once, and keep the positions of this stage.
+        3. Give each span the positions of its samples.
+
+        Args:
+            spans: int64 [n, 3] of (source, first token, stop).
+
+        Returns:
+            int64 [m, 4] of (index of the span, position, source, sample), sorted.
+        """
+        # 1.
+        queries, files, samples = self._samples_holding(spans)
+        # 2.
+        firsts = np.cumsum(self.lengths) - self.lengths
+        instances = firsts[files] + samples
+        _, chosen, numbers = np.unique(instances, return_index=True, return_inverse=True)
+        found, positions = find_each(self.order, files[chosen], samples[chosen], self.stop)
+        is_read = positions >= self.schedule.consumed_train_samples
+        found = found[is_read]
+        positions = positions[is_read]
+        # 3.
+        begins = np.searchsorted(found, numbers)
+        ends = np.searchsorted(found, numbers, side="right")
+        each, hits = ranges(np.arange(len(queries)), begins, ends - begins)
+        columns = [queries[each], positions[hits], self.sources[files[each]], samples[each]]
+        table = np.stack(columns, axis=1)
+        return table[np.lexsort((table[:, 1], table[:, 0]))]
+
+    def _samples_holding(self, spans: Int64Array) -> Int64Array:
+        """(index of the span, file of the order, sample) of step 1: int64 [3, m]."""
+        sources, firsts, stops = spans.T
+        found = []
+        for file, source in enumerate(self.sources.tolist()):
+            chosen = np.flatnonzero((sources == source) & (firsts < stops))
+            # sample j holds tokens j * stride .. j * stride + row_length - 1
+            stride = self.strides[file]
+            lows = -(-(firsts[chosen] - self.row_length + 1) // stride)
+            lows = np.clip(lows, 0, self.lengths[file])
+            highs = np.clip(-(-stops[chosen] // stride), lows, self.lengths[file])
+            queries, samples = ranges(chosen, lows, highs - lows)
+            found.append([queries, np.full_like(samples, file), samples])
+        return np.concatenate(found, axis=1)
+
+
+def ranges(
+    owners: Int64Array, firsts: Int64Array, counts: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """The numbers first, first + 1, ... of each owner, `count` of them, and their owners.
+
+    owners 7 9, firsts 3 5, counts 2 1 -> 7 7 9 and 3 4 5
+    """
+    ends = np.cumsum(counts)
+    numbers = np.arange(ends[-1] if len(ends) else 0)
+    return np.repeat(owners, counts), numbers + np.repeat(firsts - ends + counts, counts)
