@@ -62,10 +62,10 @@ def test_a_block_has_many_batches_but_not_too_many_bytes(monkeypatch):
     assert blocks_of == [262, 16, 1], "4 MiB"
     of_many = [batches_per_block(16_000, buffers) for buffers in (19, 200, 10**6)]
     assert of_many == [165, 15, 1], "48 MiB in all"
-    for free, found in ((1 << 40, [1048, 1048]), (64 << 20, [1048, 449])):
+    for free, found in ((1 << 40, [1048, 1048]), (64 << 20, [1048, 37])):
         monkeypatch.setattr(blocks, "_free_shared_memory", lambda free=free: free)
         shares = [batches_per_block(16_000, 7, 4, shared=shared) for shared in (False, True)]
-        assert shares == found, "16 or 48 / 7"
+        assert shares == found, "16 MiB, or a sixteenth of what is free for all 7"
 
 
 def test_a_slot_stays_where_it_is_unless_somebody_has_a_lazy_copy_of_it(monkeypatch):

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import time
 import traceback
 import tracemalloc
@@ -234,9 +235,17 @@ def _serve(connection: Any, adapter: Adapter) -> None:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     warnings.simplefilter("ignore")
+    _use_one_thread()
     parent = os.getppid()
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while os.getppid() == parent:
             if connection.poll(1):
                 connection.send(run_ranks(adapter, connection.recv()))
     os._exit(0)
+
+
+def _use_one_thread() -> None:
+    """Keep libraries from waiting for threads of the parent, which do not survive the fork."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)

@@ -11,6 +11,7 @@ for its slowest request.
 from __future__ import annotations
 
 import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     import torch
 
 BLOCK_BYTES = 4 << 20
-ALL_BLOCKS_BYTES = 48 << 20  # all buffers together: containers often have 64 MiB of /dev/shm
+ALL_BLOCKS_BYTES = 48 << 20  # all buffers together
+SHARED_PART = 16  # a loader takes at most 1/16 of the shared memory that is free
 
 
 def batches_per_block(
@@ -27,25 +29,27 @@ def batches_per_block(
 ) -> int:
     """How many batches of `batch_bytes` fit into a block, at least one.
 
+    The loaders of all ranks share /dev/shm, which often has 64 MiB in a container; a loader that
+    needs more than is left fails.
+
     Args:
         num_buffers: the number of blocks in memory at the same time.
         block_factor: see `Rows`.
         shared: whether the blocks are in shared memory, which may be scarce.
     """
-    if shared and _free_shared_memory() < 16 * ALL_BLOCKS_BYTES:
-        all_buffers = ALL_BLOCKS_BYTES
-    else:
-        all_buffers = ALL_BLOCKS_BYTES * block_factor
+    all_buffers = ALL_BLOCKS_BYTES * block_factor
+    if shared:
+        all_buffers = min(all_buffers, _free_shared_memory() // SHARED_PART)
     block_bytes = min(block_factor * BLOCK_BYTES, all_buffers // num_buffers)
     return max(1, block_bytes // batch_bytes)
 
 
 def _free_shared_memory() -> int:
-    """In bytes; 0 if unknown."""
+    """In bytes; sys.maxsize if unknown."""
     try:
         return shutil.disk_usage("/dev/shm").free
     except OSError:
-        return 0
+        return sys.maxsize
 
 
 def allocate_buffers(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +103,6 @@ def words_of_numbers() -> PreTrainedTokenizerFast:
 
 def token_stream(data: Any, *, state: Any = None, **place: Any) -> Any:
     """Text tokenized while it is read; each row shares its last token with the next one."""
-    # the tokenizer's threads do not survive the fork of the process that runs the loader
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     text = Path(data.path).with_suffix(".one_more.jsonl")
     label = json.dumps({"text": "0"})
     text.write_text(Path(data.path).read_text() + label + "\n")

@@ -157,6 +157,22 @@ def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         check(adapter_of())
 
 
+def test_a_loader_computes_though_the_caller_had_threads() -> None:
+    """Threads do not survive a fork, and libraries would wait for them for ever."""
+
+    def make(data: Any, **place: Any) -> Any:
+        torch.ones(10**6).sum()
+        return [[row] for row in range(data)]
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.ones(10**6).sum()
+    try:
+        assert judge(make, "once", Case(rows=3), limit=10.0) is None
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_torch_is_not_imported() -> None:
     code = "import sys, nanoset_ref.laws.searching as s; s.check; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
