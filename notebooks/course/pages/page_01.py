@@ -24,7 +24,7 @@ def opening():
     )
     show(
         figure,
-        "Read it from 1 to 4. Two shades tell neighbouring documents apart. A dotted token is "
+        "Read it from 1 to 4. Two shades tell neighboring documents apart. A dotted token is "
         "shared: it ends one sample and begins the next. EOS marks the end of a document.",
         "Twelve documents become three token files; each is cut into samples of nine tokens, with "
         "one or two tokens left over; crossing lines lead from the ten samples to their places in "
@@ -33,11 +33,24 @@ def opening():
     )
 
 
-@answer("01.1", "else", words=("one for each byte",))
-def answer_1(tokenizer):
-    owl = tokenizer("🦉")["input_ids"]
-    print(owl, "and back:", tokenizer.decode(owl))
-    assert len(owl) == len("🦉".encode())
+@answer("01.1", 37, words=("37%",), within=4)
+def answer_1(tokens, get_batch):
+    S, B = 64, 8
+    an_epoch = len(tokens) // (S * B)
+
+    def times_read(seed, batches):
+        rng = np.random.default_rng(seed)
+        starts = np.concatenate([get_batch(rng)[0] for _ in range(batches)])
+        return np.bincount((starts[:, None] + np.arange(S)).ravel(), minlength=len(tokens))
+
+    times = times_read(1337, an_epoch)
+    first, second = (times_read(1337 + rank, an_epoch // 2) for rank in range(2))
+    places = len(tokens) - S
+    drawn = np.random.default_rng(1337).integers(places, size=places)
+    never_a_start = np.bincount(drawn, minlength=places) == 0
+    print(f"never read: {np.mean(times == 0):.0%} | twice or more: {np.mean(times > 1):.0%}")
+    print(f"two ranks share the epoch: {np.mean((first > 0) & (second > 0)):.0%} is read by both")
+    print(f"as many draws as there are places: {np.mean(never_a_start):.0%} of them never a start")
 
 
 @answer("01.2", 70, words=("70%",), within=8)
@@ -105,7 +118,7 @@ def answer_6(runs, loss_of, rows, unseen, source_of, tokenizer, sources, in_file
     )
 
 
-@rule("01.1", "n samples use 4 n + 1 tokens: neighbours share one, and the last needs one more label")
+@rule("01.1", "n samples use 4 n + 1 tokens: neighbors share one, and the last needs one more label")
 def rule_1(found, paths):
     return all(
         found[name] == size - 1 - plain.read_sample(np.arange(size), plain.count_samples(size, 4) - 1, 4)[-1]
