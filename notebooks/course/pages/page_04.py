@@ -42,10 +42,10 @@ def step_of(way, gpus, size, step):
 def opening():
     show(
         sharding.readers({way: readers(way, 8) for way in WAYS}, "Three fair ways to share 32 pages"),
-        "The number in a page's cell is the GPU that reads it. Coloured pages are read in the first step, "
+        "The number in a page's cell is the GPU that reads it. Colored pages are read in the first step, "
         "two by each GPU.",
         "Three rows of 32 cells. Like cards: GPUs 0 to 7 in turns. In blocks: 0 0 1 1 and so on. In parts: "
-        "four neighbouring pages for each GPU. The first two ways colour pages 0 to 15, the third pairs all "
+        "four neighboring pages for each GPU. The first two ways color pages 0 to 15, the third pairs all "
         "over the book.",
     )
 
@@ -120,12 +120,29 @@ def answer_6(job_of):
         sharding.machine(
             [layout_of_rank(gpu, sizes) for gpu in range(8)],
             [f"{field}\n{positions}" for positions, field in jobs],
-            "Eight GPUs, two readers",
+            "Eight GPUs read four samples",
         ),
         "Only the data-parallel rank decides which positions are read; pp and tp ranks repeat them.",
         "Eight GPUs in two columns, dp rank 0 with positions 0 and 2, dp rank 1 with positions 1 and 3. In "
         "each column the upper two GPUs, pp rank 0, get input_ids and the lower two, pp rank 1, get "
         "label_ids.",
+    )
+
+
+@figure("04.2")
+def figure_2(many):
+    sizes = {"pp": 2, "dp": 2, "tp": 4}
+    layouts = [layout_of_rank(gpu, sizes) for gpu in range(16)]
+    samplers = [ResumableBatchSampler(len(many), 2, layout.dp_rank, layout.dp_size) for layout in layouts]
+    positions = [list(next(iter(sampler))) for sampler in samplers]
+    show(
+        sharding.nodes(
+            layouts, positions, 8, "a node of Llama 3 405B: 5 kB/s", "Two nodes read the same rows, each for itself"
+        ),
+        "16 GPUs as pp = 2, dp = 2, tp = 4. Colors are data-parallel ranks; in Megatron-LM only the thick frames read.",
+        "Two nodes of eight GPUs. Node 0 has pipeline rank 0 and needs input_ids, node 1 has pipeline rank 1 and needs "
+        "label_ids. Each has the rows 0 to 3 in its page cache, from a copy of the token files on its own disk. "
+        "Activations cross the network between them, ids do not; a shared file system is asked only for what a disk lacks.",
     )
 
 
@@ -135,7 +152,7 @@ def rule_1(it, samplers):
 
 
 @rule(
-    "04.2", "all ranks together read 96 x 4 positions at a time; of these, neighbours go to different ranks, row by row"
+    "04.2", "all ranks together read 96 x 4 positions at a time; of these, neighbors go to different ranks, row by row"
 )
 def rule_2(it):
     return all(it(k) == plain.find_position(k, 96, 4, accumulation=2) for k in (0, 95, 96, 384, 768, 1_234_567))
