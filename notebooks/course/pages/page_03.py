@@ -73,14 +73,8 @@ def opening():
     )
 
 
-@answer("03.1", "else", words=("With the same",))
-def answer_1(dataset):
-    print("the sample at position 9:", pieces(dataset[9]["input_ids"]))
-    assert dataset[4]["input_ids"][-1] == dataset[9]["input_ids"][0]
-
-
-@answer("03.2", "BAC", words=("Run B's labels *are*",))
-def answer_2():
+@answer("03.1", "BAC", words=("Run B's labels *are*",))
+def answer_1():
     (loss_a, copies_a), (loss_b, copies_b), (loss_c, copies_c) = (
         (np.mean(losses[-20:]), copies) for losses, copies in runs().values()
     )
@@ -91,15 +85,15 @@ def answer_2():
     print("run B answers with the token that it has just read")
 
 
-@answer("03.3", 9, words=("one for each document, less one",), within=1)
-def answer_3(dataset, EOS):
+@answer("03.2", 9, words=("one for each document, less one",), within=1)
+def answer_2(dataset, EOS):
     firsts = sum(int((dataset[k]["input_ids"][:-1] == EOS).sum()) for k in range(10))
     assert firsts == 12 - 3
     print(firsts, "of 80")
 
 
-@answer("03.4", "always", words=("before any process starts",))
-def answer_4(dataset):
+@answer("03.3", "always", words=("before any process starts",))
+def answer_3(dataset):
     def all_inputs(workers):
         loader = build_nanoset_dataloader(dataset, micro_batch_size=2, num_loading_workers=workers)
         return torch.cat([batch["input_ids"] for batch in loader])
@@ -109,8 +103,8 @@ def answer_4(dataset):
     print("the same", list(alone.shape), "ids in the same order, with 0, 1 and 2 workers")
 
 
-@answer("03.5", 5, words=("Five: the one delivered",))
-def answer_5(loader, paths, dataset):
+@answer("03.4", 5, words=("Five: the one delivered",))
+def answer_4(loader, paths, dataset):
     delivered, given_out = loader.consumed_train_samples, loader.batch_sampler.consumed_train_samples
     assert (delivered, given_out) == (1, 1 + 2 * 2)
     names = list(paths)
