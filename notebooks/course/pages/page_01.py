@@ -4,8 +4,10 @@ import numpy as np
 import torch
 
 from course import pieces, show, tiny_corpus
-from course.registry import answer, rule
+from course.registry import answer, figure, rule
 from figures import quickstart
+from figures.draw import SOURCES
+from figures.moving import Box, Moving, State
 from nanoset_ref import (
     Nanoset,
     TokenFile,
@@ -85,6 +87,45 @@ def answer_5(paths, tiny, sources):
             f"{name:<10}",
             [f"{sources[dataset.order[k][0]]} {dataset.order[k][1]}" for k in range(4)],
         )
+
+
+STAGES = "three files", "one order", "batches"
+
+
+@figure("01.1")
+def figure_1(paths, sources):
+    def box(left, dataset, sample):
+        name = sources[dataset]
+        return Box(left, f"{name[0]}{sample}", SOURCES[name][0])
+
+    def state(stage, seed, size):
+        tiny = Nanoset(list(paths.values()), None, 8, train_split_num_samples=10, random_seed=seed)
+        order = [tiny.order[k] for k in range(10)]
+        first = ", ".join(f"{sources[dataset]} {sample}" for dataset, sample in order[:size])
+        if stage == "three files":
+            in_files = {name: [box(j, d, j) for j in range(tiny.dataset_lengths[d])] for d, name in enumerate(sources)}
+            return State("Ten samples in three files; nothing is copied when they are ordered", in_files)
+        if stage == "one order":
+            heads = {k + 0.5: str(k) for k in range(10)}
+            boxes = [box(k, *order[k]) for k in range(10)]
+            return State(f"Seed {seed}: position 0 has {first.split(',')[0]}", {"position": boxes}, heads)
+        batches = {
+            f"batch {start // size}": [box(k, *order[start + k]) for k in range(size)] for start in range(0, 10, size)
+        }
+        return State(f"Seed {seed}, {size} samples in a batch; the first has {first}", batches)
+
+    show(
+        Moving(
+            {"show": [*STAGES], "seed": [1234, 99, 7], "samples in a batch": [2, 5]},
+            state,
+            ("three files", 1234, 2),
+            length=10,
+            gliding=True,
+        ),
+        "s3 is sample 3 of the stories, a of arithmetic, p of programs.",
+        "Three rows of samples: stories s0 to s4, arithmetic a0 to a2, programs p0 and p1. Moved on, the ten stand in "
+        "one order, and then in batches.",
+    )
 
 
 @answer("01.6", 5, words=("learned stories and lost them again",))

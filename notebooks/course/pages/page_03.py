@@ -2,15 +2,20 @@
 
 import json
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 
 from course import pieces, show
-from course.registry import answer, rule
+from course.registry import answer, figure, rule
 from figures import batches
+from figures.draw import SOURCES
+from figures.moving import Box, Moving, State
 from nanoset_ref import (
+    DataCollatorForCLM,
+    Nanoset,
     build_nanoset_dataloader,
     loss_mask,
     plain,
@@ -117,6 +122,45 @@ def answer_4(loader, paths, dataset):
         "Three rows of samples: the ten of the epoch, positions 0 to 4 which the sampler gave out, and "
         "position 0 which the training loop got. Positions 1 to 4 are framed in red: prefetched and not "
         "delivered.",
+    )
+
+
+@cache
+def given_out(nanoset, workers, ahead, most):
+    """How many samples the sampler has given out once the loop got 1, 2, ... `most`, in batches of one."""
+    options = {"collate_fn": DataCollatorForCLM(8, 0, 0, 0).__call__, "num_loading_workers": workers}
+    if workers:
+        options["prefetch_factor"] = ahead
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=1, **options)
+    return [loader.batch_sampler.consumed_train_samples for _ in islice(loader, most)]
+
+
+@figure("03.1")
+def figure_1(paths):
+    longer = Nanoset(list(paths.values()), None, sequence_length=8, train_split_num_samples=20)
+    names = list(paths)
+    boxes = [Box(k, k, SOURCES[names[longer.order[k][0]]][0]) for k in range(20)]
+    got = list(range(1, 9))
+
+    def state(workers, ahead, delivered):
+        given = given_out(longer, workers, ahead, len(got))[delivered - 1]
+        rows = {"waiting": boxes[given:]}
+        for worker in range(workers):
+            rows[f"worker {worker}"] = [boxes[k] for k in range(delivered, given) if k % workers == worker]
+        rows["delivered"] = boxes[:delivered]
+        return State(f"{delivered} delivered, {given} given out: a resume from there skips {given - delivered}", rows)
+
+    show(
+        Moving(
+            {"workers": [0, 1, 2], "batches ahead of each": [1, 2, 3], "delivered": got},
+            state,
+            (2, 2, 1),
+            length=20,
+            gliding=True,
+        ),
+        "Twenty positions, one sample in a batch. What a worker holds has left the sampler and not reached the loop.",
+        "Rows of positions. Position 0 is delivered; worker 0 holds positions 2 and 4, worker 1 holds 1 and 3; 5 to 19 "
+        "are waiting.",
     )
 
 
