@@ -5,12 +5,12 @@ from itertools import chain
 
 from torch.utils.data import DistributedSampler
 
-from course import show
+from course import pieces, show
 from course.registry import answer, figure, rule
-from figures import sharding
+from figures import batches, sharding
 from figures.cells import colour_of
 from figures.moving import Box, Moving, State
-from nanoset_ref import ResumableBatchSampler, plain
+from nanoset_ref import ResumableBatchSampler, TensorPointer, plain
 from nanoset_ref.train import layout_of_rank
 
 LAYOUTS = {"like cards": "strided", "in blocks": "contiguous"}
@@ -144,6 +144,46 @@ def figure_2(many):
         "label_ids. Each has the rows 0 to 3 in its page cache, from a copy of the token files on its own disk. "
         "Activations cross the network between them, ids do not; a shared file system is asked only for what a disk "
         "lacks.",
+    )
+
+
+@figure("04.3")
+def figure_3(dataset, two_ranks, paths):
+    names = list(paths)
+    dealt = {}
+    for rank, loader in enumerate(two_ranks):
+        positions = plain.rank_positions(range(10), rank, 2, 1)
+        dealt[f"rank {rank}"] = [
+            (k, pieces(batch["input_ids"][0][:1])[0], names[dataset.order[k][0]])
+            for (k,), batch in zip(positions, loader, strict=True)
+        ]
+    show(
+        batches.samples(dealt, "One global order, dealt out like cards"),
+        "Each cell is a sample: its position, its first token, the color of its source. Columns are steps.",
+        "Two rows of five samples. Rank 0 reads positions 0, 2, 4, 6, 8 and rank 1 reads 1, 3, 5, 7, 9.",
+    )
+
+
+@figure("04.4")
+def figure_4(epochs):
+    def describe(entry):
+        if isinstance(entry, TensorPointer):
+            return f"→ rank {entry.group_rank}"
+        shape = f"{str(entry.dtype).removeprefix('torch.')} {list(entry.shape)}"
+        return shape if "bool" in shape else f"{''.join(pieces(entry[0, :3]))}…\n{shape}"
+
+    stages = ["rank 0\nembedding", "rank 1\nlayers", "rank 2\nlayers", "rank 3\nloss"]
+    fields = ("input_ids", "input_mask", "model", "label_ids", "label_mask")
+    per_rank = [
+        {name: describe(epoch[0][name]) if name in epoch[0] else stage for name in fields}
+        for epoch, stage in zip(epochs, stages, strict=True)
+    ]
+    show(
+        sharding.pipeline(per_rank, "Tokens enter at both ends, activations flow between"),
+        "What each pipeline rank's DataLoader delivers. A dotted cell is a `TensorPointer`; it holds no tokens.",
+        "Four stages from left to right with arrows called activations. input_ids and input_mask enter rank 0 from "
+        "above, label_ids and label_mask enter rank 3 from below. Every other cell is dotted and names the rank that "
+        "has it.",
     )
 
 
