@@ -1,5 +1,6 @@
 """What the notebooks share does what its docstrings say."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -49,6 +50,15 @@ def test_map_and_site_have_all_pages_in_one_order() -> None:
     whole = [page for _, page, question, _ in ROW.findall(MAP) if PARTS not in question]
     assert listed == ["00_map", *[page.removesuffix(".ipynb") for page in whole]]
     assert sorted(whole) == sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
+
+
+def test_the_last_line_of_a_page_leads_to_the_next_one_of_the_map() -> None:
+    pages = [page for _, page, question, _ in ROW.findall(MAP) if PARTS not in question]
+    for page, following in itertools.pairwise(pages):
+        cells = json.loads((NOTEBOOKS / page).read_text(encoding="utf-8"))["cells"]
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+        [leads] = re.findall(r"^Next: .*$", text, re.MULTILINE)
+        assert f"({following})" in leads, page
 
 
 def test_the_minutes_of_the_map_are_those_of_the_pages() -> None:
