@@ -164,6 +164,16 @@ def figure_1(paths):
     )
 
 
+@figure("03.2")
+def figure_2(dataset):
+    show(
+        batches.shift(pieces(dataset[4]["input_ids"]), "Nine tokens make eight questions and their answers"),
+        "After each input, and with everything to its left in mind, the model has to say the label above it.",
+        "The nine tokens of a sample, from The to the. Below them the labels, which are the last eight, each one place "
+        "to the left; below those the inputs, the first eight, with an arrow from each input up to its label.",
+    )
+
+
 @rule("03.1", "a bool tensor; keep the labels that are EOS, and hide those whose *input* is EOS")
 def rule_1(it, read, EOS):
     return torch.equal(it, torch.from_numpy(loss_mask(starts_after_eos(read, EOS))))
