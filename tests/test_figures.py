@@ -132,6 +132,15 @@ PICTURES: dict[str, list[Any]] = {
         "two readers",
         "pp rank 1|dp rank 1|two readers",
     ],
+    "sharding.nodes": [
+        LAYOUTS,
+        [[0, 2], [1, 3]] * 4,
+        4,
+        "5 kB/s",
+        "two nodes",
+        "Node 0: pp rank 0 needs input_ids|GPU 7\ndp 1 · tp 1|page cache: positions 0, 1, 2, 3"
+        "|5 kB/s|no ids|two nodes",
+    ],
     "resume.times_read": [
         {"x": [0, 1, 2, 1] * 6},
         {4: "k"},

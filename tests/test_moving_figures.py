@@ -19,8 +19,14 @@ from nanoset_ref import StatelessOrder, load_tokenizer, plain, prepare_corpus
 from nanoset_ref.streaming import TokenStream
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
-NOTEBOOKS = ("02_indexing", "04_data_parallel_sharding", "05_checkpoint_and_resume")
-NOTEBOOKS += ("07_documents_samples_shuffle", "11_token_stream", "13_order_without_an_index")
+NOTEBOOKS = (
+    "01_quickstart",
+    "02_indexing",
+    "03_collator_and_dataloader",
+    "04_data_parallel_sharding",
+)
+NOTEBOOKS += ("05_checkpoint_and_resume", "07_documents_samples_shuffle", "11_token_stream")
+NOTEBOOKS += ("13_order_without_an_index",)
 LENGTHS = [922, 1364, 1298]  # samples of the three files of notebook 02
 TOKENS = [6, 8, 7, 7, 7, 7]  # of the six stories
 
@@ -76,6 +82,37 @@ def test_it_is_small_and_has_the_present_script_and_a_picture_for_who_cannot_run
     )
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     assert page.endswith((FOLDER / "figures" / "moving.html").read_text(encoding="utf-8"))
+
+
+def test_samples_stand_where_the_order_of_plain_puts_them() -> None:
+    samples = [5, 3, 2]
+    names = [
+        f"{name[0]}{j}" for name, size in zip(DOCUMENTS, samples, strict=True) for j in range(size)
+    ]
+    starts = np.cumsum([0, *samples])
+    for (stage, seed, size), frame in settings(embedded("01_quickstart")).items():
+        shown = [texts(row) for row in rows(frame).values()]
+        order = plain.nanotron_order(samples, None, seed=int(seed))
+        ordered = [names[starts[dataset] + sample] for dataset, sample in order.tolist()]
+        if stage == "three files":
+            assert shown == [names[:5], names[5:8], names[8:]]
+        elif stage == "one order":
+            assert shown == [ordered]
+        else:
+            wide = int(size)
+            assert shown == [ordered[k : k + wide] for k in range(0, 10, wide)]
+
+
+def test_workers_hold_what_left_the_sampler_and_did_not_reach_the_loop() -> None:
+    for choice, frame in settings(embedded("03_collator_and_dataloader")).items():
+        workers, ahead, delivered = map(int, choice)
+        given, found = delivered + workers * ahead, rows(frame)
+        assert texts(found["delivered"]) == list(range(delivered))
+        assert texts(found["waiting"]) == list(range(given, 20))
+        for worker in range(workers):
+            held = [k for k in range(delivered, given) if k % workers == worker]
+            assert texts(found[f"worker {worker}"]) == held
+        assert frame[0].endswith(f"{given} given out: a resume from there skips {workers * ahead}")
 
 
 def test_who_reads_what_is_what_plain_says() -> None:

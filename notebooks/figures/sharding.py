@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch
 
-from figures.cells import Cell, colour_of, heads, picture
-from figures.draw import COLOURS, GREY, IDLE, arrow
+from figures.cells import Cell, colour_of, draw_row, heads, picture
+from figures.draw import COLOURS, GREY, IDLE, INK, arrow, canvas
 
 FILLS = {"input": COLOURS[4], "label": COLOURS[3]}  # no source has these
 
@@ -67,9 +69,56 @@ def machine(layouts: Sequence[Any], reads: Sequence[str], title: str) -> Figure:
     rows: dict[str, list[Cell]] = {f"pp rank {pp_rank}": [] for pp_rank in range(pp)}
     for rank, (layout, text) in enumerate(zip(layouts, reads, strict=True)):
         left = layout.dp_rank * (tp + 0.3) + layout.tp_rank
-        words = rf"$\bf{{GPU\ {rank}}}$" + f" · tp rank {layout.tp_rank}\n{text or 'no data'}"
+        words = f"GPU {rank} · tp rank {layout.tp_rank}\n{text or 'no data'}"
         colour, edge = (FILLS[text[:5]], "-") if text else (IDLE, ":")
         rows[f"pp rank {layout.pp_rank}"].append(Cell(left, words, colour, edge={"ls": edge}))
     figure, axes = picture(rows, 0.72, room=0.6, title=title)
     heads(axes, {dp_rank * (tp + 0.3) + tp / 2: f"dp rank {dp_rank}" for dp_rank in range(dp)}, size=10)
     return figure
+
+
+def nodes(layouts: Sequence[Any], positions: Sequence[Sequence[int]], per_node: int, rate: str, title: str) -> Figure:
+    """Two nodes side by side: the GPUs, the page cache and the disk of each, and what crosses the network.
+
+    Args:
+        layouts: of every global rank, in order: a `ParallelLayout`.
+        positions: by rank, those of its first micro-batch.
+        per_node: GPUs of a node.
+        rate: ids that a node of a real run reads, as text.
+        title: the takeaway.
+    """
+    figure, axes = canvas(4.35)
+    axes.set(xlim=(0, 7.5), ylim=(3.85, -0.05), title=title)
+    axes.axis("off")
+    for node in range(2):
+        ranks = range(node * per_node, (node + 1) * per_node)
+        _node(axes, 4.1 * node, node, {rank: layouts[rank] for rank in ranks}, [positions[rank] for rank in ranks])
+    both: dict[str, Any] = {"arrowstyle": "<|-|>", "mutation_scale": 10, "color": INK, "lw": 1.2}
+    axes.add_patch(FancyArrowPatch((3.42, 0.75), (4.08, 0.75), **both))
+    axes.text(3.75, 0.45, "activa-\ntions", ha="center", va="center", size=9)
+    axes.text(3.75, 1.05, "no ids", ha="center", va="center", size=9, color=GREY)
+    store = "shared file system or bucket: asked only for what a node's disk does not hold"
+    draw_row(axes, [Cell(0, store, IDLE, 7.44, edge={"ls": ":"})], 3.4, height=0.33, gap=0)
+    for left in (1.7, 5.8):
+        arrow(axes, (left, 3.38), (left, 3.07))
+    axes.text(1.8, 3.25, rate, size=9, va="center", color=GREY)
+    return figure
+
+
+def _node(axes: Axes, left: float, node: int, layouts: Mapping[int, Any], positions: Sequence[Sequence[int]]) -> None:
+    """A node 3.4 inches wide: two rows of GPUs, thick frames for those of tp rank 0; its page cache and its disk."""
+    stage = next(iter(layouts.values()))
+    field = "input_ids" if stage.pp_rank == 0 else "label_ids"
+    axes.text(left, 0.08, f"Node {node}: pp rank {stage.pp_rank} needs {field}", size=10, weight="bold", va="center")
+    for rank, layout in layouts.items():
+        words = f"GPU {rank}\ndp {layout.dp_rank} \u00b7 tp {layout.tp_rank}"
+        edge = {"lw": 2.2} if layout.tp_rank == 0 else {}
+        cell = Cell(left + 0.85 * (rank % 4), words, colour_of(layout.dp_rank + 3), 0.85, edge=edge)
+        draw_row(axes, [cell], 0.25 + 0.55 * (rank % len(layouts) // 4), height=0.48)
+    read = sorted({position for mine in positions for position in mine})
+    draw_row(axes, [Cell(left, f"page cache: positions {', '.join(map(str, read))}", "white", 3.4)], 1.75, height=0.4)
+    draw_row(axes, [Cell(left, "disk: a copy of the token files", IDLE, 3.4)], 2.63, height=0.4)
+    arrow(axes, (left + 1.7, 1.73), (left + 1.7, 1.33))
+    axes.text(left + 1.8, 1.54, "read by 8 processes", size=9, va="center", color=GREY)
+    arrow(axes, (left + 1.7, 2.61), (left + 1.7, 2.17))
+    axes.text(left + 1.8, 2.4, "each row once", size=9, va="center", color=GREY)

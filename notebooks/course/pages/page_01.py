@@ -4,8 +4,10 @@ import numpy as np
 import torch
 
 from course import pieces, show, tiny_corpus
-from course.registry import answer, rule
+from course.registry import answer, figure, rule
 from figures import quickstart
+from figures.draw import SOURCES
+from figures.moving import Box, Moving, State
 from nanoset_ref import (
     Nanoset,
     TokenFile,
@@ -24,7 +26,7 @@ def opening():
     )
     show(
         figure,
-        "Read it from 1 to 4. Two shades tell neighbouring documents apart. A dotted token is "
+        "Read it from 1 to 4. Two shades tell neighboring documents apart. A dotted token is "
         "shared: it ends one sample and begins the next. EOS marks the end of a document.",
         "Twelve documents become three token files; each is cut into samples of nine tokens, with "
         "one or two tokens left over; crossing lines lead from the ten samples to their places in "
@@ -33,11 +35,24 @@ def opening():
     )
 
 
-@answer("01.1", "else", words=("one for each byte",))
-def answer_1(tokenizer):
-    owl = tokenizer("🦉")["input_ids"]
-    print(owl, "and back:", tokenizer.decode(owl))
-    assert len(owl) == len("🦉".encode())
+@answer("01.1", 37, words=("37%",), within=4)
+def answer_1(tokens, get_batch):
+    S, B = 64, 8
+    an_epoch = len(tokens) // (S * B)
+
+    def times_read(seed, batches):
+        rng = np.random.default_rng(seed)
+        starts = np.concatenate([get_batch(rng)[0] for _ in range(batches)])
+        return np.bincount((starts[:, None] + np.arange(S)).ravel(), minlength=len(tokens))
+
+    times = times_read(1337, an_epoch)
+    first, second = (times_read(1337 + rank, an_epoch // 2) for rank in range(2))
+    places = len(tokens) - S
+    drawn = np.random.default_rng(1337).integers(places, size=places)
+    never_a_start = np.bincount(drawn, minlength=places) == 0
+    print(f"never read: {np.mean(times == 0):.0%} | twice or more: {np.mean(times > 1):.0%}")
+    print(f"two ranks share the epoch: {np.mean((first > 0) & (second > 0)):.0%} is read by both")
+    print(f"as many draws as there are places: {np.mean(never_a_start):.0%} of them never a start")
 
 
 @answer("01.2", 70, words=("70%",), within=8)
@@ -74,6 +89,45 @@ def answer_5(paths, tiny, sources):
         )
 
 
+STAGES = "three files", "one order", "batches"
+
+
+@figure("01.1")
+def figure_1(paths, sources):
+    def box(left, dataset, sample):
+        name = sources[dataset]
+        return Box(left, f"{name[0]}{sample}", SOURCES[name][0])
+
+    def state(stage, seed, size):
+        tiny = Nanoset(list(paths.values()), None, 8, train_split_num_samples=10, random_seed=seed)
+        order = [tiny.order[k] for k in range(10)]
+        first = ", ".join(f"{sources[dataset]} {sample}" for dataset, sample in order[:size])
+        if stage == "three files":
+            in_files = {name: [box(j, d, j) for j in range(tiny.dataset_lengths[d])] for d, name in enumerate(sources)}
+            return State("Ten samples in three files; nothing is copied when they are ordered", in_files)
+        if stage == "one order":
+            heads = {k + 0.5: str(k) for k in range(10)}
+            boxes = [box(k, *order[k]) for k in range(10)]
+            return State(f"Seed {seed}: position 0 has {first.split(',')[0]}", {"position": boxes}, heads)
+        batches = {
+            f"batch {start // size}": [box(k, *order[start + k]) for k in range(size)] for start in range(0, 10, size)
+        }
+        return State(f"Seed {seed}, {size} samples in a batch; the first has {first}", batches)
+
+    show(
+        Moving(
+            {"show": [*STAGES], "seed": [1234, 99, 7], "samples in a batch": [2, 5]},
+            state,
+            ("three files", 1234, 2),
+            length=10,
+            gliding=True,
+        ),
+        "s3 is sample 3 of the stories, a of arithmetic, p of programs.",
+        "Three rows of samples: stories s0 to s4, arithmetic a0 to a2, programs p0 and p1. Moved on, the ten stand in "
+        "one order, and then in batches.",
+    )
+
+
 @answer("01.6", 5, words=("learned stories and lost them again",))
 def answer_6(runs, loss_of, rows, unseen, source_of, tokenizer, sources, in_file_order, BATCH):
     at_end = {name: np.mean(losses[-5:]) for name, (_, losses) in runs.items()}
@@ -105,7 +159,7 @@ def answer_6(runs, loss_of, rows, unseen, source_of, tokenizer, sources, in_file
     )
 
 
-@rule("01.1", "n samples use 4 n + 1 tokens: neighbours share one, and the last needs one more label")
+@rule("01.1", "n samples use 4 n + 1 tokens: neighbors share one, and the last needs one more label")
 def rule_1(found, paths):
     return all(
         found[name] == size - 1 - plain.read_sample(np.arange(size), plain.count_samples(size, 4) - 1, 4)[-1]

@@ -2,15 +2,20 @@
 
 import json
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 
 from course import pieces, show
-from course.registry import answer, rule
+from course.registry import answer, figure, rule
 from figures import batches
+from figures.draw import SOURCES
+from figures.moving import Box, Moving, State
 from nanoset_ref import (
+    DataCollatorForCLM,
+    Nanoset,
     build_nanoset_dataloader,
     loss_mask,
     plain,
@@ -73,14 +78,8 @@ def opening():
     )
 
 
-@answer("03.1", "else", words=("With the same",))
-def answer_1(dataset):
-    print("the sample at position 9:", pieces(dataset[9]["input_ids"]))
-    assert dataset[4]["input_ids"][-1] == dataset[9]["input_ids"][0]
-
-
-@answer("03.2", "BAC", words=("Run B's labels *are*",))
-def answer_2():
+@answer("03.1", "BAC", words=("Run B's labels *are*",))
+def answer_1():
     (loss_a, copies_a), (loss_b, copies_b), (loss_c, copies_c) = (
         (np.mean(losses[-20:]), copies) for losses, copies in runs().values()
     )
@@ -91,15 +90,15 @@ def answer_2():
     print("run B answers with the token that it has just read")
 
 
-@answer("03.3", 9, words=("one for each document, less one",), within=1)
-def answer_3(dataset, EOS):
+@answer("03.2", 9, words=("one for each document, less one",), within=1)
+def answer_2(dataset, EOS):
     firsts = sum(int((dataset[k]["input_ids"][:-1] == EOS).sum()) for k in range(10))
     assert firsts == 12 - 3
     print(firsts, "of 80")
 
 
-@answer("03.4", "always", words=("before any process starts",))
-def answer_4(dataset):
+@answer("03.3", "always", words=("before any process starts",))
+def answer_3(dataset):
     def all_inputs(workers):
         loader = build_nanoset_dataloader(dataset, micro_batch_size=2, num_loading_workers=workers)
         return torch.cat([batch["input_ids"] for batch in loader])
@@ -109,8 +108,8 @@ def answer_4(dataset):
     print("the same", list(alone.shape), "ids in the same order, with 0, 1 and 2 workers")
 
 
-@answer("03.5", 5, words=("Five: the one delivered",))
-def answer_5(loader, paths, dataset):
+@answer("03.4", 5, words=("Five: the one delivered",))
+def answer_4(loader, paths, dataset):
     delivered, given_out = loader.consumed_train_samples, loader.batch_sampler.consumed_train_samples
     assert (delivered, given_out) == (1, 1 + 2 * 2)
     names = list(paths)
@@ -123,6 +122,55 @@ def answer_5(loader, paths, dataset):
         "Three rows of samples: the ten of the epoch, positions 0 to 4 which the sampler gave out, and "
         "position 0 which the training loop got. Positions 1 to 4 are framed in red: prefetched and not "
         "delivered.",
+    )
+
+
+@cache
+def given_out(nanoset, workers, ahead, most):
+    """How many samples the sampler has given out once the loop got 1, 2, ... `most`, in batches of one."""
+    options = {"collate_fn": DataCollatorForCLM(8, 0, 0, 0).__call__, "num_loading_workers": workers}
+    if workers:
+        options["prefetch_factor"] = ahead
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=1, **options)
+    return [loader.batch_sampler.consumed_train_samples for _ in islice(loader, most)]
+
+
+@figure("03.1")
+def figure_1(paths):
+    longer = Nanoset(list(paths.values()), None, sequence_length=8, train_split_num_samples=20)
+    names = list(paths)
+    boxes = [Box(k, k, SOURCES[names[longer.order[k][0]]][0]) for k in range(20)]
+    got = list(range(1, 9))
+
+    def state(workers, ahead, delivered):
+        given = given_out(longer, workers, ahead, len(got))[delivered - 1]
+        rows = {"waiting": boxes[given:]}
+        for worker in range(workers):
+            rows[f"worker {worker}"] = [boxes[k] for k in range(delivered, given) if k % workers == worker]
+        rows["delivered"] = boxes[:delivered]
+        return State(f"{delivered} delivered, {given} given out: a resume from there skips {given - delivered}", rows)
+
+    show(
+        Moving(
+            {"workers": [0, 1, 2], "batches ahead of each": [1, 2, 3], "delivered": got},
+            state,
+            (2, 2, 1),
+            length=20,
+            gliding=True,
+        ),
+        "Twenty positions, one sample in a batch. What a worker holds has left the sampler and not reached the loop.",
+        "Rows of positions. Position 0 is delivered; worker 0 holds positions 2 and 4, worker 1 holds 1 and 3; 5 to 19 "
+        "are waiting.",
+    )
+
+
+@figure("03.2")
+def figure_2(dataset):
+    show(
+        batches.shift(pieces(dataset[4]["input_ids"]), "Nine tokens make eight questions and their answers"),
+        "After each input, and with everything to its left in mind, the model has to say the label above it.",
+        "The nine tokens of a sample, from The to the. Below them the labels, which are the last eight, each one place "
+        "to the left; below those the inputs, the first eight, with an arrow from each input up to its label.",
     )
 
 

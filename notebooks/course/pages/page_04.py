@@ -5,12 +5,12 @@ from itertools import chain
 
 from torch.utils.data import DistributedSampler
 
-from course import show
+from course import pieces, show
 from course.registry import answer, figure, rule
-from figures import sharding
+from figures import batches, sharding
 from figures.cells import colour_of
 from figures.moving import Box, Moving, State
-from nanoset_ref import ResumableBatchSampler, plain
+from nanoset_ref import ResumableBatchSampler, TensorPointer, plain
 from nanoset_ref.train import layout_of_rank
 
 LAYOUTS = {"like cards": "strided", "in blocks": "contiguous"}
@@ -42,10 +42,10 @@ def step_of(way, gpus, size, step):
 def opening():
     show(
         sharding.readers({way: readers(way, 8) for way in WAYS}, "Three fair ways to share 32 pages"),
-        "The number in a page's cell is the GPU that reads it. Coloured pages are read in the first step, "
+        "The number in a page's cell is the GPU that reads it. Colored pages are read in the first step, "
         "two by each GPU.",
         "Three rows of 32 cells. Like cards: GPUs 0 to 7 in turns. In blocks: 0 0 1 1 and so on. In parts: "
-        "four neighbouring pages for each GPU. The first two ways colour pages 0 to 15, the third pairs all "
+        "four neighboring pages for each GPU. The first two ways color pages 0 to 15, the third pairs all "
         "over the book.",
     )
 
@@ -120,12 +120,70 @@ def answer_6(job_of):
         sharding.machine(
             [layout_of_rank(gpu, sizes) for gpu in range(8)],
             [f"{field}\n{positions}" for positions, field in jobs],
-            "Eight GPUs, two readers",
+            "Eight GPUs read four samples",
         ),
         "Only the data-parallel rank decides which positions are read; pp and tp ranks repeat them.",
         "Eight GPUs in two columns, dp rank 0 with positions 0 and 2, dp rank 1 with positions 1 and 3. In "
         "each column the upper two GPUs, pp rank 0, get input_ids and the lower two, pp rank 1, get "
         "label_ids.",
+    )
+
+
+@figure("04.2")
+def figure_2(many):
+    sizes = {"pp": 2, "dp": 2, "tp": 4}
+    layouts = [layout_of_rank(gpu, sizes) for gpu in range(16)]
+    samplers = [ResumableBatchSampler(len(many), 2, layout.dp_rank, layout.dp_size) for layout in layouts]
+    positions = [list(next(iter(sampler))) for sampler in samplers]
+    show(
+        sharding.nodes(
+            layouts, positions, 8, "a node of Llama 3 405B: 5 kB/s", "Two nodes read the same rows, each for itself"
+        ),
+        "16 GPUs as pp = 2, dp = 2, tp = 4. Colors are data-parallel ranks; in Megatron-LM only the thick frames read.",
+        "Two nodes of eight GPUs. Node 0 has pipeline rank 0 and needs input_ids, node 1 has pipeline rank 1 and needs "
+        "label_ids. Each has the rows 0 to 3 in its page cache, from a copy of the token files on its own disk. "
+        "Activations cross the network between them, ids do not; a shared file system is asked only for what a disk "
+        "lacks.",
+    )
+
+
+@figure("04.3")
+def figure_3(dataset, two_ranks, paths):
+    names = list(paths)
+    dealt = {}
+    for rank, loader in enumerate(two_ranks):
+        positions = plain.rank_positions(range(10), rank, 2, 1)
+        dealt[f"rank {rank}"] = [
+            (k, pieces(batch["input_ids"][0][:1])[0], names[dataset.order[k][0]])
+            for (k,), batch in zip(positions, loader, strict=True)
+        ]
+    show(
+        batches.samples(dealt, "One global order, dealt out like cards"),
+        "Each cell is a sample: its position, its first token, the color of its source. Columns are steps.",
+        "Two rows of five samples. Rank 0 reads positions 0, 2, 4, 6, 8 and rank 1 reads 1, 3, 5, 7, 9.",
+    )
+
+
+@figure("04.4")
+def figure_4(epochs):
+    def describe(entry):
+        if isinstance(entry, TensorPointer):
+            return f"→ rank {entry.group_rank}"
+        shape = f"{str(entry.dtype).removeprefix('torch.')} {list(entry.shape)}"
+        return shape if "bool" in shape else f"{''.join(pieces(entry[0, :3]))}…\n{shape}"
+
+    stages = ["rank 0\nembedding", "rank 1\nlayers", "rank 2\nlayers", "rank 3\nloss"]
+    fields = ("input_ids", "input_mask", "model", "label_ids", "label_mask")
+    per_rank = [
+        {name: describe(epoch[0][name]) if name in epoch[0] else stage for name in fields}
+        for epoch, stage in zip(epochs, stages, strict=True)
+    ]
+    show(
+        sharding.pipeline(per_rank, "Tokens enter at both ends, activations flow between"),
+        "What each pipeline rank's DataLoader delivers. A dotted cell is a `TensorPointer`; it holds no tokens.",
+        "Four stages from left to right with arrows called activations. input_ids and input_mask enter rank 0 from "
+        "above, label_ids and label_mask enter rank 3 from below. Every other cell is dotted and names the rank that "
+        "has it.",
     )
 
 
@@ -135,7 +193,7 @@ def rule_1(it, samplers):
 
 
 @rule(
-    "04.2", "all ranks together read 96 x 4 positions at a time; of these, neighbours go to different ranks, row by row"
+    "04.2", "all ranks together read 96 x 4 positions at a time; of these, neighbors go to different ranks, row by row"
 )
 def rule_2(it):
     return all(it(k) == plain.slot(k, 96, 4, 2) for k in (0, 95, 96, 384, 768, 1_234_567))
