@@ -96,7 +96,7 @@ def lost_share(row_lengths: Sequence[int], lost: Mapping[str, Sequence[float]], 
 
 
 def mixture_over_time(runs: Mapping[str, ArrayLike], names: Sequence[str], samples_per_bar: int) -> Figure:
-    """How much of each subset is read in each stretch of a run, one panel per run.
+    """How much of each subset is read in each stretch of a run, one panel per run; dashed: over the whole run.
 
     Args:
         runs: {title: the number of each sample's subset, in the order of reading}.
@@ -110,6 +110,8 @@ def mixture_over_time(runs: Mapping[str, ArrayLike], names: Sequence[str], sampl
         shares = [(stretches == subset).mean(axis=1) for subset in range(len(names))]
         for share, top, colour in zip(shares, np.cumsum(shares, axis=0), FILLS, strict=True):
             axes.bar(np.arange(count) + 0.5, share, 1, bottom=top - share, color=colour, edgecolor="white", lw=0.3)
+        for target in np.cumsum(np.bincount(sources, minlength=len(names)))[:-1] / len(np.asarray(sources)):
+            axes.axhline(target, color=INK, lw=1.2, ls="--")
         axes.set(xlabel=f"bars of {samples_per_bar} rows", xlim=(0, count), ylim=(0, 1), xticks=(0, count))
     for top, share, name in zip(np.cumsum(shares, axis=0), shares, names, strict=True):
         axes.text(count / 2, (top - share / 2).mean(), name, ha="center", va="center", weight="bold")
