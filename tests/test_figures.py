@@ -251,17 +251,6 @@ PICTURES: dict[str, list[Any]] = {
         8,
         "training step|stories",
     ],
-    "chunks.packing": [
-        [["The", " lantern", "EOS"], ["Nora", " home", "."]],
-        4,
-        "row 0|tail|lantern|home",
-    ],
-    "chunks.lost_share": [
-        [65, 4097],
-        {"wrap": [0, 0.01], "cut": [0.9, 0.2]},
-        "stories",
-        "4,097|cut|stories",
-    ],
     "chunks.mixture_over_time": [
         {"dealt": DRAW.randint(0, 3, 3300)},
         NAMES,
@@ -318,12 +307,6 @@ PICTURES: dict[str, list[Any]] = {
         {"stories": (900, 300, 200, 50)},
         "seed",
         "both\n900|lost\n300|read again\n200|read anew\n50|stories: saved",
-    ],
-    "provenance.passes": [
-        [("a new order", [np.linspace(0, 1, 4000)] * 3)],
-        NAMES,
-        1500,
-        "a new order| new weights",
     ],
     "reading.hierarchy": [RUNGS, "enough", "enough|GPUs eat|1,024|10 Gbit/s"],
     "reading.steps": [

@@ -1,13 +1,12 @@
-"""Pictures of where batches come from: a step, another plan, passes over the sources."""
+"""Pictures of where batches come from: a step, another plan."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 
 from figures.cells import HEIGHT, Cell, draw_row, picture
-from figures.draw import COLOURS, IDLE, INK, LINES, RED, SOURCES, canvas, curves
+from figures.draw import COLOURS, IDLE, RED, SOURCES, canvas
 
 COLUMNS = {"file": (0, 1), "document and its tokens": (1.7, 4.7), "position": (5.2, 6.1), "rank": (6.7, 7.4)}
 LOST = {"edgecolor": RED, "ls": "--", "lw": 1.5}
@@ -78,21 +77,3 @@ def _shares(parts: Sequence[tuple[str, str, int]], total: int) -> list[Cell]:
         cells.append(Cell(left, text, colour, share, LOST if what == "lost" else {}))
         left += share
     return cells
-
-
-def passes(contents: Sequence[tuple[str, Sequence[ArrayLike]]], names: Sequence[str], change: int) -> Figure:
-    """Different samples of each file that have been read, as a share of the file, along a run whose plan changes.
-
-    Args:
-        contents: (title, [share [N] of each file]).
-        names: of the files.
-        change: the position at which the plan changes.
-    """
-    lines = {title: {name: [share] for name, share in zip(names, shares, strict=True)} for title, shares in contents}
-    labels = {"xlabel": "position in the run", "ylabel": "share of the file read", "ylim": (0, 1.05)}
-    figure = curves(lines, 2.9, colours=LINES, **labels)
-    figure.axes[-1].legend(loc="lower right", frameon=False, fontsize=10)
-    for axes in figure.axes:
-        axes.axvline(change, color=INK, ls="--", lw=0.8)
-        axes.text(change, 0.02, " new weights")
-    return figure

@@ -125,8 +125,8 @@ def answer_4(live):
     assert ends["held out"]["16 epochs"] > ends["held out"]["fresh"]
     show(
         plots.bands(pair, "Sixteen epochs look better and end worse", "loss, nats per token"),
-        "Two seeds each, trained just now; bars span them. Left: the mean loss of the training steps. Right: the loss on "
-        "held-out stories.",
+        "Two seeds each, trained just now; bars span them. Left: the mean loss of the training steps. Right: the loss "
+        "on held-out stories.",
         "Two panels of falling curves. On the left the run with 16 epochs falls below the fresh one by a "
         "wide margin. On the right it ends above it.",
     )
