@@ -1,8 +1,9 @@
 """What the order of the data does to a small model: `python -m benchmarks.order_matters [--output FILE]`.
 
-Four experiments, each on the embedded corpus and, with `--real FOLDER`, on real text: that folder's files
-wikitext2-valid.jsonl, wikitext2-test.jsonl and shakespeare.jsonl ({"text": ...} on each line). A byte-level BPE of 512
-ids is trained for each text, and every tenth document of a source is held out.
+Four experiments, each on the embedded corpus and, with `--real FOLDER`, on real text that `benchmarks.real_text` wrote
+into that folder (WikiText-2 and Shakespeare, known by their checksums). A byte-level BPE of 512 ids is trained for each
+text, and every tenth document of a source is held out. `benchmarks.order_statistics` tests the differences,
+`benchmarks.order_pieces` trains a larger model piece by piece.
 
     buffers      samples in file order; through shuffle buffers of 10 to 10,000 samples; shuffled;
                  sources one after another but each shuffled; sources blended but each in file order
@@ -182,9 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--experiments", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
-    parser.add_argument(
-        "--real", type=Path, help="a folder with WikiText-2 and tinyshakespeare as .jsonl"
-    )
+    parser.add_argument("--real", type=Path, help="the folder that benchmarks.real_text wrote")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from benchmarks.real_text import documents_of_file
 from benchmarks.small_model import VOCABULARY, Size
 from nanoset_ref import TokenFileWriter, plain, prepare_corpus
 
 EOS, HELD_OUT_EVERY = "<|endoftext|>", 10
+GENERATED_BYTES = 8_200_000  # of each source: enough for 40,960 samples of 256 tokens in all
 REAL = {
     "wikitext": ("wikitext2-valid.jsonl", "wikitext2-test.jsonl"),
     "shakespeare": ("shakespeare.jsonl",),
@@ -22,23 +26,45 @@ REAL = {
 
 
 def documents_of(text: str, folder: Path, real: Path | None) -> dict[str, list[str]]:
-    """The documents of each source of a text: "corpus", or "real", in the order of their files."""
+    """The documents of each source of a text, in the order of their files.
+
+    "corpus" is the embedded corpus, "generated" more of the same from its generator, "real" the files of a folder.
+
+    Raises:
+        ValueError: no folder with the real text was given, or its files hold other documents.
+    """
     if text == "corpus":
-        paths = {name: [path] for name, path in prepare_corpus(folder / "corpus").domains.items()}
-    elif real is not None:
-        paths = {name: [real / file for file in files] for name, files in REAL.items()}
-    else:
+        return {
+            name: [json.loads(line)["text"] for line in path.read_text("utf-8").splitlines()]
+            for name, path in prepare_corpus(folder / "corpus").domains.items()
+        }
+    if text == "generated":
+        return generated(GENERATED_BYTES)
+    if real is None:
         raise ValueError(
-            "the text 'real' needs --real FOLDER, with wikitext2-*.jsonl and shakespeare.jsonl"
+            "the text 'real' needs --real FOLDER, written by `python -m benchmarks.real_text FOLDER`"
         )
     return {
-        name: [
-            json.loads(line)["text"]
-            for path in found
-            for line in path.read_text("utf-8").splitlines()
-        ]
-        for name, found in paths.items()
+        name: [document for file in files for document in documents_of_file(real / file)]
+        for name, files in REAL.items()
     }
+
+
+def generated(num_bytes: int) -> dict[str, list[str]]:
+    """As many bytes of each source as wanted, from the generator of the embedded corpus."""
+    sys.path.append(str(Path(__file__).parents[1] / "notebooks"))
+    writers = importlib.import_module("corpus_generator")
+    found: dict[str, list[str]] = {}
+    for name, write in writers.WRITERS.items():
+        texts: list[str] = []
+        written = 0
+        while written < num_bytes:
+            dice = writers.Dice(f"{name}-{len(texts):05d}")
+            _, text = write(dice, dice.heavy_tailed(8, writers.LONGEST_WORDS))
+            texts.append(text)
+            written += len(text)
+        found[name] = texts
+    return found
 
 
 def small_tokenizer(texts: Iterable[str]) -> Tokenizer:

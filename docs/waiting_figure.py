@@ -31,7 +31,14 @@ def result(name: str) -> dict[str, Any]:
 
 def commands() -> list[Bar]:
     rows = result("waiting")
-    names = ["inspect", "verify", "where, stateless", "when, stateless", "audit, nanotron", "estimate"]
+    names = [
+        "inspect",
+        "verify",
+        "where, stateless",
+        "when, stateless",
+        "audit, nanotron",
+        "estimate",
+    ]
     return [(name, rows[name]["of_import_torch"], True) for name in names]
 
 
@@ -52,7 +59,10 @@ def text() -> list[Bar]:
     for kind, end in (("JSON lines", ""), (".zst", ", zst"), ("Parquet", ", Parquet")):
         ours = rows[f"nanoset_ref{end}"]["work_seconds"]["median"]
         theirs = rows[f"encode_files + writing{end}"]["work_seconds"]["median"]
-        bars += [(f"{kind}: encode_files + writing", theirs, False), (f"{kind}: preprocess", ours, True)]
+        bars += [
+            (f"{kind}: encode_files + writing", theirs, False),
+            (f"{kind}: preprocess", ours, True),
+        ]
     return bars
 
 

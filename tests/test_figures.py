@@ -13,7 +13,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 import figures
-from figures.draw import WIDTH
+from figures.draw import GREY, INK, LINES, RED, WIDTH
 from nanoset_ref.train import layout_of_rank
 
 DRAW = np.random.RandomState(0)
@@ -167,6 +167,13 @@ PICTURES: dict[str, list[Any]] = {
         "same",
         "SIGKILL|whole|after|same",
     ],
+    "resume.same_losses": [
+        [8.0, 6.5, 5.25],
+        {"first start": [(1, 8.0), (2, 6.5)], "second start": [(2, 6.5), (3, 5.25)]},
+        {"stories": 1, "sums": 3},
+        2,
+        "sums|step 2, done twice:\n6.5000 both times|SIGKILL|second start",
+    ],
     "permutations.rounds": [
         [(f"{k} rounds", [range(9)]) for k in range(8)],
         [2, 3],
@@ -179,6 +186,11 @@ PICTURES: dict[str, list[Any]] = {
         SPLITS,
         [3, 1, 0, 2],
         "document 4|k = 0:  sample 3|sample 3|left over",
+    ],
+    "megatron.passes": [
+        {"stories": 2.38, "programs": 0.7},
+        "more than twice",
+        "2.38 passes|0.70 passes|stories|more than twice",
     ],
     "megatron.bars": [
         {"8 samples": BAR_ROWS, "9 samples": BAR_ROWS},
@@ -248,17 +260,6 @@ PICTURES: dict[str, list[Any]] = {
         8,
         "training step|stories",
     ],
-    "chunks.packing": [
-        [["The", " lantern", "EOS"], ["Nora", " home", "."]],
-        4,
-        "row 0|tail|lantern|home",
-    ],
-    "chunks.lost_share": [
-        [65, 4097],
-        {"wrap": [0, 0.01], "cut": [0.9, 0.2]},
-        "stories",
-        "4,097|cut|stories",
-    ],
     "chunks.mixture_over_time": [
         {"dealt": DRAW.randint(0, 3, 3300)},
         NAMES,
@@ -314,13 +315,7 @@ PICTURES: dict[str, list[Any]] = {
     "provenance.difference": [
         {"stories": (900, 300, 200, 50)},
         "seed",
-        "900|300\nlost|stories: as saved",
-    ],
-    "provenance.passes": [
-        [("a new order", [np.linspace(0, 1, 4000)] * 3)],
-        NAMES,
-        1500,
-        "a new order| new weights",
+        "both\n900|lost\n300|read again\n200|read anew\n50|stories: saved",
     ],
     "reading.hierarchy": [RUNGS, "enough", "enough|GPUs eat|1,024|10 Gbit/s"],
     "reading.steps": [
@@ -328,7 +323,12 @@ PICTURES: dict[str, list[Any]] = {
         "opening",
         "opening|nanotron: stack|22.8",
     ],
-    "reading.rates": [{"512": RATES}, "memcpy", "the limit", "S = 512|nanoset_ref|900|the limit"],
+    "reading.rates": [
+        {"512": RATES},
+        "memcpy",
+        "the limit",
+        "S = 512|nanoset_ref|900|memcpy: 1,999|the limit",
+    ],
     "reading.memory": [
         {"kept": MEMORY, "anew": MEMORY},
         1024,
@@ -384,3 +384,31 @@ def test_two_workers_are_an_open_dot_in_the_row_of_the_same_reader() -> None:
         for dot in dots
     }
     assert white == {(30.0, 0.0): False, (900.0, 1.0): False, (4.0, 0.0): True}
+
+
+def test_a_number_stands_at_its_own_dot() -> None:
+    """The slower of two dots has its number at the left, the faster one at the right."""
+    (axes,) = draw(
+        "reading.rates", [{"512": RATES | {"grain, 2 workers": [3, 4, 5]}}, "memcpy", "the limit"]
+    ).axes
+    places = {text.get_text(): text.xy[0] for text in axes.texts if hasattr(text, "xy")}
+    assert places == {"4.0": 3.5, "30": 30.5, "900": 925}
+
+
+def test_passes_are_as_wide_as_they_are_many() -> None:
+    (axes,) = draw("megatron.passes", [{"stories": 2.38, "programs": 0.7}, "title"]).axes
+    assert [patch.get_width() for patch in axes.patches] == [2.38, 0.7]
+
+
+def test_a_killed_run_is_drawn_as_its_difference() -> None:
+    starts = {"first": [(1, 8.0)], "second": [(1, 8.0), (2, 6.75)]}
+    _, lower = draw("resume.same_losses", [[8.0, 6.5], starts, {"stories": 1}, 1]).axes
+    assert [list(line.get_ydata()) for line in lower.lines[:2]] == [[0.0], [0.0, 0.25]]
+
+
+@pytest.mark.parametrize("color", [*LINES, INK, GREY, RED])
+def test_text_in_the_color_of_a_line_can_be_read_on_white(color: str) -> None:
+    """WCAG's contrast of 4.5."""
+    parts = np.array([int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    assert 1.05 / (linear @ [0.2126, 0.7152, 0.0722] + 0.05) >= 4.5

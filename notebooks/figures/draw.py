@@ -14,8 +14,9 @@ from matplotlib.patches import FancyArrowPatch
 WIDTH = 7.5  # inches of every picture: the text column
 DPI = 200
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart; the fills are lighter ones under dark type
-LINES = ("#0072b2", "#d55e00", "#009e73", "#8e4585")
+# Okabe and Ito's hues, which color-blind readers can tell apart. Lines are dark enough for labels in
+# their color on white (a contrast of 4.5 or more), fills light enough for dark type on them.
+LINES = ("#0072b2", "#b84e00", "#007a58", "#8e4585")
 COLOURS = ("#9ccbee", "#f6b57a", "#83cdb1", "#d3b5e0", "#efdf7f", "#d9d9d9", "#f2a6a0", "#c3d98c")
 SOURCES = dict(zip(("stories", "arithmetic", "programs"), zip(COLOURS, LINES), strict=False))  # fill and line of each
 INK, GREY, IDLE, RED = "#222222", "#5f5f5f", "#efefef", "#b3261e"

@@ -9,11 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from figures.cells import Cell, draw_row, fill, side_by_side
-from figures.draw import GREY, LINES, RED, SOURCES, canvas, curves, panels, printable
+from figures.cells import HEIGHT, Cell, draw_row, fill, side_by_side
+from figures.draw import COLOURS, GREY, INK, LINES, RED, SOURCES, canvas, curves, panels, printable
 
 Kind = int | str  # a document of the stories, the name of a source, or a colour
 Rows = Mapping[str, Sequence[tuple[Any, Kind, float]]]  # by name, the (text, what colours it, width) of each cell
+SAMPLES = list(zip(COLOURS[1:5], ("#b84e00", "#007a58", "#8e4585", "#806600"), strict=True))  # fill and line of each
+SAMPLES.append((COLOURS[6], RED))
 SHADES = ("#e6f1fa", "#c6e0f5", "#a5cfef", "#84bce6", "#64aadc", "#4496cf")  # of blue: six documents of the stories
 
 
@@ -40,10 +42,36 @@ def bars(contents: Mapping[str, Rows], side: bool = False, room: float = 0) -> F
     return figure
 
 
+def passes(read: Mapping[str, float], title: str) -> Figure:
+    """How often each source is read, to scale: a line at each whole pass, the number at the end of the bar.
+
+    Args:
+        read: by source, passes over it.
+        title: the finding.
+    """
+    figure, axes = canvas(0.36 * len(read) + 0.95)
+    for row, (source, times) in enumerate(read.items()):
+        draw_row(axes, [Cell(0, "", SOURCES[source][0], times)], row, gap=0)
+        for whole in range(1, int(times) + 1):
+            axes.plot([whole] * 2, [row, row + HEIGHT], color=INK, lw=0.7)
+        axes.text(times + 0.03, row + HEIGHT / 2, f"{times:.2f} passes", va="center")
+    most = max(read.values())
+    axes.set(xlim=(0, 1.17 * most), ylim=(len(read) - 0.1, -0.05), title=title, xlabel="passes over the source")
+    axes.set(xticks=range(int(most) + 1))
+    axes.set_yticks([row + HEIGHT / 2 for row in range(len(read))], list(read))
+    axes.tick_params(axis="y", length=0)
+    axes.spines.left.set_visible(False)
+    axes.spines.bottom.set_bounds(0, most)
+    return figure
+
+
 def stream(
     documents: Sequence[Sequence[str]], document_index: ArrayLike, sample_index: ArrayLike, shuffle_index: ArrayLike
 ) -> Figure:
     """The three indexes: documents, the shuffled stream with its cuts, samples in the order in which they are read.
+
+    A sample keeps its color from the cut to the order of the run. A cut runs through the middle of the token
+    that both its samples hold.
 
     Args:
         documents: the texts of the tokens of each.
@@ -63,27 +91,49 @@ def stream(
         _name(axes, top, name)
     for place, document in enumerate(order):
         axes.plot([centres[0][document], centres[1][place]], [0.85, 1.97], color=GREY, lw=1)
-    lost = spans[-1][1] + 1
-    draw_row(axes, [Cell(lost, "", "none", len(tokens) - lost, {"edgecolor": RED, "lw": 2})], 2)
-    axes.text(len(tokens), 3.6, "left over", color=RED, size=10, ha="right", va="top")
-    for j, (begin, end) in enumerate(spans):
-        draw_row(axes, [Cell(begin, f"sample {j}", width=end + 1 - begin)], 2.92 + 0.62 * (j % 2), height=0.56)
-    _name(axes, 3.1, "sample\nindex")
+    middles = _cut(axes, spans, len(tokens), 3.05)
     wide = len(tokens) / len(run)
     for k, j in enumerate(run):
-        ends = (sum(spans[j]) + 1) / 2, (k + 0.5) * wide
-        axes.plot(ends, [3.5 + 0.62 * (j % 2), 5.27], color=GREY, lw=1, zorder=0)
-        draw_row(axes, [Cell(k * wide, f"k = {k}:  sample {j}", width=wide)], 5.3, size=10)
+        fill, stroke = SAMPLES[j % len(SAMPLES)]
+        axes.plot([middles[j], (k + 0.5) * wide], [3.9, 5.27], color=stroke, lw=2, zorder=0)
+        draw_row(axes, [Cell(k * wide, f"k = {k}:  sample {j}", fill, wide)], 5.3, size=10)
         begin, end = spans[j]
-        width = len(tokens) / (end + 1 - begin)
-        read = ((printable(piece), SHADES[document % 6], width) for piece, document in tokens[begin : end + 1])
-        draw_row(axes, side_by_side(read), 6.5 + 0.95 * k)
-        axes.text(-0.5, 6.9 + 0.95 * k, f"k = {k}", ha="right", va="center", size=10)
+        draw_row(axes, _text_of_sample(tokens[begin : end + 1], len(tokens)), 6.5 + 0.95 * k)
+        axes.text(-0.5, 6.9 + 0.95 * k, f"k = {k}", ha="right", va="center", size=10, color=stroke, weight="bold")
     _name(axes, 5.3, "shuffle\nindex")
     axes.set_title("Shuffle documents, cut every S tokens, shuffle samples")
     axes.set(xlim=(-5, len(tokens) + 0.1), ylim=(6.45 + 0.95 * len(run), -0.1))
     axes.axis("off")
     return figure
+
+
+def _cut(axes: Axes, spans: Sequence[tuple[int, int]], num_tokens: int, top: float) -> list[float]:
+    """Draw the samples below the stream, and what no sample holds; the middle of each sample."""
+    middles = []
+    for j, (begin, end) in enumerate(spans):
+        left = begin + 0.5 if j else begin
+        right = end + 0.5 if j + 1 < len(spans) else end + 1
+        draw_row(axes, [Cell(left, f"sample {j}", SAMPLES[j % len(SAMPLES)][0], right - left)], top)
+        middles.append((left + right) / 2)
+        if j:
+            axes.plot([left - 0.03] * 2, [1.9, top], color=INK, lw=1.5, ls=(0, (2, 1.2)))
+    lost = spans[-1][1] + 1
+    draw_row(axes, [Cell(lost, "", "none", num_tokens - lost, {"edgecolor": RED, "lw": 2})], 2)
+    axes.text(num_tokens, top + 0.9, "left over", color=RED, size=10, ha="right", va="top")
+    _name(axes, top, "sample\nindex")
+    return middles
+
+
+def _text_of_sample(tokens: Sequence[tuple[str, int]], width: int) -> list[Cell]:
+    """A cell per token; the first token of each document's part is preceded by the number of the document."""
+    parts, before = [], None
+    for piece, document in tokens:
+        text = printable(piece)
+        if document != before:
+            text = f"{document}: {text}"
+        parts.append((text, SHADES[document % 6], width / len(tokens)))
+        before = document
+    return side_by_side(parts)
 
 
 def _name(axes: Axes, top: float, name: str) -> None:

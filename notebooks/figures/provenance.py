@@ -1,15 +1,16 @@
-"""Pictures of where batches come from: a step, another plan, passes over the sources."""
+"""Pictures of where batches come from: a step, another plan."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 
-from figures.cells import Cell, draw_row, picture, side_by_side
-from figures.draw import COLOURS, IDLE, INK, LINES, RED, SOURCES, canvas, curves
+from figures.cells import HEIGHT, Cell, draw_row, picture
+from figures.draw import COLOURS, IDLE, RED, SOURCES, canvas
 
 COLUMNS = {"file": (0, 1), "document and its tokens": (1.7, 4.7), "position": (5.2, 6.1), "rank": (6.7, 7.4)}
+LOST = {"edgecolor": RED, "ls": "--", "lw": 1.5}
+NARROW = 7  # per cent of a bar: too little for a text
 GAP = 1.5  # between the boxes of a column, in tokens
 
 
@@ -45,36 +46,34 @@ def step(pieces: Sequence[tuple[str, str, str, str, int]], title: str) -> Figure
 
 
 def difference(files: Mapping[str, tuple[int, int, int, int]], title: str) -> Figure:
-    """Tokens that a saved plan would read from here on, and those that another plan reads, file by file.
+    """Tokens that a saved plan would read from here on, and those that another plan reads, as shares of each file's.
 
     Args:
         files: by source, the tokens that both read, that only the saved plan reads, and that only the new one reads:
             those read before the change, and others.
         title: above the picture.
     """
-    rows, room = {}, max(sum(parts) for parts in files.values()) / 10
+    parts: dict[str, list[tuple[str, str, int]]] = {}
     for source, (both, lost, again, fresh) in files.items():
-        same = (f"{both:,}", SOURCES[source][0], both)
-        gone = side_by_side([(f"{lost:,}\nlost", "white", lost)], both, room, edgecolor=RED, ls="--", lw=1.5)
-        rows[f"{source}: as saved"] = [*gone, *side_by_side([same], room=room)]
-        parts = [same, (f"{again:,}\nread again", COLOURS[4], again), (f"{fresh:,}\nnew", "white", fresh)]
-        rows[f"{source}: new plan"] = side_by_side(parts, room=room)
-    return picture(rows, 0.45, 0.5, title=title)[0]
-
-
-def passes(contents: Sequence[tuple[str, Sequence[ArrayLike]]], names: Sequence[str], change: int) -> Figure:
-    """Different samples of each file that have been read, as a share of the file, along a run whose plan changes.
-
-    Args:
-        contents: (title, [share [N] of each file]).
-        names: of the files.
-        change: the position at which the plan changes.
-    """
-    lines = {title: {name: [share] for name, share in zip(names, shares, strict=True)} for title, shares in contents}
-    labels = {"xlabel": "position in the run", "ylabel": "share of the file read", "ylim": (0, 1.05)}
-    figure = curves(lines, 2.9, colours=LINES, **labels)
-    figure.axes[-1].legend(loc="lower right", frameon=False, fontsize=10)
-    for axes in figure.axes:
-        axes.axvline(change, color=INK, ls="--", lw=0.8)
-        axes.text(change, 0.02, " new weights")
+        same = ("both", SOURCES[source][0], both)
+        parts[f"{source}: saved"] = [same, ("lost", "white", lost)]
+        parts[f"{source}: new"] = [same, ("read again", COLOURS[4], again), ("read anew", COLOURS[5], fresh)]
+    rows = {name: _shares(own, sum(part[-1] for part in own)) for name, own in parts.items()}
+    figure, axes = picture(rows, 0.45, 0.5, title=title)
+    for row, own in enumerate(parts.values()):
+        what, _, tokens = own[-1]
+        if not list(rows.values())[row][-1].text:
+            axes.text(100.5, row + HEIGHT / 2, f"{what}\n{tokens:,}", va="center", size=9)
+    axes.set_xlim(-0.3, 113)
     return figure
+
+
+def _shares(parts: Sequence[tuple[str, str, int]], total: int) -> list[Cell]:
+    """Cells of (what, color, tokens), 100 wide together; the lost one is framed, a narrow one has no text."""
+    cells, left = [], 0.0
+    for what, colour, tokens in parts:
+        share = 100 * tokens / total
+        text = f"{what}\n{tokens:,}" if share >= NARROW else ""
+        cells.append(Cell(left, text, colour, share, LOST if what == "lost" else {}))
+        left += share
+    return cells

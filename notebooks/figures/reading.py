@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.cells import Cell, picture
@@ -15,6 +16,7 @@ from figures.draw import COLOURS, GREY, IDLE, INK, LINES, Lines, canvas, curves,
 OURS, OTHERS = LINES[1], LINES[0]
 WORKERS = ", 2 workers"
 STATES = {"delivered": COLOURS[2], "asked for": COLOURS[0], "later": "white"}
+UNDER = {"facecolor": "white", "lw": 0, "pad": 0.5}  # a number hides the line behind it
 MARKS: dict[str, dict[str, Any]] = {
     "eaten": {"marker": "s", "ms": 8, "color": LINES[2]},
     "measured": {"marker": "o", "ms": 9, "color": OTHERS},
@@ -78,11 +80,11 @@ def reading_ahead(sizes: Sequence[int], delivered: int, asked: int, num_workers:
 
 
 def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title: str) -> Figure:
-    """Million tokens per second, a panel per sequence length: dots at medians, a line over the middle half of rounds.
+    """Million tokens per second, a panel per sequence length: dots at medians, each with its number beside it.
 
     Args:
-        tokens: sequence length -> candidate -> rate in each round. One that ends in `WORKERS` is an open dot in the
-            row of the same candidate without workers.
+        tokens: sequence length -> candidate -> rate in each round. A line spans the middle half of the rounds. A
+            candidate that ends in `WORKERS` is an open dot in the row of the same candidate without workers.
         limit: a candidate that is no loader, drawn as a line.
         title: of the picture.
     """
@@ -90,21 +92,32 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title
     first = next(iter(titled.values()))
     names = sorted(first.keys() - {limit}, key=lambda name: np.median(first[name]))
     rows = {name: row for row, name in enumerate(name for name in names if not name.endswith(WORKERS))}
-    figure, places = panels(titled, 0.27 * len(rows) + 1.1, sharey=True, headline=title)
+    figure, places = panels(titled, 0.3 * len(rows) + 1.25, sharey=True, headline=title)
     for axes, candidates in places:
-        for name, colour in zip(names, _colours(names), strict=True):
-            low, middle, high = np.quantile(candidates[name], [0.25, 0.5, 0.75])
-            row, fill = rows[name.removesuffix(WORKERS)], "white" if name.endswith(WORKERS) else colour
-            axes.hlines(row, low, high, colors=colour)
-            axes.scatter(middle, row, facecolor=fill, edgecolor=colour, s=30, zorder=3)
-            if name in rows:
-                most = np.quantile(candidates.get(name + WORKERS, candidates[name]), 0.25)
-                axes.text(0.75 * min(low, most), row, f"{middle:,.0f}", ha="right", va="center", size=9, color=colour)
-        axes.axvline(np.median(candidates[limit]), color=GREY, lw=2)
-        axes.text(0.8 * np.median(candidates[limit]), 0, limit, ha="right", va="center", color=GREY)
-        axes.set(xscale="log", xlabel="million tokens per second", xlim=(0.2, 6000))
+        for name, row in rows.items():
+            _draw_rates(axes, row, name, candidates)
+        yardstick = np.median(candidates[limit])
+        axes.vlines(yardstick, -0.7, len(rows) - 0.7, color=GREY, lw=1.5, ls="--", zorder=0)
+        axes.text(yardstick, len(rows) - 0.35, f"{limit}: {yardstick:,.0f}", ha="center", color=GREY, size=9.5)
+        axes.set(xscale="log", xlabel="million tokens per second", ylim=(-0.7, len(rows)))
+        axes.margins(x=0.12)
         axes.set_yticks([*rows.values()], [*rows])
     return figure
+
+
+def _draw_rates(axes: Axes, row: int, name: str, candidates: Mapping[str, Sequence[float]]) -> None:
+    """The dots of one reader: the number of the slower one stands left of it, of the faster one right of it."""
+    found = {way: candidates[way] for way in (name, name + WORKERS) if way in candidates}
+    (colour,), fastest = _colours([name]), max(found, key=lambda way: np.median(found[way]))
+    for way, rounds in found.items():
+        low, middle, high = np.quantile(rounds, [0.25, 0.5, 0.75])
+        axes.hlines(row, low, high, colors=colour)
+        fill = "white" if way.endswith(WORKERS) else colour
+        axes.scatter(middle, row, facecolor=fill, edgecolor=colour, s=34, zorder=3)
+        place, shift, align = (high, 7, "left") if way == fastest else (low, -7, "right")
+        number = f"{middle:,.0f}" if middle >= 10 else f"{middle:.1f}"
+        style: dict[str, Any] = {"va": "center", "size": 9.5, "color": colour, "bbox": UNDER}
+        axes.annotate(number, (place, row), (shift, 0), textcoords="offset points", ha=align, **style)
 
 
 def memory(ways: Mapping[str, Lines], allowed: float) -> Figure:
@@ -120,19 +133,23 @@ def memory(ways: Mapping[str, Lines], allowed: float) -> Figure:
 
 
 def against_samples(contents: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
-    """Seconds against the number of samples, on logarithmic axes, a panel per title; lines are named at their ends.
+    """Seconds against the number of samples, on logarithmic axes, one panel below the other; names right of the lines.
 
     Args:
         contents: title -> way -> number of samples (as text) -> seconds. Ways that begin with nanoset_ref stand out.
     """
-    figure, places = panels(contents, 3.8)
+    figure, places = panels(contents, 5.6, rows=len(contents), sharex=True)
     for axes, ways in places:
         height = 0.0
         for name in sorted(ways, key=lambda way: list(ways[way].values())[-1]):
             samples, seconds, (colour,) = [int(n) for n in ways[name]], list(ways[name].values()), _colours([name])
             axes.plot(samples, seconds, color=colour, marker="o", ms=3, lw=2)
-            height = max(seconds[-1], 2.3 * height)  # no name on another
-            axes.text(2 * samples[-1], height, name, va="center", size=9, color=colour)
-        axes.set(xlabel="samples", ylabel="seconds", xscale="log", yscale="log", xlim=(700, 1e13), ylim=(3e-6, 200))
+            height = max(seconds[-1], 3.6 * height)  # no name on another
+            axes.plot([1.15 * samples[-1], 1.6 * samples[-1]], [seconds[-1], height], color=colour, lw=0.7)
+            axes.text(1.8 * samples[-1], height, name, va="center", size=9.5, color=colour)
+        axes.set(ylabel="seconds", xscale="log", yscale="log", xlim=(700, 2.5e10), ylim=(3e-6, 900))
         axes.set_xticks([10**power for power in range(3, 9)])
+        axes.spines.bottom.set_bounds(1e3, 1e8)
+        axes.minorticks_off()
+    places[-1][0].set_xlabel("samples", loc="left")
     return figure

@@ -6,7 +6,7 @@ from itertools import pairwise
 from matplotlib.figure import Figure
 
 from figures.cells import GAP, HEIGHT, Cell, heads, picture
-from figures.draw import COLOURS, GREY, INK, LINES, RED, Lines, canvas
+from figures.draw import COLOURS, GREY, INK, LINES, RED, Lines, canvas, panels
 
 LOST = {"edgecolor": RED, "ls": "--", "lw": 1.1}
 AGAIN = "#b8b8b8"
@@ -82,6 +82,38 @@ def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], la
                for s in checkpoints if first <= s <= min(stop, kept[row])]  # fmt: skip
     axes.scatter(*zip(*written, strict=True), marker="D", color=INK, s=25, zorder=3)
     axes.text(written[0][0], 1 + HEIGHT / 2, "◆ checkpoint", size=9, va="center", ha="center")
+    return figure
+
+
+def same_losses(
+    whole: Sequence[float], starts: Mapping[str, Sequence[tuple[int, float]]], stages: Mapping[str, int], killed: int
+) -> Figure:
+    """The loss of a run that was never killed, and below it how far the starts of a killed run are from it.
+
+    Args:
+        whole: the loss of each step, from step 1.
+        starts: by name, (step, loss) of each step of a start.
+        stages: by name, the first step of each.
+        killed: the step after which the first start ended; a ring marks it where it was done again.
+    """
+    parts = {"": whole, "How far a killed run is from it: zero at every step": starts}
+    figure, ((upper, _), (lower, _)) = panels(parts, 3.9, rows=2, sharex=True, height_ratios=[3, 1.3])
+    upper.plot(range(1, len(whole) + 1), whole, color=INK, lw=2)
+    upper.plot(killed, whole[killed - 1], "o", mfc="none", color=RED, ms=11, mew=2)
+    upper.annotate(f"step {killed}, done twice:\n{whole[killed - 1]:.4f} both times", (killed, whole[killed - 1]),
+                   (10, 12), textcoords="offset points", color=RED)  # fmt: skip
+    upper.set(title="The loss of the run that was never killed", ylabel="loss, nats")
+    for name, first in stages.items():
+        upper.axvline(first - 0.5, color=GREY, lw=0.8, ls=":")
+        upper.text(first, 0.03, name, color=GREY, size=9.5, transform=upper.get_xaxis_transform())
+    for row, (name, points) in enumerate(starts.items()):
+        steps, found = [step for step, _ in points], [loss - whole[step - 1] for step, loss in points]
+        lower.plot(steps, found, color=LINES[row], lw=(7, 2.5)[row % 2], alpha=(0.5, 1)[row % 2], solid_capstyle="butt")
+        side, align = ((1, 12), "left") if row == 0 else ((steps[-1], -18), "right")
+        lower.annotate(name, (side[0], 0), (0, side[1]), textcoords="offset points", color=LINES[row], ha=align)
+    lower.axvline(killed + 0.5, color=RED, ls="--", lw=1)
+    lower.annotate("SIGKILL", (killed + 0.8, 0), (0, 12), textcoords="offset points", color=RED, size=9.5)
+    lower.set(xlabel="step", ylabel="difference", xlim=(0, len(whole) + 1), ylim=(-1, 1), yticks=(-1, 0, 1))
     return figure
 
 

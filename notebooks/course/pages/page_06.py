@@ -131,16 +131,15 @@ def answer_3(command, QUIET, lines, before, whole, newest):
     assert before == whole[: len(before)] and after == whole
 
     resumed = [line for line in after if line["step"] > read_state(newest)["step"]]
-    curves = {"never killed": whole, "first start": before[:20], "second start": resumed}
-    curves = {name: ([line["step"] for line in run], [line["loss"] for line in run]) for name, run in curves.items()}
-    stages = {"stories": (1, 15), "stories and sums": (16, 30), "mostly programs": (31, 45)}
+    starts = {"first start": before[:20], "second start": resumed}
+    starts = {name: [(line["step"], line["loss"]) for line in run] for name, run in starts.items()}
+    stages = {"stories": 1, "stories and sums": 16, "mostly programs": 31}
     show(
-        plots.losses(curves, stages, {20: "SIGKILL"}, "The second start lands on the run that was never killed"),
-        "Line: the run that was never killed. Circles: the killed run, blue in its first start, orange in "
-        "its second. Where a step was done twice, orange covers blue.",
-        "Training loss over 45 steps in three shaded stages. Circles of the killed and continued run lie "
-        "exactly on the line of the uninterrupted run, also after the line called SIGKILL. The loss jumps up"
-        " where programs begin.",
+        plots.same_losses([line["loss"] for line in whole], starts, stages, killed=20),
+        "Above: the loss of the run that was never killed; it jumps where the data change. Below: the loss of "
+        "each start of the killed run, minus the loss above at the same step.",
+        "Two panels over 45 steps. Above, the loss of the run that was never killed, with a ring around step 20, "
+        "which the killed run did twice. Below, the differences of both its starts from that line: flat at zero.",
     )
 
 

@@ -83,13 +83,11 @@ def answer_3(train, prefixes):
         read[domain] = use.epochs
         print(f"{domain:<10} {use.read:>5} samples, {use.num_samples} in an epoch: {use.epochs:.2f} passes")
     assert max(read, key=read.get) == "stories"
-    passes = {
-        domain: [(n + 1, domain, min(1, count - n)) for n in range(int(count) + 1)] for domain, count in read.items()
-    }
     show(
-        plots.bars({"Stories are read more than twice, programs not even once": passes}, room=0.3),
-        "Each cell is a pass over a source. Nobody wrote these numbers into the config.",
-        "A row of passes for each source: stories more than two, arithmetic more than one, programs less than one.",
+        plots.passes(read, "Stories are read more than twice, programs not even once"),
+        "To scale: one unit is one pass over the source. Nobody wrote these numbers into the config.",
+        "A bar of passes for each source, with its number: stories more than two, arithmetic a little more than one, "
+        "programs less than one.",
     )
 
 

@@ -24,17 +24,6 @@ def text_of(origin, part):
     return "".join(pieces(ids)).replace("EOS", "·EOS").strip()
 
 
-def shares_read(run, new_order):
-    """The share of each file that was read, position by position, when an order takes over at 1,500."""
-    datasets, samples = np.concatenate([run.order[:1500], new_order[1500:4000]], axis=1)
-    shares = []
-    for source, length in enumerate(run.dataset_lengths):
-        mine = np.flatnonzero(datasets == source)
-        _, first = np.unique(samples[mine], return_index=True)
-        shares.append(np.bincount(mine[first], minlength=4000).cumsum() / length)
-    return shares
-
-
 def opening():
     tiny_files = tiny_corpus()
     tiny = Nanoset(list(tiny_files.values()), [6, 3, 1], 8, 400, random_seed=14, order="stateless")
@@ -86,31 +75,6 @@ def answer_4(run):
         batch = torch.stack([next(iter(loader))["input_ids"] for loader in loaders], dim=1).flatten(0, 1)
         assert (batch.numpy() == run.read(np.arange(1234, 1234 + dp_size * rows))[:, :-1]).all()
         print(f"{dp_size} ranks x {rows} rows: rank {dp_size - 1} begins at position {1233 + dp_size}")
-
-
-@answer("14.5", "programs", words=("begins its second pass",))
-def answer_5(orders, run, NAMES):
-    for title, order in orders.items():
-        datasets, samples = np.concatenate([run.order[:1500], order[1500:4000]], axis=1)
-        first_pass = [samples[datasets == source][:length] for source, length in enumerate(run.dataset_lengths)]
-        print(f"{title}: {[len(it) - len(np.unique(it)) for it in first_pass]}")
-    titles = "Without a ledger, programs repeat early", "With it, each file is read through"
-    show(
-        pictures.passes(
-            [(title, shares_read(run, order)) for title, order in zip(titles, orders.values())], NAMES, 1500
-        ),
-        "Weights change from 6 : 3 : 1 to 2 : 3 : 5 at position 1,500. Where a curve bends later, samples "
-        "repeat while others have not come once; with the ledger it rises straight until a file is read "
-        "through.",
-        "Share of each file read, along the run, without and with a ledger. Without it the curves bend after"
-        " the change because samples repeat; with it they rise straight until the file is read through.",
-    )
-
-
-@answer("14.6", 58, words=("moves up",))
-def answer_6(clean, bad, run, schedule):
-    assert [clean[k] for k in bad] == [run.order[k] for k in schedule.positions(58)]
-    print("what step 58 read before")
 
 
 @rule(

@@ -51,7 +51,7 @@ def opening():
             "One source after another: what was read first is forgotten",
         ),
         "Held-out loss of each source while a model reads stories, then arithmetic, then programs (red), or "
-        "the same samples shuffled (black). Bands span the seeds. Even programs, read last, end worse in "
+        "the same samples shuffled (black). Bars span the seeds. Even programs, read last, end worse in "
         "red: 2.4 against 1.9.",
         "Three panels, one per source. In file order the loss on stories falls and then climbs above where "
         "it began, the one on arithmetic falls late and climbs, too, and that on programs falls at the end. "
@@ -107,7 +107,7 @@ def answer_3():
     show(
         plots.bands(panels, "Four epochs cost little, sixteen a lot", "nats per token above fresh text", **axis),
         "Held-out loss, mean of the sources, when the same number of tokens comes from fewer and fewer "
-        "different samples. Bands span the seeds.",
+        "different samples. Bars span the seeds.",
         "Two panels, extra loss against the number of epochs. Both lines stay near zero up to 4 epochs and "
         "rise steeply from 8 to 16; the lines for the same order and for shuffling anew lie close together.",
     )
@@ -125,8 +125,8 @@ def answer_4(live):
     assert ends["held out"]["16 epochs"] > ends["held out"]["fresh"]
     show(
         plots.bands(pair, "Sixteen epochs look better and end worse", "loss, nats per token"),
-        "Two seeds each, trained just now. Left: the mean loss of the training steps. Right: the loss on "
-        "held-out stories.",
+        "Two seeds each, trained just now; bars span them. Left: the mean loss of the training steps. Right: the loss "
+        "on held-out stories.",
         "Two panels of falling curves. On the left the run with 16 epochs falls below the fresh one by a "
         "wide margin. On the right it ends above it.",
     )
