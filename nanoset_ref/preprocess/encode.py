@@ -1,31 +1,32 @@
-"""Texts to token ids, in batches, with the fastest library that gives the right ids.
+"""Encode texts in batches, with the fastest library that gives the right token ids.
 
-The ids are those of hf, the tokenizer itself (see `backends`), whether gigatoken is used or not:
+The ids are those of hf, the tokenizer itself (see `backends`), even if gigatoken encodes:
 
 1. "auto" uses gigatoken if it gives the same ids on special tokens, odd texts, and documents of up
    to 20 files of the corpus; else hf.
 2. While gigatoken runs, both encode 2 excerpts of 256 characters from every batch (about a MiB).
    The first difference ends the job with an error that names the document, so a corpus that changes
-   its language halfway is covered. This is a sample: a difference outside of the excerpts is not
-   found. backend="hf" is the way to be sure.
+   its language halfway is covered. This is a sample: a difference outside the excerpts is not
+   found. Use backend="hf" to be sure.
 
-The special tokens that the tokenizer puts before and after every text are worked out once and added
-here: `tokenizer(texts)` is a quarter slower, for masks, lists and warnings that nobody reads.
+The special tokens that the tokenizer puts before and after every text are determined once and added
+here. `tokenizer(texts)` would be a quarter slower, because it also makes masks, lists and warnings.
 
-One thread for each core reads, parses and encodes a batch at a time, or other processes do, while
-the caller writes; nothing is done for each document on its own.
+Each core's thread, or another process, reads, parses and encodes a batch at a time, while the
+caller writes. Nothing is done document by document.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import xxhash
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.backends import LIBRARIES, Encode, Ragged, hf, threads
@@ -41,9 +42,9 @@ from nanoset_ref.tokens import token_dtype_for
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-CHECKED_TEXTS = 2  # of every batch
-CHECKED_CHARS = 256  # of each of them
-PROBE = (
+MAX_EXCERPTS = 2  # compared in every batch
+EXCERPT_CHARS = 256
+PROBE_TEXTS = (
     "",
     " ",
     "a",
@@ -61,11 +62,11 @@ class Encoded(NamedTuple):
     """The documents of a batch.
 
     Args:
-        ids: [total], of the documents back to back, each with the ids before and after it.
+        ids: integers [total], the documents back to back, with the prefix and suffix of each.
         lengths: int64 [documents], in tokens.
         found: the special tokens in the texts.
         rows: the number of each document in its block, counted from 0.
-        skipped: {kind: number} of the documents left out.
+        skipped: {kind: number} of the skipped documents.
     """
 
     ids: NDArray[Any]
@@ -78,41 +79,33 @@ class Encoded(NamedTuple):
 Lane = Callable[[TextBatch], Encoded]
 
 
+@dataclass(eq=False)
 class BatchEncoder:
-    """Encodes batch after batch with one Rust tokenizer; several threads may use it.
+    """Encodes batches with one Rust tokenizer; several threads may use it.
 
     Args:
         fast: the tokenizer.
         backend: "hf" or "gigatoken".
         prefix, suffix: the ids before and after each document.
-        dtype: of the ids.
+        dtype: dtype of the ids.
         vocab_size: every id is below it.
         special: the ids of special tokens.
     """
 
-    def __init__(
-        self,
-        fast: "Tokenizer",
-        *,
-        backend: str,
-        prefix: Sequence[int],
-        suffix: Sequence[int],
-        dtype: DTypeLike,
-        vocab_size: int,
-        special: Iterable[int],
-    ) -> None:
-        self.backend = backend
-        self.prefix = list(prefix)
-        self.suffix = list(suffix)
-        self.dtype = np.dtype(dtype)
-        self.vocab_size = vocab_size
-        self._fast = fast
-        self._hf = hf(fast)
+    fast: "Tokenizer"
+    backend: str
+    prefix: list[int]
+    suffix: list[int]
+    dtype: np.dtype[Any]
+    vocab_size: int
+    special: list[int]
+
+    def __post_init__(self) -> None:
+        self._hf = hf(self.fast)
         self.encode: Encode = self._hf
-        if backend != "hf":
-            self.encode = LIBRARIES[backend](fast)
-        self._special = sorted(special)
-        self._find = SpecialFinder(self._special)
+        if self.backend != "hf":
+            self.encode = LIBRARIES[self.backend](self.fast)
+        self._find = SpecialFinder(self.special)
 
     def encode_text(self, batch: TextBatch) -> Encoded:
         """Read and encode a batch of text."""
@@ -126,7 +119,7 @@ class BatchEncoder:
         """Encode texts.
 
         1. Compare a few excerpts with the tokenizer itself.
-        2. Look for ids that are none of the vocabulary, and for special tokens.
+        2. Check that ids are below `vocab_size`, and find special tokens.
         3. Add the ids before and after each document.
 
         Args:
@@ -141,14 +134,9 @@ class BatchEncoder:
                 not below `vocab_size`.
         """
         # 1.
-        checked = [] if self.backend == "hf" else _checked(texts)
-        excerpts = [_middle(texts[index]) for index in checked]
-        ids, lengths = self.encode([*texts, *excerpts])
-        if excerpts:
-            lengths, of_excerpts = np.split(lengths, [len(texts)])
-            ids, ids_of_excerpts = np.split(ids, [lengths.sum()])
-            if not _same((ids_of_excerpts, of_excerpts), self._hf(excerpts)):
-                raise self._difference(texts, checked, where)
+        if self.backend != "hf":
+            self._check_excerpts(texts, where)
+        ids, lengths = self.encode(texts)
         # 2.
         largest = ids.max(initial=0)
         if largest >= self.vocab_size:
@@ -160,49 +148,42 @@ class BatchEncoder:
         ids, lengths = self._with_separators(ids.astype(self.dtype), lengths)
         return ids, lengths, found
 
-    def _difference(
-        self, texts: list[str], checked: list[int], where: Callable[[int], str]
-    ) -> TokenizerError:
-        """The error about the first excerpt with other ids."""
-        wrong = checked[0]
-        for index in checked:
-            excerpt = [_middle(texts[index])]
+    def _check_excerpts(self, texts: list[str], where: Callable[[int], str]) -> None:
+        """Raise TokenizerError if the library gives other ids for the middle of some texts."""
+        number = min(MAX_EXCERPTS, len(texts))
+        for index in [k * len(texts) // number for k in range(number)]:
+            start = max(0, (len(texts[index]) - EXCERPT_CHARS) // 2)
+            excerpt = [texts[index][start : start + EXCERPT_CHARS]]
             if not _same(self.encode(excerpt), self._hf(excerpt)):
-                wrong = index
-                break
-        what = "gigatoken gives other ids than the tokenizer itself"
-        return TokenizerError(f"{where(wrong)}: {what}; begin again with backend hf (--backend hf)")
+                what = "gigatoken gives other ids than the tokenizer itself"
+                raise TokenizerError(
+                    f"{where(index)}: {what}; begin again with backend hf (--backend hf)"
+                )
 
     def _with_separators(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
         """Add prefix and suffix to each document: 1 2 3 of lengths 2 1 -> p 1 2 s p 3 s."""
-        around = len(self.prefix) + len(self.suffix)
-        if not around:
+        separators = [*self.prefix, *self.suffix]
+        if not separators:
             return ids, lengths
-        lengths = lengths + around
         ends = np.cumsum(lengths)
-        whole = np.empty(int(lengths.sum()), ids.dtype)
-        is_text = np.ones(len(whole), np.bool_)
-        starts = ends - lengths
-        places = [starts + k for k in range(len(self.prefix))]
-        places += [ends - k for k in range(len(self.suffix), 0, -1)]
-        for place, number in zip(places, self.prefix + self.suffix, strict=True):
-            is_text[place] = False
-            whole[place] = number
-        whole[is_text] = ids
-        return whole, lengths
+        places = [ends - lengths] * len(self.prefix) + [ends] * len(self.suffix)
+        before = np.stack(places, axis=1).ravel()  # the index in ids that each separator precedes
+        whole = np.insert(ids, before, np.tile(separators, len(lengths)))
+        return whole, lengths + len(separators)
 
 
 class Encoder(BatchEncoder):
     """Encodes texts with one tokenizer.
 
     Args:
-        tokenizer: from `open_tokenizer` or `load_tokenizer`, or any fast one of transformers; it is
-            left as it is.
+        tokenizer: a tokenizer from `open_tokenizer` or `load_tokenizer`, or any fast one of
+            transformers; it is not changed.
         backend: "auto", "hf" or "gigatoken".
         add_special_tokens: add the special tokens that the tokenizer puts around a text (BOS, ...).
         append_eod: add the EOS id after each document, unless the special tokens end with it.
         bos_text, eos_text: one token each, before and after each document and its special tokens.
-        probe: texts of the corpus on which gigatoken must agree with hf; read only if it is tried.
+        probe: texts of the corpus on which gigatoken must agree with hf; read only if gigatoken is
+            tried.
         special_tokens: "keep", "split" or "refuse" special tokens in texts (see `special`).
 
     Attributes:
@@ -210,10 +191,9 @@ class Encoder(BatchEncoder):
         dtype: np.dtype of the ids, the one for `vocab_size`.
         eos_token_id: int or None.
         backend: the library that encodes: "hf" or "gigatoken".
-        encode: its function, which adds no special tokens (see `backends`).
-        prefix: list of the ids before each document.
-        suffix: list of the ids after each document.
-        found: a SpecialTokenCounter of the texts so far.
+        encode: the library's function, which adds no special tokens (see `backends`).
+        prefix, suffix: lists of the ids before and after each document.
+        found: counts the special tokens in the texts so far.
 
     Raises:
         TokenizerError: a tokenizer without a fast form; no EOS token to append; a bos_text or
@@ -252,19 +232,13 @@ class Encoder(BatchEncoder):
         named = (tokenizer.bos_token_id, tokenizer.eos_token_id)
         self.found = SpecialTokenCounter(fast, named, special_tokens)
         fast.encode_special_tokens = special_tokens == "split" or tokenizer.split_special_tokens
-        super().__init__(
-            fast,
-            backend="hf",
-            prefix=prefix,
-            suffix=suffix,
-            dtype=token_dtype_for(vocab_size),
-            vocab_size=vocab_size,
-            special=self.found.names,
-        )
+        dtype = np.dtype(token_dtype_for(vocab_size))
+        special = sorted(self.found.names)
+        super().__init__(fast, "hf", prefix, suffix, dtype, vocab_size, special)
         self._choose(backend, probe)
 
     def _choose(self, backend: Backend, probe: Iterable[str]) -> None:
-        """Set `backend` and `encode`."""
+        """Use gigatoken if it is chosen and gives the right ids."""
         if backend != "hf":
             problem = self._try_gigatoken(probe)
             if problem and backend == "gigatoken":
@@ -274,15 +248,15 @@ class Encoder(BatchEncoder):
         logger.info("tokenizing with the %s backend", self.backend)
 
     def _try_gigatoken(self, probe: Iterable[str]) -> str:
-        """Encode with gigatoken if it gives the tokenizer's own ids; else return the problem."""
-        texts = [*probe, *PROBE]
-        added = self._fast.get_added_tokens_decoder().values()
+        """Use gigatoken if it gives the tokenizer's own ids; else return the problem."""
+        texts = [*probe, *PROBE_TEXTS]
+        added = self.fast.get_added_tokens_decoder().values()
         for token in islice(added, 100):
             texts += [form.format(token.content) for form in PROBE_SPECIAL]
         try:
-            encode = LIBRARIES["gigatoken"](self._fast)
+            encode = LIBRARIES["gigatoken"](self.fast)
             same = _same(encode(texts), self._hf(texts))
-        except Exception as error:  # its errors are its own
+        except Exception as error:  # gigatoken raises errors of its own
             return f"{type(error).__name__}: {error}"
         if not same:
             return "it gives other ids than the tokenizer itself on texts of this corpus"
@@ -291,7 +265,7 @@ class Encoder(BatchEncoder):
         return ""
 
     def _one_id(self, fast: "Tokenizer", name: str, text: str) -> list[int]:
-        """[the id of a separator], or [] for no text."""
+        """The id of a separator, in a list; [] for no text."""
         if not text:
             return []
         ids: list[int] = fast.encode(text, add_special_tokens=False).ids
@@ -316,9 +290,10 @@ class Encoder(BatchEncoder):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that decides the ids of a text, as JSON: a hash of the tokenizer's definition
-        (model, normalizer, pre-tokenizer, added tokens), and the ids before and after each
-        document.
+        """Everything that decides the ids of a text, as JSON.
+
+        A hash of the tokenizer's definition (model, normalizer, pre-tokenizer, added tokens), and
+        the ids before and after each document.
         """
         with extra("text", "a tokenizer"):
             import orjson
@@ -334,18 +309,18 @@ class Encoder(BatchEncoder):
     def worker_config(self) -> dict[str, Any]:
         """The message that lets another process build the same `BatchEncoder` (see `from_config`)."""
         return {
-            "tokenizer": self._fast.to_str(),
-            "split": self._fast.encode_special_tokens,
+            "tokenizer": self.fast.to_str(),
+            "split": self.fast.encode_special_tokens,
             "backend": self.backend,
             "prefix": self.prefix,
             "suffix": self.suffix,
             "dtype": self.dtype.name,
             "vocab_size": self.vocab_size,
-            "special": self._special,
+            "special": self.special,
         }
 
     def warn_without_separator(self) -> None:
-        """Log a warning if documents will lie back to back with nothing between them."""
+        """Log a warning if nothing separates documents."""
         if not self.prefix and not self.suffix:
             logger.warning(
                 "nothing is put between documents, so a model cannot tell where one ends; "
@@ -353,7 +328,11 @@ class Encoder(BatchEncoder):
             )
 
     def encode_batch(self, texts: Iterable[str]) -> Ragged:
-        """Encode `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [texts])."""
+        """Encode texts.
+
+        Returns:
+            ids [total] of `dtype`, the texts back to back, and lengths int64 [texts].
+        """
         ids, lengths, found = self.encode_texts(list(texts), _text_number)
         self.found.note(found, _text_number)
         return ids, lengths
@@ -361,12 +340,12 @@ class Encoder(BatchEncoder):
     def stream(
         self, batches: Iterable[TextBatch], lanes: Sequence[Lane] = ()
     ) -> Generator[tuple[TextBatch, Encoded]]:
-        """Encode batch after batch, a few ahead; yield each with its ids, in order.
+        """Encode batches, a few in advance; yield each with its ids, in order.
 
         Args:
-            batches: of text; prefetched.
-            lanes: read and encode one batch at a time each; default: `encode_text` in one thread
-                for each core.
+            batches: batches of text; prefetched.
+            lanes: functions that read and encode a batch, one at a time each; default:
+                `encode_text`, once for each core.
         """
         lanes = lanes or [self.encode_text] * threads()
         for batch, encoded in _in_order(batches, lanes):
@@ -375,7 +354,7 @@ class Encoder(BatchEncoder):
 
 
 def _special_ids(fast: "Tokenizer") -> tuple[list[int], list[int]]:
-    """The ids that the tokenizer puts before and after every text."""
+    """The ids that a tokenizer puts before and after every text."""
     found = fast.encode("a")
     start = found.special_tokens_mask.index(0)
     stop = len(found.ids) - found.special_tokens_mask[::-1].index(0)
@@ -384,13 +363,14 @@ def _special_ids(fast: "Tokenizer") -> tuple[list[int], list[int]]:
 
 def from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:
     """The encoder of another process, from its `worker_config`."""
+    config["dtype"] = np.dtype(config["dtype"])
     return BatchEncoder(restored(tokenizer, split), **config)
 
 
 def _in_order(
     items: Iterable[Item], lanes: Sequence[Callable[[Item], Done]]
 ) -> Iterator[tuple[Item, Done]]:
-    """Items with what the lanes make of them, in order; a thread for each lane."""
+    """Map items through the lanes; yield (item, result) in order. Each lane has a thread."""
     free = deque(lanes)
 
     def run(item: Item) -> Done:
@@ -399,36 +379,24 @@ def _in_order(
         free.append(lane)  # unless it failed
         return done
 
-    coming: deque[tuple[Item, Future[Done]]] = deque()
+    pending: deque[tuple[Item, Future[Done]]] = deque()
     pool = ThreadPoolExecutor(len(lanes))
     try:
         for item in items:
-            coming.append((item, pool.submit(run, item)))
-            if len(coming) > 2 * len(lanes):
-                first, future = coming.popleft()
+            pending.append((item, pool.submit(run, item)))
+            if len(pending) > 2 * len(lanes):
+                first, future = pending.popleft()
                 yield first, future.result()
-        for item, future in coming:
+        for item, future in pending:
             yield item, future.result()
     finally:
-        for _, future in coming:  # an interrupt waits only for the batches that run
+        for _, future in pending:  # an interrupt waits only for the running batches
             future.cancel()
         pool.shutdown()  # cancel_futures fails at the end of a program with an open generator
 
 
 def _text_number(index: int) -> str:
     return f"text {index + 1}"
-
-
-def _checked(texts: list[str]) -> list[int]:
-    """The indices of CHECKED_TEXTS evenly spaced texts, or of all."""
-    number = min(CHECKED_TEXTS, len(texts))
-    return [k * len(texts) // number for k in range(number)]
-
-
-def _middle(text: str) -> str:
-    """At most CHECKED_CHARS characters out of the middle of a text."""
-    start = max(0, (len(text) - CHECKED_CHARS) // 2)
-    return text[start : start + CHECKED_CHARS]
 
 
 def _same(one: Ragged, other: Ragged) -> bool:
