@@ -98,13 +98,15 @@ def verify_files(
         vocab_size: ids must be below it, for a file without this fact.
         seal: write a .seal file with the checksum beside each file that has none and passes the other checks.
     """
+    from nanoset_ref.tokens.description import keep_seal  # imported lazily
+
     results: list[dict[str, Any]] = []
     for file in tokens.without_companions(files):
         try:
             opened = unsaid.open(file)
             ok = True
             detail = tokens.verify(opened, vocab_size, unsaid.eos_token_id)
-            if seal and opened.keep_seal():
+            if seal and keep_seal(opened):
                 detail += ", sealed as it is now"
         except (ValueError, OSError) as error:
             ok = False

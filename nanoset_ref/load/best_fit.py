@@ -37,13 +37,13 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.paths import PathLike, in_bucket
+from nanoset_ref.io.paths import PathLike, file_version
 from nanoset_ref.load.documents import concatenated_ranges, document_spans
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.pieces import copy_pieces
+from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders import Order
-from nanoset_ref.tokens import Tokens
+from nanoset_ref.tokens import TokenFileError, Tokens
 
 CACHE_NAMES = ("first", "begins", "sizes")  # of the three arrays of `pack_documents`
 
@@ -272,20 +272,8 @@ class PackedNanoset(Nanoset):
     def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
         out[:] = self.pad_id
         for file, pieces in self._pieces(positions):
-            tokens: Any = file.tokens
-            if in_bucket(file.path):
-                from nanoset_ref.io.bucket_ids import fetch  # imported lazily
-
-                byte_ranges = (pieces[:, 1:3] * file.dtype.itemsize).tolist()
-                parts = fetch([(tokens, begin, end) for begin, end in byte_ranges])
-                tokens = np.frombuffer(b"".join(parts), file.dtype)
-                # from places in the file to places in the fetched tokens
-                ends = np.cumsum(pieces[:, 2] - pieces[:, 1])
-                shift = pieces[:, 2] - ends
-                pieces[:, 1:3] -= shift[:, None]
-            else:
-                file.check_length()
-            copy_pieces(tokens, pieces, out)
+            _refuse_truncated(file)
+            copy_from_file(file, pieces, out)
 
     def _starts(self, positions: NDArray[np.int64]) -> Starts:
         starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
@@ -325,3 +313,16 @@ class PackedNanoset(Nanoset):
         capacity = sum(self.dataset_lengths) * self.row_length
         tokens = sum(file.num_tokens for file in self.files)
         return self.pad_id if tokens < capacity else None
+
+
+def _refuse_truncated(file: Tokens) -> None:
+    """Raise TokenFileError if the file is shorter than when it was opened.
+
+    Reading beyond the end of a mapping would end the process.
+    """
+    found = file_version(file.path)
+    before = file.opened[file.path]
+    if found is not None and before is not None and found[0] < before[0]:
+        raise TokenFileError(
+            f"{file.path} was truncated after it was opened; build the dataset again"
+        )
