@@ -1,7 +1,5 @@
 """The import of numba: `io.njit` imports this file when it compiles the first kernel."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable

@@ -12,8 +12,6 @@ define kernels: when one of them changes, all kernels are compiled again. Time s
 and numba's settings stay as they are.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable

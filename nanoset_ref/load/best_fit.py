@@ -25,8 +25,6 @@ Source: Ding and others, Fewer Truncations Improve Language Modeling, 2024,
 https://arxiv.org/abs/2404.10830
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Iterator, Sequence
@@ -42,13 +40,13 @@ from nanoset_ref.load.documents import concatenated_ranges, document_spans
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Span, Starts
-from nanoset_ref.orders import Order
+from nanoset_ref.orders import Int64Array, Order
 from nanoset_ref.tokens import TokenFileError, Tokens
 
 CACHE_NAMES = ("first", "begins", "sizes")  # of the three arrays of `pack_documents`
 
 
-def pack_documents(document_offsets: NDArray[np.int64], row_length: int) -> Arrays:
+def pack_documents(document_offsets: Int64Array, row_length: int) -> Arrays:
     """Pack documents into rows of at most `row_length` tokens, by the steps above.
 
     Args:
@@ -248,7 +246,7 @@ class PackedNanoset(Nanoset):
         state.pop("packings", None)
         return state
 
-    def _pieces(self, positions: NDArray[np.int64]) -> Iterator[tuple[Tokens, NDArray[np.int64]]]:
+    def _pieces(self, positions: Int64Array) -> Iterator[tuple[Tokens, Int64Array]]:
         """Yield each file that the rows at these positions come from, with its pieces of the rows.
 
         Pieces are int64 [pieces, 4], as `copy_pieces` takes them: the number of the row, the start
@@ -269,13 +267,13 @@ class PackedNanoset(Nanoset):
             found = [np.repeat(rows, counts), starts, starts + lengths, columns]
             yield self.files[number], np.stack(found, axis=1)
 
-    def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         out[:] = self.pad_id
         for file, pieces in self._pieces(positions):
             _refuse_truncated(file)
             copy_from_file(file, pieces, out)
 
-    def _starts(self, positions: NDArray[np.int64]) -> Starts:
+    def _starts(self, positions: Int64Array) -> Starts:
         starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
         filled = np.zeros((len(positions), 1), dtype=np.int64)
         for _, pieces in self._pieces(positions):

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
 from nanoset_ref.load.gather import OpenFiles, cut_short, widen
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
 DEPTH = 64  # rows under way; with 128, two workers read less: their memory leaves the CPU's cache
@@ -77,9 +78,7 @@ class DirectGatherer:
     def __reduce__(self) -> tuple[Any, ...]:
         return DirectGatherer, (self._files,)
 
-    def __call__(
-        self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]
-    ) -> None:
+    def __call__(self, datasets: Int64Array, starts: Int64Array, out: NDArray[np.int32]) -> None:
         """See `Gatherer.__call__`.
 
         Raises:
@@ -90,9 +89,9 @@ class DirectGatherer:
 
     def _read(
         self,
-        descriptors: NDArray[np.int64],
-        datasets: NDArray[np.int64],
-        starts: NDArray[np.int64],
+        descriptors: Int64Array,
+        datasets: Int64Array,
+        starts: Int64Array,
         out: NDArray[np.int32],
     ) -> None:
         itemsizes = self._itemsizes[datasets]

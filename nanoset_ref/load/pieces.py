@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import in_bucket
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
 
-def copy_from_file(file: Tokens, pieces: NDArray[np.int64], out: NDArray[Any]) -> None:
+def copy_from_file(file: Tokens, pieces: Int64Array, out: NDArray[Any]) -> None:
     """Copy pieces of rows out of a mapped file or an object in a bucket; see `copy_pieces`.
 
     Raises:
@@ -23,7 +24,7 @@ def copy_from_file(file: Tokens, pieces: NDArray[np.int64], out: NDArray[Any]) -
     copy_pieces(_fetched(file, pieces), _moved_together(pieces), out)
 
 
-def _fetched(file: Tokens, pieces: NDArray[np.int64]) -> NDArray[Any]:
+def _fetched(file: Tokens, pieces: Int64Array) -> NDArray[Any]:
     """The tokens of the pieces, back to back, by one round of requests."""
     from nanoset_ref.io.bucket_ids import fetch  # imported lazily
 
@@ -33,7 +34,7 @@ def _fetched(file: Tokens, pieces: NDArray[np.int64]) -> NDArray[Any]:
     return np.frombuffer(b"".join(parts), file.dtype)
 
 
-def _moved_together(pieces: NDArray[np.int64]) -> NDArray[np.int64]:
+def _moved_together(pieces: Int64Array) -> Int64Array:
     """The same pieces, of a file that holds nothing else."""
     moved = pieces.copy()
     ends = np.cumsum(pieces[:, 2] - pieces[:, 1])

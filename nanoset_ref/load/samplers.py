@@ -5,8 +5,6 @@ once and stores nothing, with 10 or with 10^12 samples. torch's DistributedSampl
 the whole dataset in every rank and every epoch, and Nanotron's resume visits all that it skips.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args

@@ -7,8 +7,6 @@ rank's random state in the checkpoint, a learning rate that is a function of the
 ranks in a fixed order.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math
