@@ -416,7 +416,5 @@ def test_a_reader_of_the_plain_loader_opens_few_files() -> None:
     )
     files = {Path(name) for name in found.stdout.split()}
     sizes = [len(module.tokens) for module in MODULES if module.path in files]
-    assert (
-        sum(sizes) <= 19_300
-    )  # 18,000 before kernels began in Python and files were opened one by one
-    assert len([size for size in sizes if size > 20]) <= 21
+    assert sum(sizes) <= 18_000
+    assert len([size for size in sizes if size > 20]) <= 20

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from test_budget import MODULES, PACKAGE
 
 from nanoset_ref import IdentityOrder, NanotronOrder, StatelessOrder, derive, permute, unpermute
+from nanoset_ref.io import compilation
 from nanoset_ref.io import njit as kernels
 from nanoset_ref.load import documents, pieces
 from nanoset_ref.megatron import dataset, indexes
@@ -71,7 +72,7 @@ def test_a_kernel_is_compiled_again_when_a_function_of_another_file_changes(tmp_
 
 def test_every_kernel_takes_its_cache_and_its_functions_from_files_that_count():
     """Otherwise a change would not be seen: what a kernel uses of this package comes from files with kernels too."""
-    marked = {module for module in MODULES if kernels.MARK in module.path.read_bytes()}
+    marked = {module for module in MODULES if compilation.MARK in module.path.read_bytes()}
     homes = {
         ".".join(["nanoset_ref", *module.path.relative_to(PACKAGE).with_suffix("").parts])
         for module in marked

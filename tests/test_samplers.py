@@ -13,7 +13,8 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Seque
 
 from nanoset_ref import plain
 from nanoset_ref.load.dataloader import NanosetDataLoader
-from nanoset_ref.load.samplers import ResumableBatchSampler, worker_seed
+from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.seeding import worker_seed
 from nanoset_ref.load.skip_sampler import SkipBatchSampler
 
 

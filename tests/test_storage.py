@@ -27,6 +27,7 @@ from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.tokens import (
     TokenFileError,
@@ -109,6 +110,20 @@ def test_rows_documents_and_plan_are_those_of_the_local_files(bucket, folder, se
     )
     assert verify(f"{place}/a.npy") == verify(folder / "a.npy")
     assert describe(raw[0]) == describe(raw[1]) | {"path": f"{place}/raw.npy"}
+
+
+def test_megatrons_samples_from_a_bucket_take_one_round_of_requests(bucket, folder, server):
+    options = {"split": "1,0,0", "split_num_samples": (40, None, None)}
+    ours, local = (
+        NanosetBuilder(
+            NanosetConfig(random_seed=5, sequence_length=S, data_path=[f"{place}/a"], **options)
+        ).build()[0]
+        for place in (bucket, folder)
+    )
+    positions = np.arange(len(local))
+    server.log.clear()
+    assert np.array_equal(ours.read(positions), local.read(positions))
+    assert len(server.log) < len(local)
 
 
 @pytest.mark.parametrize("name", ["a.bin", "a.idx", "a.ds"])

@@ -110,12 +110,14 @@ def verify_files(
         seal: write a .seal file with the checksum beside each file that has none and passes the
             other checks.
     """
+    from nanoset_ref.tokens.description import keep_seal  # imported lazily
+
     results: list[dict[str, Any]] = []
     for file in tokens.without_companions(files):
         try:
             opened = options.open(file)
             detail = tokens.verify(opened, vocab_size, options.eos_token_id)
-            if seal and opened.keep_seal():
+            if seal and keep_seal(opened):
                 detail += ", sealed as it is now"
             ok = True
         except (ValueError, OSError) as error:

@@ -12,21 +12,14 @@ define kernels: when one of them changes, all kernels are compiled again. Time s
 and numba's settings stay as they are.
 """
 
-from __future__ import annotations
-
 import functools
-import os
 import threading
 from collections.abc import Callable
-from glob import glob
 from types import FunctionType
 from typing import Any
 
 import numpy as np
-import xxhash
 
-PACKAGE = os.path.dirname(os.path.dirname(__file__))
-MARK = b"nanoset_ref.io.njit import njit"  # a file that defines kernels has this line
 PLAIN_WORK = 1_000_000  # units of work, of about half a microsecond each
 
 
@@ -152,15 +145,3 @@ def njit(
         return Kernel(function, cache, work, options)
 
     return decorate(*functions) if functions else decorate
-
-
-@functools.cache
-def sources_checksum() -> str:
-    """The checksum of all files that define kernels, and of their names; takes 3 ms per process."""
-    digest = xxhash.xxh3_128()
-    for name in sorted(glob("**/*.py", root_dir=PACKAGE, recursive=True)):
-        with open(f"{PACKAGE}/{name}", "rb", buffering=0) as file:
-            content = file.read()
-        if MARK in content:
-            digest.update(f"{name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()

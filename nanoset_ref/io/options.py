@@ -1,7 +1,5 @@
 """Checks of a user's options: whole numbers and unknown names."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import functools

@@ -3,8 +3,6 @@
 The modules for buckets are imported lazily; local files need none of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -25,8 +25,6 @@ Source: Ding and others, Fewer Truncations Improve Language Modeling, 2024,
 https://arxiv.org/abs/2404.10830
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Iterator, Sequence
@@ -37,18 +35,18 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.paths import PathLike, in_bucket
+from nanoset_ref.io.paths import PathLike, file_version
 from nanoset_ref.load.documents import concatenated_ranges, document_spans
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.pieces import copy_pieces
+from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Span, Starts
-from nanoset_ref.orders import Order
-from nanoset_ref.tokens import Tokens
+from nanoset_ref.orders import Int64Array, Order
+from nanoset_ref.tokens import TokenFileError, Tokens
 
 CACHE_NAMES = ("first", "begins", "sizes")  # of the three arrays of `pack_documents`
 
 
-def pack_documents(document_offsets: NDArray[np.int64], row_length: int) -> Arrays:
+def pack_documents(document_offsets: Int64Array, row_length: int) -> Arrays:
     """Pack documents into rows of at most `row_length` tokens, by the steps above.
 
     Args:
@@ -248,7 +246,7 @@ class PackedNanoset(Nanoset):
         state.pop("packings", None)
         return state
 
-    def _pieces(self, positions: NDArray[np.int64]) -> Iterator[tuple[Tokens, NDArray[np.int64]]]:
+    def _pieces(self, positions: Int64Array) -> Iterator[tuple[Tokens, Int64Array]]:
         """Yield each file that the rows at these positions come from, with its pieces of the rows.
 
         Pieces are int64 [pieces, 4], as `copy_pieces` takes them: the number of the row, the start
@@ -269,25 +267,13 @@ class PackedNanoset(Nanoset):
             found = [np.repeat(rows, counts), starts, starts + lengths, columns]
             yield self.files[number], np.stack(found, axis=1)
 
-    def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         out[:] = self.pad_id
         for file, pieces in self._pieces(positions):
-            tokens: Any = file.tokens
-            if in_bucket(file.path):
-                from nanoset_ref.io.bucket_ids import fetch  # imported lazily
+            _refuse_truncated(file)
+            copy_from_file(file, pieces, out)
 
-                byte_ranges = (pieces[:, 1:3] * file.dtype.itemsize).tolist()
-                parts = fetch([(tokens, begin, end) for begin, end in byte_ranges])
-                tokens = np.frombuffer(b"".join(parts), file.dtype)
-                # from places in the file to places in the fetched tokens
-                ends = np.cumsum(pieces[:, 2] - pieces[:, 1])
-                shift = pieces[:, 2] - ends
-                pieces[:, 1:3] -= shift[:, None]
-            else:
-                file.check_length()
-            copy_pieces(tokens, pieces, out)
-
-    def _starts(self, positions: NDArray[np.int64]) -> Starts:
+    def _starts(self, positions: Int64Array) -> Starts:
         starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
         filled = np.zeros((len(positions), 1), dtype=np.int64)
         for _, pieces in self._pieces(positions):
@@ -325,3 +311,16 @@ class PackedNanoset(Nanoset):
         capacity = sum(self.dataset_lengths) * self.row_length
         tokens = sum(file.num_tokens for file in self.files)
         return self.pad_id if tokens < capacity else None
+
+
+def _refuse_truncated(file: Tokens) -> None:
+    """Raise TokenFileError if the file is shorter than when it was opened.
+
+    Reading beyond the end of a mapping would end the process.
+    """
+    found = file_version(file.path)
+    before = file.opened[file.path]
+    if found is not None and before is not None and found[0] < before[0]:
+        raise TokenFileError(
+            f"{file.path} was truncated after it was opened; build the dataset again"
+        )

@@ -1,13 +1,12 @@
 """Copy the tokens of many rows out of token files in a bucket, by one round of requests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.bucket_ids import BucketIds, fetch
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
 
@@ -23,9 +22,7 @@ class BucketGatherer:
     def __init__(self, files: Sequence[Tokens]) -> None:
         self._files = files
 
-    def __call__(
-        self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]
-    ) -> None:
+    def __call__(self, datasets: Int64Array, starts: Int64Array, out: NDArray[np.int32]) -> None:
         length = out.shape[1]
         extents = []
         rows = []

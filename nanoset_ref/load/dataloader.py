@@ -13,7 +13,6 @@ import functools
 import inspect
 import itertools
 import multiprocessing
-import random
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -33,7 +32,7 @@ from nanoset_ref.load.collator import (
     own_copy,
 )
 from nanoset_ref.load.rows import Rows
-from nanoset_ref.load.samplers import ResumableBatchSampler, Tail, consumed_in, worker_seed
+from nanoset_ref.load.samplers import ResumableBatchSampler, Tail, consumed_in
 from nanoset_ref.load.schedule import Layout
 
 if TYPE_CHECKING:
@@ -365,9 +364,12 @@ def build_nanoset_dataloader(
         dataset.origin(0)  # raises now if position 0, which fills the last batch, cannot be read
     pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
     collator = DataCollatorForCLM(dataset.sequence_length, *pp_ranks, documents=documents)
-    # workers that are started draw a number, from here and not from the global state that a model draws from as well
+    # torch draws a number when it starts workers: not from the global state, which the model uses
     options.setdefault("generator", torch.Generator().manual_seed(seed))
-    options.setdefault("worker_init_fn", functools.partial(seed_worker, seed, dp_rank))
+    if num_loading_workers:
+        from nanoset_ref.load.seeding import seed_worker  # imported lazily
+
+        options.setdefault("worker_init_fn", functools.partial(seed_worker, seed, dp_rank))
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
     chosen = collate_fn or collator
     plan = functools.partial(_plan_of, dataset, getattr(chosen, "needs_starts", False))
@@ -434,11 +436,3 @@ def _document_options(
     if documents is not None and documents.needs_starts:
         rows.starts(np.empty(0, dtype=np.int64))  # raises now if boundaries are unknown
     return documents
-
-
-def seed_worker(seed: int, dp_rank: int, worker_id: int) -> None:
-    """Seed Python, NumPy and torch in a DataLoader worker; see `worker_seed`."""
-    value = worker_seed(seed, dp_rank, worker_id)
-    random.seed(value)
-    np.random.seed(value)
-    torch.manual_seed(value)

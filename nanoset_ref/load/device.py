@@ -1,7 +1,5 @@
 """Move a batch to a device without a copy on the host."""
 
-from __future__ import annotations
-
 import torch
 
 from nanoset_ref.load.collator import Batch

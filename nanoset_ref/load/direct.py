@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.load.gather import OpenFiles, cut_short
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
 DEPTH = 64  # rows under way; with 128, two workers read less: their memory leaves the CPU's cache
@@ -84,9 +85,7 @@ class DirectGatherer:
     def __reduce__(self) -> tuple[Any, ...]:
         return DirectGatherer, (self._files,)
 
-    def __call__(
-        self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]
-    ) -> None:
+    def __call__(self, datasets: Int64Array, starts: Int64Array, out: NDArray[np.int32]) -> None:
         """See `Gatherer.__call__`.
 
         Raises:
@@ -97,9 +96,9 @@ class DirectGatherer:
 
     def _read(
         self,
-        descriptors: NDArray[np.int64],
-        datasets: NDArray[np.int64],
-        starts: NDArray[np.int64],
+        descriptors: Int64Array,
+        datasets: Int64Array,
+        starts: Int64Array,
         out: NDArray[np.int32],
     ) -> None:
         itemsizes = self._itemsizes[datasets]
@@ -124,9 +123,7 @@ class DirectGatherer:
             raise cut_short(self._files[datasets[failed]], int(starts[failed]))
 
 
-def _read_plainly(
-    memory: NDArray[np.uint8], reads: NDArray[np.int64], out: NDArray[np.int32]
-) -> int:
+def _read_plainly(memory: NDArray[np.uint8], reads: Int64Array, out: NDArray[np.int32]) -> int:
     """Do what the kernel does, row by row; see `direct_kernel.read_rows`.
 
     Returns:

@@ -15,8 +15,6 @@ Source: reset_position_ids, reset_attention_mask and eod_mask_loss of NVIDIA Meg
 and max_seqlen as in FlashAttention's varlen interface.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -26,6 +24,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.options import refuses_unknown
 from nanoset_ref.load.rows import Span, Starts
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
 
@@ -36,9 +35,7 @@ def starts_after_eos(rows: NDArray[Any], eos_id: int) -> Starts:
     return starts
 
 
-def starts_at_boundaries(
-    document_offsets: NDArray[np.int64], begins: NDArray[np.int64], width: int
-) -> Starts:
+def starts_at_boundaries(document_offsets: Int64Array, begins: Int64Array, width: int) -> Starts:
     """Documents begin at known offsets.
 
     Args:
@@ -69,7 +66,7 @@ def starts_at_boundaries(
     return starts
 
 
-def concatenated_ranges(firsts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def concatenated_ranges(firsts: Int64Array, counts: Int64Array) -> Int64Array:
     """Ranges firsts[i] .. firsts[i] + counts[i] - 1, one after another, int64 [sum of counts].
 
     >>> concatenated_ranges(np.array([7, 3]), np.array([2, 3]))
@@ -101,7 +98,7 @@ def document_spans(file: Tokens, start: int, stop: int) -> list[Span]:
 
 
 @njit(cache=True, nogil=True, work=lambda starts: starts.size)
-def position_ids(starts: Starts) -> NDArray[np.int64]:
+def position_ids(starts: Starts) -> Int64Array:
     """Positions that begin again at each document, int64 [B, W]."""
     positions = np.empty(starts.shape, dtype=np.int64)
     for row in range(starts.shape[0]):

@@ -22,8 +22,6 @@ The kernel lies in `mapped_rows`, which imports numba. The first `MAX_PLAIN_ROWS
 are read without it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os
@@ -38,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
 WINDOW = 1 << 16  # bytes that a page fault maps
@@ -85,9 +84,7 @@ class Gatherer:
     def __reduce__(self) -> tuple[Any, ...]:
         return Gatherer, (self._files,)  # addresses mean nothing in another process
 
-    def __call__(
-        self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]
-    ) -> None:
+    def __call__(self, datasets: Int64Array, starts: Int64Array, out: NDArray[np.int32]) -> None:
         """Fill row i of `out` with tokens[starts[i] : starts[i] + length] of file datasets[i].
 
         Args:
@@ -130,9 +127,9 @@ class Gatherer:
 
     def _read_plainly(
         self,
-        descriptors: NDArray[np.int64],
-        datasets: NDArray[np.int64],
-        begins: NDArray[np.int64],
+        descriptors: Int64Array,
+        datasets: Int64Array,
+        begins: Int64Array,
         out: NDArray[np.int32],
     ) -> int:
         """Do what the kernel does, row by row.
@@ -202,7 +199,7 @@ class OpenFiles:
         self._lock = threading.Lock()
         weakref.finalize(self, _close, self._descriptors)
 
-    def parts(self, datasets: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+    def parts(self, datasets: Int64Array) -> Iterator[tuple[slice, Int64Array]]:
         """Slices of rows, each with the descriptors that are open for its rows.
 
         Args:

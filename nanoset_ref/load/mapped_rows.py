@@ -1,7 +1,5 @@
 """The kernel of `gather`: rows out of files that are open, each by pread or through a mapping of its file."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from typing import Any

@@ -5,13 +5,11 @@ A Nanoset holds its files and an order. Reading a sample means computing its pla
 grows with the corpus.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -28,7 +26,7 @@ from nanoset_ref.load.rows import (
     Starts,
     describe_file,
 )
-from nanoset_ref.orders import Order, Weights, build_order
+from nanoset_ref.orders import Int64Array, Order, Weights, build_order
 from nanoset_ref.tokens import Tokens, open_tokens
 
 logger = logging.getLogger(__name__)
@@ -129,7 +127,7 @@ class Nanoset(Rows):
         train_split_num_samples: int,
         random_seed: int = 1234,
         **options: Any,
-    ) -> Nanoset:
+    ) -> Self:
         """Build from a `dataset_path` of the YAML: one path, a list of paths, or {path: weight}.
 
         Other arguments are those of the class.
@@ -163,11 +161,11 @@ class Nanoset(Rows):
 
     # ---- reading
 
-    def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         datasets, samples = self.order.lookup(positions)
         self._gather(datasets, samples * self.strides[datasets], out)
 
-    def _starts(self, positions: NDArray[np.int64]) -> Starts:
+    def _starts(self, positions: Int64Array) -> Starts:
         from nanoset_ref.load.documents import starts_at_boundaries  # imported lazily
 
         boundaries = [file.known_documents() for file in self.files]
@@ -198,7 +196,7 @@ class Nanoset(Rows):
         document: int,
         tokens: tuple[int, int] | None = None,
         until: int | None = None,
-    ) -> NDArray[np.int64]:
+    ) -> Int64Array:
         """See `Rows.positions_of`. Finds the samples with the tokens, then their positions."""
         begin, end = self.token_range(source, document, tokens)
         positions = [np.empty(0, dtype=np.int64)]
@@ -246,12 +244,12 @@ class Nanoset(Rows):
         return self.order.dataset_weights
 
     @property
-    def dataset_index(self) -> NDArray[np.int64]:
+    def dataset_index(self) -> Int64Array:
         """int64 [len]: the file of each position. Computed at every access."""
         return self.order[:][0]
 
     @property
-    def dataset_sample_index(self) -> NDArray[np.int64]:
+    def dataset_sample_index(self) -> Int64Array:
         """int64 [len]: the sample within that file. Computed at every access."""
         return self.order[:][1]
 

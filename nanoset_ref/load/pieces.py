@@ -1,6 +1,45 @@
 """Rows that are put together from pieces of files: packed documents, and Megatron's samples."""
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.paths import in_bucket
+from nanoset_ref.orders.base import Int64Array
+from nanoset_ref.tokens import Tokens
+
+
+def copy_from_file(file: Tokens, pieces: Int64Array, out: NDArray[Any]) -> None:
+    """Copy pieces of rows out of a mapped file or an object in a bucket; see `copy_pieces`.
+
+    Raises:
+        StorageError: the object cannot be read, or was replaced.
+    """
+    if not in_bucket(file.path):
+        copy_pieces(file.tokens, pieces, out)
+        return
+    pieces = pieces[pieces[:, 1] < pieces[:, 2]]
+    copy_pieces(_fetched(file, pieces), _moved_together(pieces), out)
+
+
+def _fetched(file: Tokens, pieces: Int64Array) -> NDArray[Any]:
+    """The tokens of the pieces, back to back, by one round of requests."""
+    from nanoset_ref.io.bucket_ids import fetch  # imported lazily
+
+    ids: Any = file.tokens
+    byte_ranges = (pieces[:, 1:3] * file.dtype.itemsize).tolist()
+    parts = fetch([(ids, start, stop) for start, stop in byte_ranges])
+    return np.frombuffer(b"".join(parts), file.dtype)
+
+
+def _moved_together(pieces: Int64Array) -> Int64Array:
+    """The same pieces, of a file that holds nothing else."""
+    moved = pieces.copy()
+    ends = np.cumsum(pieces[:, 2] - pieces[:, 1])
+    moved[:, 1:3] -= (pieces[:, 2] - ends)[:, None]
+    return moved
 
 
 @njit(cache=True, nogil=True, work=lambda tokens, pieces, out: out.size)

@@ -1,7 +1,5 @@
 """Reads ahead of the training loop, in a thread of this process or in worker processes."""
 
-from __future__ import annotations
-
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence

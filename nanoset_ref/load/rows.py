@@ -19,7 +19,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import counted_from_0
+from nanoset_ref.orders.base import Int64Array, counted_from_0
 from nanoset_ref.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Rows(_TorchDataset):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         """Write the rows at `positions` into `out`. Neither is checked here, but in `read`.
 
         Args:
@@ -167,7 +167,7 @@ class Rows(_TorchDataset):
         """
 
     @abstractmethod
-    def _starts(self, positions: NDArray[np.int64]) -> Starts:
+    def _starts(self, positions: Int64Array) -> Starts:
         """`starts` for valid positions."""
 
     @abstractmethod
@@ -185,7 +185,7 @@ class Rows(_TorchDataset):
         document: int,
         tokens: tuple[int, int] | None = None,
         until: int | None = None,
-    ) -> NDArray[np.int64]:
+    ) -> Int64Array:
         """The positions below `until` (None: all), ascending, whose rows hold tokens of a document.
 
         Args:
@@ -221,7 +221,7 @@ class Rows(_TorchDataset):
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """How positions [start, stop) use each file."""
 
-    def read(self, positions: NDArray[np.int64], out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def read(self, positions: Int64Array, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The rows at `positions`, int64 [n], as [n, row_length] of `row_dtype`.
 
         Args:
@@ -244,7 +244,7 @@ class Rows(_TorchDataset):
         self.fill(positions, out)
         return out
 
-    def starts(self, positions: NDArray[np.int64]) -> Starts:
+    def starts(self, positions: Int64Array) -> Starts:
         """Where documents begin in the rows at `positions` [n], bool [n, row_length]; True in column 0.
 
         Raises:
@@ -256,7 +256,7 @@ class Rows(_TorchDataset):
         """Sample k, {"input_ids": [row_length]}. Negative k counts from the end; IndexError outside."""
         return self.__getitems__([operator.index(k)])[0]
 
-    def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> SampleBlock:
+    def __getitems__(self, positions: Sequence[int] | Int64Array) -> SampleBlock:
         """Several samples in one array; torch's DataLoader calls this with a whole batch."""
         try:
             indices = np.asarray(positions, dtype=np.int64)

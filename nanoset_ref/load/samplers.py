@@ -5,8 +5,6 @@ once and stores nothing, with 10 or with 10^12 samples. torch's DistributedSampl
 the whole dataset in every rank and every epoch, and Nanotron's resume visits all that it skips.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -203,19 +201,3 @@ def consumed_in(state: Any) -> int:
             "a state holds consumed_train_samples, an integer of at least 0; "
             f"got {str(state)[:200]}"
         ) from error
-
-
-def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:
-    """A 32-bit seed for a DataLoader worker.
-
-    The pair (dp_rank, worker_id), both below 2**16, is added to a hash of the run's seed. So no two
-    workers of a run share a seed, and different run seeds give different worker seeds.
-    """
-    if not (0 <= dp_rank < 2**16 and 0 <= worker_id < 2**16):
-        raise ValueError(
-            f"dp_rank and worker_id must be in [0, 65536), got {dp_rank} and {worker_id}"
-        )
-    from nanoset_ref.orders.permutation import derive  # imported lazily
-
-    family = int(derive(np.uint64(seed % 2**64), 0))
-    return (family + (dp_rank << 16) + worker_id) % 2**32

@@ -16,8 +16,6 @@ nothing is stored, and every answer costs the same at position 10 and at positio
 pipeline-parallel ranks of one data-parallel rank read the same positions.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal, get_args
 

@@ -1,7 +1,5 @@
 """`SkipBatchSampler`: Nanotron's name and meaning for code that wraps other samplers, without its defects."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.load.documents import document_spans
-from nanoset_ref.load.pieces import copy_pieces
+from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, Starts, describe_file
 from nanoset_ref.megatron.indexes import blend_samples, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalize, refuse_too_many
@@ -99,8 +100,8 @@ class PartRows(Rows):
         if not self.config.drop_last_partial_validation_sequence:
             out[:] = self.config.pad_id
         for corpus, pieces in self.pieces(positions):
-            if corpus.mmap:
-                copy_pieces(corpus.tokens, pieces, out)
+            if corpus.mmap or in_bucket(corpus.path):
+                copy_from_file(corpus, pieces, out)
                 continue
             for row, start, stop, column in pieces.tolist():
                 out[row, column : column + stop - start] = corpus.read(start, stop)

@@ -9,8 +9,6 @@ second) finds the bounds of its records, 16 bytes each. After that a record is o
 map.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import json

@@ -9,8 +9,6 @@ more than it trains on, so the loader's own state would be a batch ahead, and th
 lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

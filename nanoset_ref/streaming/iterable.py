@@ -21,8 +21,6 @@ only its own elements; else every worker reads all elements. The order depends o
 `start_from_step` resumes only a run with the same numbers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import logging

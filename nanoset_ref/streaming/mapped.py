@@ -4,8 +4,6 @@ All three behave like lists: negative indices and slices work, and an index out 
 IndexError, so a plain `for` ends.
 """
 
-from __future__ import annotations
-
 import warnings
 from abc import abstractmethod
 from collections.abc import Sized

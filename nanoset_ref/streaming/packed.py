@@ -17,8 +17,6 @@ this document again.
    a state does not contain anything of the shuffle. A resume within a window gathers it again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence

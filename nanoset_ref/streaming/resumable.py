@@ -7,8 +7,6 @@ its plan. `check_state` validates the states of datasets and of loaders.
 Each worker process has a place; torchdata's StatefulDataLoader saves and restores all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -24,8 +24,6 @@ also works with a TokenStream. It keeps one state per worker, so a resume requir
 of ranks and workers.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import os

@@ -5,12 +5,14 @@ takes 16 bytes per document, the only memory that grows with the corpus. `verify
 with the facts recorded beside it.
 """
 
+import json
 from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.tokens.content import document_blocks
 from nanoset_ref.tokens.interface import Tokens
@@ -195,3 +197,12 @@ def verify(
     if limit:
         checked = f"ids below {limit:,}"
     return f"{file.num_tokens:,} tokens in {len(offsets) - 1:,} documents, {checked}{checksum}"
+
+
+def keep_seal(file: Tokens) -> bool:
+    """Write the checksum beside a file unless one is recorded; return whether it did."""
+    if file.checksum is not None:
+        return False
+    with atomic_write(file.seal_path, "w") as written:
+        json.dump(file.content_checksum(), written)
+    return True

@@ -7,7 +7,6 @@ object in another process raises instead of reading different ids.
 """
 
 import functools
-import json
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -70,25 +69,13 @@ class Tokens(ABC):
         if version_of(os.fstat(descriptor)) != self.opened[self.path]:
             raise _changed_error(self.path)
 
-    def check_length(self) -> None:
-        """Raise TokenFileError if the file is shorter than when it was opened.
-
-        Reading beyond the end of a mapping would kill the process.
-        """
-        found = file_version(self.path)
-        before = self.opened[self.path]
-        if found is not None and before is not None and found[0] < before[0]:
-            raise TokenFileError(
-                f"{self.path} was truncated after it was opened; build the dataset again"
-            )
-
     @property
     def facts(self) -> dict[str, Any]:
         return {}
 
     @property
     def seal_path(self) -> Path:
-        """The file in which `keep_seal` records the checksum of a file that another tool wrote."""
+        """The file with the checksum of a file that another tool wrote; see `keep_seal`."""
         return as_path(f"{self.path}.seal")
 
     @property
@@ -102,16 +89,6 @@ class Tokens(ABC):
     def content_checksum(self) -> str:
         """The checksum of the current content."""
         return checksum(self.path)
-
-    def keep_seal(self) -> bool:
-        """Write the checksum beside the file unless one is recorded; return whether it did."""
-        if self.checksum is not None:
-            return False
-        from nanoset_ref.io.files import atomic_write  # most readers write nothing
-
-        with atomic_write(self.seal_path, "w") as file:
-            json.dump(self.content_checksum(), file)
-        return True
 
     @functools.cached_property
     def documents_checksum(self) -> str | None:

@@ -1,11 +1,9 @@
 """The manifest of a token file, and the names of its companions."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 from nanoset_ref.io.paths import PathLike, read_json, seal
 
@@ -100,7 +98,7 @@ class Manifest:
         return json.dumps(fields, indent=1).encode() + b"\n"
 
     @classmethod
-    def read(cls, path: Path) -> Manifest:
+    def read(cls, path: Path) -> Self:
         """Read and validate a manifest; every error names `path`."""
         try:
             return cls(**read_json(path))

@@ -14,8 +14,6 @@ saving and when loading. Unlike torch's default format, the files contain no pic
 docs/laws.md).
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -6,8 +6,6 @@ or read a batch. All errors are reported at once, each with its path:
 misspelled `num_loading_workes` would silently select the default.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import reprlib

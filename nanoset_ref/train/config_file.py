@@ -1,7 +1,5 @@
 """Load the YAML file of a training run: `load_config`."""
 
-from __future__ import annotations
-
 import logging
 import os
 

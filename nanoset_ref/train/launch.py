@@ -7,8 +7,6 @@ If the run is killed and started again by the same command, it continues exactly
 is imported last, so that a wrong config is reported at once.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

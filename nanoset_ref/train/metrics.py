@@ -5,8 +5,6 @@ steps, which it repeats, and an incomplete last line. Each line is flushed but n
 failure can lose only lines after the last checkpoint, and those steps are repeated.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, TextIO

@@ -19,8 +19,6 @@ layer; Narayanan et al., Efficient Large-Scale Language Model Training (2021) fo
 forward, one backward).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

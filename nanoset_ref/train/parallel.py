@@ -12,8 +12,6 @@ processes neither wait for each other nor need a shared filesystem. The cost is 
 process: 4 bytes per sample of an epoch for "nanotron", nothing for "stateless".
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Mapping

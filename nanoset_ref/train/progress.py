@@ -1,11 +1,9 @@
 """The progress of a run: a bar on a terminal, a line every few steps in a log or a pipe."""
 
-from __future__ import annotations
-
 import datetime
 import logging
 import time
-from typing import Any
+from typing import Any, Self
 
 from nanoset_ref.io.extras import extra
 
@@ -42,7 +40,7 @@ class Progress:
         self.began = time.perf_counter()
         self._start_window()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         self._redirected.__enter__()
         return self
 

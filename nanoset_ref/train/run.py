@@ -7,8 +7,6 @@ rank's random state in the checkpoint, a learning rate that is a function of the
 ranks in a fixed order.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -20,7 +18,7 @@ import torch
 from torch import Tensor
 
 from nanoset_ref.io.files import explain_full_disk
-from nanoset_ref.load.samplers import worker_seed
+from nanoset_ref.load.seeding import worker_seed
 from nanoset_ref.train.checkpoint import FOLDER_OPTION, CheckpointError, Checkpoints
 from nanoset_ref.train.config import Config, OptimizerConfig
 from nanoset_ref.train.data_section import ChunksSection

@@ -6,8 +6,6 @@ So a run continues exactly inside a stage or at its end, on any number of ranks,
 part had another batch size. Stages may be added, moved or removed after the last step done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 

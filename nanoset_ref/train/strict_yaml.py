@@ -5,8 +5,6 @@ are limited before any value is built, so a hostile file fails as fast as a vali
 print at most 300 characters of a value.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
