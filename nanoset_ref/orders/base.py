@@ -4,7 +4,7 @@ An order behaves as a Python sequence of `num_samples` pairs, but need not store
 implements two methods, for arguments that have been checked:
 
     lookup            positions -> datasets and samples
-    reverse_lookup    dataset and sample -> positions
+    reverse_lookup    dataset and sample -> positions; or find_each, which does it for many
 
 Checks, negative indices, slices, counts and the fingerprint are written once, here.
 
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.options import whole_number as whole_number
+from nanoset_ref.io.options import whole_number
 
 Int64Array = NDArray[np.int64]
 Pairs = tuple[Int64Array, Int64Array]  # datasets and samples, [n] each
@@ -55,7 +55,9 @@ class Order(ABC):
         algorithm: the algorithm's version, from 1. It increases, and CHANGELOG names it, whenever
             the same arguments give other pairs; plans of different versions do not agree.
         endless: whether `lookup` also answers beyond num_samples, as a longer order would.
-        options: further keyword arguments of `build_order` that made this order, as JSON.
+        options: further keyword arguments of `build_order` that made this order, as JSON; part of
+            its identity.
+        seeded: whether the pairs depend on the seed.
         keeps_shares: whether every range of positions reads the datasets in proportion to their
             weights, up to chance. An order that does not takes no weights.
         repeats: whether all epochs are the same.
@@ -71,7 +73,8 @@ class Order(ABC):
     algorithm: int = 1
     first_position: int = 0
     endless = False
-    options: dict[str, object] = {}  # noqa: RUF012 (never written to)
+    options: dict[str, Any] = {}  # noqa: RUF012 (never written to)
+    seeded = True
     keeps_shares = True
     repeats = False
 
@@ -117,12 +120,22 @@ class Order(ABC):
     def lookup(self, positions: Int64Array) -> Pairs:
         """The datasets and samples at positions: [n], all in [0, num_samples)."""
 
-    @abstractmethod
     def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
         """The positions below `until` that read a sample: int64 [n], ascending.
 
         The sample exists, and `until` is in 0 .. num_samples; `positions` checks both.
         """
+        _, positions = self.find_each(np.array([dataset]), np.array([sample]), until)
+        return np.sort(positions)
+
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
+        """All positions that read one of many samples; see `nanoset_ref.orders.finding`.
+
+        A subclass that computes its inverse implements this; here the order is read through.
+        """
+        from nanoset_ref.orders.finding import read_through  # imported lazily
+
+        return read_through(self, datasets, samples, until)
 
     def _counts(self, until: int) -> Int64Array:
         """How often positions [0, until) read each dataset."""
@@ -139,13 +152,15 @@ class Order(ABC):
         weights = None
         if self.weighted:
             weights = self.dataset_weights.tolist()
-        return {
+        identity = {
             "kind": self.name,
             "algorithm": self.algorithm,
             "dataset_lengths": self.dataset_lengths.tolist(),
             "dataset_weights": weights,
-            "random_seed": self.random_seed,
         }
+        if self.seeded:
+            identity["random_seed"] = self.random_seed
+        return identity | self.options
 
     @property
     def recipe(self) -> dict[str, Any] | None:
@@ -265,7 +280,7 @@ class Order(ABC):
 
     def pairs(self, instances: NDArray[Any]) -> Pairs:
         """Datasets and samples, int64 [n] each, of instances: integers [n]."""
-        return _pairs(self.firsts, instances)
+        return pairs_of(self.firsts, instances)
 
     def plot(self, names: Sequence[str] | None = None) -> Any:
         """A picture: the share of each dataset along the positions, and how often each is read.
@@ -279,33 +294,14 @@ class Order(ABC):
         Raises:
             ImportError: matplotlib is missing (the extra `lab`).
         """
-        from nanoset_ref.orders.pictures import draw_sources
+        from nanoset_ref.orders.pictures import draw_order
 
-        labels = names or [f"dataset {number}" for number in range(len(self.dataset_lengths))]
-        promised = self.dataset_weights if self.keeps_shares else None
-        return draw_sources(
-            lambda positions: self.lookup(positions)[0],
-            range(self.first_position, self.num_samples),
-            labels,
-            self.dataset_lengths,
-            promised,
-            f"order {self.name!r}, seed {self.random_seed}",
-        )
+        return draw_order(self, names)
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.orders.pictures import html_table
+        from nanoset_ref.orders.pictures import order_table
 
-        facts = {
-            "order": self.name,
-            "samples": self.num_samples,
-            "samples in an epoch": self.samples_per_epoch,
-            "epochs": self.num_samples / self.samples_per_epoch,
-            "seed": self.random_seed,
-        }
-        lengths = self.dataset_lengths.tolist()
-        shares = self.dataset_weights.tolist()
-        rows = list(zip(range(len(lengths)), lengths, shares, strict=True))
-        return html_table(type(self).__name__, facts, ("dataset", "samples", "share"), rows)
+        return order_table(self)
 
     def __repr__(self) -> str:
         epochs = self.num_samples / self.samples_per_epoch
@@ -319,28 +315,8 @@ class Order(ABC):
         )
 
 
-class NumberedOrder(Order):
-    """Position k reads the instance ``numbers[k mod len(numbers)]``.
-
-    A subclass implements `build`, which sets `numbers`: integers [n].
-    """
-
-    numbers: NDArray[Any]
-
-    def lookup(self, positions: Int64Array) -> Pairs:
-        return _pairs(self.firsts, self.numbers[positions % len(self.numbers)])
-
-    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
-        """One vectorized pass over the numbers, about 0.3 ns for each."""
-        instance = int(self.firsts[dataset]) + sample
-        within = np.flatnonzero(self.numbers[:until] == instance)
-        epochs = np.arange(0, until, len(self.numbers))
-        positions = np.add.outer(epochs, within).ravel()
-        return positions[positions < until]
-
-
 @njit(cache=True, nogil=True, work=lambda firsts, instances: 30 * len(instances))
-def _pairs(firsts, instances):
+def pairs_of(firsts, instances):
     """Datasets and samples of instances: int64 [n] each.
 
     Args:

@@ -12,25 +12,23 @@ Found = tuple[Int64Array, Int64Array]
 def find_each(order: Any, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
     """Every position below `until` that reads one of the samples.
 
-    An order that computes its inverse has a method `find_each` for this, whose time does not depend on
-    its length. Any other one is read from front to back, once.
+    An order that computes its inverse does it in a time that does not depend on its length. Any
+    other one is read from front to back, once.
 
     Args:
+        order: an `Order`, or anything else with its method `find_each`.
         datasets, samples: int64 [n] each, pairs that exist and that differ from each other.
 
     Returns:
         Numbers of pairs and positions, int64 each; ascending by the first, then by the second.
     """
-    if hasattr(order, "find_each"):
-        numbers, positions = order.find_each(datasets, samples, until)
-    else:
-        numbers, positions = read_through(order, datasets, samples, until)
+    numbers, positions = order.find_each(datasets, samples, until)
     ascending = np.lexsort((positions, numbers))
     return numbers[ascending], positions[ascending]
 
 
 def read_through(order: Order, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
-    """As `find_each`, in any sequence: one epoch, or the whole order if epochs differ, is looked up."""
+    """As `find_each`, but not sorted: looks up one epoch, or the whole order if epochs differ."""
     instances = order.firsts[datasets] + samples
     by_instance = np.argsort(instances)
     is_wanted = np.zeros(order.samples_per_epoch, dtype=np.bool_)
@@ -54,7 +52,18 @@ def read_through(order: Order, datasets: Int64Array, samples: Int64Array, until:
 
 
 def in_every_epoch(numbers: Int64Array, places: Int64Array, period: int, until: int) -> Found:
-    """What is found in the first epoch of `period` places, in all epochs that begin below `until`."""
+    """Repeat what was found in the first epoch of `period` places in every epoch below `until`.
+
+    Example, period 5, until 12::
+
+        numbers 0 1, places 3 0    ->    numbers 0 1 0 1 1, positions 3 0 8 5 10
+
+    Args:
+        numbers, places: int64 [n] each.
+
+    Returns:
+        As `find_each`, but not sorted.
+    """
     firsts = np.arange(0, until, max(period, 1))
     positions = np.add.outer(firsts, places).ravel()
     numbers = np.tile(numbers, len(firsts))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
+from nanoset_ref.orders.base import Order
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -98,6 +99,33 @@ def draw_sources(
     _draw_shares(top, edges, fractions, groups, shares)
     _draw_passes(bottom, _by_epoch(edges, read, int(sizes.sum())), groups, sizes)
     return figure
+
+
+def draw_order(order: Order, names: Sequence[str] | None) -> Any:
+    """`draw_sources` of an order; names of its datasets, or None for their numbers."""
+    return draw_sources(
+        lambda positions: order.lookup(positions)[0],
+        range(order.first_position, order.num_samples),
+        names or [f"dataset {number}" for number in range(len(order.dataset_lengths))],
+        order.dataset_lengths,
+        order.dataset_weights if order.keeps_shares else None,
+        f"order {order.name!r}, seed {order.random_seed}",
+    )
+
+
+def order_table(order: Order) -> str:
+    """`html_table` of an order."""
+    facts = {
+        "order": order.name,
+        "samples": order.num_samples,
+        "samples in an epoch": order.samples_per_epoch,
+        "epochs": order.num_samples / order.samples_per_epoch,
+        "seed": order.random_seed,
+    }
+    lengths = order.dataset_lengths.tolist()
+    shares = order.dataset_weights.tolist()
+    rows = list(zip(range(len(lengths)), lengths, shares, strict=True))
+    return html_table(type(order).__name__, facts, ("dataset", "samples", "share"), rows)
 
 
 def _stretches(positions: range) -> Ints:

@@ -16,8 +16,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import PathLike, require_regular
-from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Int64Array, NumberedOrder, Order, Pairs
+from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Int64Array, Order, Pairs
 from nanoset_ref.orders.finding import in_every_epoch
+from nanoset_ref.orders.numbered import NumberedOrder
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +42,6 @@ class IdentityOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         return self.pairs(positions % self.samples_per_epoch)
-
-    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
-        return np.arange(self.firsts[dataset] + sample, until, self.samples_per_epoch)
 
     def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
         places = self.firsts[datasets] + samples

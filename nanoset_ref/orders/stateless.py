@@ -160,7 +160,7 @@ class StatelessOrder(Order):
         """
         parts = self._tree.parts[: self._tree.sources]
         is_alone = np.count_nonzero(parts) == 1
-        identity = super().identity | self.options
+        identity = super().identity
         del identity["dataset_weights"]
         identity["parts"] = (parts // np.gcd.reduce(parts)).tolist()
         identity["windows_begin_anew_after"] = None if is_alone else self._epoch
@@ -177,10 +177,6 @@ class StatelessOrder(Order):
             self.dataset_lengths,
             self._source_keys,
         )
-
-    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
-        _, found = self.find_each(np.array([dataset]), np.array([sample]), until)
-        return np.sort(found)
 
     def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
         """As `orders.finding.find_each`: a window of each pass is looked up for each sample."""
@@ -284,7 +280,7 @@ def _work_of_find(tree, sources, samples, lengths, keys, reads, until):
 
 @njit(cache=True, nogil=True, work=_work_of_find)
 def _find(tree, sources, samples, lengths, keys, reads, until):
-    """Items whose windows may read samples: int64 [n] each, numbers of the samples, and one item for each pass.
+    """Items whose windows may read samples: for each sample one item of each pass.
 
     Args:
         tree: the `ShareTree` of the sources.
@@ -293,6 +289,9 @@ def _find(tree, sources, samples, lengths, keys, reads, until):
         keys: uint64 [sources].
         reads: int64 [sources], samples read before item 0.
         until: int64. The last item found of a sample may lie beyond it.
+
+    Returns:
+        Numbers of the samples and the items, int64 [n] each.
     """
     owners = [np.int64(0) for _ in range(0)]
     found = [np.int64(0) for _ in range(0)]

@@ -14,8 +14,8 @@ import torch
 from torch import distributed
 from torch.utils.data import get_worker_info
 
+from nanoset_ref.io.options import whole_number
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.orders.base import whole_number
 from nanoset_ref.orders.plans import VERSION, check_plan
 
 MAX_WORKERS = 1024

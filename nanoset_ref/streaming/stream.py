@@ -38,9 +38,9 @@ import xxhash
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
+from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.load.dataloader import OneIterationLoader
-from nanoset_ref.orders.base import whole_number
 from nanoset_ref.orders.plans import VERSION
 from nanoset_ref.preprocess.encode import Backend, Encoder
 from nanoset_ref.preprocess.text import TextSource, open_text

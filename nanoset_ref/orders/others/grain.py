@@ -1,6 +1,7 @@
-"""``order="grain"``: the global shuffle of grain's ``MapDataset.shuffle(seed).repeat()``, computed and not stored.
+"""``order="grain"``: the shuffle of grain's ``MapDataset.shuffle(seed).repeat()``.
 
-torchtitan (since August 2026) and MaxText read it. Source: google/grain 0.2.18 (June 2026),
+The order is computed and not stored. torchtitan (since August 2026) and MaxText read it. Source:
+google/grain 0.2.18 (June 2026),
 `grain/_src/python/experimental/index_shuffle/index_shuffle.cc`; the cipher is a reduced SIMON.
 """
 
@@ -32,10 +33,10 @@ class GrainOrder(EpochOrder):
         second        1 3 0 2 4     which is the first one of seed 8
 
     Args:
-        dataset_lengths, dataset_weights, num_samples, random_seed: see `Order`; the weights are None.
-        accept_repeat: for n = 4**k + 1 with k >= 8 the halves have no room for n - 1. grain then reads
-            one sample twice and the last one never, in every epoch. Such an n is refused, unless
-            this is true.
+        dataset_lengths, dataset_weights, num_samples, random_seed: see `Order`; weights are None.
+        accept_repeat: for n = 4**k + 1 with k >= 8 the halves have no room for n - 1. grain then
+            reads one sample twice and the last one never, in every epoch. Such an n is refused,
+            unless this is true.
 
     Raises:
         ValueError: see `Order`; such an n.
@@ -61,21 +62,16 @@ class GrainOrder(EpochOrder):
             self.options = {"accept_repeat": True}
         if self._repeats_one and not self._accept_repeat:
             raise ValueError(
-                f"grain's shuffle of {self.epoch_length:,} samples is no permutation: it reads one "
-                f"of them twice in an epoch and the last never. Leave a sample out, or reproduce it "
-                f"with accept_repeat=1"
+                f"grain's shuffle of {self.epoch_length:,} samples is no permutation: it reads "
+                f"one of them twice in an epoch and the last never. Leave a sample out, or "
+                f"reproduce it with accept_repeat=1"
             )
 
     def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
         keys = self._keys(epoch)
         return cipher(places, self.epoch_length, keys, self._width, False)
 
-    def _places(
-        self,
-        epoch: int,
-        dataset: int,
-        sample: int,
-    ) -> Int64Array:
+    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
         last = self.epoch_length - 1
         instances = self.firsts[[dataset]] + sample
         if self._repeats_one and instances[0] == last:

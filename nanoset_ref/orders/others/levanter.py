@@ -1,6 +1,7 @@
-"""``order="levanter"``: the Feistel shuffle of Levanter (and Marin), the same in every epoch, computed and not stored.
+"""``order="levanter"``: the Feistel shuffle of Levanter (and Marin), the same in every epoch.
 
-Source: stanford-crfm/levanter 9263f81e (September 2025), `FeistelPermutation` in `src/levanter/data/_prp.py`.
+The order is computed and not stored. Source: stanford-crfm/levanter 9263f81e (September 2025),
+`FeistelPermutation` in `src/levanter/data/_prp.py`.
 """
 
 from typing import Any
@@ -17,18 +18,21 @@ FACTOR = np.uint64(2654435761)
 class LevanterOrder(Order):
     """Position k reads the instance that a Feistel network of k mod n names.
 
-    1. ``Generator(PCG64(random_seed))`` draws five keys of w bits, where 2 w bits (or one less) hold n - 1
-    2. x has two halves of w bits; in five rounds ``left, right = right, left ^ (right * 2654435761 + key)``
-    3. again from 2 with the result, until it is below n
+    1. n - 1 fits into 2 w bits (or one less); ``Generator(PCG64(random_seed))`` draws five keys of
+       w bits
+    2. x has two halves of w bits; each of five rounds, one for each key, does
+       ``left, right = right, left ^ (right * 2654435761 + key)``
+    3. step 2 repeats with the result, until it is below n
 
-    Example, one file of 5 samples, seed 7, every epoch::
+    Example, one file of 5 samples, seed 7::
 
-        2 1 0 4 3
+        position    0 1 2 3 4    5 6 7 8 9    ...
+        sample      2 1 0 4 3    2 1 0 4 3    ...     every epoch is the same
 
     Args:
         dataset_lengths, dataset_weights, num_samples: see `Order`; the weights are None.
-        random_seed: what Levanter draws from its key, ``jax.random.randint(key, (), 0, 2**30)``; which number that
-            is depends on the version of JAX.
+        random_seed: the number that Levanter draws from its key,
+            ``jax.random.randint(key, (), 0, 2**30)``. It depends on the version of JAX.
 
     Raises:
         ValueError: see `Order`.
@@ -50,15 +54,12 @@ class LevanterOrder(Order):
     def lookup(self, positions: Int64Array) -> Pairs:
         return self.pairs(self._walk(positions % self.samples_per_epoch, back=False))
 
-    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
-        return self.find_each(np.array([dataset]), np.array([sample]), until)[1]
-
     def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
         places = self._walk(self.firsts[datasets] + samples, back=True)
         return in_every_epoch(np.arange(len(places)), places, self.samples_per_epoch, until)
 
     def _walk(self, numbers: Int64Array, *, back: bool) -> Int64Array:
-        """Steps 2 and 3 for numbers below n, or the way back: int64 [m] -> int64 [m]."""
+        """Steps 2 and 3 for numbers below n, or their inverse: int64 [m] -> int64 [m]."""
         if self.samples_per_epoch == 1:
             return numbers
         found = numbers.astype(np.uint64)

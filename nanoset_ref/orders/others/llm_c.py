@@ -1,14 +1,15 @@
-"""``order="llm_c"``: batches of training as llm.c draws them, on each rank from a stream of its own.
+"""``order="llm_c"``: the batches of llm.c, which each rank draws from a stream of its own.
 
-Source: karpathy/llm.c f1e2ace (May 2025), `llmc/dataloader.h` and `llmc/rand.h`. Its training shuffles
-(``shuffle=1``); its validation reads from front to back (``shuffle=0``).
+Source: karpathy/llm.c f1e2ace (May 2025), `llmc/dataloader.h` and `llmc/rand.h`. Its training
+shuffles (``shuffle=1``); its validation reads from front to back (``shuffle=0``).
 """
 
 from typing import Any
 
 import numpy as np
 
-from nanoset_ref.orders.base import Int64Array, Order, Pairs, whole_number
+from nanoset_ref.io.options import whole_number
+from nanoset_ref.orders.base import Int64Array, Order, Pairs
 
 SEED = 42  # llm.c has no other
 
@@ -17,8 +18,8 @@ class LlmCOrder(Order):
     """In step t rank r reads `micro_batch_size` neighboring samples of a file of its own choice.
 
     1. file f has ``samples // (ranks * micro_batch_size)`` batches; the rest of it is never read
-    2. rank r draws from one mt19937(42 + r): in every epoch it shuffles the files on from their last
-       order, and then the batches of each file, from 0 1 2 ... on, when it comes to the file
+    2. rank r draws from one mt19937(42 + r): in every epoch it shuffles the files, beginning with
+       their last order, and then the batches 0 1 2 ... of each file, when it comes to the file
     3. of batch i rank r reads the samples (i * ranks + r) * micro_batch_size + 0, 1, ...
 
     Positions are those of ranks that read blocks (``Schedule(layout="contiguous")``).
@@ -29,7 +30,8 @@ class LlmCOrder(Order):
         rank 1    (1, 5) (1, 3) (1, 1) (0, 1) (0, 3)
 
     Args:
-        dataset_lengths, dataset_weights, num_samples: see `Order`; the weights are None. The seed changes nothing.
+        dataset_lengths, dataset_weights, num_samples: see `Order`; the weights are None, and the
+            seed changes nothing.
         micro_batch_size: B, rows of a rank in a step.
         dp_size: ranks.
         shuffle: whether batches are shuffled; if not, ranks read batch after batch.
@@ -39,6 +41,7 @@ class LlmCOrder(Order):
     """
 
     name = "llm_c"
+    seeded = False
     keeps_shares = False
 
     def __init__(
@@ -59,19 +62,13 @@ class LlmCOrder(Order):
         }
         super().__init__(*order_arguments, **named)
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        given = super().identity | self.options
-        del given["random_seed"]
-        return given
-
     def build(self) -> None:
         # 1.
         batches = self.dataset_lengths // self._batch
         if batches.min() < 1:
             raise ValueError(
-                f"every file must fill a batch of {self._batch} samples; file {batches.argmin()} has "
-                f"{self.dataset_lengths.min()}: leave it out, or take smaller batches"
+                f"every file must fill a batch of {self._batch} samples; file {batches.argmin()} "
+                f"has {self.dataset_lengths.min()}: leave it out, or take smaller batches"
             )
         self._ends = np.cumsum(batches)
         self._first_batches = self._ends - batches
@@ -105,12 +102,7 @@ class LlmCOrder(Order):
         # 3.
         return files, batches * self._batch + places
 
-    def reverse_lookup(
-        self,
-        dataset: int,
-        sample: int,
-        until: int,
-    ) -> Int64Array:
+    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
         batch, place = divmod(sample, self._batch)
         number = self._first_batches[dataset] + batch
         if number >= self._ends[dataset]:

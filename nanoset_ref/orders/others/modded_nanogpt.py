@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Int64Array, whole_number
+from nanoset_ref.io.options import whole_number
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens.llm_c_shard import LlmCFile
 
 
@@ -34,7 +35,7 @@ def document_walk(
         shards: in the order of their names.
         tokens_per_rank: inputs of a rank in a micro-step.
         max_length: the stage's train_max_seq_len.
-        ranks: the world size. One call knows one set of these numbers, and a run's stages change them.
+        ranks: the world size. A run's stages change these numbers: call once for each stage.
     """
     whole_number(tokens_per_rank, "tokens_per_rank", 1)
     whole_number(max_length, "max_length", 1)

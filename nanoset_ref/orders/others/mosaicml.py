@@ -1,40 +1,48 @@
-"""``order="py1e"``: the default shuffle of mosaicml-streaming, shards spread over a range of neighbors.
+"""``order="py1e"``: mosaicml-streaming's default shuffle, which spreads shards over their neighbors.
 
-Source: mosaicml-streaming 0.13.0 (July 2025; commit 89e7bb90), `get_shuffle_py1e` and `get_partitions_orig`.
+Source: mosaicml-streaming 0.13.0 (July 2025; commit 89e7bb90), `get_shuffle_py1e` and
+`get_partitions_orig`.
 """
 
+import itertools
 from typing import Any
 
 import numpy as np
 
-from nanoset_ref.orders.base import Int64Array, whole_number
+from nanoset_ref.io.options import whole_number
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.orders.others.epochs import EpochOrder
 
 
 class Py1eOrder(EpochOrder):
-    """Canonical nodes share the samples; each spreads its shards' samples over about `block_size` of its own.
+    """Canonical nodes share the samples; each spreads its shards over its own samples.
 
-    1. ``default_rng(seed)`` shuffles the shards, the same way in all epochs; node c of C has the samples
-       from c * n // C on, so a shard may be cut in two
-    2. ``default_rng(seed + epoch)`` shuffles the pieces of each node; then, node after node, the samples of
-       each piece, draws for each piece a width of 0.75 to 1.25 block_size and for each sample a shift within it,
-       and sorts the samples by their shifted places
-    3. position k of an epoch reads sample k // C of node k % C; a node that is one short gives its
-       last one again
+    1. ``default_rng(seed)`` shuffles the shards, the same way in all epochs; node c of C gets the
+       samples from c * n // C on, which may cut a shard into pieces
+    2. ``default_rng(seed + epoch)`` shuffles each node's pieces; then, node after node, it shuffles
+       the samples of each piece, draws for each piece a width of 0.75 to 1.25 block_size, shifts
+       the place of each sample within that width, and sorts the samples by their shifted places
+    3. position k of an epoch reads sample k // C of node k % C; a node that is one sample short
+       repeats its last one
 
-    An epoch has ceil(n / C) * C positions. The real loader fills up the last batch with samples that it has read, or
-    leaves it out; that depends on ranks and workers, and is not done here. Where C is a multiple of the physical
-    nodes, ranks stride, with a node's ranks far apart: rank r of node p of P reads positions p + P r, ...
+    Example, shards of 4 and 3 samples, 2 canonical nodes, seed 7, first epoch::
 
-    Example, shards of 4 and 3 samples, 2 canonical nodes, seed 7; the first epoch::
+        node 0      0 2 1 1         samples 0 1 2, one short
+        node 1      6 5 4 3
+        position    0 1 2 3 4 5 6 7
+        sample      0 6 2 5 1 4 1 3
 
-        0 6 2 5 1 4 1 3
+    An epoch has ceil(n / C) * C positions. The real loader fills the last batch with samples that
+    it has read, or drops it; that depends on ranks and workers, and is not done here. Where the
+    number of physical nodes P divides C, ranks stride: rank r of node p reads positions p + P r,
+    p + P (r + R), ..., for R ranks on a node.
 
     Args:
         dataset_lengths: samples of each shard.
         dataset_weights, num_samples, random_seed: see `Order`; the weights are None.
         canonical_nodes: C.
-        block_size: `shuffle_block_size`; StreamingDataset takes max(4_000_000 // C, 2**18) where it is not given.
+        block_size: the run's `shuffle_block_size`, in samples; StreamingDataset's own default is
+            max(4_000_000 // C, 2**18).
 
     Raises:
         ValueError: see `Order`; fewer samples than canonical nodes.
@@ -43,60 +51,45 @@ class Py1eOrder(EpochOrder):
     name = "py1e"
 
     def __init__(
-        self,
-        *order_arguments: Any,
-        canonical_nodes: int = 1,
-        block_size: int = 1 << 18,
-        **named: Any,
+        self, *arguments: Any, canonical_nodes: int = 1, block_size: int = 1 << 18, **named: Any
     ) -> None:
         self._nodes = whole_number(canonical_nodes, "canonical_nodes", 1)
         self._block = whole_number(block_size, "block_size", 2)
         self.options = {"canonical_nodes": self._nodes, "block_size": self._block}
-        super().__init__(*order_arguments, **named)
+        super().__init__(*arguments, **named)
 
     def build(self) -> None:
         n = self.samples_per_epoch
-        if n < self._nodes:
-            raise ValueError(
-                f"{n} samples are fewer than canonical_nodes={self._nodes}: take fewer nodes"
-            )
-        self.epoch_length = -(-n // self._nodes) * self._nodes
-        self._bounds = np.arange(self._nodes + 1) * n // self._nodes
+        nodes = self._nodes
+        if n < nodes:
+            raise ValueError(f"{n} samples are fewer than canonical_nodes={nodes}: take fewer")
+        self.epoch_length = -(-n // nodes) * nodes
+        self._bounds = np.arange(nodes + 1) * n // nodes
         # 1.
         shards = list(range(len(self.dataset_lengths)))
         np.random.default_rng(self.random_seed).shuffle(shards)
-        self._pieces: list[list[tuple[int, int]]] = [[] for _ in range(self._nodes)]
-        node = 0
-        place = 0
+        self._pieces: list[list[range]] = [[] for _ in range(nodes)]
+        begin = 0
         for shard in shards:
-            begin = int(self.firsts[shard])
-            end = begin + int(self.dataset_lengths[shard])
-            while place + end - begin > self._bounds[node + 1]:
-                cut = begin + int(self._bounds[node + 1]) - place
-                if cut > begin:
-                    self._pieces[node].append((begin, cut))
-                place += cut - begin
-                begin = cut
-                node += 1
-            self._pieces[node].append((begin, end))
-            place += end - begin
-        self._kept = -1, np.empty(0, dtype=np.int64)
+            end = begin + self.dataset_lengths[shard]
+            cuts = self._bounds[(self._bounds > begin) & (self._bounds < end)]
+            shift = self.firsts[shard] - begin
+            for low, high in itertools.pairwise([begin, *cuts, end]):
+                node = np.searchsorted(self._bounds[1:], high)
+                self._pieces[node].append(range(low + shift, high + shift))
+            begin = end
 
-    def _epoch(self, epoch: int) -> Int64Array:
-        """Step 2 of one epoch: the samples, node after node, int64 [n]; the last one asked for is kept."""
-        kept_epoch, instances = self._kept
-        if kept_epoch != epoch:
-            generator = np.random.default_rng(self.random_seed + epoch)
-            pieces = [list(node) for node in self._pieces]
-            for node in pieces:
-                generator.shuffle(node)
-            instances = np.concatenate([self._spread(node, generator) for node in pieces])
-            self._kept = epoch, instances
-        return instances
+    def _shuffle(self, epoch: int) -> Int64Array:
+        """Step 2: the samples of an epoch, node after node, int64 [n]."""
+        generator = np.random.default_rng(self.random_seed + epoch)
+        nodes = [list(pieces) for pieces in self._pieces]
+        for pieces in nodes:
+            generator.shuffle(pieces)
+        return np.concatenate([self._spread(pieces, generator) for pieces in nodes])
 
-    def _spread(self, pieces: list[tuple[int, int]], generator: np.random.Generator) -> Int64Array:
+    def _spread(self, pieces: list[range], generator: np.random.Generator) -> Int64Array:
         """The samples of one node."""
-        spans = [np.arange(*piece) for piece in pieces]
+        spans = [np.array(piece, dtype=np.int64) for piece in pieces]
         for span in spans:
             generator.shuffle(span)
         samples = np.concatenate(spans)
@@ -116,8 +109,4 @@ class Py1eOrder(EpochOrder):
         # 3.
         rows, nodes = np.divmod(places, self._nodes)
         is_short = rows >= np.diff(self._bounds)[nodes]
-        return self._epoch(epoch)[self._bounds[nodes] + rows - is_short]
-
-    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
-        instance = self.firsts[dataset] + sample
-        return np.flatnonzero(self._instances(epoch, np.arange(self.epoch_length)) == instance)
+        return self.shuffled(epoch)[self._bounds[nodes] + rows - is_short]

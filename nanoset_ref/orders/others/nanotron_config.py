@@ -27,7 +27,8 @@ def nanotron_stages(
     Args:
         config: Nanotron's YAML, parsed. Its global batch size holds for all stages.
         rows: for each dataset_folder the rows of S + 1 tokens in its .ds files, in the order of
-            ``datatrove_files(folder, recursive=False)``; with shuffle_files also ``shuffle=True, seed=...``.
+            ``datatrove_files(folder, recursive=False)``; with shuffle_files also
+            ``shuffle=True, seed=...``.
 
     Raises:
         KeyError: the config or `rows` lacks something.

@@ -1,13 +1,15 @@
-"""``order="nanotron_main"``: what a stage of Nanotron's main branch reads, and what it counts as read.
+"""``order="nanotron_main"``: the rows that a stage of Nanotron's main branch reads, and its counts.
 
-Source: huggingface/nanotron 2411b022 (April 2026; so since April 2025, pull request 341): `run_train.py`,
-`data/tokenized_bytes.py`, `data/nemo_dataset/blendable_dataset.py`. SmolLM3 was trained with it.
+Source: huggingface/nanotron 2411b022 (April 2026; the same since April 2025, pull request 341):
+`run_train.py`, `data/tokenized_bytes.py`, `data/nemo_dataset/blendable_dataset.py`. SmolLM3 was
+trained with it.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights, normalize_weights
@@ -38,10 +40,12 @@ class NanotronMainOrder(Order):
         offsets: the first row that is read of each folder.
 
     Raises:
-        ValueError: see `Order`; lists of other lengths; a folder runs out, an IndexError in Nanotron.
+        ValueError: see `Order`; lists of other lengths; a folder runs out, where Nanotron raises
+            IndexError.
     """
 
     name = "nanotron_main"
+    seeded = False
     keeps_shares = False
 
     def __init__(
@@ -71,9 +75,7 @@ class NanotronMainOrder(Order):
 
     @property
     def identity(self) -> dict[str, Any]:
-        given = super().identity | self.options
-        del given["random_seed"]
-        return given | {"dataset_weights": self.folder_weights.tolist()}
+        return super().identity | {"dataset_weights": self.folder_weights.tolist()}
 
     def build(self) -> None:
         self._folder_of = np.repeat(np.arange(len(self.folders)), self.folders)  # of each file
@@ -100,12 +102,7 @@ class NanotronMainOrder(Order):
             instances[chosen] = read[places[chosen]]
         return self.pairs(instances)
 
-    def reverse_lookup(
-        self,
-        dataset: int,
-        sample: int,
-        until: int,
-    ) -> Int64Array:
+    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
         folder = self._folder_of[dataset]
         row = self.firsts[dataset] - self._folder_firsts[folder] + sample
         turn = row - self.offsets[folder]
@@ -129,8 +126,8 @@ class NanotronMainOrder(Order):
     ) -> list[int]:
         """Rows of each folder that Nanotron counts as read in the steps first .. last of the run.
 
-        It counts the places of the stage's blend that have the *run's* numbers, while the stage reads
-        from place 0 on: so from the second change of stage on this is not what was read.
+        It counts the places of the stage's blend that have the *run's* numbers, while the stage
+        reads from place 0 on: so from the second change of stage on this is not what was read.
         """
         start = (first_step - 1) * global_batch_size
         stop = last_step * global_batch_size
@@ -140,27 +137,25 @@ class NanotronMainOrder(Order):
         return counts.astype(np.int64).tolist()
 
 
-@njit(cache=True, nogil=True)
-def blend_states(weights, size):
+def blend_states(weights: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """Rows taken of each folder before every block of places, and after `size` places.
 
     float64 [blocks + 1, folders], exact below 2**53; weights: float64 [folders], of sum 1.
     """
-    taken = np.zeros(len(weights))
-    limits = np.full(len(weights), np.inf)
-    blocks = (size + BLOCK - 1) // BLOCK
-    states = np.zeros((blocks + 1, len(weights)))
-    for t in range(size):
-        if t % BLOCK == 0:
-            states[t // BLOCK] = taken
-        taken[furthest_behind(weights, taken, limits, t)] += 1
-    states[-1] = taken
-    return states
+    states = [np.zeros(len(weights))]
+    for block in range(-(-size // BLOCK)):
+        folders, _ = blend_block(weights, states[-1], block)
+        read = folders[: size - block * BLOCK]
+        states.append(states[-1] + np.bincount(read, minlength=len(weights)))
+    return np.array(states)
 
 
 @njit(cache=True, nogil=True)
 def blend_block(weights, state, block):
-    """The folder at each place of a block, and its turns before: int64 [BLOCK] each; see `blend_states`."""
+    """The folder at each place of a block, and its turns before it: int64 [BLOCK] each.
+
+    Args: as of `blend_states`; `state` is its row `block`.
+    """
     taken = state.copy()
     limits = np.full(len(weights), np.inf)
     folders = np.empty(BLOCK, dtype=np.int64)

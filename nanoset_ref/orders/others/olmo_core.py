@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import Int64Array, whole_number
+from nanoset_ref.io.options import whole_number
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.orders.others.epochs import EpochOrder
 
 MOST_ROWS = 2**32 - 1
@@ -58,7 +59,6 @@ class OLMoCoreOrder(EpochOrder):
         if rows >= MOST_ROWS:
             raise ValueError(f"OLMo-core numbers rows in uint32; these files have {rows:,}")
         self._ends = ends
-        self._shuffled = -1, np.empty(0, dtype=np.uint32)
         # 4.
         self.epoch_length = rows // self.batch_size * self.batch_size
         if not self.epoch_length:
@@ -67,34 +67,26 @@ class OLMoCoreOrder(EpochOrder):
                 f"{self.chunk_size} these files have {rows}: take smaller batches or chunks"
             )
 
-    def _chunks(self, epoch: int) -> NDArray[np.uint32]:
-        """The chunks of an epoch in the order of training; those of the last epoch asked for are kept."""
+    def _shuffle(self, epoch: int) -> NDArray[np.uint32]:
+        """The chunks of an epoch in the order of training."""
         # 2.
-        kept_epoch, chunks = self._shuffled
-        if kept_epoch != epoch:
-            chunks = np.arange(self._ends[-1] // self.chunk_size, dtype=np.uint32)
-            # 3.
-            seed = self.random_seed + epoch + 1
-            np.random.Generator(np.random.PCG64(seed)).shuffle(chunks)
-            self._shuffled = epoch, chunks  # at once: threads may ask for different epochs
+        chunks = np.arange(self._ends[-1] // self.chunk_size, dtype=np.uint32)
+        # 3.
+        seed = self.random_seed + epoch + 1
+        np.random.Generator(np.random.PCG64(seed)).shuffle(chunks)
         return chunks
 
     def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
-        chunks = self._chunks(epoch)[places // self.chunk_size].astype(np.int64)
+        chunks = self.shuffled(epoch)[places // self.chunk_size].astype(np.int64)
         rows = chunks * self.chunk_size + places % self.chunk_size
         left_out = self.firsts + self._kept - self._ends  # before each file
         files = np.searchsorted(self._ends, rows, side="right")
         return rows + left_out[files]
 
-    def _places(
-        self,
-        epoch: int,
-        dataset: int,
-        sample: int,
-    ) -> Int64Array:
+    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
         if sample >= self._kept[dataset]:
             return np.empty(0, dtype=np.int64)
         row = self._ends[dataset] - self._kept[dataset] + sample
-        found = np.flatnonzero(self._chunks(epoch) == row // self.chunk_size)
+        found = np.flatnonzero(self.shuffled(epoch) == row // self.chunk_size)
         places = found * self.chunk_size + row % self.chunk_size
         return places[places < self.epoch_length]
