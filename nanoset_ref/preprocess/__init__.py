@@ -2,13 +2,14 @@
 
     python -m nanoset_ref.preprocess --input text.jsonl --output-prefix data/text --tokenizer-name-or-path gpt2
 
-text                 documents out of files, with errors that name file and line
-tokenizer            a tokenizer, loaded from a folder or the Hub
+text                 opens files and datasets; text_formats, text_blocks and text_rows read the
+                     documents in them, with errors that name file and line
+tokenizer            loads a tokenizer from a folder or the Hub
 encode, backends     text -> token ids
 special              special tokens in documents: kept, split or refused
-cut                  long documents, cut where no token spans the cut
+cut                  cuts long documents where no token spans the cut
 jobs, ranks          the same bytes with any number of threads, processes or ranks of torchrun
-token_file           all of it, into one token file
+token_file           a whole job, into one token file
 """
 
 import lazy_loader

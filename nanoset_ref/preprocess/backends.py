@@ -1,14 +1,14 @@
-"""The libraries that encode, in one form: a function from texts to ids back to back and lengths.
+"""The libraries that encode: each as a function from texts to their ids, back to back, and lengths.
 
     hf          the `tokenizers` library behind a transformers tokenizer
     gigatoken   10-30 times faster, for the BPE tokenizers that it can load; optional
 
-Both release the interpreter lock, so threads encode a batch each at a time. Another process makes
+Both release the interpreter lock, so each thread encodes a batch at a time. Another process makes
 its own encoder from the tokenizer's JSON, or is forked with one.
 
 A tokenizer with `encode_special_tokens` treats special tokens in a text as plain text (see
-`special`). gigatoken always recognizes them, so hf encodes a text once more if gigatoken finds one.
-Tokenizers look for special tokens first, so where none is found both give the same ids.
+`special`). gigatoken always recognizes them, so hf encodes a text again if gigatoken finds one.
+Tokenizers look for special tokens first, so both give the same ids for a text without any.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from nanoset_ref.preprocess.special import SpecialFinder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-BATCH_CHARS = 1 << 22  # whose encodings stand in memory at a time
+
+BATCH_CHARS = 1 << 22  # encoded at a time, to bound the memory
 Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids [sum(lengths)], lengths [texts]
 Encode = Callable[[list[str]], Ragged]
 
 
 def threads(processes: int = 1) -> int:
-    """Threads that encode in each of `processes` on this machine: RAYON_NUM_THREADS, or the
-    process's share of the cores that this one may run on.
+    """The number of threads that encode in each of `processes` on this machine.
+
+    RAYON_NUM_THREADS, or else a process's share of the cores that this one may run on.
     """
     given = os.environ.get("RAYON_NUM_THREADS")
     if given:
@@ -51,15 +53,14 @@ def hf(tokenizer: Tokenizer) -> Encode:
 
     def encode(texts: list[str]) -> Ragged:
         if max(map(len, texts), default=0) < cut.long:
-            return whole(texts)
+            return encode_whole(texts)
         stretches = [list(cut(text)) for text in texts]
-        pieces = [whole(group) for group in _groups(chain.from_iterable(stretches))]
-        ids = np.concatenate([ids for ids, _ in pieces])
-        lengths = np.concatenate([lengths for _, lengths in pieces])
-        ends = np.cumsum([len(one) for one in stretches])
+        groups = _groups(chain.from_iterable(stretches))
+        ids, lengths = map(np.concatenate, zip(*map(encode_whole, groups), strict=True))
+        ends = np.cumsum([len(of_text) for of_text in stretches])
         return ids, np.add.reduceat(lengths, np.append(0, ends[:-1]))
 
-    def whole(texts: list[str]) -> Ragged:
+    def encode_whole(texts: list[str]) -> Ragged:
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         documents = (encoding.ids for encoding in encodings)
         ids = np.fromiter(chain.from_iterable(documents), np.int32)
@@ -70,7 +71,7 @@ def hf(tokenizer: Tokenizer) -> Encode:
 
 
 def _groups(stretches: Iterator[str]) -> Iterator[list[str]]:
-    """Lists of stretches, up to BATCH_CHARS characters."""
+    """Group stretches; a group is complete once it has BATCH_CHARS characters."""
     group: list[str] = []
     size = 0
     for stretch in stretches:
@@ -92,7 +93,7 @@ def gigatoken(tokenizer: Tokenizer) -> Encode:
     loaded = gigatoken.Tokenizer(tokenizer)
 
     def encode(texts: list[str]) -> Ragged:
-        # in a forked process it encodes in this thread; elsewhere several threads may encode at once
+        # a forked process encodes in this thread; in others, several threads may encode at once
         layout = loaded.encode_batch(texts).layout
         offsets = np.asarray(layout.offsets.data)
         ids = np.asarray(layout.content.data)
@@ -104,7 +105,7 @@ def gigatoken(tokenizer: Tokenizer) -> Encode:
 
 
 def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
-    """As `keep`, but a tokenizer that splits special tokens encodes the texts with some again."""
+    """Encode with `keep`, and texts with special tokens again with a tokenizer that splits them."""
     split = hf(tokenizer)
     added = tokenizer.get_added_tokens_decoder().items()
     find = SpecialFinder(number for number, token in added if token.special)
@@ -115,18 +116,14 @@ def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
         if not holders.size:
             return ids, lengths
         ids_again, lengths_again = split([texts[holder] for holder in holders])
-        documents = _parts(ids, lengths)
-        again = _parts(ids_again, lengths_again)
+        documents = np.split(ids, np.cumsum(lengths)[:-1])
+        again = np.split(ids_again, np.cumsum(lengths_again)[:-1])
         for holder, document in zip(holders, again, strict=True):
             documents[holder] = document
         lengths[holders] = lengths_again
         return np.concatenate(documents), lengths
 
     return encode
-
-
-def _parts(ids: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
-    return np.split(ids, np.cumsum(lengths)[:-1])
 
 
 LIBRARIES = {"hf": hf, "gigatoken": gigatoken}

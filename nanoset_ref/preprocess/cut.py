@@ -1,9 +1,9 @@
 """Cut a long document into stretches whose token ids, concatenated, are the ids of the whole.
 
 A document of 50 MB is one work item for a tokenizer: it keeps one core busy for a minute and takes
-many times its size in memory. Stretches of it are work like any other, provided that no cut changes
-an id. A cut is made before a single space or line feed (no white space beside it), and only where
-two things hold:
+many times its size in memory. Stretches spread this work over cores, provided that no cut changes
+an id. A cut is made before a single space or line feed (no white space beside it), and only if two
+conditions hold:
 
 1. No token joins its two sides. BPE merges neighbors into tokens of the vocabulary; if no token
    contains the character before the cut followed by the separator, no merge ever crosses the cut.
@@ -12,11 +12,11 @@ two things hold:
    right half is tried with its separator (GPT-2, Llama 3, Qwen) and without it, for tokenizers that
    put a separator before every text (Llama 2).
 
-Where a cut fails, the stretch grows to the next candidate. Only BPE with a pre-tokenizer that looks
-at its neighborhood is cut. Other tokenizers encode their documents whole: Unigram, WordPiece,
-dropout, end-of-word suffixes, a pre-tokenizer of fixed lengths, a regular expression that pairs
-quotation marks or brackets, special tokens of over 64 characters. Limit: a home-made expression
-that pairs other things far apart is not recognized.
+If a cut fails, the stretch grows to the next candidate. Documents are cut only for BPE with a
+pre-tokenizer that looks at nearby characters. Other tokenizers encode whole documents: Unigram,
+WordPiece, dropout, end-of-word suffixes, a pre-tokenizer of fixed lengths, a regular expression that
+pairs quotation marks or brackets, special tokens of over 64 characters. Limit: a custom expression
+that pairs other characters far apart is not recognized.
 
 Cost: 2 % of the encoding, for long documents only, and one pass over the vocabulary.
 """
@@ -37,16 +37,20 @@ if TYPE_CHECKING:
 
 STRETCH_CHARS = 1 << 15
 WINDOW_CHARS = 128
-MOST_CANDIDATES = 256  # tried for one cut; then the rest of the document stays whole
+MAX_CANDIDATES = 256  # tried for one cut; then the rest of the document stays whole
 SEPARATOR = re.compile(r"(?<=\S)[ \n](?=\S)")
 PAIRS = ("()", "[]", "{}", "<>", *(2 * mark for mark in string.punctuation))
 
 
 class StretchCutter:
-    """Cuts documents for one Rust tokenizer into stretches of at least `stretch_chars` characters.
+    """Cuts documents into stretches.
+
+    Args:
+        tokenizer: the Rust tokenizer that encodes them.
+        stretch_chars: the least length of a stretch, in characters.
 
     Attributes:
-        long: documents of so many characters are cut.
+        long: the least length of a document that is cut, in characters.
     """
 
     def __init__(self, tokenizer: Tokenizer, stretch_chars: int = STRETCH_CHARS) -> None:
@@ -67,12 +71,16 @@ class StretchCutter:
         yield text[start:]
 
     def _next_cut(self, text: str, start: int) -> tuple[int, int] | None:
-        """(stop of the left stretch, start of the right one) at the first safe cut of text[start:]."""
+        """Find the first safe cut of text[start:].
+
+        Returns:
+            (stop of the left stretch, start of the right one); None if there is no safe cut.
+        """
         if not self._can_be_cut:
             return None
         first = start + self._stretch_chars
         last = len(text) - self._stretch_chars
-        for match in islice(SEPARATOR.finditer(text, first, last), MOST_CANDIDATES):
+        for match in islice(SEPARATOR.finditer(text, first, last), MAX_CANDIDATES):
             cut = match.start()
             left = text[max(0, cut - WINDOW_CHARS) : cut]
             right = text[cut : cut + WINDOW_CHARS]
@@ -93,6 +101,7 @@ class StretchCutter:
 
     @cached_property
     def _can_be_cut(self) -> bool:
+        """Whether this is a tokenizer whose documents may be cut (see the module)."""
         with extra("text", "encoding text"):
             from tokenizers.models import BPE
         model = self._tokenizer.model
@@ -107,15 +116,14 @@ class StretchCutter:
 
     @cached_property
     def _neighbors(self) -> set[tuple[str, str]]:
-        """All pairs of characters that follow each other in some token."""
+        """All pairs of characters that are neighbors in some token."""
         return set(pairwise("\0".join(self._tokenizer.get_vocab(with_added_tokens=False))))
 
     def _is_joined(self, left: str, separator: str) -> bool:
         """Whether some token contains the last character of `left` followed by the separator.
 
         A byte-level vocabulary spells a space "\u0120" and a line feed "\u010a", others spell a
-        space "\u2581". All spellings are looked up in the one vocabulary: that costs a few cuts and
-        is always safe.
+        space "\u2581". Every spelling is looked up: that costs a few cuts and is always safe.
         """
         with extra("text", "encoding text"):
             from tokenizers.pre_tokenizers import ByteLevel
@@ -133,8 +141,9 @@ class StretchCutter:
 
 
 def _is_local(pre_tokenizer: Any) -> bool:
-    """Whether a pre-tokenizer splits a text alike with and without the text before it, also after
-    an opening mark.
+    """Whether a pre-tokenizer splits a text in the same way with and without the text before it.
+
+    Also if an opening mark stands before it.
     """
     if not pre_tokenizer:
         return True

@@ -1,10 +1,10 @@
 """Text to token ids by any number of processes, always with the same result.
 
-1. This process (under torchrun: rank 0, see `in_rank_0`) names the batches of text. Threads read and
-   encode them, one for each core; so do forked processes or the other ranks, which are sent the
-   text as it stands in the file, each on its share of the cores.
-2. The ids come back in order and are written into the sink: a token file, a `.bin/.idx` pair, rows
-   of a chunk.
+1. This process (under torchrun: rank 0, see `in_rank_0`) assigns the batches of text. Its threads
+   read and encode them, one for each core. So do forked processes or the other ranks, each on its
+   share of the cores; they receive the text as it stands in the file.
+2. The ids return in order and are written into the sink: a token file, a `.bin/.idx` pair, rows of
+   a chunk.
 
 Nothing in memory grows with the input. The rejected alternative, one share of the input per rank,
 needs a second copy of the ids on disk, files that all nodes can see, and a protocol to join them.
@@ -42,13 +42,13 @@ class Counts:
 
     Args:
         target: the file written.
-        documents, tokens: their numbers in the files written.
+        documents, tokens: how many were written.
         skipped: {kind: number} of the documents left out.
         special_documents: documents that hold special tokens as text, with special_tokens="keep".
-        special_tokens: {token: count} of those.
+        special_tokens: {token: count} in these documents.
         backend: the library that encoded.
-        seconds: from the first block of text to the complete files; loading libraries and tokenizer
-            comes before.
+        seconds: from the first block of text to the complete files, without the time to load
+            libraries and the tokenizer.
     """
 
     target: str
@@ -80,23 +80,23 @@ def tokenize_documents(
     num_workers: int = 1,
     progress: bool | None = None,
 ) -> Counts:
-    """Tokenize a source into a sink: in this process, in `num_workers` local ones, or in the ranks
-    of torchrun.
+    """Tokenize a source into a sink, in local processes or in the ranks of torchrun.
 
     Args:
         source: the text.
-        encoder: encodes it.
-        sink: a TokenFileWriter or alike: a context whose `write(ids, lengths)` takes documents in
-            order (ids [sum(lengths)] back to back, lengths int64 [documents], in tokens), and whose
-            `num_documents` and `num_tokens` are reported in the end. It is entered when no other
-            job writes `target`; after an exception its `__exit__` must leave no output.
+        encoder: encodes the text.
+        sink: a TokenFileWriter or the like: a context whose `write(ids, lengths)` takes documents
+            in order (ids [sum(lengths)] back to back, lengths int64 [documents], in tokens), and
+            whose `num_documents` and `num_tokens` are reported at the end. It is entered when no
+            other job writes `target`; after an exception its `__exit__` must leave no output.
         target: the file that the sink writes with `files.atomic_write_set`; its folder is created.
-        num_workers: local processes that encode, this one among them; must be 1 under torchrun,
-            where the ranks do.
-        progress: show a bar over the bytes of the input; None: if standard error is a terminal.
+        num_workers: local processes that encode, including this one; must be 1 under torchrun,
+            where the ranks encode.
+        progress: whether to show a bar over the bytes of the input; None shows it if standard error
+            is a terminal.
 
     Raises:
-        InputError, DocumentError: as in `text`, and if there is no document at all.
+        InputError, DocumentError: as in `text`, or there is no document at all.
         TokenizerError: as in `encode`.
         JobError: another job writes the same target, or a worker died.
     """
@@ -106,18 +106,15 @@ def tokenize_documents(
             f"num_workers must be at least 1, and 1 under torchrun, whose ranks work; "
             f"got {num_workers}"
         )
-    with extra("text", "the progress bar"):
-        from tqdm import tqdm
+    bar = _progress_bar(source.num_bytes, progress)
     encoder.warn_without_separator()
     encoder.found.restart()
     start = time.monotonic()
-    hidden = None if progress is None else not progress
-    size = {"total": source.num_bytes, "unit": "B", "unit_scale": True}
     with (
         started_helpers(num_workers - 1, encoder) as workers,
         _only_writer(as_path(target)),
         sink as opened,
-        tqdm(**size, disable=hidden, dynamic_ncols=True) as bar,
+        bar,
     ):
         broadcast(ranks, encoder.worker_config)
         lanes: list[Lane] = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
@@ -137,8 +134,17 @@ def tokenize_documents(
     )
 
 
+def _progress_bar(num_bytes: int, progress: bool | None) -> Any:
+    """A bar over the bytes of the input; see `tokenize_documents`."""
+    with extra("text", "the progress bar"):
+        from tqdm import tqdm
+
+    hidden = None if progress is None else not progress
+    return tqdm(total=num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True)
+
+
 def _in_helper(encoder: Encoder, helper: Helper, batch: TextBatch) -> Encoded:
-    """Encode a batch in another process; what it cannot encode is encoded here, for the error."""
+    """Encode a batch in another process; if that fails, encode it here, which raises the error."""
     encoded = helper.encode(batch)
     if encoded is None:
         return encoder.encode_text(batch)
@@ -148,7 +154,7 @@ def _in_helper(encoder: Encoder, helper: Helper, batch: TextBatch) -> Encoded:
 def _work(
     source: TextSource, encoder: Encoder, lanes: Sequence[Lane], sink: Any, bar: Any
 ) -> dict[str, int]:
-    """Read, encode and write all documents; return {kind: number} of the skipped ones."""
+    """Read, encode and write all documents; return {kind: number} of the skipped documents."""
     start = time.monotonic()
     skipped = Counter[str]()
     done = Counter(documents=0, tokens=0)
@@ -187,8 +193,8 @@ def _reasons(skipped: dict[str, int]) -> str:
 def _only_writer(target: Path) -> Iterator[None]:
     """Refuse a target that another job is writing, create its folder, and name it in write errors.
 
-    In a bucket, or if two jobs start at the same moment, the job that ends last fails, or replaces
-    with `overwrite`.
+    In a bucket, or if two jobs start at the same moment, the job that ends last fails, or, with
+    `overwrite`, replaces the other's file.
     """
     if not isinstance(target, BucketPath):
         target.parent.mkdir(parents=True, exist_ok=True)

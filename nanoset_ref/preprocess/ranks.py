@@ -1,21 +1,21 @@
 """Other processes that encode for this one: each has a copy of the tokenizer library.
 
-They are forked here, or they are the other ranks of torchrun: rank 0 decides and does the work,
-and they encode for it. They end when their connection does, so none survives a killed rank 0, and a
-killed helper is noticed at once. (A `ProcessPoolExecutor` uses named semaphores, which stay in
-shared memory when the whole group is killed, and its processes keep each other's pipes open after
-their parent has died.) A forked process has the tokenizer from its first moment on, where a new one
-would load libraries for a second.
+Helpers are forked here, or are the other ranks of torchrun: rank 0 reads and writes, and they encode
+for it. A helper ends when its connection closes, so none survives a killed rank 0, and a killed
+helper is noticed at once. (A `ProcessPoolExecutor` uses named semaphores, which stay in shared
+memory when the whole group is killed, and its processes keep each other's pipes open after their
+parent has died.) A forked process starts with the tokenizer; a new one would load libraries for a
+second.
 
 Ranks find each other through the store of torchrun's agent, over all nodes of the job, and end with
 their launcher (see `cli.launcher`), so no later job can join this one. A connection requires a key
 from that store.
 
-Messages are JSON and arrays, never unpickled:
-    {"tokenizer": ...}        what `Encoder.worker_config` says
-    {"columns": ...}          and the text of a batch: JSON lines as they stand in a file, or an Arrow
-                              stream
-    {"sizes": ..., ...}       the answer, and its arrays: the ids, then the others (int64)
+Messages are JSON and arrays, never pickles:
+    {"tokenizer": ...}        an `Encoder.worker_config`
+    {"columns": ...}          followed by the text of a batch: JSON lines as they stand in a file, or
+                              an Arrow stream
+    {"dtype": ..., ...}       the answer, followed by its arrays: the ids, then the others (int64)
     null                      the answer to a batch that cannot be encoded; the end
 """
 
@@ -44,7 +44,7 @@ from nanoset_ref.preprocess.encode import BatchEncoder, Encoded, from_config
 from nanoset_ref.preprocess.text_blocks import OnError, TextBatch, TextBlock, TextPart
 from nanoset_ref.preprocess.text_formats import ArrowValues
 
-WHERE = "nanoset_ref/where"  # key in the store of torchrun: port and key of rank 0
+ADDRESS_KEY = "nanoset_ref/where"  # in the store of torchrun: port and key of rank 0
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -60,21 +60,22 @@ class Helper(NamedTuple):
     connection: Connection
 
     def encode(self, batch: TextBatch) -> Encoded | None:
-        """Read a batch here and encode it in that process.
+        """Read a batch here and encode it in the other process.
 
         Returns:
-            What it holds, without the numbers of its rows; None if that process cannot encode it.
+            The documents, without the numbers of their rows; None if the process cannot encode
+            them.
 
         Raises:
             JobError: the process has ended.
         """
         part = batch.block.part
         content = batch.content
-        of_table = isinstance(content, ArrowValues)
-        asked = {"columns": part.columns, "on_error": part.on_error, "of_table": of_table}
+        is_table = isinstance(content, ArrowValues)
+        query = {"columns": part.columns, "on_error": part.on_error, "is_table": is_table}
         text: Any = content.message() if isinstance(content, ArrowValues) else content()
         try:
-            self.connection.send_bytes(json.dumps(asked).encode())
+            self.connection.send_bytes(json.dumps(query).encode())
             self.connection.send_bytes(text)
             answer = json.loads(self.connection.recv_bytes())
             if answer is None:
@@ -89,7 +90,7 @@ class Helper(NamedTuple):
 
 
 def broadcast(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None:
-    """Send a message to all helpers; `Helper.encode` reports the dead ones."""
+    """Send a message to all helpers; a dead one is reported by `Helper.encode`."""
     for helper in helpers:
         with suppress(OSError):
             helper.connection.send_bytes(json.dumps(message).encode())
@@ -97,8 +98,11 @@ def broadcast(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None
 
 @contextmanager
 def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]:
-    """Fork `count` processes, which share the cores with this one, end with this context or this
-    process, and ignore its Ctrl-C.
+    """Fork processes that encode until this context or this process ends; they ignore Ctrl-C.
+
+    Args:
+        count: how many; they share the cores with this process.
+        encoder: the encoder that they use.
 
     Yields:
         A helper for each thread of each process.
@@ -108,13 +112,13 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
         for number in range(count):
             pipes = [Pipe() for _ in range(threads(count + 1))]
             with warnings.catch_warnings():
-                # Python's, about threads that hold locks: none encodes here before the fork
+                # Python warns about threads that hold locks; none encodes here before the fork
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
             if not pid:
                 others = [helper.connection for helper in helpers]
                 for connection in others + [ours for ours, _ in pipes]:
-                    connection.close()  # or this process would keep itself and others alive
+                    connection.close()  # else this process would keep itself and others alive
                 _serve_until_the_end([theirs for _, theirs in pipes], encoder)
             for _, theirs in pipes:
                 theirs.close()
@@ -125,7 +129,7 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
 
 
 def _serve_until_the_end(connections: Sequence[Connection], encoder: BatchEncoder) -> NoReturn:
-    """Serve each connection in a thread, in a process that was forked for that."""
+    """Serve each connection in a thread, in a forked process."""
     status = 1
     try:
         os.setsid()
@@ -138,13 +142,17 @@ def _serve_until_the_end(connections: Sequence[Connection], encoder: BatchEncode
             thread.join()
         status = 0
     finally:
-        os._exit(status)  # nothing of the process that forked this one is flushed or closed twice
+        os._exit(status)  # skips the parent's exit handlers and buffers
 
 
 def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
     """Answer messages until null arrives.
 
-    If the other end is gone, this process ends silently: the other has reported the error.
+    If the other process is gone, this one exits silently; the other has reported the error.
+
+    Args:
+        connection: the connection to the other process.
+        encoder: the encoder; None if a message will describe it.
     """
     with suppress(EOFError, ConnectionError, TimeoutError):
         while (message := json.loads(connection.recv_bytes())) is not None:
@@ -155,13 +163,13 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
             text = connection.recv_bytes()
             try:
                 encoded = encoder.encode_text(_batch(text, **message))
-            except ValueError:  # the other process encodes the batch, and reports the error
+            except ValueError:  # the other process encodes the batch again, and raises the error
                 connection.send_bytes(b"null")
                 continue
             rest = [encoded.lengths, *encoded.found]
-            ends = np.cumsum([len(one) for one in rest[:-1]]).tolist()
-            kind = encoded.ids.dtype.name
-            answer = {"dtype": kind, "ends": ends, "skipped": encoded.skipped}
+            ends = np.cumsum([len(array) for array in rest[:-1]]).tolist()
+            dtype = encoded.ids.dtype.name
+            answer = {"dtype": dtype, "ends": ends, "skipped": encoded.skipped}
             connection.send_bytes(json.dumps(answer).encode())
             connection.send_bytes(encoded.ids.data)
             connection.send_bytes(np.concatenate(rest).data)
@@ -169,10 +177,10 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
     sys.exit(1)
 
 
-def _batch(text: bytes, columns: Sequence[str], on_error: OnError, of_table: bool) -> TextBatch:
-    """A batch of another process."""
+def _batch(text: bytes, columns: Sequence[str], on_error: OnError, is_table: bool) -> TextBatch:
+    """A batch from another process; see `Helper.encode`."""
     content: Callable[[], bytes | list[Any]] = partial(bytes, text)
-    if of_table:
+    if is_table:
         content = ArrowValues.from_message(text)
     part = TextPart("", len(text), tuple(columns), on_error, lambda part: iter(()))
     block = TextBlock(part, len(text), lambda: [(content, 0)], lambda: 1)
@@ -183,11 +191,11 @@ def _batch(text: bytes, columns: Sequence[str], on_error: OnError, of_table: boo
 
 
 def in_rank_0(function: Callable[Arguments, Result]) -> Callable[Arguments, Result | None]:
-    """Run a function in rank 0 of torchrun only; the other ranks encode for it and return None.
+    """Decorate a function that runs in rank 0 of torchrun; other ranks encode and return None.
 
     Every rank must call it. If rank 0's process ends, so do the others. An error is raised in rank
     0 alone, and the others return; rank 0 may catch it and call again together with them. Without
-    torchrun, this is the function itself.
+    torchrun, the function runs as it is.
     """
 
     @wraps(function)
@@ -206,9 +214,9 @@ def in_rank_0(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 
 @cache
 def other_ranks() -> list[Helper]:
-    """In rank 0 the other ranks, in the others rank 0; [] without torchrun.
+    """The other ranks, in rank 0; rank 0, in the other ranks; [] without torchrun.
 
-    The first call connects them, and shares the cores of a machine among its ranks.
+    The first call connects the ranks, and shares the cores of a machine among its ranks.
     """
     if not under_torchrun():
         return []
@@ -220,12 +228,12 @@ def other_ranks() -> list[Helper]:
     if rank == 0:
         key = secrets.token_hex()
         with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
-            store.set(WHERE, f"{listener.address[1]} {key}")
+            store.set(ADDRESS_KEY, f"{listener.address[1]} {key}")
             connections = [_tuned(listener.accept()) for _ in range(1, size)]
         return [Helper("another rank", connection) for connection in connections]
-    while not store.check([WHERE]):
+    while not store.check([ADDRESS_KEY]):
         time.sleep(0.05)
-    port, key = store.get(WHERE).decode().split()
+    port, key = store.get(ADDRESS_KEY).decode().split()
     address = os.environ["MASTER_ADDR"], int(port)
     return [Helper("rank 0", _tuned(Client(address, authkey=key.encode())))]
 

@@ -1,17 +1,18 @@
-"""Special tokens that stand in documents as text, as in "before </s> after".
+"""Special tokens that documents contain as text, as in "before </s> after".
 
-    keep      "</s>" becomes the EOS token, as in Nanotron's and Megatron-LM's tools; they are
+    keep      "</s>" becomes the EOS token, as in Nanotron's and Megatron-LM's tools; such tokens are
               counted, and a warning reports the counts
     split     "</s>" is text like any other: no document can write an EOS
     refuse    the first document that holds one is an error
 
 Special tokens are the added tokens with special=True in the tokenizer's file, and its BOS and EOS.
 Other added tokens (SentencePiece's user-defined symbols, tags of tools) are always part of the
-text. Tokens that a tokenizer makes of unknown characters (<unk>, bytes) are not counted, unless one
-of them is its BOS or EOS.
+text. Tokens that stand for unknown characters (<unk>, bytes) are not counted, unless one of them is
+the BOS or EOS.
 
-They are found as ids, after encoding and before a BOS or EOS is added around the document. So the
-counts are exact, do not depend on the backend, and cost one look at the largest and least ids.
+The tokens are found as ids, after encoding and before a BOS or EOS is added around the document. So
+the counts are exact and do not depend on the backend, and a batch without special tokens costs only
+its largest and least ids.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SpecialTokens = Literal["keep", "split", "refuse"]
-# (index of the document, id) of special tokens, int64 [found] both
+# (index of the document, id) of each special token, int64 [found] both
 Found = tuple[NDArray[np.int64], NDArray[np.int64]]
 WAYS_OUT = "--special-tokens split takes them as plain text, refuse stops at the first"
-# characters whose UTF-8 forms contain every byte that UTF-8 has
+# characters whose UTF-8 forms contain every byte that occurs in UTF-8
 CHARACTERS = [*range(0x800), *range(0x800, 0xD800, 0x800), *range(0xE000, 0x110000, 0x2000)]
 EVERY_BYTE = "".join(map(chr, CHARACTERS))
 logger = logging.getLogger(__name__)
@@ -44,23 +45,21 @@ def special_tokens_of(fast: Tokenizer, named: Iterable[int | None]) -> dict[int,
 
     Args:
         fast: a Rust tokenizer.
-        named: the ids of BOS and EOS, None for one that there is not.
+        named: the ids of BOS and EOS; None for a missing one.
     """
-    special = {}
-    for number, token in fast.get_added_tokens_decoder().items():
-        if token.special:
-            special[number] = token.content
+    added = fast.get_added_tokens_decoder().items()
+    special = {number: token.content for number, token in added if token.special}
     for number in fast.encode(EVERY_BYTE, add_special_tokens=False).ids:
         special.pop(number, None)
     for name in named:
-        token_of_name = None if name is None else fast.id_to_token(name)
-        if name is not None and token_of_name is not None:
-            special[name] = token_of_name
+        text = None if name is None else fast.id_to_token(name)
+        if name is not None and text is not None:
+            special[name] = text
     return special
 
 
 class SpecialFinder:
-    """Finds some ids among many.
+    """Finds ids in encoded documents.
 
     Args:
         numbers: the ids to find.
@@ -70,7 +69,7 @@ class SpecialFinder:
         self._numbers = np.array(sorted(numbers), np.int64)
 
     def __call__(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Found:
-        """Find them in encoded documents.
+        """Find the ids.
 
         Args:
             ids: integers [sum(lengths)], the documents back to back.
@@ -102,7 +101,7 @@ class SpecialTokenCounter:
     Attributes:
         documents: the number of documents with special tokens.
         tokens: {token: count}.
-        quiet: whether to log no warnings, because another process does.
+        quiet: whether to log no warnings, because another process logs them.
     """
 
     def __init__(
@@ -117,20 +116,20 @@ class SpecialTokenCounter:
         self.restart()
 
     def restart(self) -> None:
-        """Count from 0 on."""
+        """Start to count from 0 again."""
         self.documents = 0
         self.tokens: Counter[str] = Counter()
 
     def note(self, found: Found, name: Callable[[int], str]) -> None:
-        """Count the special tokens that a SpecialFinder has found in documents.
+        """Count the special tokens that a SpecialFinder has found.
 
         Args:
             found: (index of the document, id) of each.
             name: returns the name of a document in errors, from its index.
 
         Raises:
-            InputError: (refuse) a document holds a special token; (split) the tokenizer makes one
-                of plain text, as Unigram vocabularies do, so it cannot be split.
+            InputError: a document holds a special token, with "refuse"; or, with "split", the
+                tokenizer makes one of plain text, as Unigram vocabularies do.
         """
         holders, numbers = found
         if not holders.size:

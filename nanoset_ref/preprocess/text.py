@@ -1,4 +1,4 @@
-"""Documents out of text: JSON lines (plain, gzip, zstd), Parquet, Hub and local datasets.
+"""Open text: JSON lines (plain, gzip, zstd), Parquet files, Hub and local datasets.
 
 A `TextSource` is a list of parts (a file, a dataset). `open_text` finds them; `text_formats` cuts
 each into blocks, `text_blocks` reads the documents in them, and `text_rows` the text of a document.
@@ -25,19 +25,20 @@ from nanoset_ref.preprocess.text_blocks import Document, OnError, TextBlock, Tex
 from nanoset_ref.preprocess.text_formats import SUFFIXES, blocks_of_dataset, part_of_file
 from nanoset_ref.preprocess.text_rows import InputError
 
-SAVED = ("state.json", "dataset_dict.json")  # one of them is in a folder of Dataset.save_to_disk
-PROBE_PARTS = 20  # most parts on which a tokenizer is tried
-PROBE_DOCUMENTS = 500  # about, of all these parts
+SAVED = ("state.json", "dataset_dict.json")  # Dataset.save_to_disk writes one of them
+# a tokenizer is tried on at most
+PROBE_PARTS = 20
+PROBE_DOCUMENTS = 500  # in all these parts, roughly
 PROBE_CHARS = 2000  # of each document
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """An ordered list of parts, each a sequence of blocks; `open_text` makes one.
+    """The parts of an input in order; `open_text` makes one.
 
     Args:
         column: as given to `open_text`.
-        parts: the files and datasets.
+        parts: the files and datasets, each a sequence of blocks.
     """
 
     column: str | Sequence[str]
@@ -45,7 +46,7 @@ class TextSource:
 
     @property
     def num_bytes(self) -> int:
-        """The size of the input on disk, roughly the sum of `num_bytes` over all blocks."""
+        """The size of the input on disk; roughly the sum of `num_bytes` over all blocks."""
         return sum(part.num_bytes for part in self.parts)
 
     def blocks(self) -> Iterator[TextBlock]:
@@ -57,7 +58,7 @@ class TextSource:
             yield from block.documents()
 
     def beginning(self) -> Iterator[str]:
-        """Beginnings of the first documents of evenly spaced parts, on which a tokenizer is tried.
+        """Yield the beginnings of the first documents of evenly spaced parts, to try a tokenizer.
 
         An unreadable document ends its part here; reading the whole part will report the error.
         """
@@ -81,23 +82,23 @@ def open_text(
     on_error: OnError = "raise",
     config: str | None = None,
 ) -> TextSource:
-    """Open the documents of `input`, whatever it is.
+    """Open the documents of an input.
 
     Args:
         input: a .json/.jsonl file (one JSON object per line; .gz and .zst too), a .parquet file, a
             folder (all such files below it, sorted by path), a glob, a folder written by
-            `Dataset.save_to_disk`, the name of a Hub dataset, or a list of these, read in the order
-            given.
-        column: the column with the text; or several names: the first one that a document has.
-        split: of a dataset. A folder with a split is read by `datasets.load_dataset`; a file has
-            only "train".
+            `Dataset.save_to_disk`, the name of a Hub dataset, or a list of these, read in this
+            order.
+        column: the column with the text; or several names: the first that a document has counts.
+        split: the split of a dataset. A folder with a split is read by `datasets.load_dataset`; a
+            file has only "train".
         on_error: "raise" stops at the first unusable document; "skip" leaves it out and counts it.
         config: the configuration of a Hub dataset that has several.
 
     Raises:
-        FileNotFoundError: no such file, no match.
+        FileNotFoundError: no such file, or no match.
         InputError: wrong kind of file, empty input, unknown split or configuration, missing column;
-            the message lists what exists.
+            the message lists the alternatives.
     """
     if on_error not in get_args(OnError):
         raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
@@ -123,17 +124,18 @@ def open_text(
 
 
 def _no_configurations(name: str, who: str, config: str) -> InputError:
+    """The error for a configuration of an input that has none."""
     what = f"{who} no configurations, got {config!r}; leave it out (--dataset-config)"
     return InputError(f"{name}: {what}")
 
 
 def _is_saved(folder: Path) -> bool:
-    """Whether Dataset.save_to_disk wrote a folder."""
+    """Whether `Dataset.save_to_disk` wrote this folder."""
     return any((folder / name).is_file() for name in SAVED)
 
 
 def _files(name: str) -> list[str] | None:
-    """The files that a name stands for; None: it is the name of a dataset."""
+    """The files that a name stands for; None if it is the name of a dataset."""
     path = Path(name)
     if path.is_file():
         return [name]
@@ -157,8 +159,9 @@ def _files(name: str) -> list[str] | None:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """The files with text below a folder, sorted; without .ipynb_checkpoints, _SUCCESS and other
-    names that begin with "." or "_".
+    """The text files below a folder, sorted.
+
+    Names that begin with "." or "_", such as .ipynb_checkpoints and _SUCCESS, are skipped.
     """
     found = []
     for file in sorted(folder.rglob("*")):
@@ -169,20 +172,20 @@ def text_files(folder: Path) -> list[Path]:
 
 
 def hub_problem() -> str:
-    """Why the Hub cannot be reached, or "": one request, where other libraries retry for a minute."""
+    """Why the Hub cannot be reached, or "". Other libraries would retry for a minute."""
     with extra("text", "reading from the Hub"):
         from huggingface_hub import constants, get_session
 
     try:
         if not constants.HF_HUB_OFFLINE:
             get_session().head(constants.ENDPOINT, timeout=5)
-    except Exception as error:  # of the HTTP library
+    except Exception as error:  # the HTTP library raises errors of its own
         return f"{constants.ENDPOINT} cannot be reached: {error}"
     return ""
 
 
 def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any, str]:
-    """A dataset, and its name in errors."""
+    """Load a dataset; return it and its name in errors."""
     with extra("text", "reading a dataset"):
         import datasets
 

@@ -1,7 +1,7 @@
 """Parts, blocks and batches of text, and the documents in them.
 
-Each part (a file, a dataset) is a sequence of blocks, and each block one of batches of about a MiB,
-which are read and encoded as a whole. A line is held in memory whole; nothing else grows with the
+Each part (a file or a dataset) is a sequence of blocks. A block is a sequence of batches of about a
+MiB, each read and encoded as a whole. A line is held in memory whole; nothing else grows with the
 input. Blank lines are not documents. Lines are counted only when an error or a warning names one.
 """
 
@@ -17,14 +17,12 @@ from typing import Any, Literal, NamedTuple
 from nanoset_ref.preprocess.text_rows import DocumentError, text_of, texts_of_lines
 
 OnError = Literal["raise", "skip"]
-
-
-# reads the lines, or the values, of a batch; the number of its rows, 0 where nothing follows it
+# (reads the lines or values of a batch, the number of its rows, or 0 for the last batch)
 Content = tuple[Callable[[], bytes | list[Any]], int]
 
 
 class Document(NamedTuple):
-    """One text: row `number` of a block, counted from 0."""
+    """A text: row `number` of a block, counted from 0."""
 
     text: str
     block: TextBlock
@@ -38,12 +36,12 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class TextPart:
-    """One file or dataset.
+    """A file or a dataset.
 
     Args:
         path: its name in errors.
-        num_bytes: on disk.
-        columns: a document has its text in the first of them that it has.
+        num_bytes: its size on disk.
+        columns: the columns to look for; the first that a document has is its text.
         on_error: "raise" or "skip".
         kind: cuts the part into blocks.
     """
@@ -59,8 +57,8 @@ class Read(NamedTuple):
     """The documents of a batch.
 
     Args:
-        texts: of the documents.
-        rows: the number of each in its block, counted from 0.
+        texts: the texts.
+        rows: the number of each document in its block, counted from 0.
         skipped: {kind: number} of the documents that `on_error="skip"` leaves out.
     """
 
@@ -71,14 +69,14 @@ class Read(NamedTuple):
 
 @dataclass
 class TextBlock:
-    """Consecutive rows of one part. Making a block costs nothing; its batches are read.
+    """Consecutive rows of a part. Making a block costs nothing; its batches read.
 
     Args:
         part: the file or dataset.
-        num_bytes: on disk, roughly (for progress).
-        contents: reads the rows, batch by batch: (number of rows before it, its `content`).
-        num_rows: of a table; None: the lines are one batch.
+        num_bytes: its size on disk, roughly (for progress).
+        contents: yields the batches, each as `Content`.
         first: returns the number of the first row, from 1.
+        num_rows: the rows of a table; None for lines, which are one batch.
         skipped: documents that `on_error="skip"` has left out so far, counted by kind.
     """
 
@@ -113,12 +111,12 @@ class TextBlock:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Consecutive rows of one block, read and encoded at once; threads may read several.
+    """Consecutive rows of a block, read and encoded at once; threads may read several batches.
 
     Args:
         block: the block.
         row: the number of the first row in the block, counted from 0.
-        num_bytes: its share of the block's.
+        num_bytes: its share of the block's bytes.
         content: reads JSON lines as bytes, or the values of a column.
         since: rows of the block before this one are left out.
     """

@@ -1,4 +1,4 @@
-"""How each kind of input is cut into blocks: JSON lines, plain or compressed, and tables.
+"""Cut each kind of input into blocks: JSON lines, plain or compressed, and tables.
 
 1. A plain file is cut at fixed byte offsets. A block owns the lines whose *first* byte lies in its
    range: it skips the rest of its predecessor's last line and reads its own last line to the end.
@@ -24,7 +24,7 @@ from nanoset_ref.preprocess.text_blocks import Content, OnError, TextBlock, Text
 from nanoset_ref.preprocess.text_rows import InputError, no_column
 
 BLOCK_BYTES = 1 << 20
-LONGEST_LINE = 1 << 28  # bytes, in a compressed file: a few kilobytes can unpack to gigabytes
+LONGEST_LINE = 1 << 28  # bytes, in a compressed file; a few kilobytes can unpack to gigabytes
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = (
     ".json",
@@ -66,7 +66,7 @@ def _lines(part: TextPart) -> Iterator[TextBlock]:
 
 def _lines_between(path: str, start: int, stop: int) -> bytes:
     """The lines of a file whose first byte is in [start, stop)."""
-    before = min(start, 1)  # the byte before tells whether a line begins at `start`
+    before = min(start, 1)  # read one byte more: it tells whether a line begins at `start`
     with open(path, "rb") as file:
         file.seek(start - before)
         data = file.read(stop - start + before)
@@ -93,7 +93,7 @@ def _packed_lines(part: TextPart) -> Iterator[TextBlock]:
         unpacked = pyarrow.CompressedInputStream(file, PACKED[Path(part.path).suffix])
         stream = io.BufferedReader(unpacked, BLOCK_BYTES)
         while data := stream.read(BLOCK_BYTES):
-            rest = stream.readline(LONGEST_LINE)  # of its last line
+            rest = stream.readline(LONGEST_LINE)  # the end of the block's last line
             if len(rest) == LONGEST_LINE:
                 number = first + data.count(b"\n")
                 what = f"unpacks to {LONGEST_LINE:,} bytes or more; unpack the file to read it"
@@ -142,7 +142,7 @@ class ArrowValues:
     where: str = ""
 
     def __call__(self) -> list[Any]:
-        """The values."""
+        """Read the values."""
         with _damage(self.where):
             self.column.validate(full=True)
             if str(self.column.type) not in ("string", "large_string"):
@@ -194,7 +194,13 @@ def _column(part: TextPart, columns: Iterable[str]) -> str:
 def _table(
     part: TextPart, sizes: Sequence[int], read: Callable[[int], Iterable[Content]]
 ) -> Iterator[TextBlock]:
-    """Blocks of `sizes` rows; `read(k)` reads the k-th. Each has its share of the bytes."""
+    """Blocks of a table.
+
+    Args:
+        part: the table.
+        sizes: the rows of each block.
+        read: reads block k.
+    """
     first = 1
     total = sum(sizes) or 1
     for k, size in enumerate(sizes):
@@ -205,7 +211,7 @@ def _table(
 
 @contextlib.contextmanager
 def _damage(where: str) -> Iterator[None]:
-    """Turn a library's error about the content into an InputError that names the file."""
+    """Convert a library's error about the content to an InputError that names the file."""
     try:
         yield
     except InputError:

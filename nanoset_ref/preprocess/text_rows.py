@@ -1,10 +1,10 @@
 """The text of a row: a JSON line, or a row of a table; many JSON lines are parsed at once.
 
-One call of msgspec parses all lines of a batch. If that fails, or if a line is not plainly one
-object, each line is parsed by itself: by orjson, and a line that it refuses by Python's `json`,
-which also accepts the NaN, Infinity and byte-order marks of many writers, and reports where a line
-breaks. `datasets.load_dataset("json")` would first write the corpus a second time, as Arrow, and
-report a broken line without its number.
+One call of msgspec parses all lines of a batch. If that fails, or if a line is not clearly one
+object, each line is parsed separately by orjson. Python's `json` parses the lines that orjson
+refuses: it also accepts NaN, Infinity and byte-order marks, and reports the position of an error.
+`datasets.load_dataset("json")` would first write the corpus a second time, as Arrow, and report a
+broken line without its number.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class DocumentError(InputError):
 
 
 def texts_of_lines(data: bytes, columns: Sequence[str]) -> list[str] | None:
-    """The texts of JSON lines, all parsed at once.
+    """Parse the texts of JSON lines, all at once.
 
-    Every line must begin with "{" and end with "}", or each with "}" and a carriage return. In JSON
-    no "{" follows a "}" without a comma, so an object ends with each line, and the lines are one
-    object each if there are as many of them.
+    Every line must begin with "{" and end with "}", or every line with "}" and a carriage return.
+    In JSON no "{" follows a "}" without a comma, so an object ends with each line; and if there are
+    as many objects as lines, each line is one object.
 
     Args:
         data: whole lines; the last may lack its line feed.
-        columns: names.
+        columns: the columns to look for.
 
     Returns:
         One text for each line. None if a line may be blank, invalid, without any of the columns or
-        with another value in one of them, or if it has white space around its object.
+        with something other than a string in one, or if it has white space around its object.
     """
     if not data.endswith(b"\n"):
         data += b"\n"

@@ -1,11 +1,12 @@
 """Text to one token file, with one process or many.
 
-    torchrun --nproc-per-node 16 -m nanoset_ref.preprocess --input HuggingFaceH4/testing_alpaca_small --split train \\
-        --column completion --output-prefix datasets/testing_alpaca_small --tokenizer-name-or-path openai-community/gpt2
+    torchrun --nproc-per-node 16 -m nanoset_ref.preprocess \\
+        --input HuggingFaceH4/testing_alpaca_small --split train --column completion \\
+        --output-prefix datasets/alpaca --tokenizer-name-or-path openai-community/gpt2
 
-writes `datasets/testing_alpaca_small_input_ids.npy` with its manifest and document boundaries (see
-`tokens`), the same bytes with any number of processes. `python -m nanoset_ref.preprocess ...` does
-it in one process that uses all cores. `jobs.tokenize_documents` does the work.
+writes `datasets/alpaca_input_ids.npy` with its manifest and document boundaries (see `tokens`), the
+same bytes with any number of processes. `python -m nanoset_ref.preprocess ...` does it in one
+process that uses all cores. `jobs.tokenize_documents` does the work.
 """
 
 import logging
@@ -77,17 +78,17 @@ def preprocess(
             lines out and count them. More than 1 % left out is a warning, and exit code 3; the
             files are complete all the same.
         overwrite: replace an existing output.
-        num_workers: processes that encode, each on its share of the cores (1 uses all of them,
-            too; more help where one process cannot parse and write as fast as they encode);
-            torchrun's ranks take their place. The output does not depend on their number.
+        num_workers: processes that encode, each on its share of the cores. 1 uses all cores, too;
+            more help if one process cannot parse and write as fast as the cores encode. torchrun's
+            ranks take their place. The output does not depend on their number.
         progress: show a progress bar (default: if standard error is a terminal).
 
     Returns:
         Counts; None in the ranks of torchrun other than 0.
 
     Raises:
-        FileNotFoundError, FileExistsError, and the errors of `tokenize_documents`. Nothing is left under the
-            output's name then.
+        FileNotFoundError, FileExistsError, and the errors of `tokenize_documents`; no output is
+            left then.
     """
     path = as_path(f"{os.fspath(output_prefix)}_input_ids.npy")
     tokenizer = os.fspath(tokenizer_name_or_path)
@@ -112,7 +113,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.prepro
 
 
 def report(counts: Counts | None, **options: Any) -> int:
-    """Print the counts, nothing in ranks without; return the exit code."""
+    """Print the counts, if this rank has any; return the exit code."""
     if counts is None:
         return 0
     what = f"{counts.documents:,} documents, {counts.tokens:,} tokens in {counts.seconds:.1f} s"

@@ -1,7 +1,7 @@
-"""Tokenizers: a folder, a file in it, or a name on the Hub.
+"""Load tokenizers from a folder, a file in it, or the Hub.
 
-transformers imports torch, and takes seconds. Where the files of a folder say all that it would
-read from them, encoding needs the `tokenizers` library alone.
+transformers imports torch, which takes seconds. If the files of a folder hold everything that
+transformers would read, encoding needs only the `tokenizers` library.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from nanoset_ref.preprocess.text import hub_problem
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
 SPACE = "\u2581"  # a space in SentencePiece
-# transformers 5 (2026-11) takes a tokenizer.json as it stands if its class is one of these, if the
-# folder holds none of these other files, and if the config has these entries alone
+# transformers 5 (2026-11) uses a tokenizer.json unchanged if its class is one of these, if the
+# folder holds none of these other files, and if the config has only these entries
 VERBATIM_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 OTHER_FILES = ("config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model")
 NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -38,7 +39,7 @@ class TokenizerFile:
         config: the content of its tokenizer_config.json.
 
     Raises:
-        ValueError: transformers would not take the tokenizer.json as it stands.
+        ValueError: transformers would change the tokenizer.
     """
 
     is_fast = True
@@ -71,11 +72,15 @@ class TokenizerFile:
                 self.all_special_tokens.append(token)
 
 
-def open_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
-    """A tokenizer for an `Encoder`: a TokenizerFile if one can be had, else of `load_tokenizer`."""
+def _folder_of(name_or_path: str | os.PathLike[str]) -> Path:
+    """The folder of a tokenizer, from the folder or a file in it; a name on the Hub as it is."""
     folder = Path(name_or_path)
-    if folder.is_file():
-        folder = folder.parent
+    return folder.parent if folder.is_file() else folder
+
+
+def open_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
+    """Open a tokenizer for an `Encoder`: as a TokenizerFile if possible, else by `load_tokenizer`."""
+    folder = _folder_of(name_or_path)
     with suppress(Exception):  # the tokenizers library raises Exception itself
         config = json.loads((folder / "tokenizer_config.json").read_bytes())
         return TokenizerFile(folder, config)
@@ -83,9 +88,12 @@ def open_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
 
 
 def own_copy(tokenizer: Any) -> Tokenizer:
-    """The Rust tokenizer of one from `open_tokenizer` or of transformers, for one `Encoder` alone.
+    """A Rust tokenizer for one `Encoder` alone.
 
-    Truncation that a caller of transformers' sets for a prompt must not cut documents short.
+    A caller of transformers may set truncation for a prompt, which must not cut documents short.
+
+    Args:
+        tokenizer: a tokenizer from `open_tokenizer` or of transformers.
     """
     if isinstance(tokenizer, TokenizerFile) and not tokenizer.is_taken:
         tokenizer.is_taken = True
@@ -94,8 +102,11 @@ def own_copy(tokenizer: Any) -> Tokenizer:
 
 
 def restored(description: str, split: bool) -> Tokenizer:
-    """A tokenizer from its `to_str()`, which cuts and fills up nothing; with `split`, special tokens
-    in a text are plain text.
+    """Make a Rust tokenizer that neither truncates nor pads.
+
+    Args:
+        description: its `to_str()`.
+        split: whether special tokens in a text are plain text.
     """
     with extra("text", "encoding text"):
         from tokenizers import Tokenizer
@@ -109,8 +120,11 @@ def restored(description: str, split: bool) -> Tokenizer:
 def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
     """Load a tokenizer by `AutoTokenizer.from_pretrained`.
 
-    A folder with nothing but a SentencePiece model (tokenizer.model) gives the ids of SentencePiece
-    itself. A file stands for its folder.
+    A tokenizer from a folder with only a SentencePiece model (tokenizer.model) gives the ids of
+    SentencePiece itself.
+
+    Args:
+        name_or_path: a name on the Hub, a folder, or a file in it.
 
     Raises:
         TokenizerError: there is no tokenizer to load; the message has the reason.
@@ -118,20 +132,16 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
     with extra("text", "a tokenizer"):
         from transformers import AutoTokenizer
 
-    folder = Path(name_or_path)
-    if folder.is_file():
-        folder = folder.parent
-        name_or_path = folder
+    folder = _folder_of(name_or_path)
     model = folder / "tokenizer.model"
     problem = "" if folder.is_dir() else hub_problem()
     rules = None
     try:
         if model.is_file() and not list(folder.glob("*.json")):
             rules = normalizer_of(model)
-        tokenizer = AutoTokenizer.from_pretrained(
-            os.fspath(name_or_path), local_files_only=bool(problem)
-        )
-    except Exception as error:  # transformers, the Hub and the network each raise their own
+        name = folder if folder.is_dir() else name_or_path
+        tokenizer = AutoTokenizer.from_pretrained(os.fspath(name), local_files_only=bool(problem))
+    except Exception as error:  # transformers, the Hub and the network raise errors of their own
         reason = problem or " ".join(str(error).split())
         what = "give a folder with a tokenizer.json or a name on the Hub"
         raise TokenizerError(f"{name_or_path}: no tokenizer to load; {what} ({reason})") from error
@@ -141,10 +151,10 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
 
 
 def normalizer_of(model: Path) -> Any:
-    """A SentencePiece model's own rules for spaces, for the tokenizer that is made of the model.
+    """A SentencePiece model's rules for spaces, as a normalizer of the `tokenizers` library.
 
-    transformers ignores them: it neither adds the space before a document nor joins spaces. Two
-    differences stay: where two segmentations by a Unigram model score nearly the same, the
+    transformers ignores the rules: it neither adds the space before a document nor joins spaces.
+    Two differences remain: if a Unigram model scores two segmentations nearly the same, the
     libraries may choose differently; and a literal <unk>, <s> or </s> in a text becomes that token,
     as always in transformers.
 

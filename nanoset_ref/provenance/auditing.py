@@ -1,10 +1,10 @@
-"""Check, before a run, that it will read what it should.
+"""Check, before a run begins, that it will read the right samples.
 
 `audit` simulates all ranks of a run in one process, with the same sampler that the ranks will use,
-and checks what they would deliver: every position once and in order, equal counts on all ranks,
-shares equal to the weights, and every token of the files accounted for (laws 1 and 2 of
-docs/laws.md). It costs a few microseconds per simulated rank and batch. Of a stretch longer than
-`MAX_STEPS` only the first and the last steps are simulated, and the report says so.
+and checks the batches: every position once and in order, equal counts on all ranks, shares equal to
+the weights, and every token of the files accounted for (laws 1 and 2 of docs/laws.md). It costs a
+few microseconds per simulated rank and batch. If a stretch is longer than `MAX_STEPS`, only its
+first and last steps are simulated, and the report says so.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ from nanoset_ref.provenance.spread import (
     uneven_samples,
 )
 
-MAX_STEPS = 3000  # simulated steps of a stretch
-WIDEST = 40  # characters of a path in a table
+MAX_STEPS = 3000  # simulated in a stretch
+MAX_PATH_CHARACTERS = 40  # in a table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +40,7 @@ class Stretch:
     Args:
         name: its name in reports.
         dataset: the rows it reads.
-        schedule: the layout; its consumed_train_samples is the position at which this stretch
-            begins.
+        schedule: the layout; its consumed_train_samples is the first position of the stretch.
         num_steps: optimizer steps.
         num_workers: DataLoader workers per rank.
     """
@@ -54,7 +53,7 @@ class Stretch:
 
     @property
     def steps(self) -> range:
-        """The numbers of its steps, which count from 1 in a run."""
+        """The numbers of its steps; a run counts them from 1."""
         first = self.schedule.first_step
         return range(first, first + self.num_steps)
 
@@ -108,25 +107,27 @@ class StretchReport:
             f" {'at most':>7}  {'weight':>7} {'share':>7}"
         )
         total = max(sum(source.read for source in self.sources), 1)
-        for path, it in zip(paths, self.sources, strict=True):
-            share = it.read / total
+        for path, source in zip(paths, self.sources, strict=True):
             lines.append(
-                f"  {path:<{width}} {it.num_samples:>13,} {it.read:>13,} {it.distinct:>13,}"
-                f" {it.epochs:>8.3f} {it.repetitions:>6}x  {it.weight:>7.4f} {share:>7.4f}"
+                f"  {path:<{width}} {source.num_samples:>13,} {source.read:>13,}"
+                f" {source.distinct:>13,} {source.epochs:>8.3f} {source.repetitions:>6}x "
+                f" {source.weight:>7.4f} {source.read / total:>7.4f}"
             )
-        lines += [it.line(paths) for it in self.uneven]
+        lines += [uneven.line(paths) for uneven in self.uneven]
         if self.spread:
             lines += spread_lines(self.spread, paths)
         return "\n".join(lines)
 
 
 def shortened(paths: Sequence[str]) -> list[str]:
-    """Cut paths of more than WIDEST characters from the left, never within the file's name."""
+    """Cut paths of more than MAX_PATH_CHARACTERS from the left, never within the file's name."""
     cut = []
     for path in paths:
-        name = path.rpartition("/")[2]
-        kept = max(WIDEST - len("..."), len(name))
-        cut.append(path if len(path) <= WIDEST else f"...{path[-kept:]}")
+        if len(path) > MAX_PATH_CHARACTERS:
+            name = path.rpartition("/")[2]
+            length = max(MAX_PATH_CHARACTERS - len("..."), len(name))
+            path = f"...{path[-length:]}"
+        cut.append(path)
     return cut
 
 
@@ -150,24 +151,23 @@ def audit(stretches: Sequence[Stretch]) -> Report:
 
     1. Iterate every rank's sampler, as its DataLoader would. (Workers change nothing: the
        DataLoader collects their batches in order.)
-    2. Per step, the positions of all ranks together must be the next global batch: each position
-       once, none missing, and equally many on all ranks.
+    2. In each step, the positions of all ranks together must be the next global batch: each
+       position once, none missing, and equally many on all ranks.
     3. Count how often the order reads each source up to the stretch's end. The shares must be the
        weights, to one sample per block of the order, unless the order guarantees no shares. (For
-       Megatron-style data the cached indexes are counted; their blend keeps to one sample per
+       Megatron-style data the cached indexes are counted; their blend is exact to one sample per
        source.)
     4. Samples delivered + dropped at the end = positions; tokens in samples + tails = tokens in the
        files.
-    5. Where the samples of a file are not read equally often, up to once, name those concerned; and
-       measure how evenly files are spread over the steps (see `spread`).
-    6. A stretch with the plan of an earlier one continues where that one stopped, or begins again
-       at 0.
+    5. If the samples of a file are not read equally often, to one read, list the exceptions.
+       Measure how evenly files are spread over the steps (see `spread`).
+    6. A stretch with the plan of an earlier one must continue at its stop, or begin again at 0.
 
     Args:
         stretches: the parts of the run, in order.
 
     Raises:
-        ValueError: a stretch without steps.
+        ValueError: a stretch has no steps.
     """
     reports = []
     last_of_plan: dict[str, Stretch] = {}
@@ -182,6 +182,7 @@ def audit(stretches: Sequence[Stretch]) -> Report:
 
 
 def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
+    """Audit a stretch, after the earlier one with the same plan."""
     start = stretch.schedule.consumed_train_samples
     available = len(stretch.dataset)
     fits = stretch.stop <= available
@@ -204,7 +205,7 @@ def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
 def _evenness(
     stretch: Stretch, sources: Sequence[SourceUse]
 ) -> tuple[Sequence[Uneven], Sequence[Spread]]:
-    """The samples that are read too often or too seldom, and the spread of the files over the steps."""
+    """The samples that are read too often or too seldom, and the spread of the files."""
     dataset = stretch.dataset
     if not isinstance(dataset, Nanoset):
         return (), ()
@@ -217,7 +218,7 @@ def _evenness(
         most = max(passes, -(-read // max(source.num_samples, 1)))
         if source.repetitions > most or (passes and source.distinct < source.num_samples):
             uneven = uneven_samples(order.read_counts(order.first_position, stretch.stop), passes)
-            break  # counting all samples takes memory
+            break  # all samples are counted only if necessary: that takes memory
     spread = spread_over_steps(order, dataset.dataset_lengths, stretch.schedule, stretch.steps)
     return uneven, spread
 
@@ -275,14 +276,16 @@ def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> NDArr
 
 
 def _weights(sources: Sequence[SourceUse], over: int) -> Check:
-    """Compare shares with weights: to one sample per epoch, and the variance of a shuffle in
-    incomplete epochs.
+    """Compare shares with weights.
+
+    They may differ by one sample per epoch, and by the chance of a shuffle in incomplete epochs.
 
     Args:
+        sources: the sources of a stretch.
         over: positions of an epoch (see `Rows.shuffled_over`).
     """
     total = sum(source.read for source in sources)
-    cut = min(total, over)  # at most so many positions lie in the incomplete first and last epoch
+    cut = min(total, over)  # no more positions lie in the incomplete first and last epoch
     # without a shuffle, each source is off by at most a sample at either end of the stretch
     rounding = total // over + 1 if over else 2 * len(sources)
     holds = True
@@ -297,7 +300,7 @@ def _weights(sources: Sequence[SourceUse], over: int) -> Check:
 
 
 def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
-    """Compare samples read with positions; and each file may lose less than a sample at its end."""
+    """Compare samples read with positions; a file may lose less than a sample at its end."""
     start = stretch.schedule.consumed_train_samples
     available = len(stretch.dataset)
     stop = min(stretch.stop, available)

@@ -12,6 +12,7 @@ counted from 0, steps from 1. Reading a card loads neither torch nor numba.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -139,14 +140,14 @@ class Card(CardFacts):
         found = []
         for stage in self.stages:
             order = self.order(stage["order"])
-            for file, other in enumerate(self.source_numbers(stage["order"])):
-                if self.sources[other]["name"] != name:
-                    continue
-                for number in samples:
-                    positions = order.positions(file, number, stop_of(stage))
-                    positions = positions[positions >= stage["first_position"]]
-                    files = np.full_like(positions, file)
-                    found += self._rows(stage, positions, files, np.full_like(positions, number))
+            numbers = self.source_numbers(stage["order"])
+            files = [
+                file for file, other in enumerate(numbers) if self.sources[other]["name"] == name
+            ]
+            for file, number in itertools.product(files, samples):
+                positions = order.positions(file, number, stop_of(stage))
+                positions = positions[positions >= stage["first_position"]]
+                found += self._rows(stage, positions, file, number)
         return sorted(found, key=lambda row: (row.step, row.position))
 
     def _samples_at(
@@ -173,27 +174,33 @@ class Card(CardFacts):
         lowest = max(0, -(-(begin - window["row_length"] + 1) // window["stride"]))
         return range(lowest, min(num_rows, -(-end // window["stride"])))
 
-    def _rows(
-        self, stage: Facts, positions: Int64Array, files: Int64Array, samples: Int64Array
-    ) -> list[CardRow]:
-        """The rows at positions of a stage, from their files (of the order) and samples."""
+    def _rows(self, stage: Facts, positions: Int64Array, files: Any, samples: Any) -> list[CardRow]:
+        """The rows at positions of a stage, from their files (of the order) and samples.
+
+        Args:
+            stage: the stage.
+            positions: int64 [n].
+            files, samples: int64 [n], or one for all positions.
+        """
         order = self.order(stage["order"])
         schedule = self.schedule(stage)
         numbers = self.source_numbers(stage["order"])
         window = self.facts["window"]
         knows_ranks = stage["layout"] is not None
         rows = []
-        for position, file, sample in np.stack([positions, files, samples], axis=1).tolist():
+        table = np.stack(np.broadcast_arrays(positions, files, samples), axis=1)
+        for position, file, sample in table.tolist():
             slot = schedule.slot(position)
+            ranks = (slot.micro_batch, slot.dp_rank, slot.row) if knows_ranks else (None,) * 3
             source = self.sources[numbers[file]]
             begin = source["first_byte"] + sample * window["stride"] * self._itemsize
             row = CardRow(
                 step=slot.step,
                 position=position,
                 epoch=order.epoch_of(position),
-                micro_batch=slot.micro_batch if knows_ranks else None,
-                dp_rank=slot.dp_rank if knows_ranks else None,
-                row=slot.row if knows_ranks else None,
+                micro_batch=ranks[0],
+                dp_rank=ranks[1],
+                row=ranks[2],
                 source=numbers[file],
                 path=source["name"],
                 sample=sample,

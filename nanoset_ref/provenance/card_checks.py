@@ -124,8 +124,12 @@ def compare_two_cards(one: Card, two: Card) -> dict[str, Any]:
 
     steps = min(one.num_steps, two.num_steps)
     facts = [_facts(card) for card in (one, two)]
+    lines = [
+        str(part).replace(": saved ", ": first ", 1).replace(", now ", ", second ")
+        for part in differences(*facts)
+    ]
     found: dict[str, Any] = {
-        "differences": [_line(part) for part in differences(*facts)],
+        "differences": lines,
         "steps": steps,
         "step": None,
         "rows": 0,
@@ -133,18 +137,12 @@ def compare_two_cards(one: Card, two: Card) -> dict[str, Any]:
     }
     if facts[0]["sources"] != facts[1]["sources"]:
         found |= {"step": 1, "rows": one.stage(1)["batch_size"]}
-    elif found["differences"]:
+    elif lines:
         try:
             found |= _first_other_step(one, two, steps)
         except ValueError as error:
             found["problem"] = str(error)
     return found
-
-
-def _line(difference: Any) -> str:
-    """A difference of two plans in the words for two cards."""
-    text = str(difference).replace(": saved ", ": first ", 1)
-    return text.replace(", now ", ", second ")
 
 
 def _facts(card: Card) -> Facts:

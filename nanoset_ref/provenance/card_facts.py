@@ -96,7 +96,9 @@ class CardFacts:
         """The sources with the sizes from a table of [name, bytes]."""
         names = [source["name"] for source in self.sources]
         count = self.facts["listed"]["files"] if "listed" in self.facts else len(names)
-        is_table = isinstance(sizes, list) and all(map(is_pair, sizes))
+        is_table = isinstance(sizes, list) and all(
+            isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in sizes
+        )
         if not is_table or len(sizes) != count:
             raise ValueError(f"sizes are {count} pairs [name, bytes], in the order of the run")
         if names and names != [name for name, _ in sizes]:
@@ -271,11 +273,6 @@ class CardFacts:
 def num_bytes(file: Any) -> int:
     """The size of open `Tokens`, their header included."""
     return int(file.first_byte + file.num_tokens * file.dtype.itemsize)
-
-
-def is_pair(value: Any) -> bool:
-    """Whether this is a list or tuple of two."""
-    return isinstance(value, (list, tuple)) and len(value) == 2
 
 
 def stop_of(stage: Facts) -> int:

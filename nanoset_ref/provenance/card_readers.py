@@ -30,7 +30,7 @@ from nanoset_ref.provenance.foreign_config import (
 from nanoset_ref.tokens import open_tokens
 
 MIXES = "https://raw.githubusercontent.com/allenai/OLMo-core/fa6c5014c/src/olmo_core/data/mixes"
-MEGATRON_DEFAULTS = {"seed": 1234, "split": "969,30,1"}
+MEGATRON_DEFAULTS: Facts = {"seed": 1234, "split": "969,30,1"}
 NEOX_SURPLUS = 1.005  # samples that GPT-NeoX draws for each one that it reads
 
 

@@ -1,10 +1,10 @@
 """Which tokens a saved run would repeat or lose if it continued with another plan.
 
-Both ways to continue are compared over the same positions: [consumed, until), the rest of the saved
-plan's epoch. Where the new plan reads a token more often than the saved one would have, it repeats
-the token; where less often, it loses it. Reads are counted per unit of tokens: the greatest length
-that divides the strides of both plans, so plans of different sequence lengths can be compared. The
-cost is a number per sample and per unit, and a lookup per position: seconds for a billion tokens.
+The saved and the new plan are compared over the same positions: [consumed, until), the rest of the
+saved plan's epoch. If the new plan reads a token more often than the saved one, it repeats the
+token; if less often, it loses it. Reads are counted per unit of tokens: the greatest length that
+divides the strides of both plans, so plans of different sequence lengths can be compared. The cost
+is a number per sample and per unit, and a lookup per position: seconds for a billion tokens.
 """
 
 import dataclasses
@@ -19,19 +19,19 @@ from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
 from nanoset_ref.orders.plans import VERSION, describe_differences
 
-MAX_EPOCHS = 1 << 16  # a damaged count would take days to follow
-Key = tuple[str, int]
+MAX_EPOCHS = 1 << 16  # a damaged count would take days to compare
+Key = tuple[str, int]  # the checksum of a file, or its name, and its tokens
 
 
 def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     """Find the state of a NanosetDataLoader in a saved state, and the name of its stage, if any.
 
     Args:
-        saved: that state itself; the state of a StagedLoader, whose last begun stage counts; or the
-            content of a checkpoint's state.json.
+        saved: the state of a NanosetDataLoader; that of a StagedLoader, whose latest stage counts;
+            or the content of a checkpoint's state.json.
 
     Raises:
-        KeyError, TypeError, AttributeError, IndexError: something else was saved.
+        KeyError, TypeError, AttributeError, IndexError: this is another kind of state.
     """
     state: Any = saved.get("state", saved)
     state = state.get("data", state)
@@ -51,11 +51,11 @@ class FileDifference:
         status: "kept", "added" (only the new plan reads it) or "dropped" (only the saved one).
         read_before: tokens read before the change, since the saved plan began; here and below, a
             token counts each time it is read.
-        saved: tokens read in the compared positions by the saved plan.
-        new: tokens read in these positions by the new plan.
-        repeated: tokens that the new plan would read and the saved one would not have.
-        again: of these, tokens that were already read before the change.
-        lost: tokens that the saved plan would have read and the new one does not.
+        saved: tokens that the saved plan reads at the compared positions.
+        new: tokens that the new plan reads at these positions.
+        repeated: tokens that the new plan reads and the saved one does not.
+        again: the part of `repeated` that was already read before the change.
+        lost: tokens that the saved plan reads and the new one does not.
     """
 
     file: str
@@ -75,8 +75,7 @@ class Continuation:
     Attributes:
         consumed_train_samples: the first of the compared positions.
         until: the first position after them.
-        exact: whether every token would be read as often as by the saved plan, if perhaps at
-            another position.
+        exact: whether both plans read every token equally often, perhaps at other positions.
         files: the changes for each file.
         differences: a line for each part in which the plans differ, as in `PlanMismatch`.
     """
@@ -109,7 +108,8 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     Args:
         state: {"consumed_train_samples": int, "plan": dict}, as NanosetDataLoader.state_dict
             returns it.
-        dataset: the new plan. Position k continues to count samples, whatever their length.
+        dataset: a dataset with the new plan. Positions continue to count samples, whatever their
+            length.
 
     Raises:
         ValueError: the state holds no plan, or one whose order cannot be rebuilt (an order object
@@ -158,7 +158,7 @@ def ledger_of(state: Mapping[str, Any]) -> Ledger:
     A stateless order can start from this ledger with other weights or more files.
 
     Raises:
-        ValueError: as `compare`; the saved order was not "stateless".
+        ValueError: as `compare`; or the saved order is not "stateless".
     """
     consumed = state["consumed_train_samples"]
     order = _Plan(state.get("plan")).order(consumed)
@@ -171,13 +171,13 @@ def ledger_of(state: Mapping[str, Any]) -> Ledger:
 
 
 class _Plan:
-    """A plan, with its files and their samples.
+    """A plan and its files.
 
     Attributes:
         content: the plan as JSON.
-        keys: for each file its checksum, or else its name, and its size.
-        strides: for each file the tokens from one sample to the next.
-        lengths: for each file its samples.
+        keys: the key of each file.
+        strides: tokens from one sample to the next in each file.
+        lengths: samples in each file.
     """
 
     def __init__(self, plan: Any) -> None:
@@ -226,11 +226,11 @@ class _Plan:
             recipe["random_seed"],
             **recipe["options"],
         )
-        probes = {int(k): probe[:2] for k, probe in self.content["probes"].items()}
-        same = order.identity == self.content["order"] and all(
-            [*order[k]] == pair for k, pair in probes.items() if k < num_samples
-        )
-        if not same:
+        is_same = order.identity == self.content["order"]
+        for position, probe in self.content["probes"].items():
+            if int(position) < num_samples:
+                is_same &= [*order[int(position)]] == probe[:2]
+        if not is_same:
             raise ValueError(
                 "the order cannot be built again from its plan: "
                 "its algorithm or its file has changed"
@@ -238,7 +238,16 @@ class _Plan:
         return order
 
     def spread(self, reads: list[NDArray[np.uint32]], key: Key, unit: int) -> NDArray[np.int64]:
-        """The number of reads of each unit of tokens of a file, from those of each sample."""
+        """Count the reads of each unit of tokens of a file.
+
+        Args:
+            reads: uint32 [samples] for each file, how often each sample is read.
+            key: the file.
+            unit: tokens of a unit.
+
+        Returns:
+            int64 [units].
+        """
         _, tokens = key
         total = np.zeros(math.ceil(tokens / unit), dtype=np.int64)
         for other, counts, stride in zip(self.keys, reads, self.strides, strict=True):
@@ -249,7 +258,7 @@ class _Plan:
 
 
 def _share_checksums(saved: _Plan, new: _Plan) -> None:
-    """Give files of one name and size one key where only one plan holds the checksum."""
+    """Give files of one name and size one key if only one of the plans holds their checksum."""
     checksums = {}
     for plan in (saved, new):
         for file in plan.content["files"]:
@@ -260,7 +269,7 @@ def _share_checksums(saved: _Plan, new: _Plan) -> None:
 
 
 def _check_counts(saved: _Plan, new: _Plan, consumed: int) -> None:
-    """Refuse a damaged state, whose counts would take too much memory or time."""
+    """Refuse a damaged state, because its counts would take too much memory or time."""
     sizes = dict(new.keys)
     for content, tokens in saved.keys:
         size = sizes.get(content, tokens)

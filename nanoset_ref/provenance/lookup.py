@@ -1,9 +1,10 @@
 """Where the tokens of a step come from, and when a document is read.
 
-`where`: step -> positions -> samples -> token spans -> documents. `when`: document -> the samples
-that contain it -> the positions at which they are read -> step, rank and row. Neither scans the run
-or needs a log of it: both are arithmetic and, for order="stateless", a few keyed permutations per
-answer; order="nanotron" searches one stored epoch.
+    where    step -> positions -> samples -> token spans -> documents
+    when     document -> the samples that contain it -> their positions -> step, rank and row
+
+Neither scans the run or needs a log of it. Both are arithmetic: order="stateless" computes a few
+keyed permutations per answer, order="nanotron" searches one stored epoch.
 """
 
 import dataclasses
@@ -17,15 +18,15 @@ class RowOrigin:
     """The origin of one row of a run.
 
     Attributes:
-        slot: its place in the run.
+        slot: the step, rank and row that read it.
         source: number of the file in the dataset.
-        path: that file.
+        path: path of the file.
         sample: number of the sample within the file (Megatron-style: within its stream of shuffled
             documents).
         epoch: the sample's epoch, from 0.
         parts: the spans of documents in the row, in order.
-        labels: the sources of these documents, as named in the rows of their chunks; empty if they
-            are not known.
+        labels: the sources of these documents, as named in the rows of their chunks; empty if
+            unknown.
     """
 
     slot: Slot
@@ -58,6 +59,7 @@ def where(dataset: Rows, schedule: Schedule, step: int) -> list[RowOrigin]:
 
 
 def _origin(dataset: Rows, slot: Slot) -> RowOrigin:
+    """The origin of the row that a slot reads."""
     source, sample, epoch = dataset.origin(slot.position)
     file = dataset.files[source]
     parts = tuple(dataset.spans(slot.position))
@@ -75,15 +77,15 @@ def when(
     tokens: tuple[int, int] | None = None,
     until: int | None = None,
 ) -> list[Slot]:
-    """List every place at which tokens of a document are read, in the order of the run.
+    """List every slot that reads tokens of a document, in the order of the run.
 
     Args:
+        dataset: a Nanoset, a Megatron-style dataset, or other Rows.
+        schedule: the layout of the run; earlier positions than its first are left out.
         document: number of the document within its file.
         source: number of the file within the dataset.
-        tokens: (start, stop) within the document: only places at which one of these is read;
-            default: all.
-        until: only positions below this one (default: the whole dataset). Positions before the
-            start of the schedule are left out.
+        tokens: (start, stop) within the document: list only slots that read one of these tokens.
+        until: list only positions below this one.
 
     Raises:
         IndexError: no such file, document or tokens.
