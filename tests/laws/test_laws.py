@@ -1,10 +1,14 @@
 """The parts of the laws: what a batch holds, corpora, reports, the command and the plugin."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -93,8 +97,7 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
     outcome = report.outcomes["resume"]
     assert outcome.case == Case(rows=2, stops=(1,))
     assert str(outcome.finding) == (
-        "doubled: stopped after 1 steps and resumed, row 0 was read an extra time, "
-        "by rank 0 at step 0 and by rank 0 at step 1"
+        "doubled: stopped after 1 step and resumed, step 1 read what step 0 should have"
     )
     assert report.tables().splitlines()[-2:] == [
         "        step 0     step 1     step 2",
@@ -106,6 +109,36 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
     compile(report.script("resume"), "script", "exec")
 
 
+def test_a_broken_resume_is_not_searched_again_with_a_kill() -> None:
+    report = check(adapter_of("resume one row late"), laws=["resume", "killed"], budget=20)
+    resume, killed = (report.outcomes[law] for law in report.broken)
+    assert (killed.case, killed.cases) == (resume.case, 1)
+    assert str(killed.finding) == str(resume.finding).replace("stopped", "killed")
+
+
+def test_a_search_of_its_own_where_the_known_case_does_not_break_the_law() -> None:
+    report = check(adapter_of("state in the process"), laws=["killed"], budget=20)
+    assert report.broken == ["killed"]
+
+
+def test_a_hang_and_a_crash_say_where() -> None:
+    def make(data: Any, *, seed: int, **place: Any) -> Any:
+        if seed == 0:
+            sleep(60)
+        if seed == 1:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        json.loads([])
+
+    first = make.__code__.co_firstlineno
+    for seed, line, words in (
+        (0, 2, "hang: no answer in 1 s"),
+        (1, 4, "crash: the process died: exit code -11"),
+        (2, 5, "crash: TypeError: the JSON object must be str, bytes or bytearray, not list"),
+    ):
+        found = judge(make, "repeat", Case(seed=seed), limit=1.0)
+        assert str(found) == f"{words}, in make (test_laws.py:{first + line})"
+
+
 def test_a_long_trace_is_reported_by_the_steps_that_are_wrong() -> None:
     read = [(row,) for row in range(100)]
     read[70] = (3,)
@@ -114,7 +147,7 @@ def test_a_long_trace_is_reported_by_the_steps_that_are_wrong() -> None:
     head, ranks = report.tables().splitlines()[-2:]
     assert (head.split(), ranks.split()) == (["step", "3", "step", "70"], "rank 0 3 ! 3 !".split())
     kept = json.loads(report.to_json())["laws"]["once"]["finding"]
-    assert (kept["steps"], kept["found"]) == ([3, 70], [[[3], [3]]])
+    assert kept["table"] == [head, ranks]
 
 
 def test_the_same_seed_gives_the_same_cases() -> None:
@@ -199,7 +232,10 @@ def test_the_command_judges_a_function_of_a_module(tmp_path: Path) -> None:
         done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (code, "")
         assert done.stdout.splitlines()[1].split()[:2] == ["ranks", "holds"]
-        assert (tmp_path / "laws.html").read_text().startswith("<table")
+        page = (tmp_path / "laws.html").read_text()
+        assert f"<title>{name}:make under the laws of loading</title>" in page
+        assert f"nanoset_ref {version('nanoset_ref')}; seed 0" in page
+        assert (f"<h3>once, broken by {name}:make</h3>" in page) == bool(code)
 
 
 def test_the_plugin_has_a_test_for_all_laws_and_one_for_each(tmp_path: Path) -> None:
