@@ -1,5 +1,6 @@
 """The parts of the laws: what a batch holds, corpora, reports, the command and the plugin."""
 
+import importlib.util
 import json
 import os
 import re
@@ -252,9 +253,51 @@ def test_the_plugin_has_a_test_for_all_laws_and_one_for_each(tmp_path: Path) -> 
 
 
 def test_every_law_has_a_planted_fault_or_a_test_of_its_own_and_a_section() -> None:
-    page = Path(__file__).parent.parent.parent / "docs" / "laws_of_loading.md"
     assert {*LAWS} - {*FAULTS.values()} == {"order", "weights", "masks"}
-    assert [law for law in LAWS if f"\n### {law}\n" not in page.read_text()] == []
+    assert [law for law in LAWS if f"\n### {law}\n" not in PAGE.read_text()] == []
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "laws_of_loading.md"
+
+
+def loader_on_the_page(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`make` of a block of code that begins with the name of its file."""
+    (code,) = re.findall(rf"```python\n(# {name}\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
+    (folder / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(folder)
+    return importlib.import_module(name).make
+
+
+def test_get_batch_on_the_page_holds_its_laws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = loader_on_the_page("nanogpt_loader", tmp_path, monkeypatch)
+    report = check(make, examples=5, budget=60)
+    assert (report.broken, report.unjudged) == ([], [])
+
+
+def test_the_stream_on_the_page_resumes_before_its_first_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = loader_on_the_page("hf_loader", tmp_path, monkeypatch)
+    case = Case(rows=5, batch_size=2, stops=(1, 0))
+    for law in make.claims.split():
+        assert judge(make, law, case) is None
+    found = judge(make, "resume", case, state_of=lambda loader: loader.dataset.state_dict())
+    if version("datasets") == "5.2.0":
+        assert "step 1 read what step 0 should have" in str(found)
+
+
+def test_the_pictures_on_the_page_are_those_that_the_script_draws(tmp_path: Path) -> None:
+    spec: Any = importlib.util.spec_from_file_location("pictures", PAGE.parent / "laws_pictures.py")
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    assert [*pictures.PICTURES] == [*LAWS]
+    for law, lanes in pictures.PICTURES.items():
+        drawn = PAGE.parent / "images" / "laws" / f"{law}.svg"
+        assert drawn.read_text() == pictures.draw(law, lanes)
+        assert drawn.stat().st_size < 6000
+        assert f"![{pictures.words(law)}](images/laws/{law}.svg)" in PAGE.read_text()
 
 
 def test_the_page_of_peers_shows_the_committed_results() -> None:
