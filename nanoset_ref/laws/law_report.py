@@ -175,9 +175,11 @@ class LawReport:
         for law, outcome in self.outcomes.items():
             laws[law] = asdict(outcome) | {"is": self.word(law)}
             if outcome.finding:
-                finding = outcome.finding
-                kept = {"kind": finding.kind, "words": finding.words, "table": self._table(law)}
-                laws[law]["finding"] = kept
+                laws[law]["finding"] = {
+                    "kind": outcome.finding.kind,
+                    "words": outcome.finding.words,
+                    "table": self._table(law),
+                }
         return json.dumps({"seed": self.seed, "laws": laws}, indent=1)
 
     def badge(self) -> str:

@@ -78,13 +78,15 @@ class Trial:
             workers=case.workers,
             seed=case.seed,
             epoch=case.epoch,
-            steps=2 * (case.rows // case.global_batch_size) + 3,
+            # of a loader without an end; one rank may read everything
+            steps=case.rows // case.global_batch_size + case.rows // case.batch_size + 3,
         )
 
     def data(self, rows: int) -> Any:
         if self.adapter.format == "rows":
             return rows
-        return self.corpus([rows])
+        files = min(self.adapter.files, rows)
+        return self.corpus([len(range(file, rows, files)) for file in range(files)])
 
     def corpus(self, rows: list[int], weights: list[float] | None = None) -> Corpus:
         # plain names: some libraries take a path for a pattern

@@ -130,8 +130,7 @@ def _run_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
     if not hasattr(loader, "__iter__"):
         raise TypeError(f"make returned {loader!r:.80}, not an iterable of batches")
     if run.declared:
-        sized: Any = loader
-        trace.lengths.append(len(sized))
+        trace.lengths.append(len(loader))
     read: list[tuple[Any, ...]] = []
     trace.batches.append(read)
     held = []

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 from importlib.metadata import version
 from pathlib import Path
 from time import sleep
@@ -382,6 +383,26 @@ def test_a_corpus_has_a_plain_name(tmp_path: Path) -> None:
 
     report = check(make, claims="once", format="npy", most_ranks=1, most_batch=1, budget=20)
     assert report.broken == []
+
+
+def test_a_rank_that_reads_everything_is_heard_to_its_end() -> None:
+    def make(data: Any, *, rank: int, **place: Any) -> Any:
+        return [] if rank else [[row] for row in range(data)]
+
+    assert check(make, claims="once", most_batch=1, examples=20, budget=20).broken == []
+
+
+def test_a_corpus_of_shards_has_a_file_for_each() -> None:
+    def make(data: Any, *, rank: int, world_size: int, **place: Any) -> Any:
+        assert len(data.paths) == len(data.rows) == min(3, sum(data.rows))
+        for path in data.paths[rank::world_size]:
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    yield archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+
+    options = {"format": "tar", "files": 3, "most_batch": 1}
+    report = check(make, claims="once data", examples=9, budget=20, **options)
+    assert (report.broken, report.unjudged) == ([], [])
 
 
 @pytest.mark.parametrize(
