@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from resume_contract import check_resume_contract
 from test_storage import bucket, folder, server  # noqa: F401 (fixtures)
 
 from nanoset_ref import DataCollatorForCLM, DataCollatorWithLabels, plain
@@ -240,33 +239,6 @@ def test_where_and_when_name_every_token(paths, order):
             assert [
                 slot.position for slot in when(rows, schedule, document, source=source)
             ] == sorted(every)
-
-
-# ---- resume
-
-
-def test_it_keeps_the_resume_contract(paths):
-    rows = packed(paths)
-    position_of = {
-        tuple(row): k for k, row in enumerate(rows.read(np.arange(len(rows)))[:, :-1].tolist())
-    }
-    assert len(position_of) == len(rows)
-
-    def factory(rank, size, batch, workers):
-        place = {
-            "micro_batch_size": batch,
-            "dp_rank": rank,
-            "dp_size": size,
-            "num_loading_workers": workers,
-        }
-        return build_nanoset_dataloader(rows, **place)
-
-    def positions_of(batch):
-        return [position_of[tuple(row)] for row in batch["input_ids"].tolist()]
-
-    check_resume_contract(
-        factory, positions_of, len(rows), layouts=((2, 2), (2, 1), (1, 3)), workers=(0, 2)
-    )
 
 
 def test_a_state_of_other_boundaries_padding_or_packing_is_refused(paths, tmp_path):

@@ -5,7 +5,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from resume_contract import check_resume_contract
@@ -170,25 +169,6 @@ def test_the_sampler_alone_keeps_the_resume_contract(layout):
         101,
         layout=layout,
         workers=[0],
-    )
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_stateful_dataloader_keeps_the_resume_contract(num_workers):
-    """torchdata saves the sampler's state with each batch it delivers, not with each it asks for. (It wants the same
-    number of workers after a resume.)
-    """
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    def factory(rank, size, batch, workers):
-        return StatefulDataLoader(
-            range(61),
-            batch_sampler=ResumableBatchSampler(61, batch, rank, size),
-            num_workers=workers,
-        )
-
-    check_resume_contract(
-        factory, torch.Tensor.tolist, 61, layouts=[(2, 3), (1, 2)], workers=[num_workers]
     )
 
 

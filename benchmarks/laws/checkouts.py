@@ -3,9 +3,11 @@
     git clone https://github.com/NVIDIA/Megatron-LM ../Megatron-LM
     git clone https://github.com/huggingface/nanotron ../nanotron-2024 && git -C ../nanotron-2024 checkout 395a4dbb
     git clone https://github.com/AI-Hypercomputer/maxtext ../maxtext
-    export MEGATRON_LM=../Megatron-LM NANOTRON_2024=../nanotron-2024 MAXTEXT=../maxtext
+    git clone https://github.com/huggingface/nanotron ../nanotron && git -C ../nanotron checkout 2411b022
+    export MEGATRON_LM=../Megatron-LM NANOTRON_2024=../nanotron-2024 MAXTEXT=../maxtext NANOTRON_MAIN=../nanotron
 
-An adapter is registered if the variable of its checkout is set.
+An adapter is registered if the variable of its checkout is set. Nanotron's main branch compiles its blend, with g++ and
+pybind11.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import itertools
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +31,7 @@ CHECKOUTS = {
     "Megatron-LM": "MEGATRON_LM",
     "Nanotron 2024": "NANOTRON_2024",
     "MaxText": "MAXTEXT",
+    "Nanotron main": "NANOTRON_MAIN",
 }
 
 
@@ -206,7 +210,47 @@ def maxtext(folder: Path) -> None:
     PEERS["MaxText OLMo loader, several hosts"] = Adapter(make=make, claims=claims, **common)
 
 
-for system, register in zip(CHECKOUTS, (megatron, nanotron, maxtext), strict=True):
+# ---- Nanotron, main branch: the ledger with which a stage continues the folders of the stages before
+
+
+def nanotron_main(folder: Path) -> None:
+    golden = Path(__file__).parents[2] / "tests" / "golden" / "nanotron_main"
+    recorder = load("nanotron_main_recorder", golden / "record.py")
+    classes = recorder.load(folder)
+    folders = [["s3://a", 10**6], ["s3://b", 10**6]]
+    weights = [[0.5, 0.5], [0.75, 0.25], [0.25, 0.75]]
+
+    def make_of(changes: int) -> Any:
+        def make(data: int, *, rank: int, state: Any = None, **place: Any) -> Any:
+            """A run over two folders: the first rows of each, as many as its stages draw from it.
+
+            They are numbered from 0 on, folder after folder, and rows behind them from `data` on. So a run reads each
+            of the first rows once if every stage continues a folder where the stages before ended.
+            """
+            steps = data // together(place)
+            if steps <= changes:
+                raise ValueError("too few rows for the stages")
+            firsts = [1 + steps * stage // (changes + 1) for stage in range(changes + 1)]
+            stages = [(first, folders, weights[stage]) for stage, first in enumerate(firsts)]
+            size = place["batch_size"]
+            run = recorder.run(classes, 8, size, place["world_size"], 1, steps, stages)
+            parts = zip(*(stage["read"] for stage in run["stages"]), strict=True)
+            reads = [list(itertools.chain(*part)) for part in parts]
+            due = Counter(folder for read in reads for folder, _ in read)
+            rows = []
+            for number, row in reads[rank]:
+                row_of_run = row + number * due[0]
+                rows.append(row_of_run if row < due[number] else data + 2 * row + number)
+            return [rows[first : first + size] for first in range(0, len(rows), size)]
+
+        return make
+
+    common: dict[str, Any] = {"claims": "once ranks repeat", "tail": "drop", "most_rows": 80}
+    PEERS["Nanotron main, one change of stage"] = Adapter(make=make_of(1), **common)
+    PEERS["Nanotron main, two changes of stage"] = Adapter(make=make_of(2), **common)
+
+
+for system, register in zip(CHECKOUTS, (megatron, nanotron, maxtext, nanotron_main), strict=True):
     found = checkout(system)
     if found is not None:
         register(found)

@@ -29,6 +29,8 @@ class Adapter:
             not checked.
         format: "rows" (`data` is the number of rows), or a format of files (`data` is a `Corpus`):
             npy, bin, ds, jsonl, parquet, tar, mds, litdata.
+        files: the number of files of the corpus, such as shards, or one per row if there are fewer
+            rows. `data.paths` and `data.rows` have an item for each file.
         tail: the treatment of rows that do not fill a last batch on every rank: "drop" leaves them
             out, "pad" repeats earlier rows, "keep" makes shorter batches.
         rows_of: batch -> the row numbers in it; None: see `nanoset_ref.laws.identity`.
@@ -47,6 +49,7 @@ class Adapter:
     state_of: Callable[[Any], Any] | None = None
     claims: str = BASE
     format: str = "rows"
+    files: int = 1
     tail: Literal["drop", "pad", "keep"] = "keep"
     rows_of: Callable[[Any], Iterable[Any]] | None = None
     mask: str = ""
@@ -64,8 +67,4 @@ class Adapter:
 
 def adapter(**options: Any) -> Callable[[Callable[..., Iterable[Any]]], Adapter]:
     """A decorator that makes an `Adapter` from `make`; the options are the fields of `Adapter`."""
-
-    def decorate(make: Callable[..., Iterable[Any]]) -> Adapter:
-        return Adapter(make=make, **options)
-
-    return decorate
+    return lambda make: Adapter(make=make, **options)

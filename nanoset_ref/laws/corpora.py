@@ -72,12 +72,11 @@ def write_corpus(
         raise ValueError(f"format must be rows or one of {', '.join(WRITERS)}, got {form!r}")
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for number, first in enumerate(accumulate(rows, initial=0)):
-        if number < len(rows):
-            path = folder / f"{number}.{form}"
-            if not path.exists():
-                WRITERS[form](path, tokens_of_rows(first, rows[number]))
-            paths.append(str(path))
+    for number, last in enumerate(accumulate(rows)):
+        path = folder / f"{number}.{form}"
+        if not path.exists():
+            WRITERS[form](path, tokens_of_rows(last - rows[number], rows[number]))
+        paths.append(str(path))
     return Corpus(paths, rows, weights)
 
 

@@ -35,6 +35,9 @@ class Finding:
         return f"{self.kind}: {self.words}"
 
 
+Verdict = Finding | None  # None: the law holds
+
+
 def places(batches: Batches) -> Iterator[Place]:
     """Yield every row with the rank and the step that read it."""
     for rank, steps in enumerate(batches):
@@ -47,8 +50,12 @@ def rows_of(batches: Batches) -> list[Any]:
     return [row for _, _, row in places(batches)]
 
 
-def by_step(batches: Batches) -> Batches:
+def by_step(batches: Batches, steps: int | None = None) -> Batches:
     """The rows that all ranks together read in each step, sorted, in the form of one rank.
+
+    Args:
+        batches: the rows read.
+        steps: only these first steps.
 
     >>> by_step([[(4, 1), (0,)], [(2, 3)]])
     [[(1, 2, 3, 4), (0,)]]
@@ -57,10 +64,10 @@ def by_step(batches: Batches) -> Batches:
     for step in range(max(map(len, batches))):
         rows = [row for rank in batches for row in chain.from_iterable(rank[step : step + 1])]
         together.append(tuple(sorted(rows, key=str)))
-    return [together]
+    return [together[:steps]]
 
 
-def find_miscount(batches: Batches, rows: int, *, spare: int = 0, again: int = 0) -> Finding | None:
+def find_miscount(batches: Batches, rows: int, *, spare: int = 0, again: int = 0) -> Verdict:
     """Find a row that was read twice or never.
 
     Args:
@@ -83,39 +90,46 @@ def find_miscount(batches: Batches, rows: int, *, spare: int = 0, again: int = 0
     return None
 
 
-def difference(wanted: Batches, found: Batches, when: str) -> Finding | None:
+def difference(wanted: Batches, found: Batches, when: str) -> Verdict:
     """Describe the first difference between two traces; `when` names the change between them."""
     if wanted == found:
         return None
     more = Counter(rows_of(found)) - Counter(rows_of(wanted))
     less = Counter(rows_of(wanted)) - Counter(rows_of(found))
-    if more and not less:
-        kind: Kind = "doubled"
-        row = next(iter(more))
-        words = f"row {row} was read an extra time, {_where(found, row)}"
-    elif less:
+    step = 0
+    while _at_step(found, step) == _at_step(wanted, step):
+        step += 1
+    read = _at_step(found, step)
+    right = _at_step(wanted, step)
+    kind: Kind = "out of order"
+    if less:
         kind = "lost"
         row = next(iter(less))
         words = f"row {row} was not read; it should have been {_where(wanted, row)}"
+    elif read in _steps(wanted):
+        kind = "doubled" if more else kind
+        words = f"step {step} read what step {_steps(wanted).index(read)} should have"
+    elif more:
+        kind = "doubled"
+        row = next(iter(more))
+        words = f"row {row} was read an extra time, {_where(found, row)}"
     else:
-        kind = "out of order"
-        rank, step = _first_difference(wanted, found)
-        read = found[rank][step : step + 1]
-        right = wanted[rank][step : step + 1]
-        row = read[0][0] if read and read[0] else None
+        rank = [old == new for old, new in zip(right, read, strict=True)].index(False)
         words = (
-            f"rank {rank} read {_as_text(read)} at step {step} "
-            f"and should have read {_as_text(right)}"
+            f"rank {rank} read {_as_text(read[rank])} at step {step} "
+            f"and should have read {_as_text(right[rank])}"
         )
-    return Finding(kind, f"{when}, {words}", found, wanted, (row,))
+    return Finding(kind, f"{when}, {words}", found, wanted)
 
 
-def _first_difference(wanted: Batches, found: Batches) -> tuple[int, int]:
-    for rank, steps in enumerate(wanted):
-        for step, rows in enumerate(steps):
-            if found[rank][step : step + 1] != [rows]:
-                return rank, step
-    return 0, 0
+def _steps(batches: Batches) -> list[Batches]:
+    """The rows of each step."""
+    return [_at_step(batches, step) for step in range(max(map(len, batches)))]
+
+
+def _at_step(batches: Batches, step: int) -> Batches:
+    """[rank] -> a list of its batch at the step, or of nothing."""
+    return [steps[step : step + 1] for steps in batches]
 
 
 def _where(batches: Batches, row: Any) -> str:

@@ -31,7 +31,8 @@ def rows_in(batch: Any, form: str) -> tuple[Any, ...]:
         if form == "rows":
             rows += array.ravel().tolist()
         else:
-            for line in _lines(array):
+            width = array.shape[-1] if array.size else 1
+            for line in array.reshape(-1, width):
                 rows += _rows_of_line(line)
     return tuple(rows)
 
@@ -51,10 +52,6 @@ def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
     else:
         for item in batch:
             yield from _arrays(item)
-
-
-def _lines(array: NDArray[Any]) -> NDArray[Any]:
-    return array.reshape(-1, array.shape[-1] if array.size else 1)
 
 
 def _rows_of_line(line: NDArray[Any]) -> list[Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import html
 import json
+import platform
+import sys
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import packages_distributions, version
 from typing import Any
 
 from nanoset_ref.laws.adapter import Adapter
@@ -17,10 +20,22 @@ SCRIPT = '''"""The law {law!r}: {words}"""
 from nanoset_ref.laws import Case, judge
 from {module} import {name}
 
-print(judge({name}, {law!r}, {case!r}{options}))
+print(judge({name}, {law!r}, {case!r}))
 '''
-STYLE = "border:1px solid #6b6b6b;padding:2px 8px;text-align:left"
-COLORS = {"holds": "#00795a", "broken": "#b3261e"}
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>:root {{color-scheme: light dark}} body {{font-family: sans-serif; margin: 1em}}</style>
+<h1>{title}</h1>
+<p>{versions}; seed {seed}</p>
+{body}
+</html>
+"""
+STYLE = "border:1px solid #767676;padding:2px 8px;text-align:left"
+Cell = tuple[str, str]  # a text, and a key of COLORS or ""
+Grid = list[list[Cell]]
+COLORS = {"holds": "#008a66", "broken": "#e0352b"}  # readable on white and on black
 
 
 @dataclass(frozen=True)
@@ -92,52 +107,79 @@ class LawReport:
         return "\n".join(lines)
 
     def _table(self, law: str) -> list[str]:
-        """Rank by step: the rows read and, in parentheses, the right ones if they differ."""
-        cells = self._cells(law)
-        if not any(cells):
-            return []
-        width = max(len(text) for row in cells for text, _ in row)
-        steps = _steps_to_show(self.outcomes[law].finding)
-        head = "  ".join(f"step {step}".ljust(width) for step in steps)
-        lines = [f"{'':8}{head}".rstrip()]
-        for rank, row in enumerate(cells):
-            texts = "  ".join(text.ljust(width) for text, _ in row)
-            lines.append(f"rank {rank:<3}{texts}".rstrip())
+        lines = []
+        grid = self._grid(law)
+        width = max((len(text) for row in grid for text, _ in row[1:]), default=0)
+        for (rank, _), *cells in grid:
+            texts = "  ".join(text.ljust(width) for text, _ in cells)
+            lines.append(f"{rank:<8}{texts}".rstrip())
         return lines
 
-    def _cells(self, law: str) -> list[list[tuple[str, bool]]]:
-        """[rank][step] -> (text, whether it is wrong)."""
+    def _grid(self, law: str) -> Grid:
+        """Rank by step, with a head: the rows read and, in parentheses, the right ones if they
+        differ. Of many steps, the first ones at which something is wrong.
+        """
         finding = self.outcomes[law].finding
         if finding is None or not finding.found:
             return []
-        steps = _steps_to_show(finding)
+        steps = range(max(map(len, [*finding.found, *finding.wanted])))
         rows = []
         for rank, read in enumerate(finding.found):
             wanted = finding.wanted[rank] if finding.wanted else read
             rows.append([_cell(read, wanted, step, finding) for step in steps])
-        return rows
+        shown = list(steps)
+        if len(steps) > MAX_STEPS:
+            wrong = [step for step in steps if any(row[step][1] for row in rows)]
+            shown = (wrong or shown)[:MAX_STEPS]
+        grid: Grid = [[("", ""), *((f"step {step}", "") for step in shown)]]
+        for rank, row in enumerate(rows):
+            grid.append([(f"rank {rank}", ""), *(row[step] for step in shown)])
+        return grid
 
     def _repr_html_(self) -> str:
-        rows = []
+        overview = []
+        others = []
         for law in self.outcomes:
             word = self.word(law)
-            color = COLORS.get(word, "#6b6b6b")
-            said = html.escape(self.line(law)[21:].strip())
-            cells = [law, f'<b style="color:{color}">{word}</b>', said]
-            rows.append(_html_row(cells))
-        parts = [_html_table(rows)]
+            if word == "not claimed":
+                others.append(law)
+            else:
+                overview.append([(law, ""), (word, word), (self.line(law)[21:].strip(), "")])
+        parts = [_html_table(overview), f"<p>not claimed: {' '.join(others) or 'none'}</p>"]
         for law in self.broken:
-            parts.append(f"<p><b>{law}</b>: {html.escape(str(self.outcomes[law].case))}</p>")
-            parts.append(_html_table([_html_cells(row) for row in self._cells(law)]))
+            outcome = self.outcomes[law]
+            parts.append(f"<h3>{law}, broken by {html.escape(self.loader)}</h3>")
+            parts.append(f"<p>{html.escape(f'{outcome.finding} in {outcome.case}')}</p>")
+            parts.append(_html_table(self._grid(law)))
         return "\n".join(parts)
 
+    @property
+    def loader(self) -> str:
+        """MODULE:NAME of the function that makes it."""
+        make = self.adapter.make
+        return f"{make.__module__}:{make.__qualname__}"
+
+    def to_html(self) -> str:
+        """The report as a page, with the loader and the versions of what its module imports."""
+        versions = [f"Python {platform.python_version()}", *_versions(self.adapter.make.__module__)]
+        return PAGE.format(
+            title=html.escape(f"{self.loader} under the laws of loading"),
+            versions=", ".join(versions),
+            seed=self.seed,
+            body=self._repr_html_(),
+        )
+
     def to_json(self) -> str:
-        """The report as JSON; `found` and `wanted` have the steps listed in `steps`."""
+        """The report as JSON; `table` is that of the report as text."""
         laws = {}
         for law, outcome in self.outcomes.items():
             laws[law] = asdict(outcome) | {"is": self.word(law)}
             if outcome.finding:
-                laws[law]["finding"] |= _excerpt(outcome.finding)
+                laws[law]["finding"] = {
+                    "kind": outcome.finding.kind,
+                    "words": outcome.finding.words,
+                    "table": self._table(law),
+                }
         return json.dumps({"seed": self.seed, "laws": laws}, indent=1)
 
     def badge(self) -> str:
@@ -160,63 +202,38 @@ class LawReport:
             module=make.__module__,
             name=make.__name__,
             case=outcome.case,
-            options="",
         )
 
 
-def _steps_to_show(finding: Finding | None) -> list[int]:
-    """Every step if there are few, else the first ones at which something is wrong."""
-    if finding is None:
-        return []
-    traces = [*finding.found, *finding.wanted]
-    steps = range(max(map(len, traces), default=0))
-    if len(steps) <= MAX_STEPS:
-        return list(steps)
-    wrong: set[int] = set()
-    for rank, read in enumerate(finding.found):
-        wanted = finding.wanted[rank] if finding.wanted else read
-        wrong |= {step for step in steps if _cell(read, wanted, step, finding)[1]}
-    return sorted(wrong)[:MAX_STEPS] or list(steps[:MAX_STEPS])
-
-
-def _excerpt(finding: Finding) -> dict[str, Any]:
-    """The part of a finding that a report keeps."""
-    steps = _steps_to_show(finding)
-    return {
-        "steps": steps,
-        "found": [_batches_at(steps, rank) for rank in finding.found],
-        "wanted": [_batches_at(steps, rank) for rank in finding.wanted],
-        "rows": finding.rows[:MAX_STEPS],
-    }
-
-
-def _batches_at(steps: list[int], batches: list[Any]) -> list[Any]:
-    """The batches of a rank at these steps; empty where there is none."""
-    return [batches[step] if step < len(batches) else () for step in steps]
-
-
-def _cell(read: list[Any], wanted: list[Any], step: int, finding: Finding) -> tuple[str, bool]:
+def _cell(read: list[Any], wanted: list[Any], step: int, finding: Finding) -> Cell:
     rows = read[step : step + 1]
     right = wanted[step : step + 1]
     text = " ".join(map(str, rows[0])) if rows else "-"
     if rows != right:
         due = " ".join(map(str, right[0])) if right else "-"
-        return f"{text} (not {due})", True
+        return f"{text} (not {due})", "broken"
     marked = bool(rows) and not finding.wanted and bool({*rows[0]} & {*finding.rows})
-    return (f"{text} !" if marked else text), marked
+    return (f"{text} !", "broken") if marked else (text, "")
 
 
-def _html_cells(row: list[tuple[str, bool]]) -> str:
-    texts = []
-    for text, wrong in row:
-        said = html.escape(text)
-        texts.append(f'<b style="color:{COLORS["broken"]}">{said}</b>' if wrong else said)
-    return _html_row(texts)
+def _versions(module: str) -> list[str]:
+    """The name and version of each package that a module imports from."""
+    values = vars(sys.modules[module]).values()
+    names = {str(getattr(value, "__module__", getattr(value, "__name__", ""))) for value in values}
+    packages = {name.partition(".")[0] for name in names}
+    known = packages_distributions()
+    found = [known[name][0] for name in sorted(packages & known.keys())]
+    return [f"{name} {version(name)}" for name in found]
 
 
-def _html_row(cells: list[str]) -> str:
-    return "<tr>" + "".join(f'<td style="{STYLE}">{cell}</td>' for cell in cells) + "</tr>"
-
-
-def _html_table(rows: list[str]) -> str:
-    return f'<table style="border-collapse:collapse">{"".join(rows)}</table>'
+def _html_table(grid: Grid) -> str:
+    rows = []
+    for row in grid:
+        cells = []
+        for text, kind in row:
+            color = COLORS.get(kind, "inherit")
+            style = f'style="{STYLE};color:{color}"'
+            cells.append(f"<td {style}>{html.escape(text)}</td>")
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    table = f'<table style="border-collapse:collapse">{"".join(rows)}</table>'
+    return f'<div style="overflow-x:auto">{table}</div>'

@@ -44,7 +44,7 @@ def check_loader(
     report = check(made, laws=law, budget=budget, seed=seed, progress=progress)
     print(report.to_json() if json else report.tables())
     if html:
-        html.write_text(report._repr_html_())
+        html.write_text(report.to_html())
     if script and report.broken:
         script.write_text(report.script(report.broken[0]))
     if badge:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 
+@dataclass
 class Laws:
     """The value of the fixtures `laws` and `loading_law`.
 
@@ -16,10 +18,9 @@ class Laws:
         only: the laws to check; None: all that the loader claims.
     """
 
-    def __init__(self, budget: float, seed: int, only: list[str] | None = None) -> None:
-        self.budget = budget
-        self.seed = seed
-        self.only = only
+    budget: float
+    seed: int
+    only: list[str] | None = None
 
     def hold(self, loader: Any, **options: Any) -> None:
         """Fail with the report if the loader breaks a law; skip laws that it does not claim."""

@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.laws.corpora import Corpus, write_corpus
-from nanoset_ref.laws.findings import Finding, by_step, difference, find_miscount, places, rows_of
+from nanoset_ref.laws.findings import (
+    Finding,
+    Verdict,
+    by_step,
+    difference,
+    find_miscount,
+    places,
+    rows_of,
+)
 from nanoset_ref.laws.runner import Batches, Run, Runner, Trace
 
 DISTINCT = 20  # with this many rows, two shuffles do not agree by chance: 1 / 20!
@@ -70,13 +78,15 @@ class Trial:
             workers=case.workers,
             seed=case.seed,
             epoch=case.epoch,
-            steps=2 * (case.rows // case.global_batch_size) + 3,
+            # of a loader without an end; one rank may read everything
+            steps=case.rows // case.global_batch_size + case.rows // case.batch_size + 3,
         )
 
     def data(self, rows: int) -> Any:
         if self.adapter.format == "rows":
             return rows
-        return self.corpus([rows])
+        files = min(self.adapter.files, rows)
+        return self.corpus([len(range(file, rows, files)) for file in range(files)])
 
     def corpus(self, rows: list[int], weights: list[float] | None = None) -> Corpus:
         # plain names: some libraries take a path for a pattern
@@ -102,12 +112,17 @@ class Trial:
         when = "after a resume, " if run.states else ""
         raise Broken(Finding(trace.kind, f"{when}{trace.error}", trace.batches))
 
+    def compare(self, when: str, **changes: Any) -> Verdict:
+        """Compare this case with itself after changes, which `when` describes."""
+        wanted = self.run().batches
+        return difference(wanted, self.run(**changes).batches, when)
+
     @property
     def full_steps(self) -> int:
         """Steps of an epoch that are full on every rank."""
         return self.case.rows // self.case.global_batch_size
 
-    def find_miscount(self, batches: Batches) -> Finding | None:
+    def find_miscount(self, batches: Batches) -> Verdict:
         """Find rows lost or doubled, beyond those that the declared tail may drop or repeat."""
         left = self.case.rows - self.full_steps * self.case.global_batch_size
         spare = left if self.adapter.tail == "drop" else 0
@@ -115,12 +130,12 @@ class Trial:
         return find_miscount(batches, self.case.rows, spare=spare, again=again)
 
 
-def law_once(trial: Trial) -> Finding | None:
+def law_once(trial: Trial) -> Verdict:
     """Every row is read exactly once per epoch, by all ranks together."""
     return trial.find_miscount(trial.run().batches)
 
 
-def law_ranks(trial: Trial) -> Finding | None:
+def law_ranks(trial: Trial) -> Verdict:
     """Ranks read different rows, and equally many batches of equal size, so no rank deadlocks."""
     batches = trial.run().batches
     counts = [len(steps) for steps in batches]
@@ -140,62 +155,54 @@ def law_ranks(trial: Trial) -> Finding | None:
     return trial.find_miscount(batches) if shared else None
 
 
-def law_order(trial: Trial) -> Finding | None:
+def law_order(trial: Trial) -> Verdict:
     """All ranks together read the same rows at the same step, however many ranks there are."""
     case = trial.case
     world_size = _another_size(case)
     batch_size = case.global_batch_size // world_size
-    wanted = by_step(trial.run().batches)
-    found = by_step(trial.run(world_size=world_size, batch_size=batch_size).batches)
+    wanted = by_step(trial.run().batches, trial.full_steps)
+    found = trial.run(world_size=world_size, batch_size=batch_size).batches
     when = f"with {world_size} ranks instead of {case.world_size}"
-    return difference([wanted[0][: trial.full_steps]], [found[0][: trial.full_steps]], when)
+    return difference(wanted, by_step(found, trial.full_steps), when)
 
 
-def law_workers(trial: Trial) -> Finding | None:
+def law_workers(trial: Trial) -> Verdict:
     """Every rank reads the same batches, for any number of workers and any prefetching."""
     if trial.adapter.most_workers == 0:
         raise Refused("most_workers is 0")
     number = 1 + trial.case.other % trial.adapter.most_workers
-    wanted = trial.run(workers=0).batches
-    found = trial.run(workers=number).batches
-    return difference(wanted, found, f"with {number} workers instead of none")
+    return trial.compare(f"with {number} workers instead of none", workers=number)
 
 
-def law_repeat(trial: Trial) -> Finding | None:
+def law_repeat(trial: Trial) -> Verdict:
     """The same call in another process gives the same batches."""
-    wanted = trial.run().batches
-    return difference(wanted, trial.run().batches, "in another process with the same arguments")
+    return trial.compare("in another process with the same arguments")
 
 
-def law_seed(trial: Trial) -> Finding | None:
+def law_seed(trial: Trial) -> Verdict:
     """Another seed gives another order of the same rows."""
-    here = trial.run().batches
-    there = trial.run(seed=trial.case.seed + trial.case.other).batches
-    pair = f"seeds {trial.case.seed} and {trial.case.seed + trial.case.other}"
-    return _check_reordered(trial, here, there, pair)
+    return _check_reordered(trial, "seed", trial.case.seed + trial.case.other)
 
 
-def law_epochs(trial: Trial) -> Finding | None:
+def law_epochs(trial: Trial) -> Verdict:
     """A new epoch reads all rows again, in a new order (or in the same one, if declared)."""
-    here = trial.run().batches
-    there = trial.run(epoch=trial.case.epoch + 1).batches
-    if trial.adapter.same_epochs:
-        return difference(here, there, "in the next epoch")
-    pair = f"epochs {trial.case.epoch} and {trial.case.epoch + 1}"
-    return _check_reordered(trial, here, there, pair)
+    following = trial.case.epoch + 1
+    if not trial.adapter.same_epochs:
+        return _check_reordered(trial, "epoch", following)
+    return trial.compare("in the next epoch", epoch=following)
 
 
-def law_resume(trial: Trial) -> Finding | None:
+def law_resume(trial: Trial) -> Verdict:
     """A run that stops and resumes, once or more, reads the same rows as an uninterrupted one."""
     return _stop_and_resume(trial, kill=False)
 
 
-def law_killed(trial: Trial) -> Finding | None:
+def law_killed(trial: Trial) -> Verdict:
     """A run killed with SIGKILL resumes exactly."""
     return _stop_and_resume(trial, kill=True)
 
 
-def law_elastic(trial: Trial) -> Finding | None:
+def law_elastic(trial: Trial) -> Verdict:
     """A stopped run resumes with another number of ranks, and no row is lost or read twice."""
     case = trial.case
     stop = case.stops[0] % (trial.full_steps + 1)
@@ -206,15 +213,15 @@ def law_elastic(trial: Trial) -> Finding | None:
     after = trial.run(
         states=before.states, world_size=size, batch_size=case.global_batch_size // size
     )
-    read = by_step(before.batches)[0] + by_step(after.batches)[0]
+    read = _join(by_step(before.batches), by_step(after.batches))
     if "order" not in trial.adapter.claims.split():
-        return trial.find_miscount([read])
-    wanted = by_step(trial.run().batches)[0]
+        return trial.find_miscount(read)
+    wanted = by_step(trial.run().batches, trial.full_steps)
     when = f"stopped after {stop} steps and resumed with {size} ranks"
-    return difference([wanted[: trial.full_steps]], [read[: trial.full_steps]], when)
+    return difference(wanted, by_step(read, trial.full_steps), when)
 
 
-def law_weights(trial: Trial) -> Finding | None:
+def law_weights(trial: Trial) -> Verdict:
     """Every source has its share in every prefix of the order."""
     rows = trial.case.rows
     sources = [rows, 1 + rows // 2, 1 + rows // 3]
@@ -238,7 +245,7 @@ def law_weights(trial: Trial) -> Finding | None:
     return Finding("lost" if read < due else "doubled", words, batches)
 
 
-def law_spread(trial: Trial) -> Finding | None:
+def law_spread(trial: Trial) -> Verdict:
     """File neighbors are separated, and reading order is uncorrelated with file order."""
     batches = trial.run().batches
     rows = rows_of(batches)
@@ -259,7 +266,7 @@ def law_spread(trial: Trial) -> Finding | None:
     return None
 
 
-def law_owned(trial: Trial) -> Finding | None:
+def law_owned(trial: Trial) -> Verdict:
     """A batch belongs to its receiver: it never changes, and writing to it changes no other."""
     trace = trial.run()
     if trace.changed:
@@ -268,7 +275,7 @@ def law_owned(trial: Trial) -> Finding | None:
     return difference(trace.batches, found, "when every batch is overwritten by its receiver")
 
 
-def law_data(trial: Trial) -> Finding | None:
+def law_data(trial: Trial) -> Verdict:
     """The loader delivers whole rows of the files, and nothing else."""
     trace = trial.run()
     for rank, step, row in places(trace.batches):
@@ -278,7 +285,7 @@ def law_data(trial: Trial) -> Finding | None:
     return None
 
 
-def law_refuses(trial: Trial) -> Finding | None:
+def law_refuses(trial: Trial) -> Verdict:
     """A state is refused if the data have changed since."""
     before = trial.run(steps=1, state=True)
     try:
@@ -289,7 +296,7 @@ def law_refuses(trial: Trial) -> Finding | None:
     return Finding("other data", words, after.batches)
 
 
-def law_length(trial: Trial) -> Finding | None:
+def law_length(trial: Trial) -> Verdict:
     """len(loader) is the number of batches yielded."""
     trace = trial.run(declared=True)
     for rank, declared in enumerate(trace.lengths):
@@ -300,16 +307,16 @@ def law_length(trial: Trial) -> Finding | None:
     return None
 
 
-def law_masks(trial: Trial) -> Finding | None:
+def law_masks(trial: Trial) -> Verdict:
     """A mask is true at every token and false at padding."""
     trace = trial.run()
     return Finding("other data", trace.mask, trace.batches) if trace.mask else None
 
 
-def law_growth(trial: Trial) -> Finding | None:
+def law_growth(trial: Trial) -> Verdict:
     """Startup time and memory stay nearly flat: at most 8x for 64x the rows."""
-    small = [trial.run(data=trial.data(2**10), steps=1, measure=True) for _ in range(3)]
-    large = [trial.run(data=trial.data(GROWTH), steps=1, measure=True) for _ in range(3)]
+    small = _measure(trial, 2**10)
+    large = _measure(trial, GROWTH)
     for name, floor, unit in (("seconds", 0.05, "s"), ("memory", 2**20, "bytes")):
         before = min(getattr(trace, name) for trace in small)
         after = min(getattr(trace, name) for trace in large)
@@ -321,25 +328,32 @@ def law_growth(trial: Trial) -> Finding | None:
     return None
 
 
+def _measure(trial: Trial, rows: int) -> list[Trace]:
+    data = trial.data(rows)
+    return [trial.run(data=data, steps=1, measure=True) for _ in range(3)]
+
+
 def _another_size(case: Case) -> int:
     """Another number of ranks that divides the global batch."""
-    sizes = [
-        size for size in range(1, case.global_batch_size + 1) if case.global_batch_size % size == 0
-    ]
-    sizes.remove(case.world_size)
+    whole = case.global_batch_size
+    sizes = [size for size in range(1, whole + 1) if whole % size == 0 and size != case.world_size]
     if not sizes:
         raise Refused("a global batch of one row has no other number of ranks")
     return sizes[case.other % len(sizes)]
 
 
-def _check_reordered(trial: Trial, here: Batches, there: Batches, pair: str) -> Finding | None:
+def _check_reordered(trial: Trial, name: str, changed: int) -> Verdict:
+    here = trial.run().batches
+    change: Any = {name: changed}
+    there = trial.run(**change).batches
     if len({*rows_of(here)}) >= DISTINCT and rows_of(here) == rows_of(there):
+        pair = f"{name}s {getattr(trial.case, name)} and {changed}"
         return Finding("out of order", f"{pair} have the same order", there)
     claimed = "once" in trial.adapter.claims.split()
     return trial.find_miscount(there) if claimed else None
 
 
-def _stop_and_resume(trial: Trial, *, kill: bool) -> Finding | None:
+def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
     """Stop and resume at each of the stops, and compare with the uninterrupted run."""
     wanted = trial.run().batches
     left = max(map(len, wanted))
@@ -358,16 +372,15 @@ def _stop_and_resume(trial: Trial, *, kill: bool) -> Finding | None:
     if left == 0 and not endless:
         return _compare_at_the_end(trial, wanted, read, last.batches)
     how = "killed" if kill else "stopped"
-    when = f"{how} after {' and '.join(map(str, stops))} steps and resumed"
+    count = " and ".join(map(str, stops))
+    when = f"{how} after {count} step{'s' * (stops != [1])} and resumed"
     read = _join(read, last.batches)
     if endless:
         read = [steps[: trial.epoch.steps] for steps in read]
     return difference(wanted, read, when)
 
 
-def _compare_at_the_end(
-    trial: Trial, wanted: Batches, read: Batches, after: Batches
-) -> Finding | None:
+def _compare_at_the_end(trial: Trial, wanted: Batches, read: Batches, after: Batches) -> Verdict:
     """A run that stopped at the end of an epoch is finished, or continues with the next one."""
     if read == wanted and rows_of(after):
         following = trial.run(epoch=trial.case.epoch + 1).batches
@@ -381,7 +394,7 @@ def _join(before: Batches, after: Batches) -> Batches:
 
 SIZES = "rows world_size batch_size seed"
 # {law: (its function, the fields of a case that are drawn for it)}
-LAWS: dict[str, tuple[Callable[[Trial], Finding | None], str]] = {
+LAWS: dict[str, tuple[Callable[[Trial], Verdict], str]] = {
     "once": (law_once, f"{SIZES} workers epoch"),
     "ranks": (law_ranks, f"{SIZES} epoch"),
     "order": (law_order, f"{SIZES} other"),
@@ -403,7 +416,7 @@ LAWS: dict[str, tuple[Callable[[Trial], Finding | None], str]] = {
 }
 
 
-def check_case(runner: Runner, folder: Path, law: str, case: Case) -> Finding | None:
+def check_case(runner: Runner, folder: Path, law: str, case: Case) -> Verdict:
     """Check one law in one case.
 
     Raises:

@@ -9,11 +9,15 @@ it continues.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import sys
+import sysconfig
+import tempfile
 import time
 import traceback
 import tracemalloc
@@ -28,6 +32,8 @@ from nanoset_ref.laws.identity import rows_in, write_into, wrong_mask
 Batches = list[list[tuple[Any, ...]]]  # [rank][step] -> the rows
 Kind = Literal["lost", "doubled", "out of order", "hang", "crash", "other data", "slow growth"]
 
+LAWS = os.path.dirname(__file__)
+STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _abandoned: list[Any] = []  # loaders that a stop left in the middle of an epoch
 
 
@@ -97,9 +103,8 @@ def run_ranks(adapter: Adapter, run: Run) -> Trace:
         for rank in range(run.world_size):
             _run_rank(adapter, run, rank, trace)
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{os.path.basename(last.filename)}:{last.lineno}"
-        trace.error = f"{type(error).__name__}: {error} ({where})"
+        stack = "".join(reversed(traceback.format_tb(error.__traceback__)))
+        trace.error = f"{type(error).__name__}: {error}{_place(stack)}"
         has_begun = len(trace.batches) > rank and len(trace.batches[rank]) > 0
         trace.refused = isinstance(error, ValueError) and not has_begun
     return trace
@@ -125,8 +130,7 @@ def _run_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
     if not hasattr(loader, "__iter__"):
         raise TypeError(f"make returned {loader!r:.80}, not an iterable of batches")
     if run.declared:
-        sized: Any = loader
-        trace.lengths.append(len(sized))
+        trace.lengths.append(len(loader))
     read: list[tuple[Any, ...]] = []
     trace.batches.append(read)
     held = []
@@ -166,7 +170,7 @@ def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
         ) from error
 
 
-class Runner:
+class Runner(contextlib.AbstractContextManager["Runner"]):
     """Runs a loader in two processes that alternate; a context manager that ends them.
 
     They are forked, so that a function defined in a notebook can be run.
@@ -175,62 +179,60 @@ class Runner:
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
         self.context: Any = multiprocessing.get_context("fork")
-        self.processes: list[Any] = [None, None]  # (process, connection)
-        self.current = 0
-
-    def __enter__(self) -> Runner:
-        return self
+        self.processes: list[Any] = [None, None]  # (process, connection, file of its stack)
 
     def __exit__(self, *error: object) -> None:
-        for number in range(len(self.processes)):
+        for number in (0, 1):
             self._kill(number)
 
     def run(self, run: Run, *, kill: bool = False) -> Trace:
         """Run in the next process; with `kill`, end it by SIGKILL as soon as it has answered."""
-        self.current = 1 - self.current
-        number = self.current
-        if self.processes[number] is None:
-            self.processes[number] = self._start()
-        process, connection = self.processes[number]
-        trace = Trace(error=f"no answer in {self.adapter.limit:g} s", kind="hang")
+        self.processes.reverse()
+        if self.processes[0] is None:
+            self.processes[0] = self._start()
+        process, connection, stack = self.processes[0]
         try:
             connection.send(run)
             if connection.poll(self.adapter.limit):
-                trace = connection.recv()
-            else:
-                kill = True
+                trace: Trace = connection.recv()
+                if kill:
+                    self._kill(0)
+                return trace
+            trace = Trace(error=f"no answer in {self.adapter.limit:g} s", kind="hang")
         except (EOFError, OSError):
             process.join(1)
-            trace = Trace(error=f"the process died: exit code {process.exitcode}", kind="crash")
-            kill = True
-        if kill:
-            self._kill(number)
+            trace = Trace(error=f"the process died: exit code {process.exitcode}")
+        trace.error += _place(_last_stack(stack))
+        self._kill(0)
         return trace
 
     def _start(self) -> Any:
         ours, theirs = self.context.Pipe()
-        process = self.context.Process(target=_serve, args=(theirs, self.adapter))
+        stack = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
+        process = self.context.Process(target=_serve, args=(theirs, self.adapter, stack))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fork with threads, which the child does not use
             process.start()
         theirs.close()
-        return process, ours
+        return process, ours, stack
 
     def _kill(self, number: int) -> None:
         if self.processes[number] is None:
             return
-        process, connection = self.processes[number]
+        process, connection, stack = self.processes[number]
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()
         process.join()
         connection.close()
+        stack.close()
         self.processes[number] = None
 
 
-def _serve(connection: Any, adapter: Adapter) -> None:
+def _serve(connection: Any, adapter: Adapter, stack: Any) -> None:
     """Answer runs until the parent has ended; discard the output of loaders."""
     os.setsid()
+    faulthandler.enable(stack, all_threads=False)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -240,7 +242,10 @@ def _serve(connection: Any, adapter: Adapter) -> None:
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while os.getppid() == parent:
             if connection.poll(1):
-                connection.send(run_ranks(adapter, connection.recv()))
+                run = connection.recv()
+                faulthandler.dump_traceback_later(0.9 * adapter.limit, file=stack)
+                connection.send(run_ranks(adapter, run))
+                faulthandler.cancel_dump_traceback_later()
     os._exit(0)
 
 
@@ -249,3 +254,18 @@ def _use_one_thread() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+def _last_stack(file: Any) -> str:
+    """The main thread of the last stack that faulthandler wrote, innermost frame first."""
+    text = os.pread(file.fileno(), 1 << 20, 0).decode()
+    return text.rpartition("(most recent call first)")[2]
+
+
+def _place(stack: str) -> str:
+    """The innermost frame of a loader and its libraries, as in ", in make (loader.py:12)"."""
+    for path, line, name in re.findall(r'File "(.+)", line (\d+),? in (.+)', stack):
+        is_standard = path.startswith(STANDARD_LIBRARY) and "site-packages" not in path
+        if not is_standard and not path.startswith((LAWS, "<")):
+            return f", in {name} ({os.path.basename(path)}:{line})"
+    return ""

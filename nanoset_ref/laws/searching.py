@@ -18,7 +18,7 @@ from typing import Any
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.laws.adapter import Adapter
-from nanoset_ref.laws.findings import Finding
+from nanoset_ref.laws.findings import Verdict
 from nanoset_ref.laws.law_report import LawReport, Outcome
 from nanoset_ref.laws.rules import LAWS, Case, Refused, check_case
 from nanoset_ref.laws.runner import Runner
@@ -76,13 +76,14 @@ def check(
             now = time.monotonic()
             share = max(end - now, 0) / (len(chosen) - number)
             search = Search(runner, folder, law, now + share)
-            report.outcomes[law] = search.outcome(seed, examples)
+            known = report.outcomes["resume"].case if law == "killed" else None
+            report.outcomes[law] = search.outcome(seed, examples, known)
             if progress:
                 progress(report.line(law))
     return report
 
 
-def judge(loader: Any, law: str, case: Case, **options: Any) -> Finding | None:
+def judge(loader: Any, law: str, case: Case, **options: Any) -> Verdict:
     """Check one law in one case, like the script of a counterexample; None: the law holds."""
     adapter = as_adapter(loader, options)
     with tempfile.TemporaryDirectory() as folder, Runner(adapter) as runner:
@@ -119,36 +120,38 @@ class Search:
         self.folder = folder
         self.law = law
         self.deadline = deadline
-        self.known: dict[Case, Finding | None] = {}
+        self.judged: dict[Case, Verdict] = {}
         self.refused = ""
         self.late = False
 
-    def outcome(self, seed: int, examples: int) -> Outcome:
+    def outcome(self, seed: int, examples: int, known: Case | None = None) -> Outcome:
+        """Search, unless the law is broken by `known`, the smallest case of a similar law."""
         with extra("laws", "the search for a case that breaks a law"):
-            from hypothesis import find, settings
+            from hypothesis import find, settings, strategies
             from hypothesis.errors import NoSuchExample
 
         limits = settings(max_examples=examples, database=None, deadline=None)
         random = Random(f"{seed} {self.law}")
-        case = None
-        try:
-            case = find(self._cases(), self._breaks, settings=limits, random=random)
-        except NoSuchExample:
-            case = next(filter(self._breaks, self._boundaries()), None)
-        finding = self.known[case] if case else None
-        return Outcome(len(self.known), case, finding, self.refused, self.late)
+        case = known
+        if not (known and self._breaks(known)):
+            try:
+                case = find(self._cases(strategies), self._breaks, settings=limits, random=random)
+            except NoSuchExample:
+                case = next(filter(self._breaks, self._boundaries()), None)
+        finding = self.judged[case] if case else None
+        return Outcome(len(self.judged), case, finding, self.refused, self.late)
 
     def _breaks(self, case: Case) -> bool:
-        if case not in self.known:
+        if case not in self.judged:
             if time.monotonic() > self.deadline:
                 self.late = True
                 return False
             try:
-                self.known[case] = check_case(self.runner, self.folder, self.law, case)
+                self.judged[case] = check_case(self.runner, self.folder, self.law, case)
             except Refused as reason:
                 self.refused = str(reason)
                 return False
-        return self.known[case] is not None
+        return self.judged[case] is not None
 
     def _boundaries(self) -> list[Case]:
         adapter = self.runner.adapter
@@ -156,10 +159,8 @@ class Search:
             return []
         return [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
 
-    def _cases(self) -> Any:
-        with extra("laws", "the search for a case that breaks a law"):
-            from hypothesis import strategies as draw
-
+    def _cases(self, draw: Any) -> Any:
+        """What hypothesis draws, by its module `strategies`."""
         adapter = self.runner.adapter
         rows = draw.integers(1, adapter.most_rows)
         if self.law == "spread":

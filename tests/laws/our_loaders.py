@@ -11,12 +11,27 @@ import numpy as np
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
+from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref import Nanoset, PackedNanoset, ResumableBatchSampler, build_nanoset_dataloader
 from nanoset_ref.laws import Adapter
-from nanoset_ref.megatron import MegatronNanoset, MMapIndexedDataset, NanosetConfig
-from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
+from nanoset_ref.load.dataloader import NanosetDataLoader
+from nanoset_ref.megatron import (
+    MegatronNanoset,
+    MMapIndexedDataset,
+    NanosetBuilder,
+    NanosetConfig,
+)
+from nanoset_ref.streaming import (
+    CompressedDataset,
+    CompressedDictionary,
+    JSONLinesAdapter,
+    MapDataset,
+    StackDataset,
+    TokenStream,
+    TokenStreamDataLoader,
+)
 
 CLAIMS = "once ranks order workers repeat resume killed elastic owned data refuses length"
 
@@ -42,12 +57,18 @@ def loader_of(dataset: Any, place: dict[str, Any], **options: Any) -> Any:
 
 def nanoset(order: str, **options: Any) -> Adapter:
     def make(data: Any, *, state: Any = None, **place: Any) -> Any:
-        (rows,) = data.rows
-        files = data.path, None, data.sequence_length, rows, place["seed"]
-        dataset = Nanoset([files[0]], *files[1:], order=order, token_dtype="<u2")
+        dataset = Nanoset(
+            data.paths,
+            data.weights,
+            data.sequence_length,
+            sum(data.rows),
+            place["seed"],
+            order=order,
+            token_dtype="<u2",
+        )
         return loader_of(dataset, place | {"state": state}, **options)
 
-    claims = CLAIMS + ("" if order == "identity" else " seed spread")
+    claims = CLAIMS + ("" if order == "identity" else " seed spread weights")
     return of(make, claims=f"{claims} epochs", format="npy", tail=options.get("tail", "drop"))
 
 
@@ -75,6 +96,21 @@ def megatron(data: Any, *, state: Any = None, **place: Any) -> Any:
     return loader_of(dataset, place | {"state": state}, collate_fn=stacked)
 
 
+def blend(data: Any, *, state: Any = None, **place: Any) -> Any:
+    """A blend of the corpora; of one, it reads the first samples of two epochs."""
+    prefixes = [path.removesuffix(".bin") for path in data.paths]
+    config = NanosetConfig(
+        random_seed=place["seed"],
+        sequence_length=data.sequence_length,
+        data_path=dict(zip(prefixes, data.weights or [1.0], strict=True)),
+        split="1,0,0",
+        split_num_samples=(sum(data.rows), 0, 0),
+        add_extra_token_to_sequence=False,
+    )
+    dataset = NanosetBuilder(config).build(["train"])[0]
+    return loader_of(dataset, place | {"state": state}, collate_fn=stacked)
+
+
 def stacked(samples: Any) -> Any:
     return {"tokens": np.stack([sample["input_ids"] for sample in samples])}
 
@@ -90,6 +126,39 @@ def sampler(data: int, *, state: Any = None, **place: Any) -> Any:
     if state is not None:
         made.load_state_dict(state)
     return made
+
+
+def stateful(data: int, *, state: Any = None, **place: Any) -> Any:
+    """torchdata's loader, which keeps the sampler's state of each batch that it delivers."""
+    batches = sampler(data, **place)
+    made = StatefulDataLoader(range(data), batch_sampler=batches, num_workers=place["workers"])
+    if state is not None:
+        made.load_state_dict(state)
+    return made
+
+
+def stack(data: Any, *, state: Any = None, **place: Any) -> Any:
+    """Lines, and beside them the same text out of a compressed dictionary."""
+    lines = MapDataset(None, JSONLinesAdapter(None, data.path))
+    texts = CompressedDictionary()
+    texts.update((number, line["text"]) for number, line in enumerate(lines))
+    path = Path(data.path).with_suffix(".cd")
+    texts.dump(path)
+    dataset = StackDataset(lines, CompressedDataset(None, path))
+    made = NanosetDataLoader(
+        dataset,
+        sampler(len(dataset), **place),
+        collate_fn=texts_of_both,
+        num_workers=place["workers"],
+    )
+    if state is not None:
+        made.load_state_dict(state)
+    return made
+
+
+def texts_of_both(samples: Any) -> Any:
+    assert all(line["text"] == text for line, text in samples)
+    return {"text": [text for _, text in samples]}
 
 
 @functools.cache
@@ -133,6 +202,21 @@ OURS = {
     "Nanoset, padded": nanoset("stateless", tail="pad"),
     "PackedNanoset": of(packed, claims=f"{CLAIMS} seed epochs", format="ds"),
     "MegatronNanoset": of(megatron, claims=f"{CLAIMS} seed epochs", format="bin"),
+    "BlendedNanoset": of(
+        blend,
+        claims="order workers repeat resume killed elastic owned data refuses length weights",
+        format="bin",
+    ),
+    "StackDataset": of(
+        stack,
+        claims="once ranks order workers repeat epochs resume killed elastic owned data length",
+        format="jsonl",
+        most_rows=60,
+    ),
+    "StatefulDataLoader": of(
+        stateful,
+        claims="once ranks order workers repeat epochs resume killed elastic owned data length",
+    ),
     "TokenStream": of(
         token_stream,
         claims="once ranks order workers repeat resume killed elastic owned data refuses",

@@ -1,10 +1,16 @@
 """The parts of the laws: what a batch holds, corpora, reports, the command and the plugin."""
 
+import importlib.util
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import tarfile
+from importlib.metadata import version
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -93,8 +99,7 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
     outcome = report.outcomes["resume"]
     assert outcome.case == Case(rows=2, stops=(1,))
     assert str(outcome.finding) == (
-        "doubled: stopped after 1 steps and resumed, row 0 was read an extra time, "
-        "by rank 0 at step 0 and by rank 0 at step 1"
+        "doubled: stopped after 1 step and resumed, step 1 read what step 0 should have"
     )
     assert report.tables().splitlines()[-2:] == [
         "        step 0     step 1     step 2",
@@ -106,6 +111,36 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
     compile(report.script("resume"), "script", "exec")
 
 
+def test_a_broken_resume_is_not_searched_again_with_a_kill() -> None:
+    report = check(adapter_of("resume one row late"), laws=["resume", "killed"], budget=20)
+    resume, killed = (report.outcomes[law] for law in report.broken)
+    assert (killed.case, killed.cases) == (resume.case, 1)
+    assert str(killed.finding) == str(resume.finding).replace("stopped", "killed")
+
+
+def test_a_search_of_its_own_where_the_known_case_does_not_break_the_law() -> None:
+    report = check(adapter_of("state in the process"), laws=["killed"], budget=20)
+    assert report.broken == ["killed"]
+
+
+def test_a_hang_and_a_crash_say_where() -> None:
+    def make(data: Any, *, seed: int, **place: Any) -> Any:
+        if seed == 0:
+            sleep(60)
+        if seed == 1:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        json.loads([])
+
+    first = make.__code__.co_firstlineno
+    for seed, line, words in (
+        (0, 2, "hang: no answer in 1 s"),
+        (1, 4, "crash: the process died: exit code -11"),
+        (2, 5, "crash: TypeError: the JSON object must be str, bytes or bytearray, not list"),
+    ):
+        found = judge(make, "repeat", Case(seed=seed), limit=1.0)
+        assert str(found) == f"{words}, in make (test_laws.py:{first + line})"
+
+
 def test_a_long_trace_is_reported_by_the_steps_that_are_wrong() -> None:
     read = [(row,) for row in range(100)]
     read[70] = (3,)
@@ -114,7 +149,7 @@ def test_a_long_trace_is_reported_by_the_steps_that_are_wrong() -> None:
     head, ranks = report.tables().splitlines()[-2:]
     assert (head.split(), ranks.split()) == (["step", "3", "step", "70"], "rank 0 3 ! 3 !".split())
     kept = json.loads(report.to_json())["laws"]["once"]["finding"]
-    assert (kept["steps"], kept["found"]) == ([3, 70], [[[3], [3]]])
+    assert kept["table"] == [head, ranks]
 
 
 def test_the_same_seed_gives_the_same_cases() -> None:
@@ -199,7 +234,10 @@ def test_the_command_judges_a_function_of_a_module(tmp_path: Path) -> None:
         done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (code, "")
         assert done.stdout.splitlines()[1].split()[:2] == ["ranks", "holds"]
-        assert (tmp_path / "laws.html").read_text().startswith("<table")
+        page = (tmp_path / "laws.html").read_text()
+        assert f"<title>{name}:make under the laws of loading</title>" in page
+        assert f"nanoset_ref {version('nanoset_ref')}; seed 0" in page
+        assert (f"<h3>once, broken by {name}:make</h3>" in page) == bool(code)
 
 
 def test_the_plugin_has_a_test_for_all_laws_and_one_for_each(tmp_path: Path) -> None:
@@ -216,9 +254,51 @@ def test_the_plugin_has_a_test_for_all_laws_and_one_for_each(tmp_path: Path) -> 
 
 
 def test_every_law_has_a_planted_fault_or_a_test_of_its_own_and_a_section() -> None:
-    page = Path(__file__).parent.parent.parent / "docs" / "laws_of_loading.md"
     assert {*LAWS} - {*FAULTS.values()} == {"order", "weights", "masks"}
-    assert [law for law in LAWS if f"\n### {law}\n" not in page.read_text()] == []
+    assert [law for law in LAWS if f"\n### {law}\n" not in PAGE.read_text()] == []
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "laws_of_loading.md"
+
+
+def loader_on_the_page(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`make` of a block of code that begins with the name of its file."""
+    (code,) = re.findall(rf"```python\n(# {name}\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
+    (folder / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(folder)
+    return importlib.import_module(name).make
+
+
+def test_get_batch_on_the_page_holds_its_laws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = loader_on_the_page("nanogpt_loader", tmp_path, monkeypatch)
+    report = check(make, examples=5, budget=60)
+    assert (report.broken, report.unjudged) == ([], [])
+
+
+def test_the_stream_on_the_page_resumes_before_its_first_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = loader_on_the_page("hf_loader", tmp_path, monkeypatch)
+    case = Case(rows=5, batch_size=2, stops=(1, 0))
+    for law in make.claims.split():
+        assert judge(make, law, case) is None
+    found = judge(make, "resume", case, state_of=lambda loader: loader.dataset.state_dict())
+    if version("datasets") == "5.2.0":
+        assert "step 1 read what step 0 should have" in str(found)
+
+
+def test_the_pictures_on_the_page_are_those_that_the_script_draws(tmp_path: Path) -> None:
+    spec: Any = importlib.util.spec_from_file_location("pictures", PAGE.parent / "laws_pictures.py")
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    assert [*pictures.PICTURES] == [*LAWS]
+    for law, lanes in pictures.PICTURES.items():
+        drawn = PAGE.parent / "images" / "laws" / f"{law}.svg"
+        assert drawn.read_text() == pictures.draw(law, lanes)
+        assert drawn.stat().st_size < 6000
+        assert f"![{pictures.words(law)}](images/laws/{law}.svg)" in PAGE.read_text()
 
 
 def test_the_page_of_peers_shows_the_committed_results() -> None:
@@ -303,6 +383,26 @@ def test_a_corpus_has_a_plain_name(tmp_path: Path) -> None:
 
     report = check(make, claims="once", format="npy", most_ranks=1, most_batch=1, budget=20)
     assert report.broken == []
+
+
+def test_a_rank_that_reads_everything_is_heard_to_its_end() -> None:
+    def make(data: Any, *, rank: int, **place: Any) -> Any:
+        return [] if rank else [[row] for row in range(data)]
+
+    assert check(make, claims="once", most_batch=1, examples=20, budget=20).broken == []
+
+
+def test_a_corpus_of_shards_has_a_file_for_each() -> None:
+    def make(data: Any, *, rank: int, world_size: int, **place: Any) -> Any:
+        assert len(data.paths) == len(data.rows) == min(3, sum(data.rows))
+        for path in data.paths[rank::world_size]:
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    yield archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+
+    options = {"format": "tar", "files": 3, "most_batch": 1}
+    report = check(make, claims="once data", examples=9, budget=20, **options)
+    assert (report.broken, report.unjudged) == ([], [])
 
 
 @pytest.mark.parametrize(

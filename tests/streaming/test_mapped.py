@@ -3,13 +3,10 @@
 import json
 
 import pytest
-from resume_contract import check_resume_contract
 from stream_parts import Indexed, Scaled
 from torch.utils.data import DataLoader
 
-from nanoset_ref.load.dataloader import NanosetDataLoader
-from nanoset_ref.load.samplers import ResumableBatchSampler
-from nanoset_ref.streaming import CompressedDataset, CompressedDictionary, MapDataset, StackDataset
+from nanoset_ref.streaming import MapDataset, StackDataset
 
 
 def test_golden_map_and_stack(golden):
@@ -60,22 +57,3 @@ def test_not_in_memory_asks_an_adapter_that_can_index():
     assert list(MapDataset(None, Indexed(4), keep_in_memory=False)) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="__getitem__ that fit __iter__; Scaled"):
         MapDataset(None, Scaled(4), keep_in_memory=False)
-
-
-def test_datasets_with_an_index_keep_the_resume_contract(tmp_path):
-    dictionary = CompressedDictionary()
-    dictionary.update((k, k) for k in reversed(range(101)))
-    dictionary.dump(tmp_path / "n.cd")
-    dataset = StackDataset(
-        MapDataset(None, Scaled(101)), CompressedDataset(None, tmp_path / "n.cd")
-    )
-
-    def factory(rank, size, batch, workers):
-        sampler = ResumableBatchSampler(len(dataset), batch, rank, size)
-        return NanosetDataLoader(dataset, sampler, collate_fn=list, num_workers=workers)
-
-    def positions_of(batch):
-        assert all(number == value for number, value in batch)
-        return [number for number, _ in batch]
-
-    check_resume_contract(factory, positions_of, 101, workers=(0, 2))

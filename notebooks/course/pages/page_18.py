@@ -132,7 +132,8 @@ def figure_1(Loader):
 
 @answer("18.6", "hang", words=("never ends",))
 def answer_6(make_padded):
-    print(laws.judge(make_padded, "ranks", laws.Case(rows=1, world_size=2)))
+    finding = laws.judge(make_padded, "ranks", laws.Case(rows=1, world_size=2))
+    print(str(finding).partition(", in make_padded")[0])  # and the line that ran after a second
 
 
 @answer("18.7", True, words=("and costs nothing",))
