@@ -19,16 +19,12 @@ from nanoset_ref import StatelessOrder, load_tokenizer, plain, prepare_corpus
 from nanoset_ref.streaming import TokenStream
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
-NOTEBOOKS = (
-    "01_quickstart",
-    "02_indexing",
-    "03_collator_and_dataloader",
-    "04_data_parallel_sharding",
-)
-NOTEBOOKS += ("05_checkpoint_and_resume", "07_documents_samples_shuffle", "11_token_stream")
-NOTEBOOKS += ("13_order_without_an_index",)
+NOTEBOOKS = ("02_indexing", "04_data_parallel_sharding", "05_checkpoint_and_resume")
+NOTEBOOKS += ("07_documents_samples_shuffle", "11_token_stream", "13_order_without_an_index")
 LENGTHS = [922, 1364, 1298]  # samples of the three files of notebook 02
 TOKENS = [6, 8, 7, 7, 7, 7]  # of the six stories
+
+NOTEBOOKS += ("01_quickstart", "03_collator_and_dataloader")
 
 
 @cache

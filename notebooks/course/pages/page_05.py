@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from course import DOCUMENTS, show
 from course.registry import answer, figure, rule
 from figures import resume as plots
-from figures.draw import SOURCES
+from figures.draw import IDLE, SOURCES
 from figures.moving import Box, Moving, State
 from nanoset_ref import (
     DataCollatorForCLM,
@@ -267,6 +267,49 @@ def answer_8(paths):
         "Three rows of numbered steps, one per start: 1 to 17, 16 to 22, 21 to 24. Steps 16, 17, 21 and 22 "
         "are dashed as lost in the row that was killed and done again in the next. Checkpoints stand after "
         "steps 5, 10, 15 and 20.",
+    )
+
+
+def before_a_node_dies(nanoset, node, nodes):
+    """The positions that a node had saved, delivered, prefetched; the state of its checkpoint after two steps."""
+    options = {"collate_fn": DataCollatorForCLM(8, 0, 0, 0).__call__, "num_loading_workers": 1, "prefetch_factor": 2}
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=1, dp_rank=node, dp_size=nodes, **options)
+    steps = iter(loader)
+    next(steps), next(steps)
+    state = loader.state_dict()
+    next(steps)
+    counts = [
+        state["consumed_train_samples"],
+        loader.consumed_train_samples,
+        loader.batch_sampler.consumed_train_samples,
+    ]
+    saved, delivered, given_out = (range(node, count, nodes) for count in counts)
+    return saved, delivered[len(saved) :], given_out[len(delivered) :], state
+
+
+@figure("05.2")
+def figure_2(nanoset):
+    kinds = kinds_of(nanoset)
+    rows, read = {}, []
+    for node in range(4):
+        saved, lost, prefetched, state = before_a_node_dies(nanoset, node, 4)
+        read += saved
+        rows[f"node {node}"] = [(k, *kinds[k], 1) for k in saved] + [(k, kinds[k][0], "", 1) for k in lost]
+        rows[f"node {node}"] += [(k, kinds[k][0], IDLE, 1) for k in prefetched]
+    for node in range(3):
+        loader = build_nanoset_dataloader(nanoset, micro_batch_size=1, dp_rank=node, dp_size=3)
+        loader.load_state_dict(state)
+        positions = [k for batch in loader.batch_sampler for k in batch]
+        read += positions
+        rows[f"then node {node}"] = [(k, *kinds[k], 1) for k in positions]
+    assert sorted(read) == list(range(20))
+    show(
+        plots.lanes(
+            rows, {8: "saved", 12: "node 3 dies"}, "One node of four dies, three go on, and no position is lost"
+        ),
+        "Dashed: delivered after the checkpoint, so read again. Grey: prefetched by a worker, never delivered.",
+        "Seven rows along 20 positions. Four nodes have read positions 0 to 7 before the checkpoint, 8 to 11 after it, "
+        "and their workers hold 12 to 19. After the restart three nodes share positions 8 to 19.",
     )
 
 
