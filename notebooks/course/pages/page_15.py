@@ -129,46 +129,8 @@ def answer_2():
     )
 
 
-@answer("15.3", 124, words=("in five blocks",), within=20)
-def answer_3(nanoset):
-    B = 4
-    asked_after = batches_asked(nanoset)
-    print(f"{asked_after[1] * B}: {asked_after[1]} batches, in five blocks; consumed: {B}")
-    show(
-        plots.reading_ahead([2**block for block in range(7)], 1, asked_after[1], num_workers=2),
-        "The first seven blocks, left to right, when the first batch has been delivered.",
-        "Seven cells in the rows of two workers in turn, of 1, 2, 4 ... 64 batches: the first is delivered, "
-        "four more are asked for, the last two come later.",
-    )
-
-
-@answer("15.4", 288, words=("288 bytes",))
-def answer_4(nanoset):
-    batches = iter(build_nanoset_dataloader(nanoset, micro_batch_size=8))
-    _, this, following = next(batches), next(batches), next(batches)
-    this["input_ids"].zero_()
-    this["input_mask"].zero_()
-    for batch, field, first in (this, "label_ids", 8), (following, "input_ids", 16), (following, "label_ids", 16):
-        columns = np.s_[1:] if field == "label_ids" else np.s_[:-1]
-        assert np.array_equal(batch[field], nanoset.read(np.arange(first, first + 8))[:, columns])
-    assert this["label_mask"].all() and following["input_mask"].all()
-    print("nothing else changed;", following["input_ids"].data_ptr() - this["input_ids"].data_ptr(), "bytes")
-    assert not this["label_ids"].is_contiguous()
-    assert to_device(this, "meta")["label_ids"].stride() == this["label_ids"].stride()  # to a device that holds no data
-
-
-@answer("15.5", 48, words=("together 48",))
-def answer_5(nanoset):
-    kept = list(build_nanoset_dataloader(nanoset, micro_batch_size=8))
-    memory_of = {field: {batch[field].untyped_storage().data_ptr() for batch in kept} for field in kept[0]}
-    assert len(kept) == 4_000
-    assert np.array_equal(kept[0]["input_ids"], nanoset.read(np.arange(8))[:, :-1])
-    print({field: len(places) for field, places in memory_of.items()}, "together", len(set.union(*memory_of.values())))
-    print("the first batch is still what it was")
-
-
-@answer("15.6", False, words=("times *slower*",))
-def answer_6():
+@answer("15.3", False, words=("times *slower*",))
+def answer_3():
     by_reader = served()
     for name in ("nanotron", "nanoset_ref"):
         print(f"{name:<12} 2 workers: {by_reader[f'{name}, 2 workers'] / by_reader[name]:.2f} x; ", end="")
@@ -185,8 +147,8 @@ def answer_6():
     )
 
 
-@answer("15.7", 31, words=("Nanotron 31",), within=8)
-def answer_7():
+@answer("15.4", 31, words=("Nanotron 31",), within=8)
+def answer_4():
     sent = {
         name: np.median(found["amplification"])
         for name, found in results("cold")["by_read_ahead_kb"]["128"]["2048"].items()
@@ -205,8 +167,8 @@ def answer_7():
     )
 
 
-@answer("15.8", 13, words=("fetched  13%",), within=6)
-def answer_8():
+@answer("15.5", 13, words=("fetched  13%",), within=6)
+def answer_5():
     bucket = results("bucket")
     for latency, lengths in bucket["by_latency"].items():
         ours, limit = (lengths["2048"][name]["million_tokens_per_second"] for name in ("nanoset_ref", "the limit"))
@@ -221,8 +183,8 @@ def answer_8():
         )
 
 
-@answer("15.9", "grows", words=("takes clean pages back",))
-def answer_9():
+@answer("15.6", "grows", words=("takes clean pages back",))
+def answer_6():
     memory = results("memory")
     titles = {
         "nanoset_ref": "A map kept: to the limit",
@@ -243,6 +205,34 @@ def answer_9():
     for way, points in memory["ways"].items():
         print(f"{titles[way]:<25}{points[-1]['rows'] / points[-1]['seconds']:>9,.0f} rows a second")
         assert points[-1]["anonymous_mib"] - points[0]["anonymous_mib"] < 16
+
+
+@answer("15.7", 124, words=("in five blocks",), within=20)
+def answer_7(nanoset):
+    B = 4
+    asked_after = batches_asked(nanoset)
+    print(f"{asked_after[1] * B}: {asked_after[1]} batches, in five blocks; consumed: {B}")
+    show(
+        plots.reading_ahead([2**block for block in range(7)], 1, asked_after[1], num_workers=2),
+        "The first seven blocks, left to right, when the first batch has been delivered.",
+        "Seven cells in the rows of two workers in turn, of 1, 2, 4 ... 64 batches: the first is delivered, "
+        "four more are asked for, the last two come later.",
+    )
+
+
+@answer("15.8", 288, words=("288 bytes",))
+def answer_8(nanoset):
+    batches = iter(build_nanoset_dataloader(nanoset, micro_batch_size=8))
+    _, this, following = next(batches), next(batches), next(batches)
+    this["input_ids"].zero_()
+    this["input_mask"].zero_()
+    for batch, field, first in (this, "label_ids", 8), (following, "input_ids", 16), (following, "label_ids", 16):
+        columns = np.s_[1:] if field == "label_ids" else np.s_[:-1]
+        assert np.array_equal(batch[field], nanoset.read(np.arange(first, first + 8))[:, columns])
+    assert this["label_mask"].all() and following["input_mask"].all()
+    print("nothing else changed;", following["input_ids"].data_ptr() - this["input_ids"].data_ptr(), "bytes")
+    assert not this["label_ids"].is_contiguous()
+    assert to_device(this, "meta")["label_ids"].stride() == this["label_ids"].stride()  # to a device that holds no data
 
 
 @rule("15.1", "seconds for the batch = tokens / (million tokens per second x 10^6); divide by 0.2 s")
