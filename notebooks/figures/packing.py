@@ -15,7 +15,7 @@ Row = Sequence[tuple[str, int, int]]  # text, number of the document, tokens
 
 
 def ways(contents: Mapping[str, Sequence[Row]], row_length: int) -> Figure:
-    """Rows of pieces, each with its document's number; padding is grey, what no row holds stands beyond the row's end.
+    """Rows of pieces, each with its document's number; padding is gray, what no row holds stands beyond the row's end.
 
     Args:
         contents: by way, the pieces of each row.

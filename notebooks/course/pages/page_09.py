@@ -30,10 +30,9 @@ def opening():
     row, kinds = three_documents()
     show(
         plots.attention(list(zip(pieces(row), kinds, strict=True))),
-        "A row of three documents. A document mask leaves the coloured squares; a causal mask leaves the "
-        "grey ones too.",
-        "A triangle of squares, each token's row showing which earlier tokens it sees. Three coloured "
-        "triangles along the diagonal are pairs within one document; the rest, more than half, is grey: "
+        "A row of three documents. A document mask leaves the colored squares; a causal mask leaves the gray ones too.",
+        "A triangle of squares, each token's row showing which earlier tokens it sees. Three colored "
+        "triangles along the diagonal are pairs within one document; the rest, more than half, is gray: "
         "pairs of different documents.",
     )
 

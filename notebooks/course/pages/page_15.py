@@ -14,13 +14,13 @@ from nanoset_ref import build_nanoset_dataloader, to_device
 RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
 
 
-def eaten(parameters, gpus, peak=989e12, utilisation=0.4):
+def consumed(parameters, gpus, peak=989e12, utilization=0.4):
     """Tokens per second: the operations that H100s do (bfloat16), over 6 for each parameter and token."""
-    return gpus * utilisation * peak / (6 * parameters)
+    return gpus * utilization * peak / (6 * parameters)
 
 
 def under_way(requests, seconds, row=2048):
-    """Tokens per second of a place that answers after so many seconds, with so many requests at a time."""
+    """Tokens per second of storage that answers after so many seconds, with so many requests at a time."""
     return requests * row / seconds
 
 
@@ -81,18 +81,18 @@ def opening():
     disk = {name: 1e6 * np.median(rounds) for name, rounds in rates_from_disk()["2048"].items()}
     by_reader = results("bucket")["by_latency"]["50 ms"]["2048"]
     far = {name: 1e6 * found["million_tokens_per_second"] for name, found in by_reader.items()}
+    models = {"8B parameters": 8e9, "1B": 1e9, "124M": 124e6}
+    readers = ("Nanotron", "litdata", "nanoset_ref")
     rungs = {
-        "eight GPUs eat": [
-            (name, eaten(size, 8), "eaten") for name, size in (("8B parameters", 8e9), ("1B", 1e9), ("124M", 124e6))
-        ],
-        "memory serves": [(name, memory[name.lower()], "measured") for name in ("Nanotron", "litdata", "nanoset_ref")],
+        "eight GPUs consume": [(name, consumed(size, 8), "consumed") for name, size in models.items()],
+        "memory delivers": [(name, memory[name.lower()], "measured") for name in readers],
         "a disk": [(name, disk[name.lower()], "measured") for name in ("Nanotron", "litdata")],
         "a bucket": [
             ("1 request at a time", under_way(1, 0.05), "computed"),
             ("nanoset_ref", far["nanoset_ref"], "measured"),
         ],
     }
-    rungs["memory serves"].append(("copying memory", memory["memcpy"], "limit"))
+    rungs["memory delivers"].append(("copying memory", memory["memcpy"], "limit"))
     rungs["a disk"] += [
         ("nanoset_ref", disk["nanoset_ref, 2 workers"], "measured"),
         ("the disk", disk["the disk"], "limit"),
@@ -103,9 +103,9 @@ def opening():
         "Rows of 2,048 tokens at random places. Full dots: measured, in memory with a warm page cache, from "
         "a disk with an empty one (nanoset_ref with two workers), from a bucket that answers after 50 ms. "
         "Bars: yardsticks, each measured in the same run. Memory: Intel Xeon, two cores, 4 rounds; disk and "
-        "bucket: AMD EPYC, two cores. Open dot: arithmetic. Grey: what eight H100s eat.",
-        "Four lines of marks on a logarithmic axis of tokens per second: what eight GPUs eat, what memory, a"
-        " disk and a bucket serve. Readers from memory lie right of what is eaten; Nanotron from a disk lies"
+        "bucket: AMD EPYC, two cores. Open dot: arithmetic. Gray: what eight H100s consume.",
+        "Four lines of marks on a logarithmic axis of tokens per second: what eight GPUs consume, what memory,"
+        " a disk and a bucket deliver. Readers from memory lie right of what is consumed; Nanotron from a disk lies"
         " at its edge, a bucket with one request at a time left of it; nanoset_ref lies beside the limit "
         "everywhere.",
     )
@@ -113,8 +113,10 @@ def opening():
 
 @answer("15.1", 104, words=("104 requests",), within=15)
 def answer_1():
-    needed = next(requests for requests in range(1, 10_000) if under_way(requests, 0.05) >= eaten(124e6, 8))
-    print(f"{eaten(124e6, 8):,.0f} tokens a second: {needed} requests; one at a time feeds {under_way(1, 0.05):,.0f}")
+    needed = next(requests for requests in range(1, 10_000) if under_way(requests, 0.05) >= consumed(124e6, 8))
+    print(
+        f"{consumed(124e6, 8):,.0f} tokens a second: {needed} requests; one at a time feeds {under_way(1, 0.05):,.0f}"
+    )
 
 
 @answer("15.2", "mapping", words=("gives the file an address",))
@@ -136,12 +138,13 @@ def answer_3():
         print(f"{name:<12} 2 workers: {by_reader[f'{name}, 2 workers'] / by_reader[name]:.2f} x; ", end="")
         print(f"{by_reader[name] / by_reader['memcpy']:.0%} of memcpy without")
     show(
-        plots.rates(only_long_rows(rates()), "memcpy", "In memory, worker processes cost more than they bring"),
-        "Rows of 2,048 tokens. Full dots: without workers; open dots: with two; each with its number, the median of "
-        "4 rounds; short lines: the middle half of the rounds. Dashed: *memcpy* of the delivered bytes, a yardstick "
-        "and no limit: *gather alone* beats it, for it reads 2 bytes of each id and memcpy reads 4. Intel Xeon, two "
-        "cores. "
-        "*First touch* visits nearly every row for the first time.",
+        plots.rates(
+            only_long_rows(rates()), "memcpy", "In memory, on two cores, worker processes cost more than they bring"
+        ),
+        "Rows of 2,048 tokens. Full dots: without workers, open dots: with two; medians of 4 rounds, short lines span "
+        "their middle half. Dashed: *memcpy* of the delivered bytes, a yardstick that *gather alone* beats, for it "
+        "reads 2 bytes of each id and memcpy reads 4. *First touch* visits nearly every row for the first time. Intel "
+        "Xeon, two cores.",
         "A row per reader on a logarithmic axis. nanoset_ref lies at two thirds of the dashed line of copying memory, "
         "gather alone right of that line, the others at a sixteenth of it or less. With two workers all are slower.",
     )
@@ -159,9 +162,8 @@ def answer_4():
         plots.rates(
             only_long_rows(rates_from_disk()), "the disk", "From a disk, rows that are announced come many times faster"
         ),
-        "As above, but each candidate begins with an empty page cache. *A kept map* reads the same rows from a map "
-        "without announcing them. Dashed: what *fio* reads from the same disk in blocks of the same size, a yardstick "
-        "too. AMD EPYC, two cores.",
+        "As above, but each candidate begins with an empty page cache. *A kept map* reads the same rows "
+        "unannounced. Dashed: *fio*, from the same disk in blocks of the same size. AMD EPYC, two cores.",
         "A row per reader on a logarithmic axis. nanoset_ref with two workers lies on the dashed line of the disk, "
         "without workers at two thirds of it, litdata at a quarter, the others at a twentieth or less.",
     )
@@ -170,6 +172,8 @@ def answer_4():
 @answer("15.5", 13, words=("fetched  13%",), within=6)
 def answer_5():
     bucket = results("bucket")
+    print("2 rounds of 3 seconds, two cores of an AMD EPYC:")
+    assert bucket["command"].endswith("--rounds 2 --seconds 3")
     for latency, lengths in bucket["by_latency"].items():
         ours, limit = (lengths["2048"][name]["million_tokens_per_second"] for name in ("nanoset_ref", "the limit"))
         waiting = bucket["training"][latency]["bucket"]["share_waiting"]
