@@ -44,7 +44,7 @@ HANDED_OVER = {
 }
 STEPS = {"open": 214.6, "stack": 22.8}
 RUNGS = {
-    "GPUs eat": [("8B", 6.6e4, "eaten")],
+    "GPUs consume": [("8B", 6.6e4, "consumed")],
     "a bucket": [("1,024", 4e7, "computed"), ("10 Gbit/s", 6e8, "limit")],
 }
 RATES = {"nanoset_ref": [800, 900, 950], "memcpy": [2000, 1999, 1800], "grain": [30, 31, 29]}
@@ -315,9 +315,9 @@ PICTURES: dict[str, list[Any]] = {
     "provenance.difference": [
         {"stories": (900, 300, 200, 50)},
         "seed",
-        "both\n900|lost\n300|read again\n200|read anew\n50|stories: saved",
+        "both\n900|lost\n300|read again\n200|first time\n50|stories: saved",
     ],
-    "reading.hierarchy": [RUNGS, "enough", "enough|GPUs eat|1,024|10 Gbit/s"],
+    "reading.hierarchy": [RUNGS, "enough", "enough|GPUs consume|1,024|10 Gbit/s"],
     "reading.steps": [
         {"nanotron": STEPS, "nanoset_ref": {"copy": 4}},
         "opening",

@@ -15,11 +15,18 @@ import pytest
 
 from course import DOCUMENTS
 from figures.moving import Box, Moving, State
-from nanoset_ref import StatelessOrder, load_tokenizer, plain, prepare_corpus
+from nanoset_ref import (
+    StatelessOrder,
+    load_tokenizer,
+    pack_documents,
+    plain,
+    prepare_corpus,
+)
 from nanoset_ref.streaming import TokenStream
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = ("02_indexing", "04_data_parallel_sharding", "05_checkpoint_and_resume")
+NOTEBOOKS += ("06_training_run", "09_document_masks", "16_documents_in_a_row")
 NOTEBOOKS += ("07_documents_samples_shuffle", "11_token_stream", "13_order_without_an_index")
 LENGTHS = [922, 1364, 1298]  # samples of the three files of notebook 02
 TOKENS = [6, 8, 7, 7, 7, 7]  # of the six stories
@@ -146,6 +153,57 @@ def test_a_resume_loses_and_repeats_what_it_must() -> None:
             again
         )
         assert frame[0].endswith(", ".join(said) or "every sample is read once")
+
+
+def test_a_killed_run_does_again_what_came_after_its_checkpoint() -> None:
+    def steps(row: list[tuple[object, bool]], lost: bool) -> list[int]:
+        ends = [
+            [int(end) for end in str(text).split("-")] for text, dashed in row if dashed == lost
+        ]
+        return [step for first, *last in ends for step in range(first, (last or [first])[0] + 1)]
+
+    for (every, killed), frame in settings(embedded("06_training_run")).items():
+        found = rows(frame)
+        kept = steps(found["first start"], False)
+        lost = steps(found["first start"], True)
+        again = steps(found["second start"], False)
+        assert kept + again == list(range(1, 46))
+        assert kept + lost == list(range(1, int(killed) + 1))
+        assert (kept[-1] if kept else 0) == max([0, *range(0, int(killed) + 1, int(every))])
+        assert set(texts(found["checkpoints"])) == {*range(int(every), 45, int(every)), 45}
+        says = f"{len(lost)} steps, {8 * len(lost)} samples again" if lost else "nothing again"
+        assert frame[0].endswith(says)
+
+
+def test_a_token_sees_what_the_mask_leaves() -> None:
+    edges = [0, 6, 14, 19]  # of the documents in the row
+    for (mask, token), frame in settings(embedded("09_document_masks")).items():
+        colored = [bool(color) for _, _, _, _, color, *_ in sorted(frame[2], key=lambda it: it[1])]
+        first = max(edge for edge in edges if edge <= int(token)) if mask == "document" else 0
+        assert colored == [first <= other <= int(token) for other in range(19)]
+        own = int(token) + 1 - max(edge for edge in edges if edge <= int(token))
+        assert f"sees {own} tokens of its own document, {sum(colored) - own} of others" in frame[0]
+
+
+def test_documents_are_placed_as_the_fast_kernel_places_them() -> None:
+    shown = settings(embedded("16_documents_in_a_row"))
+    whole = {way: rows(shown[way, "12"]) for way in ("best fit", "wrap")}
+    found = {
+        way: [tuple(map(int, str(text).split(": "))) for row in it.values() for text in texts(row)]
+        for way, it in whole.items()
+    }
+    lengths = dict(found["best fit"])
+    assert len(found["best fit"]) == len(lengths) == 12, "best fit cuts nothing here"
+    assert [lengths[document] for document in range(6)] == TOKENS
+    for placed in range(1, 13):
+        longest = sorted(lengths.values(), reverse=True)[:placed]
+        used = len(pack_documents(np.cumsum([0, *longest]), 15)[0]) - 1
+        assert f"{placed} documents in {used} rows, 0 cut" in shown["best fit", str(placed)][0]
+        ends = np.cumsum([lengths[document] for document in range(placed)])
+        begins = ends - [lengths[document] for document in range(placed)]
+        cut = int((begins // 15 != (ends - 1) // 15).sum())
+        said = f"wrap: {placed} documents in {-(-ends[-1] // 15)} rows, {cut} cut"
+        assert shown["wrap", str(placed)][0] == said
 
 
 def test_what_is_never_read_follows_from_the_weights() -> None:

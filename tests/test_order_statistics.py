@@ -68,6 +68,35 @@ def test_the_committed_results_are_tested_question_by_question() -> None:
     assert len(lines) == 1 + len({it.question.label for it in found})
 
 
+# what notebook 17 says, the comparisons that it means, and in how many texts they have a star
+SAID = [
+    ("keeping sources apart", ["in file order", "sources apart, each shuffled"], 2),
+    ("buffers up to 1,000", ["buffer 10", "buffer 100", "buffer 1,000"], 2),
+    ("file order within a blend", ["blended, each in file order"], 2),
+    ("sixteen epochs", ["16 epochs"], 2),
+    ("the best source first", ["first fifth, falling rate: better source"], 2),
+    ("or last at a constant rate", ["last fifth, constant rate: better source"], 2),
+    ("**On one**: eight epochs", ["8 epochs"], 1),
+    ("shuffling sixteen epochs anew", ["16 epochs, anew - same order"], 1),
+    ("Nanotron's blend", ["blend, Nanotron: small source"], 1),
+    ("**On none**: a buffer of 10,000", ["buffer 10,000"], 0),
+    ("up to four epochs", ["2 epochs", "4 epochs"], 0),
+    ("The control has no star", ["blend, Nanotron: unread source (control)"], 0),
+]
+
+
+def test_the_page_says_what_survives() -> None:
+    found = findings(json.loads(RESULTS.read_text()))
+    page = (Path(__file__).parents[1] / "notebooks/17_does_the_order_matter.ipynb").read_text()
+    for words, labels, stars in SAID:
+        assert words in page
+        for label in labels:
+            p = [it.holm for it in found if it.question.label == label]
+            assert p, label
+            assert sum(value < 0.05 for value in p) == stars, label
+    assert f"makes {len(found)} comparisons" in page
+
+
 def test_a_stopped_series_goes_on_with_the_runs_that_are_missing(tmp_path: Path, capsys) -> None:
     documents = {name: texts[:30] for name, texts in documents_of("corpus", tmp_path, None).items()}
     prepare_text(documents, tmp_path / "smallest" / "corpus", SIZES["smallest"])

@@ -29,6 +29,8 @@ def forgetting(runs: Mapping[str, tuple[Sequence[int], ArrayLike]], names: Seque
                 axes.axvspan(first, step, color=FILLS[source], alpha=0.35, lw=0)
         measured = np.linspace(0, step, len(np.asarray(losses)))
         draw_lines(axes, {name: (measured, loss) for name, loss in zip(names, np.transpose(losses))}, STROKES)
+        for line, style in zip(axes.lines, ("-", (0, (4, 1)), (0, (1, 0.8))), strict=False):
+            line.set_linestyle(style)
         axes.set(xlabel="training step", xlim=(0, step * (1 + 0.16 * len(runs))))
         height = 0.0
         for source in np.argsort(np.asarray(losses)[-1]):

@@ -158,7 +158,7 @@ def shuffles(contents: Mapping[str, ArrayLike], asked: int, samples_per_epoch: f
         axes.axhline(samples_per_epoch, color=GREY, lw=1, ls="--")
         axes.set(xlabel="position k", xlim=(0, end), ylim=(0, end))
     first = figure.axes[0]  # what is kept apart leaves room for words
-    first.text(1.03 * asked, 0.3 * end, "the run ends here;\ngrey is never read", color=LINES[1])
+    first.text(1.03 * asked, 0.3 * end, "the run ends here;\ngray is never read", color=LINES[1])
     first.text(0.02 * end, 1.03 * samples_per_epoch, "epoch 2 begins", color=GREY)
     first.set_ylabel("sample of the stream")
     return figure
@@ -177,7 +177,7 @@ def attention(tokens: Sequence[tuple[str, Kind]]) -> Figure:
     axes.set(xlim=(0, len(tokens)), ylim=(len(tokens), 0), xlabel="is seen", ylabel="sees")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.text(len(tokens), 0.4, "coloured: own document\ngrey: another document", ha="right", va="top")
+    axes.text(len(tokens), 0.4, "colored: own document\ngray: another document", ha="right", va="top")
     axes.set_title("Most of what a causal mask allows is another document")
     return figure
 

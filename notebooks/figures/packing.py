@@ -11,11 +11,12 @@ from figures.draw import COLOURS, IDLE, INK, LINES, RED, draw_lines, panels, pri
 
 PADDING, LOST = -1, -2  # in the place of a document's number
 WAYS = dict(zip(("wrap", "pad", "best fit", "cut"), LINES, strict=True))
+MARKERS = {"wrap": "o", "pad": "s", "best fit": "D", "cut": "^"}
 Row = Sequence[tuple[str, int, int]]  # text, number of the document, tokens
 
 
 def ways(contents: Mapping[str, Sequence[Row]], row_length: int) -> Figure:
-    """Rows of pieces, each with its document's number; padding is grey, what no row holds stands beyond the row's end.
+    """Rows of pieces, each with its document's number; padding is gray, what no row holds stands beyond the row's end.
 
     Args:
         contents: by way, the pieces of each row.
@@ -53,7 +54,9 @@ def counts(row_lengths: Sequence[int], contents: Mapping[str, Sequence[Mapping[s
     figure, places = panels(uppers | lowers, 5, rows=2, sharey="row", sharex=True)
     for place, (axes, shares) in enumerate(places):
         lines = {name: (row_lengths, 100 * np.asarray(values)) for name, values in shares.items()}
-        draw_lines(axes, lines, [WAYS[way] for way in shares], marker="o", ms=4)
+        draw_lines(axes, lines, [WAYS[way] for way in shares], ms=4)
+        for line in axes.lines:
+            line.set_marker(MARKERS[str(line.get_label())])
         axes.set(ylim=(-4, 104))
         axes.grid(alpha=0.3)
         axes.set_xscale("log", base=2)

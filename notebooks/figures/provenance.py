@@ -57,7 +57,7 @@ def difference(files: Mapping[str, tuple[int, int, int, int]], title: str) -> Fi
     for source, (both, lost, again, fresh) in files.items():
         same = ("both", SOURCES[source][0], both)
         parts[f"{source}: saved"] = [same, ("lost", "white", lost)]
-        parts[f"{source}: new"] = [same, ("read again", COLOURS[4], again), ("read anew", COLOURS[5], fresh)]
+        parts[f"{source}: new"] = [same, ("read again", COLOURS[4], again), ("first time", COLOURS[5], fresh)]
     rows = {name: _shares(own, sum(part[-1] for part in own)) for name, own in parts.items()}
     figure, axes = picture(rows, 0.45, 0.5, title=title)
     for row, own in enumerate(parts.values()):

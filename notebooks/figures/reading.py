@@ -1,4 +1,4 @@
-"""Pictures of reading: what GPUs eat and places serve, the steps of a batch, rates, memory, start-up and resume.
+"""Pictures of reading: what GPUs consume, what storage delivers, the steps of a batch, rates, memory, start-up, resume.
 
 Most draw results that `benchmarks` has written as JSON.
 """
@@ -18,7 +18,7 @@ WORKERS = ", 2 workers"
 STATES = {"delivered": COLOURS[2], "asked for": COLOURS[0], "later": "white"}
 UNDER = {"facecolor": "white", "lw": 0, "pad": 0.5}  # a number hides the line behind it
 MARKS: dict[str, dict[str, Any]] = {
-    "eaten": {"marker": "s", "ms": 8, "color": LINES[2]},
+    "consumed": {"marker": "s", "ms": 8, "color": LINES[2]},
     "measured": {"marker": "o", "ms": 9, "color": OTHERS},
     "computed": {"marker": "o", "ms": 9, "color": OTHERS, "mfc": "white", "mew": 1.5},
     "limit": {"marker": "|", "ms": 26, "color": GREY, "mew": 2.5},
@@ -39,8 +39,8 @@ def hierarchy(rungs: Mapping[str, Sequence[tuple[str, float, str]]], title: str)
             axes.plot(rate, row, **style)
             x, y, side = (1.45 * rate, row, "left") if kind == "limit" else (rate, row - 0.33, "center")
             axes.text(x, y, text, ha=side, va="center", size=9.5, color=style["color"])
-    eaten = [rate for _, rate, _ in next(iter(rungs.values()))]
-    axes.axvspan(min(eaten), max(eaten), color=IDLE, zorder=0)
+    consumed = [rate for _, rate, _ in next(iter(rungs.values()))]
+    axes.axvspan(min(consumed), max(consumed), color=IDLE, zorder=0)
     axes.set(xscale="log", xlim=(1e4, 4e10), xlabel="tokens per second", title=title, ylim=(len(rungs) - 0.6, -0.6))
     axes.set(yticks=range(len(rungs)), yticklabels=rungs)
     return figure

@@ -5,14 +5,16 @@ import math
 import subprocess
 import sys
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 from ruamel.yaml import YAML
 
 from course import show
-from course.registry import answer, rule
+from course.registry import answer, figure, rule
 from figures import resume as plots
 from figures.draw import COLOURS, IDLE, SOURCES
+from figures.moving import Box, Moving, State
 from nanoset_ref import prepare_corpus
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.train import ConfigError, ParallelLayout, StagedLoader, load_config, read_state
@@ -91,8 +93,8 @@ def opening():
     }
     show(
         plots.lanes(processes, {24: "SIGKILL"}, "The second start goes on from the checkpoint of step 18"),
-        "The processes of this notebook's run, in time from left to right. Colours: the three stages of its "
-        "data. Dashed: steps that are lost and done again.",
+        "A sketch of this notebook's run, drawn from its plan: widths are steps, and a start is as wide as four. "
+        "Colors: the three stages of its data. Dashed: steps that are lost and done again.",
         "Six rows of bars: torchrun, two ranks, a loading process for each, and checkpoints. All processes "
         "end at a line called SIGKILL after step 20; the second start goes on with step 19, so steps 19 and "
         "20 are dashed as lost. Checkpoints are those of steps 6, 12, 18, 24, 30, 36, 42 and 45. The loading"
@@ -140,6 +142,43 @@ def answer_3(command, QUIET, lines, before, whole, newest):
         "each start of the killed run, minus the loss above at the same step.",
         "Two panels over 45 steps. Above, the loss of the run that was never killed, with a ring around step 20, "
         "which the killed run did twice. Below, the differences of both its starts from that line: flat at zero.",
+    )
+
+
+@figure("06.1")
+def figure_1(STAGES, config):
+    firsts = [part["start_training_step"] for part in STAGES]
+    colours = [SOURCES[source][0] for source in SOURCES]
+    last, step_size = config.tokens.train_steps, config.global_batch_size
+
+    def bars(begin, end, kept):
+        """Boxes of the steps begin ... end: one per stage, and one for those that are lost."""
+        edges = sorted({begin, end + 1, kept + 1, *firsts})
+        edges = [edge for edge in edges if begin <= edge <= end + 1]
+        boxes = []
+        for first, after in pairwise(edges):
+            stage = sum(first >= start for start in firsts) - 1
+            text = str(first) if after == first + 1 else f"{first}-{after - 1}"
+            lost = first > kept
+            boxes.append(Box(first - 1, text, "" if lost else colours[stage], after - first, "lost" if lost else ""))
+        return boxes
+
+    def state(every, killed):
+        kept = killed - killed % every
+        saved = [*range(every, killed + 1, every), *range(kept + every, last, every), last]
+        rows = {
+            "first start": bars(1, killed, kept),
+            "second start": bars(kept + 1, last, last),
+            "checkpoints": [Box(step - 1, step, IDLE, 1) for step in saved],
+        }
+        again = f"{killed - kept} steps, {step_size * (killed - kept)} samples" if killed > kept else "nothing"
+        return State(f"Killed after step {killed}, it goes on at step {kept + 1}: {again} again", rows)
+
+    show(
+        Moving({"checkpoint every": [3, 6, 15], "killed after": list(range(1, last))}, state, (6, 20), length=last),
+        "Steps from left to right, colored by the stage of the data. Dashed: done in the first start and lost.",
+        "Three rows. The first start does steps 1 to 20, of which 19 and 20 are dashed. The second start does 19 to "
+        "45. Checkpoints stand at 6, 12, 18, 24, 30, 36, 42 and 45.",
     )
 
 

@@ -72,7 +72,7 @@ def answer_2(train, lengths, stories, fast):
     )
     show(
         plots.stream([pieces(document) for document in stories[:]], *fast),
-        "Six stories on their way into five samples. Neighbouring samples share one token: the last label of"
+        "Six stories on their way into five samples. Neighboring samples share one token: the last label of"
         " one is the first input of the next.",
         "From top to bottom: six documents in file order, lines to their shuffled order, the cuts into five "
         "samples of nine tokens with one token left over, lines to the shuffled order of the samples, and "

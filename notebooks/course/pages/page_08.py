@@ -109,7 +109,7 @@ def answer_5(nanoset, megatron):
 
     print("rows read twice: Nanoset", repeats(nanoset), "| Megatron", repeats(megatron))
     assert (repeats(nanoset), repeats(megatron)) == (5, 0)
-    views = {"Nanoset: the same rows again": nanoset, "Megatron: new neighbours": megatron}
+    views = {"Nanoset: the same rows again": nanoset, "Megatron: new neighbors": megatron}
     rows = {
         title: {f"k = {k}": [(s.document, s.document, s.stop - s.start) for s in dataset.spans(k)] for k in range(10)}
         for title, dataset in views.items()
@@ -118,7 +118,7 @@ def answer_5(nanoset, megatron):
         plots.bars(rows, side=True),
         "Each row is one sample, and the numbers are its documents. On the left, the second epoch begins at k = 5.",
         "Two columns of ten bars. On the left the second five repeat the first five in the same order, and "
-        "neighbours always follow each other in the file. On the right documents meet new neighbours.",
+        "neighbors always follow each other in the file. On the right documents meet new neighbors.",
     )
 
 

@@ -4,9 +4,11 @@ import numpy as np
 import torch
 
 from course import pieces, show, tiny_corpus
-from course.registry import answer, rule
+from course.registry import answer, figure, rule
 from figures import megatron as plots
-from nanoset_ref import open_tokens
+from figures.draw import SOURCES, printable
+from figures.moving import Box, Moving, State
+from nanoset_ref import open_tokens, plain
 from nanoset_ref.load.documents import starts_at_boundaries
 from nanoset_ref.megatron import MegatronCollator
 
@@ -28,10 +30,9 @@ def opening():
     row, kinds = three_documents()
     show(
         plots.attention(list(zip(pieces(row), kinds, strict=True))),
-        "A row of three documents. A document mask leaves the coloured squares; a causal mask leaves the "
-        "grey ones too.",
-        "A triangle of squares, each token's row showing which earlier tokens it sees. Three coloured "
-        "triangles along the diagonal are pairs within one document; the rest, more than half, is grey: "
+        "A row of three documents. A document mask leaves the colored squares; a causal mask leaves the gray ones too.",
+        "A triangle of squares, each token's row showing which earlier tokens it sees. Three colored "
+        "triangles along the diagonal are pairs within one document; the rest, more than half, is gray: "
         "pairs of different documents.",
     )
 
@@ -42,6 +43,35 @@ def answer_1(batch, row):
     assert [pieces([row[place]]) for place in zeros] == [["EOS"], ["EOS"]]
     for place in zeros:
         print(f"at place {place} the input is {pieces([row[place]])[0]} and the label {pieces([row[place + 1]])[0]!r}")
+
+
+@figure("09.1")
+def figure_1():
+    row, sources = three_documents()
+    texts = pieces(row)[:-1]
+    starts = plain.document_starts(row, EOS)[:-1]
+    fields = plain.documents_of(starts)
+    document, place = np.cumsum(starts) - 1, fields["position_ids"]
+    causal = np.triu(np.ones_like(fields["attention_mask"]), 1)
+    hidden = {"causal": causal, "document": fields["attention_mask"]}
+
+    def state(mask, token):
+        rows = {f"document {number}": [] for number in range(3)}
+        seen = ~hidden[mask][token]
+        for other, text in enumerate(texts):
+            colour = SOURCES[sources[other]][0] if seen[other] else ""
+            look = "thick" if other == token else ""
+            rows[f"document {document[other]}"].append(Box(int(place[other]), printable(text), colour, 1, look))
+        own = int((seen & (document == document[token])).sum())
+        says = f"{mask} mask: token {token} sees {own} tokens of its own document, {int(seen.sum()) - own} of others"
+        return State(says, rows)
+
+    show(
+        Moving({"mask": list(hidden), "token": list(range(len(texts)))}, state, ("causal", 16), length=8),
+        "One row of three documents, a line for each. The thick token looks back; what it sees is colored.",
+        "Three lines, one per document of the row. With a causal mask, token 16, in the third document, sees all of "
+        "the first two documents and the three tokens of its own up to itself.",
+    )
 
 
 @answer("09.2", 2, words=("Only the mask keeps",))

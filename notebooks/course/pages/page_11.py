@@ -82,9 +82,9 @@ def opening():
         plots.mixtures(mixed, 32, "A small buffer shuffles, but it does not mix"),
         "3,585 rows in the order in which a model reads them; every column is a batch of 32. A buffer of 64 "
         "rows changes two columns at each border.",
-        "Three strips of 3,585 rows coloured by source. Without a buffer and with one of 64 rows they show "
+        "Three strips of 3,585 rows colored by source. Without a buffer and with one of 64 rows they show "
         "stories, then arithmetic, then programs, with sharp borders. With a buffer of all rows the three "
-        "colours are mixed evenly.",
+        "colors are mixed evenly.",
     )
 
 
@@ -174,7 +174,7 @@ def figure_2(before, after, whole):
             {name: {k: cell[row] for k, row in places.items()} for name, places in drawn.items()},
             "One rank dies, two ranks continue the same order",
         ),
-        "Rows by position in the run. Grey: what two workers had ready, two batches each, when the job died.",
+        "Rows by position in the run. Gray: what two workers had ready, two batches each, when the job died.",
         f"Positions 0 to 8. The first job delivers rows {str(before)[1:-1]} at positions 0 to 4 and loses what "
         "was ready for 5 to 8. Then rank 0 delivers positions 5 and 7, rank 1 positions 6 and 8.",
     )

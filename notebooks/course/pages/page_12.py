@@ -114,7 +114,7 @@ def opening():
         "A small model reads four chunks. The background is the subset it is reading; the lines are its "
         "losses on rows of each subset that it never trains on.",
         "Three loss curves, one per subset, over four chunks. Each falls while its own subset is being read, "
-        "shown by the background colour, and mostly rises while the others are.",
+        "shown by the background color, and mostly rises while the others are.",
     )
 
 

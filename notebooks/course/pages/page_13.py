@@ -44,11 +44,11 @@ def opening():
     stages = [(title, boards()[done]) for done, title in titles.items()]
     stages.append(("NumPy's shuffle", np.random.RandomState(0).permutation(400).reshape(ROWS, COLUMNS)))
     show(
-        plots.rounds(stages, [206, 207], "Twelve rounds of sliding make a shuffle, and neighbours part"),
-        "The colour is the number. White and orange are 206 and 207, with a line from where each was on the "
+        plots.rounds(stages, [206, 207], "Twelve rounds of sliding make a shuffle, and neighbors part"),
+        "The color is the number. White and orange are 206 and 207, with a line from where each was on the "
         "board before; what leaves the board on one side comes in again on the other, and the line takes the"
         " short way.",
-        "Eight boards of 25 by 16 coloured cells: in order, after 1, 2, 3, 4, 6 and 12 rounds in which "
+        "Eight boards of 25 by 16 colored cells: in order, after 1, 2, 3, 4, 6 and 12 rounds in which "
         "columns and rows slide in turn, and NumPy's shuffle. After round 1 bands are left, after 12 the "
         "board looks as random as NumPy's.",
     )
@@ -76,7 +76,7 @@ def figure_1():
 
     show(
         Moving({"rounds": list(range(13)), "key": [6, 7, 8]}, state, (1, 7), gliding=True),
-        "The colour is the row in which a number begins.",
+        "The color is the row in which a number begins.",
         "A board of 8 by 8 numbers after round 1 with key 7: every column has slid down, by the number at "
         "the arrow above it. Numbers 27 and 28 have thick frames.",
     )

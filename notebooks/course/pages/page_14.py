@@ -79,14 +79,14 @@ def answer_4(run):
 
 @rule(
     "14.1",
-    "8 rows per step, 4 per micro-batch; steps count from 1, all else from 0; neighbouring positions go to "
+    "8 rows per step, 4 per micro-batch; steps count from 1, all else from 0; neighboring positions go to "
     "different ranks",
 )
 def rule_1(it, schedule):
     return it == tuple(vars(schedule.slot(1006))[name] for name in ("step", "micro_batch", "dp_rank", "row"))
 
 
-@rule("14.2", "neighbouring samples share one token, so they begin S tokens apart; how many bytes is that?")
+@rule("14.2", "neighboring samples share one token, so they begin S tokens apart; how many bytes is that?")
 def rule_2(it, run, schedule):
     return all(it(origin.sample) == origin.parts[0].first_byte for origin in where(run, schedule, step=57))
 

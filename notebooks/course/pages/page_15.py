@@ -14,13 +14,13 @@ from nanoset_ref import build_nanoset_dataloader, to_device
 RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
 
 
-def eaten(parameters, gpus, peak=989e12, utilisation=0.4):
+def consumed(parameters, gpus, peak=989e12, utilization=0.4):
     """Tokens per second: the operations that H100s do (bfloat16), over 6 for each parameter and token."""
-    return gpus * utilisation * peak / (6 * parameters)
+    return gpus * utilization * peak / (6 * parameters)
 
 
 def under_way(requests, seconds, row=2048):
-    """Tokens per second of a place that answers after so many seconds, with so many requests at a time."""
+    """Tokens per second of storage that answers after so many seconds, with so many requests at a time."""
     return requests * row / seconds
 
 
@@ -81,18 +81,18 @@ def opening():
     disk = {name: 1e6 * np.median(rounds) for name, rounds in rates_from_disk()["2048"].items()}
     by_reader = results("bucket")["by_latency"]["50 ms"]["2048"]
     far = {name: 1e6 * found["million_tokens_per_second"] for name, found in by_reader.items()}
+    models = {"8B parameters": 8e9, "1B": 1e9, "124M": 124e6}
+    readers = ("Nanotron", "litdata", "nanoset_ref")
     rungs = {
-        "eight GPUs eat": [
-            (name, eaten(size, 8), "eaten") for name, size in (("8B parameters", 8e9), ("1B", 1e9), ("124M", 124e6))
-        ],
-        "memory serves": [(name, memory[name.lower()], "measured") for name in ("Nanotron", "litdata", "nanoset_ref")],
+        "eight GPUs consume": [(name, consumed(size, 8), "consumed") for name, size in models.items()],
+        "memory delivers": [(name, memory[name.lower()], "measured") for name in readers],
         "a disk": [(name, disk[name.lower()], "measured") for name in ("Nanotron", "litdata")],
         "a bucket": [
             ("1 request at a time", under_way(1, 0.05), "computed"),
             ("nanoset_ref", far["nanoset_ref"], "measured"),
         ],
     }
-    rungs["memory serves"].append(("copying memory", memory["memcpy"], "limit"))
+    rungs["memory delivers"].append(("copying memory", memory["memcpy"], "limit"))
     rungs["a disk"] += [
         ("nanoset_ref", disk["nanoset_ref, 2 workers"], "measured"),
         ("the disk", disk["the disk"], "limit"),
@@ -103,9 +103,9 @@ def opening():
         "Rows of 2,048 tokens at random places. Full dots: measured, in memory with a warm page cache, from "
         "a disk with an empty one (nanoset_ref with two workers), from a bucket that answers after 50 ms. "
         "Bars: yardsticks, each measured in the same run. Memory: Intel Xeon, two cores, 4 rounds; disk and "
-        "bucket: AMD EPYC, two cores. Open dot: arithmetic. Grey: what eight H100s eat.",
-        "Four lines of marks on a logarithmic axis of tokens per second: what eight GPUs eat, what memory, a"
-        " disk and a bucket serve. Readers from memory lie right of what is eaten; Nanotron from a disk lies"
+        "bucket: AMD EPYC, two cores. Open dot: arithmetic. Gray: what eight H100s consume.",
+        "Four lines of marks on a logarithmic axis of tokens per second: what eight GPUs consume, what memory,"
+        " a disk and a bucket deliver. Readers from memory lie right of what is consumed; Nanotron from a disk lies"
         " at its edge, a bucket with one request at a time left of it; nanoset_ref lies beside the limit "
         "everywhere.",
     )
@@ -113,8 +113,10 @@ def opening():
 
 @answer("15.1", 104, words=("104 requests",), within=15)
 def answer_1():
-    needed = next(requests for requests in range(1, 10_000) if under_way(requests, 0.05) >= eaten(124e6, 8))
-    print(f"{eaten(124e6, 8):,.0f} tokens a second: {needed} requests; one at a time feeds {under_way(1, 0.05):,.0f}")
+    needed = next(requests for requests in range(1, 10_000) if under_way(requests, 0.05) >= consumed(124e6, 8))
+    print(
+        f"{consumed(124e6, 8):,.0f} tokens a second: {needed} requests; one at a time feeds {under_way(1, 0.05):,.0f}"
+    )
 
 
 @answer("15.2", "mapping", words=("gives the file an address",))
@@ -129,64 +131,27 @@ def answer_2():
     )
 
 
-@answer("15.3", 124, words=("in five blocks",), within=20)
-def answer_3(nanoset):
-    B = 4
-    asked_after = batches_asked(nanoset)
-    print(f"{asked_after[1] * B}: {asked_after[1]} batches, in five blocks; consumed: {B}")
-    show(
-        plots.reading_ahead([2**block for block in range(7)], 1, asked_after[1], num_workers=2),
-        "The first seven blocks, left to right, when the first batch has been delivered.",
-        "Seven cells in the rows of two workers in turn, of 1, 2, 4 ... 64 batches: the first is delivered, "
-        "four more are asked for, the last two come later.",
-    )
-
-
-@answer("15.4", 288, words=("288 bytes",))
-def answer_4(nanoset):
-    batches = iter(build_nanoset_dataloader(nanoset, micro_batch_size=8))
-    _, this, following = next(batches), next(batches), next(batches)
-    this["input_ids"].zero_()
-    this["input_mask"].zero_()
-    for batch, field, first in (this, "label_ids", 8), (following, "input_ids", 16), (following, "label_ids", 16):
-        columns = np.s_[1:] if field == "label_ids" else np.s_[:-1]
-        assert np.array_equal(batch[field], nanoset.read(np.arange(first, first + 8))[:, columns])
-    assert this["label_mask"].all() and following["input_mask"].all()
-    print("nothing else changed;", following["input_ids"].data_ptr() - this["input_ids"].data_ptr(), "bytes")
-    assert not this["label_ids"].is_contiguous()
-    assert to_device(this, "meta")["label_ids"].stride() == this["label_ids"].stride()  # to a device that holds no data
-
-
-@answer("15.5", 48, words=("together 48",))
-def answer_5(nanoset):
-    kept = list(build_nanoset_dataloader(nanoset, micro_batch_size=8))
-    memory_of = {field: {batch[field].untyped_storage().data_ptr() for batch in kept} for field in kept[0]}
-    assert len(kept) == 4_000
-    assert np.array_equal(kept[0]["input_ids"], nanoset.read(np.arange(8))[:, :-1])
-    print({field: len(places) for field, places in memory_of.items()}, "together", len(set.union(*memory_of.values())))
-    print("the first batch is still what it was")
-
-
-@answer("15.6", False, words=("times *slower*",))
-def answer_6():
+@answer("15.3", False, words=("times *slower*",))
+def answer_3():
     by_reader = served()
     for name in ("nanotron", "nanoset_ref"):
         print(f"{name:<12} 2 workers: {by_reader[f'{name}, 2 workers'] / by_reader[name]:.2f} x; ", end="")
         print(f"{by_reader[name] / by_reader['memcpy']:.0%} of memcpy without")
     show(
-        plots.rates(only_long_rows(rates()), "memcpy", "In memory, worker processes cost more than they bring"),
-        "Rows of 2,048 tokens. Full dots: without workers; open dots: with two; each with its number, the median of "
-        "4 rounds; short lines: the middle half of the rounds. Dashed: *memcpy* of the delivered bytes, a yardstick "
-        "and no limit: *gather alone* beats it, for it reads 2 bytes of each id and memcpy reads 4. Intel Xeon, two "
-        "cores. "
-        "*First touch* visits nearly every row for the first time.",
+        plots.rates(
+            only_long_rows(rates()), "memcpy", "In memory, on two cores, worker processes cost more than they bring"
+        ),
+        "Rows of 2,048 tokens. Full dots: without workers, open dots: with two; medians of 4 rounds, short lines span "
+        "their middle half. Dashed: *memcpy* of the delivered bytes, a yardstick that *gather alone* beats, for it "
+        "reads 2 bytes of each id and memcpy reads 4. *First touch* visits nearly every row for the first time. Intel "
+        "Xeon, two cores.",
         "A row per reader on a logarithmic axis. nanoset_ref lies at two thirds of the dashed line of copying memory, "
         "gather alone right of that line, the others at a sixteenth of it or less. With two workers all are slower.",
     )
 
 
-@answer("15.7", 31, words=("Nanotron 31",), within=8)
-def answer_7():
+@answer("15.4", 31, words=("Nanotron 31",), within=8)
+def answer_4():
     sent = {
         name: np.median(found["amplification"])
         for name, found in results("cold")["by_read_ahead_kb"]["128"]["2048"].items()
@@ -197,17 +162,18 @@ def answer_7():
         plots.rates(
             only_long_rows(rates_from_disk()), "the disk", "From a disk, rows that are announced come many times faster"
         ),
-        "As above, but each candidate begins with an empty page cache. *A kept map* reads the same rows from a map "
-        "without announcing them. Dashed: what *fio* reads from the same disk in blocks of the same size, a yardstick "
-        "too. AMD EPYC, two cores.",
+        "As above, but each candidate begins with an empty page cache. *A kept map* reads the same rows "
+        "unannounced. Dashed: *fio*, from the same disk in blocks of the same size. AMD EPYC, two cores.",
         "A row per reader on a logarithmic axis. nanoset_ref with two workers lies on the dashed line of the disk, "
         "without workers at two thirds of it, litdata at a quarter, the others at a twentieth or less.",
     )
 
 
-@answer("15.8", 13, words=("fetched  13%",), within=6)
-def answer_8():
+@answer("15.5", 13, words=("fetched  13%",), within=6)
+def answer_5():
     bucket = results("bucket")
+    print("2 rounds of 3 seconds, two cores of an AMD EPYC:")
+    assert bucket["command"].endswith("--rounds 2 --seconds 3")
     for latency, lengths in bucket["by_latency"].items():
         ours, limit = (lengths["2048"][name]["million_tokens_per_second"] for name in ("nanoset_ref", "the limit"))
         waiting = bucket["training"][latency]["bucket"]["share_waiting"]
@@ -221,8 +187,8 @@ def answer_8():
         )
 
 
-@answer("15.9", "grows", words=("takes clean pages back",))
-def answer_9():
+@answer("15.6", "grows", words=("takes clean pages back",))
+def answer_6():
     memory = results("memory")
     titles = {
         "nanoset_ref": "A map kept: to the limit",
@@ -243,6 +209,34 @@ def answer_9():
     for way, points in memory["ways"].items():
         print(f"{titles[way]:<25}{points[-1]['rows'] / points[-1]['seconds']:>9,.0f} rows a second")
         assert points[-1]["anonymous_mib"] - points[0]["anonymous_mib"] < 16
+
+
+@answer("15.7", 124, words=("in five blocks",), within=20)
+def answer_7(nanoset):
+    B = 4
+    asked_after = batches_asked(nanoset)
+    print(f"{asked_after[1] * B}: {asked_after[1]} batches, in five blocks; consumed: {B}")
+    show(
+        plots.reading_ahead([2**block for block in range(7)], 1, asked_after[1], num_workers=2),
+        "The first seven blocks, left to right, when the first batch has been delivered.",
+        "Seven cells in the rows of two workers in turn, of 1, 2, 4 ... 64 batches: the first is delivered, "
+        "four more are asked for, the last two come later.",
+    )
+
+
+@answer("15.8", 288, words=("288 bytes",))
+def answer_8(nanoset):
+    batches = iter(build_nanoset_dataloader(nanoset, micro_batch_size=8))
+    _, this, following = next(batches), next(batches), next(batches)
+    this["input_ids"].zero_()
+    this["input_mask"].zero_()
+    for batch, field, first in (this, "label_ids", 8), (following, "input_ids", 16), (following, "label_ids", 16):
+        columns = np.s_[1:] if field == "label_ids" else np.s_[:-1]
+        assert np.array_equal(batch[field], nanoset.read(np.arange(first, first + 8))[:, columns])
+    assert this["label_mask"].all() and following["input_mask"].all()
+    print("nothing else changed;", following["input_ids"].data_ptr() - this["input_ids"].data_ptr(), "bytes")
+    assert not this["label_ids"].is_contiguous()
+    assert to_device(this, "meta")["label_ids"].stride() == this["label_ids"].stride()  # to a device that holds no data
 
 
 @rule("15.1", "seconds for the batch = tokens / (million tokens per second x 10^6); divide by 0.2 s")

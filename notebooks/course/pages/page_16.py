@@ -8,6 +8,8 @@ import torch
 from course import pieces, show, tiny_corpus
 from course.registry import answer, figure, rule
 from figures import packing as pictures
+from figures.draw import SOURCES
+from figures.moving import Box, Moving, State
 from nanoset_ref import (
     Nanoset,
     PackedNanoset,
@@ -44,6 +46,21 @@ def shares(sizes, R):
     padding = {"pad": 1 - sizes.sum() / (R * (-(-sizes // R)).sum()), "best fit": 1 - sizes.sum() / (R * num_rows)}
     rows = {"wrap": -(-sizes.sum() // R), "best fit": num_rows}
     return documents_cut, {"cut": lost / sizes.sum(), **padding}, rows
+
+
+def wrapped(sizes, R):
+    """Rows of pieces (document, first token, end) of documents laid end to end."""
+    rows, used = [], 0
+    for document, size in enumerate(sizes):
+        begin = 0
+        while begin < size:
+            if used % R == 0:
+                rows.append([])
+            end = min(size, begin + R - used % R)
+            rows[-1].append((document, begin, end))
+            used += end - begin
+            begin = end
+    return rows
 
 
 def tree_of(counts):
@@ -91,7 +108,7 @@ def opening():
             },
             ROW,
         ),
-        "Six stories, 0 to 5, in rows of 15 tokens. The line is the end of a row, grey is padding, red text "
+        "Six stories, 0 to 5, in rows of 15 tokens. The line is the end of a row, gray is padding, red text "
         "is in no row.",
         "Four panels. Wrapped, six stories fill three rows and two are cut. Cut, two rows; two stories lose "
         "their ends. Padded, six rows, more than half of them padding. By best fit, three rows, no story "
@@ -105,6 +122,43 @@ def answer_1():
     for row in rows:
         print([end - begin for _, begin, end in row], "padding", 9 - sum(end - begin for _, begin, end in row))
     assert [len(row) for row in rows] == [1, 2, 2, 1]
+
+
+@figure("16.2")
+def figure_2():
+    names, sizes = [], []
+    for source, path in tiny_corpus().items():
+        for size in np.diff(open_tokens(path).document_offsets).tolist():
+            names.append(source)
+            sizes.append(size)
+    longest_first = sorted(range(len(sizes)), key=lambda document: -sizes[document])
+    orders = {"best fit": longest_first, "wrap": list(range(len(sizes)))}
+
+    def state(way, placed):
+        chosen = orders[way][:placed]
+        chosen_sizes = [sizes[document] for document in chosen]
+        rows = plain.best_fit(chosen_sizes, ROW) if way == "best fit" else wrapped(chosen_sizes, ROW)
+        shown = {f"row {row}": [] for row in range(7)}
+        for row, parts in enumerate(rows):
+            left = 0
+            for place, begin, end in parts:
+                document = chosen[place]
+                look = "thick" if place == placed - 1 else ""
+                text = f"{document}: {end - begin}"
+                colour = SOURCES[names[document]][0]
+                shown[f"row {row}"].append(Box(left, text, colour, end - begin, look))
+                left += end - begin
+        pieces_of_each = [place for parts in rows for place, _, _ in parts]
+        cut = len(pieces_of_each) - len(set(pieces_of_each))
+        return State(f"{way}: {placed} documents in {len(rows)} rows, {cut} cut", shown)
+
+    show(
+        Moving({"way": list(orders), "documents": list(range(1, len(sizes) + 1))}, state, ("best fit", 7), length=ROW),
+        "The twelve documents of the course in rows of 15 tokens, in the order in which they are placed; each box has "
+        "the number of a document and its tokens. Thick: the one placed last.",
+        "Rows of 15 tokens. By best fit, the seven longest documents lie in four rows; the last of them, of 7 tokens, "
+        "has joined a document of 8.",
+    )
 
 
 @answer("16.2", 28, words=("28% must be cut",), within=5)
@@ -147,27 +201,8 @@ def figure_1():
     )
 
 
-@answer("16.3", 3, words=("nothing more to the right",))
-def answer_3():
-    show(
-        pictures.tree(
-            tree_of([0, 3, 0, 0, 0, 1, 0, 0]),
-            [10, 11, 3, 6, 12],
-            13,
-            "Room for 2? Five looks find the row with room for 5",
-        ),
-        "The second document of 2 tokens. Leaf 4 is empty, so it must be leaf 5.",
-        "The tree counts three rows with room for 1 and one with room for 5. The search looks at the leaves "
-        "2 and 3, which are empty, at the box over the leaves 4 to 7, at the one over 4 and 5, and at leaf "
-        "4, and finds leaf 5.",
-    )
-    rows = plain.best_fit([6, 6, 3, 3, 2, 2], 7)
-    print("rows:", [[end - begin for _, begin, end in row] for row in rows])
-    assert [len(row) for row in rows] == [1, 1, 2, 2]
-
-
-@answer("16.4", 11, words=("Eleven",))
-def answer_4(paths, EOS, masks):
+@answer("16.3", 11, words=("Eleven",))
+def answer_3(paths, EOS, masks):
     rows = PackedNanoset(paths["stories"], None, ROW - 1, pad_id=EOS, order="identity")
     batch = list(build_nanoset_dataloader(rows, micro_batch_size=1, documents=masks))[-1]
     print("position_ids", batch["position_ids"][0].tolist())
@@ -176,8 +211,8 @@ def answer_4(paths, EOS, masks):
     assert batch["label_mask"].sum() == 6 + 5
 
 
-@answer("16.5", 60, words=("59% of the pairs",), within=10)
-def answer_5(lengths):
+@answer("16.4", 60, words=("59% of the pairs",), within=10)
+def answer_4(lengths):
     offsets = np.append(0, np.cumsum(lengths))
     first, _, sizes = pack_documents(offsets, 2049)
     within = (sizes.astype(np.int64) * (sizes + 1) // 2).sum()
@@ -187,8 +222,8 @@ def answer_5(lengths):
     print(f"a tenth of the documents, the longest, hold {longest:.0%} of the tokens")
 
 
-@answer("16.6", "best fit", words=("Do not believe it yet",))
-def answer_6(S, EOS, masks, trained, loss_of):
+@answer("16.5", "best fit", words=("Do not believe it yet",))
+def answer_5(S, EOS, masks, trained, loss_of):
     ways = {
         "wrap": Nanoset("data/16_train.npy", None, S, None),
         "best fit": PackedNanoset("data/16_train.npy", None, S, pad_id=EOS),
