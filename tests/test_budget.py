@@ -312,7 +312,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         50,  # 40 when every room has been rewritten
         {
             "io/index_cache.py:cached": 53,
-            "load/dataloader.py:build_nanoset_dataloader": 52,  # a seed's signature
+            "load/dataloader.py:build_nanoset_dataloader": 53,  # a seed's signature
         },
     ),
     "parameters of a function": (

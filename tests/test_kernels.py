@@ -290,7 +290,7 @@ EDGES = {  # of every kernel that Python runs at first: it, and how its argument
     "_lookup": (stateless._lookup, looked_up),
     "_find": (stateless._find, found),
     "share_of": (share_tree.share_of, shared),
-    "_pairs": (base._pairs, numbered),
+    "pairs_of": (base.pairs_of, numbered),
     "blend": (nanotron.blend, blended),
     "blend_samples": (indexes.blend_samples, blended_with_limits),
     "_cut_stream": (indexes._cut_stream, cut),

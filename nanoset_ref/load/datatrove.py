@@ -20,8 +20,7 @@ from nanoset_ref.load.documents import DocumentOptions, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Starts
 from nanoset_ref.orders import NanotronOrder
-from nanoset_ref.orders.base import Int64Array, Weights
-from nanoset_ref.orders.numbered import NumberedOrder
+from nanoset_ref.orders.base import Int64Array, NumberedOrder, Weights
 from nanoset_ref.tokens import Tokens, Windows, datatrove_files
 
 logger = logging.getLogger(__name__)

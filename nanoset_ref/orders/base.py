@@ -315,6 +315,26 @@ class Order(ABC):
         )
 
 
+class NumberedOrder(Order):
+    """Position k reads the instance ``numbers[k mod len(numbers)]``.
+
+    A subclass implements `build`, which sets `numbers`: integers [n].
+    """
+
+    numbers: NDArray[Any]
+
+    def lookup(self, positions: Int64Array) -> Pairs:
+        return pairs_of(self.firsts, self.numbers[positions % len(self.numbers)])
+
+    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
+        """One vectorized pass over the numbers, about 0.3 ns for each."""
+        instance = int(self.firsts[dataset]) + sample
+        within = np.flatnonzero(self.numbers[:until] == instance)
+        epochs = np.arange(0, until, len(self.numbers))
+        positions = np.add.outer(epochs, within).ravel()
+        return positions[positions < until]
+
+
 @njit(cache=True, nogil=True, work=lambda firsts, instances: 30 * len(instances))
 def pairs_of(firsts, instances):
     """Datasets and samples of instances: int64 [n] each.

@@ -23,8 +23,8 @@ import numpy as np
 
 from nanoset_ref.io.memory import physical_memory
 from nanoset_ref.io.njit import njit
+from nanoset_ref.orders.base import NumberedOrder
 from nanoset_ref.orders.mt19937 import shuffle
-from nanoset_ref.orders.numbered import NumberedOrder
 
 
 class NanotronOrder(NumberedOrder):

@@ -16,9 +16,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import PathLike, require_regular
-from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Int64Array, Order, Pairs
+from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Int64Array, NumberedOrder, Order, Pairs
 from nanoset_ref.orders.finding import in_every_epoch
-from nanoset_ref.orders.numbered import NumberedOrder
 
 logger = logging.getLogger(__name__)
 
