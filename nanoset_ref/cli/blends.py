@@ -80,7 +80,7 @@ class SourceBlend:
         samples = self.sources[number].samples
         if self.order != "nanotron" or not self.weighted:
             return min(read, samples)
-        # every epoch has the same samples: the first ones, and some twice if the source is too short
+        # every epoch has the same samples: the first ones, and some twice if a source is too short
         in_epoch = self.sources[number].share * self.epoch
         done = min(1.0, stop / max(self.epoch, 1))
         if in_epoch <= samples or done == 1:
