@@ -128,13 +128,13 @@ def _with_shares(sources: list[Source], weights: Sequence[float | None]) -> list
     """The sources with their shares: by weight, or by samples without a weight."""
     from nanoset_ref.megatron.nanoset_config import normalize
 
-    given = [
+    amounts = [
         float(source.samples if weight is None else weight)
         for source, weight in zip(sources, weights, strict=True)
     ]
     return [
         dataclasses.replace(source, share=share)
-        for source, share in zip(sources, normalize(given), strict=True)
+        for source, share in zip(sources, normalize(amounts), strict=True)
     ]
 
 

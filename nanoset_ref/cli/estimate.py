@@ -209,14 +209,14 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
             random_seed=stage.data.seed, sequence_length=length, **fields
         )
         return megatron_blend(config)
-    given = dataset.dataset_path
+    paths = dataset.dataset_path
     files: dict[str, Any] = {}
     if dataset.names_folders:
-        weights = [*given.values()]
-        for path in given:
+        weights = [*paths.values()]
+        for path in paths:
             files[path] = tokens.datatrove_files(path, recursive=False)
     else:
-        weights = [given.get(path, 0.0) for path in stage.files]
+        weights = [paths.get(path, 0.0) for path in stage.files]
         for path, dtype in stage.files.items():
             files[path] = [tokens.open_tokens(path, dtype)]
     return token_blend(files, weights, length, dataset.order)

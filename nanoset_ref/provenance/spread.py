@@ -181,11 +181,11 @@ def uneven_samples(
         total = int(counts.sum())
         size = max(len(counts), 1)
         most = max(passes, -(-total // size))
-        due = np.full(len(counts), max(passes, total // size))
+        least = np.full(len(counts), max(passes, total // size))
         if in_sequence:
             reached = np.flatnonzero(counts)[-1:].sum()  # 0 where nothing is read
-            due[:reached] = np.maximum(due[:reached], 1)
-        less.append(np.flatnonzero(counts < due))
+            least[:reached] = np.maximum(least[:reached], 1)
+        less.append(np.flatnonzero(counts < least))
         more.append(np.flatnonzero(counts > most))
     found = [
         _uneven("less often", less, reads),
