@@ -98,6 +98,13 @@ def test_bytes_are_read_by_the_rows_that_hold_them():
         card.when(source=1, byte_range=(0, 8))
 
 
+def test_a_sample_that_does_not_exist_is_refused_even_of_a_file_that_no_stage_reads():
+    card = Card(toy(orders=[FACTS["orders"][0] | {"sources": [0]}]))
+    assert card.when(3, source=1) == []
+    with pytest.raises(IndexError, match="there is no sample 4 in b: 4"):
+        card.when(4, source=1)
+
+
 def test_a_card_with_wrong_probes_answers_nothing():
     right = Card(toy())
     probes = probes_of(right.order(0), 24)

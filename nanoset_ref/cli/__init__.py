@@ -18,7 +18,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -52,20 +52,30 @@ COMMANDS = {
 }
 
 
-def _function_of(command: str) -> Callable[..., Any]:
-    """Import the function that `run` makes a command of."""
+def _function_of(command: str) -> Any:
+    """Import the function that `run` makes a command of; it has the name of the command."""
+    name = command.replace(" ", "_")
     match command:
         case "inspect" | "verify" | "convert" | "merge" | "split":
-            from nanoset_ref.cli.file_commands import FUNCTIONS
+            from nanoset_ref.cli import file_commands
+
+            return getattr(file_commands, name)
         case "show" | "where" | "when":
-            from nanoset_ref.cli.lookup_commands import FUNCTIONS
+            from nanoset_ref.cli import lookup_commands
+
+            return getattr(lookup_commands, name)
         case "card" | "card complete" | "compare":
-            from nanoset_ref.cli.card_commands import FUNCTIONS
+            from nanoset_ref.cli import card_commands
+
+            return getattr(card_commands, name)
         case "estimate":
-            from nanoset_ref.cli.estimate import FUNCTIONS
+            from nanoset_ref.cli import estimate
+
+            return estimate.estimate
         case _:
-            from nanoset_ref.cli.run_commands import FUNCTIONS
-    return FUNCTIONS[command]
+            from nanoset_ref.cli import run_commands
+
+            return getattr(run_commands, name)
 
 
 def _start(command: str, words: Sequence[str], prog: str) -> int:
@@ -113,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands as a step of a datatrove pipeline, for its executors on local processes, Slurm or Ray.
+    """Commands as a step of a datatrove pipeline, which runs them locally, on Slurm or on Ray.
 
     Task r of N runs commands r, r + N, r + 2 N, ... one after another, each in its own process. So
     files are the same, byte for byte, as when the commands are typed on one machine. An executor

@@ -80,7 +80,7 @@ class SourceBlend:
         samples = self.sources[number].samples
         if self.order != "nanotron" or not self.weighted:
             return min(read, samples)
-        # every epoch has the same samples: the first ones, and some twice if the source is too short
+        # every epoch has the same samples: the first ones, and some twice if a source is too short
         in_epoch = self.sources[number].share * self.epoch
         done = min(1.0, stop / max(self.epoch, 1))
         if in_epoch <= samples or done == 1:
@@ -128,13 +128,13 @@ def _with_shares(sources: list[Source], weights: Sequence[float | None]) -> list
     """The sources with their shares: by weight, or by samples without a weight."""
     from nanoset_ref.megatron.nanoset_config import normalize
 
-    given = [
+    amounts = [
         float(source.samples if weight is None else weight)
         for source, weight in zip(sources, weights, strict=True)
     ]
     return [
         dataclasses.replace(source, share=share)
-        for source, share in zip(sources, normalize(given), strict=True)
+        for source, share in zip(sources, normalize(amounts), strict=True)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -120,9 +120,7 @@ def show_card_audit(options: FileOptions, card: Card) -> bool:
     return not ok
 
 
-def compare_cards(
-    first: str, second: str, /, *, sizes: Sequence[str] = (), options: FileOptions
-) -> bool:
+def compare(first: str, second: str, /, *, sizes: Sequence[str] = (), options: FileOptions) -> bool:
     """The differences of two run cards, and the first step at which they read other rows.
 
     Exit code 1 if they read other rows, or if that cannot be computed.
@@ -151,7 +149,7 @@ def compare_cards(
     return bool(found["step"] or found["problem"])
 
 
-def write_card(
+def card(
     config: str,
     /,
     *,
@@ -219,7 +217,7 @@ def _name_and_value(text: str) -> tuple[str, str]:
     return name, value
 
 
-def complete_card(
+def card_complete(
     card: str,
     /,
     *,
@@ -243,10 +241,3 @@ def complete_card(
         json.dump(sizes, file, indent=0)
     total = sum(size for _, size in sizes)
     print(f"{output}: the sizes of {len(sizes):,} files, {total:,} bytes in all")
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "card": write_card,
-    "card complete": complete_card,
-    "compare": compare_cards,
-}

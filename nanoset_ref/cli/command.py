@@ -1,4 +1,6 @@
-"""Commands made from functions: options from the signature, help from the docstring, every error in one line.
+"""Make commands from functions: options from the signature, help from the docstring.
+
+Every error is reported in one line.
 
     def split(source: str, train: Path, /, *, held_out: float, overwrite: bool = False): ...
 
@@ -140,8 +142,8 @@ def paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | No
     one if it exists.
 
     Raises:
-        ValueError: some items have a weight and some have none; the item and the path before "=" are
-            both files; a weight is no number.
+        ValueError: some items have a weight and some have none; the item and the path before "="
+            are both files; a weight is no number.
     """
     parts = [_path_and_weight(item) for item in items]
     paths = [path for path, _ in parts]
@@ -239,7 +241,7 @@ def _terminate(*_: Any) -> None:
 
 
 def _discard_output() -> None:
-    """Flush standard output; if that fails, drop its buffer, or the interpreter fails at its end."""
+    """Flush standard output; drop its buffer if that fails, so that the interpreter can end."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -121,7 +121,7 @@ class StageEstimate:
         return lines
 
 
-def estimate_run(
+def estimate(
     *,
     tokens_per_second: float | None = None,
     step_time: float | None = None,
@@ -130,7 +130,9 @@ def estimate_run(
     run: RunOptions,
     schedule: Schedule,
 ) -> None:
-    """Hours, memory, disk and epochs of a run before it begins; nothing is built, and no token is read.
+    """Hours, memory, disk and epochs of a run before it begins.
+
+    Nothing is built, and no token is read.
 
     Args:
         tokens_per_second: the speed of the whole run, to say its hours.
@@ -143,7 +145,6 @@ def estimate_run(
             raise UsageError(f"--{name} must be a positive number, got {value}")
     if tokens_per_second and step_time:
         raise UsageError("give either --tokens-per-second or --step-time")
-    run.check_named_once()
     if run.run:
         raise UsageError("estimate takes --config or --data, not --run")
     if run.config:
@@ -158,12 +159,8 @@ def estimate_run(
     num_tokens = sum(stage.tokens for stage in stages)
     total: dict[str, Any] = {"steps": steps, "tokens": num_tokens, "gpus": gpus}
     line = f"in all {steps:,} steps, {num_tokens:,} tokens on {gpus:,} GPUs"
-    seconds = None
-    if step_time:
-        seconds = steps * step_time
-    if tokens_per_second:
-        seconds = num_tokens / tokens_per_second
-    if seconds is not None:
+    if tokens_per_second or step_time:
+        seconds = num_tokens / tokens_per_second if tokens_per_second else steps * (step_time or 0)
         hours = seconds / 3600
         total |= {"hours": hours, "gpu_hours": hours * gpus}
         line += f": {hours:,.2f} hours, {hours * gpus:,.2f} GPU-hours"
@@ -212,14 +209,14 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
             random_seed=stage.data.seed, sequence_length=length, **fields
         )
         return megatron_blend(config)
-    given = dataset.dataset_path
+    paths = dataset.dataset_path
     files: dict[str, Any] = {}
     if dataset.names_folders:
-        weights = [*given.values()]
-        for path in given:
+        weights = [*paths.values()]
+        for path in paths:
             files[path] = tokens.datatrove_files(path, recursive=False)
     else:
-        weights = [given.get(path, 0.0) for path in stage.files]
+        weights = [paths.get(path, 0.0) for path in stage.files]
         for path, dtype in stage.files.items():
             files[path] = [tokens.open_tokens(path, dtype)]
     return token_blend(files, weights, length, dataset.order)
@@ -322,6 +319,3 @@ def in_bytes(count: float) -> str:
             break
         count /= 1024
     return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {"estimate": estimate_run}

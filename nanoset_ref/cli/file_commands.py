@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -96,7 +96,7 @@ def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
         figure.savefig(image, format="png")
 
 
-def verify_files(
+def verify(
     *files: str,
     vocab_size: Annotated[int, at_least(1)] | None = None,
     seal: bool = False,
@@ -145,17 +145,17 @@ class CopyOptions(FileOptions):
     overwrite: bool = False
 
 
-def convert_file(source: str, target: str, /, *, options: CopyOptions) -> None:
+def convert(source: str, target: str, /, *, options: CopyOptions) -> None:
     """Convert between .npy, .bin/.idx and .ds, proven by a hash of ids and boundaries.
 
     Args:
         source: a .npy token file, a .bin/.idx pair or a .ds file.
         target: the file to write; its suffix (.npy, .bin, .ds) is its format.
     """
-    merge_files(source, target, options=options)
+    merge(source, target, options=options)
 
 
-def merge_files(*sources_and_target: str, options: CopyOptions) -> None:
+def merge(*sources_and_target: str, options: CopyOptions) -> None:
     """Put the documents of several files one after another into one file.
 
     From .bin/.idx pairs to a pair, the sequences of a document and their modes are kept.
@@ -181,7 +181,7 @@ def merge_files(*sources_and_target: str, options: CopyOptions) -> None:
     options.show_written(written)
 
 
-def split_file(
+def split(
     source: str,
     train: Path,
     valid: Path,
@@ -239,12 +239,3 @@ def _all_end_with(eos: int, sources: Sequence[Tokens]) -> bool:
         if not np.all(last_ids == eos):
             return False
     return True
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "inspect": inspect,
-    "verify": verify_files,
-    "convert": convert_file,
-    "merge": merge_files,
-    "split": split_file,
-}

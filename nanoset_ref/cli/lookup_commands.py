@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +26,7 @@ Ids = NDArray[Any]
 Place = tuple[int, int, tuple[int, int] | None]
 
 
-def show_text(
+def show(
     *,
     sample: int | None = None,
     document: int | None = None,
@@ -103,7 +103,7 @@ def _part_of_file(
     return f"sample {sample}", file, file.tokens[first : first + dataset.row_length]
 
 
-def where_from(
+def where(
     step_number: int | None = None,
     /,
     *,
@@ -147,7 +147,7 @@ def where_from(
     run.show(rows, *lines)
 
 
-def when_read(
+def when(
     *,
     document: int | None = None,
     text: str | None = None,
@@ -174,7 +174,6 @@ def when_read(
         _print_answers(bulk, source, run, schedule)
         return
     if document is None and text is None:
-        run.check_named_once()
         if not run.run:
             raise UsageError("--sample and --byte-range are asked of a card; name it with --run")
         show_card_when(run, run.card(schedule), source, sample, byte_range)
@@ -242,10 +241,3 @@ def _print_answers(bulk: Path, source: int, run: RunOptions, schedule: Schedule)
 
 def _slot_name(slot: Slot) -> str:
     return f"rank {slot.dp_rank} micro-batch {slot.micro_batch} row {slot.row}"
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "show": show_text,
-    "where": where_from,
-    "when": when_read,
-}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -40,7 +40,7 @@ class Replayed(NamedTuple):
     steps: Iterator[NDArray[Any]]
 
 
-def replay_steps(
+def replay(
     step_number: int | None = None,
     /,
     *,
@@ -116,7 +116,7 @@ def _rows_of_files(stretches: Sequence[Stretch], numbers: range) -> Replayed:
     )
 
 
-def skip_rows(
+def skip(
     bulk: Path,
     /,
     *,
@@ -137,7 +137,7 @@ def skip_rows(
     show_skipped_rows(run, stages)
 
 
-def audit_run(
+def audit(
     *,
     num_loading_workers: Annotated[int, at_least(0)] = 0,
     state: Path | None = None,
@@ -188,7 +188,7 @@ def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
 
 
 def _dataset_of_stage(stretches: Sequence[Stretch], stage: str | None) -> Nanoset:
-    """The dataset of the stage in which a state was saved; of a run without stages, its only one."""
+    """The dataset of the stage in which a state was saved; the only one of a run without stages."""
     from nanoset_ref import Nanoset
 
     datasets = {stretch.name: stretch.dataset for stretch in stretches}
@@ -202,7 +202,7 @@ def _dataset_of_stage(stretches: Sequence[Stretch], stage: str | None) -> Nanose
     return dataset
 
 
-def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> None:
+def loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> None:
     """The loss of a run as a plot of text: a bar for the mean loss of each stretch of steps.
 
     Args:
@@ -228,11 +228,3 @@ def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> No
         last = rows[part[-1]]["step"]
         bar = "    none" if mean is None else f"{mean:8.4f}  {'#' * round(scale * mean)}"
         print(f"steps {first:6.0f} to {last:6.0f}   {bar}")
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "replay": replay_steps,
-    "skip": skip_rows,
-    "audit": audit_run,
-    "loss": plot_loss,
-}

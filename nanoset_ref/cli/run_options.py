@@ -70,7 +70,6 @@ class RunOptions(FileOptions):
             schedule: the layout that the options describe.
             workers: DataLoader workers per rank, of a stretch over --data.
         """
-        self.check_named_once()
         if self.run:
             return self._stretches_of_card(schedule)
         if self.config:
@@ -82,7 +81,7 @@ class RunOptions(FileOptions):
         steps = max(0, len(rows) - schedule.consumed_train_samples) // schedule.global_batch_size
         return [provenance.Stretch("run", rows, schedule, steps, workers)]
 
-    def check_named_once(self) -> None:
+    def __post_init__(self) -> None:
         """Raise UsageError unless exactly one of --config, --run and --data names the run."""
         named_by_data = bool(self.data) and not self.run
         if [bool(self.config), bool(self.run), named_by_data].count(True) != 1:
@@ -102,7 +101,6 @@ class RunOptions(FileOptions):
     @property
     def is_card_alone(self) -> bool:
         """Whether the run is a card without its token files."""
-        self.check_named_once()
         return bool(self.run) and not self.data
 
     def card(self, schedule: Schedule) -> Card:

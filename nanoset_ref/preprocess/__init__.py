@@ -1,6 +1,7 @@
 """Text to token ids with any number of threads, processes or ranks of torchrun, always the same.
 
-    python -m nanoset_ref.preprocess --input text.jsonl --output-prefix data/text --tokenizer-name-or-path gpt2
+    python -m nanoset_ref.preprocess --input text.jsonl --output-prefix data/text \\
+        --tokenizer-name-or-path gpt2
 
 text                 opens files and datasets; text_formats, text_blocks and text_rows read the
                      documents in them, with errors that name file and line

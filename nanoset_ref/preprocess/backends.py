@@ -38,9 +38,9 @@ def threads(processes: int = 1) -> int:
 
     RAYON_NUM_THREADS, or else a process's share of the cores that this one may run on.
     """
-    given = os.environ.get("RAYON_NUM_THREADS")
-    if given:
-        return int(given)
+    setting = os.environ.get("RAYON_NUM_THREADS")
+    if setting:
+        return int(setting)
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))

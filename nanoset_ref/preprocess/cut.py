@@ -14,9 +14,9 @@ conditions hold:
 
 If a cut fails, the stretch grows to the next candidate. Documents are cut only for BPE with a
 pre-tokenizer that looks at nearby characters. Other tokenizers encode whole documents: Unigram,
-WordPiece, dropout, end-of-word suffixes, a pre-tokenizer of fixed lengths, a regular expression that
-pairs quotation marks or brackets, special tokens of over 64 characters. Limit: a custom expression
-that pairs other characters far apart is not recognized.
+WordPiece, dropout, end-of-word suffixes, a pre-tokenizer of fixed lengths, a regular expression
+that pairs quotation marks or brackets, special tokens of over 64 characters. Limit: a custom
+expression that pairs other characters far apart is not recognized.
 
 Cost: 2 % of the encoding, for long documents only, and one pass over the vocabulary.
 """

@@ -307,7 +307,7 @@ class Encoder(BatchEncoder):
 
     @property
     def worker_config(self) -> dict[str, Any]:
-        """The message that lets another process build the same `BatchEncoder` (see `from_config`)."""
+        """The message from which another process builds the same encoder (see `from_config`)."""
         return {
             "tokenizer": self.fast.to_str(),
             "split": self.fast.encode_special_tokens,

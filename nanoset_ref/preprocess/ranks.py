@@ -1,11 +1,11 @@
 """Other processes that encode for this one: each has a copy of the tokenizer library.
 
-Helpers are forked here, or are the other ranks of torchrun: rank 0 reads and writes, and they encode
-for it. A helper ends when its connection closes, so none survives a killed rank 0, and a killed
-helper is noticed at once. (A `ProcessPoolExecutor` uses named semaphores, which stay in shared
-memory when the whole group is killed, and its processes keep each other's pipes open after their
-parent has died.) A forked process starts with the tokenizer; a new one would load libraries for a
-second.
+Helpers are forked here, or are the other ranks of torchrun: rank 0 reads and writes, and they
+encode for it. A helper ends when its connection closes, so none survives a killed rank 0, and a
+killed helper is noticed at once. (A `ProcessPoolExecutor` uses named semaphores, which stay in
+shared memory when the whole group is killed, and its processes keep each other's pipes open after
+their parent has died.) A forked process starts with the tokenizer; a new one would load libraries
+for a second.
 
 Ranks find each other through the store of torchrun's agent, over all nodes of the job, and end with
 their launcher (see `cli.launcher`), so no later job can join this one. A connection requires a key
@@ -13,8 +13,8 @@ from that store.
 
 Messages are JSON and arrays, never pickles:
     {"tokenizer": ...}        an `Encoder.worker_config`
-    {"columns": ...}          followed by the text of a batch: JSON lines as they stand in a file, or
-                              an Arrow stream
+    {"columns": ...}          followed by the text of a batch: JSON lines as they stand in a file,
+                              or an Arrow stream
     {"dtype": ..., ...}       the answer, followed by its arrays: the ids, then the others (int64)
     null                      the answer to a batch that cannot be encoded; the end
 """

@@ -1,7 +1,7 @@
 """Special tokens that documents contain as text, as in "before </s> after".
 
-    keep      "</s>" becomes the EOS token, as in Nanotron's and Megatron-LM's tools; such tokens are
-              counted, and a warning reports the counts
+    keep      "</s>" becomes the EOS token, as in Nanotron's and Megatron-LM's tools; such tokens
+              are counted, and a warning reports the counts
     split     "</s>" is text like any other: no document can write an EOS
     refuse    the first document that holds one is an error
 

@@ -32,7 +32,7 @@ class TokenizerError(ValueError):
 
 
 class TokenizerFile:
-    """A folder's tokenizer.json, with the attributes of transformers' tokenizer that encoding needs.
+    """A folder's tokenizer.json, with those attributes of transformers' class that encoding needs.
 
     Args:
         folder: the folder.
@@ -79,7 +79,7 @@ def _folder_of(name_or_path: str | os.PathLike[str]) -> Path:
 
 
 def open_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
-    """Open a tokenizer for an `Encoder`: as a TokenizerFile if possible, else by `load_tokenizer`."""
+    """Open a tokenizer for an `Encoder`: a TokenizerFile if possible, else by `load_tokenizer`."""
     folder = _folder_of(name_or_path)
     with suppress(Exception):  # the tokenizers library raises Exception itself
         config = json.loads((folder / "tokenizer_config.json").read_bytes())

@@ -242,8 +242,9 @@ def _simulate(stretch: Stretch) -> list[Check]:
         ranks = [_delivered(stretch, rank, first, len(steps)) for rank in range(schedule.dp_size)]
         lengths = {len(rank) for rank in ranks}
         together = np.concatenate([rank[: min(lengths)] for rank in ranks], axis=1)
-        due = first + size * np.arange(min(lengths))[:, None]
-        right = np.unique(together[(due <= together) & (together < due + size)])
+        begins = first + size * np.arange(min(lengths))[:, None]
+        is_right = (begins <= together) & (together < begins + size)
+        right = np.unique(together[is_right])
         missing += size * len(steps) - len(right)
         repeated += together.size - len(right)
         unequal += len(lengths) > 1

@@ -97,7 +97,7 @@ def readers_of_card(card: Card, source: int) -> Readers:
         reader = StageReader(
             name=stage["name"],
             order=card.order(order),
-            sources=np.array([names.index(names[it]) for it in card.source_numbers(order)]),
+            sources=np.array([names.index(names[n]) for n in card.source_numbers(order)]),
             lengths=lengths,
             strides=np.full_like(lengths, window["stride"]),
             row_length=window["row_length"],

@@ -4,8 +4,8 @@
     card.where(41_007)                             # step -> rows: file, sample, bytes
     card.when(sample=41_990_144)                   # sample, or bytes of a file -> steps
 
-A card holds the sizes of the token files, how they are cut into rows, the orders that were read, and
-the steps and batches of each stage (see `card_facts` and docs/cards.md). Files and samples are
+A card holds the sizes of the token files, how they are cut into rows, the orders that were read,
+and the steps and batches of each stage (see `card_facts` and docs/cards.md). Files and samples are
 counted from 0, steps from 1. Reading a card loads neither torch nor numba.
 """
 
@@ -186,21 +186,18 @@ class Card(CardFacts):
         schedule = self.schedule(stage)
         numbers = self.source_numbers(stage["order"])
         window = self.facts["window"]
-        knows_ranks = stage["layout"] is not None
+        unknown = {}
+        if stage["layout"] is None:
+            unknown = dict.fromkeys(["micro_batch", "dp_rank", "row"])
         rows = []
         table = np.stack(np.broadcast_arrays(positions, files, samples), axis=1)
         for position, file, sample in table.tolist():
             slot = schedule.slot(position)
-            ranks = (slot.micro_batch, slot.dp_rank, slot.row) if knows_ranks else (None,) * 3
             source = self.sources[numbers[file]]
             begin = source["first_byte"] + sample * window["stride"] * self._itemsize
             row = CardRow(
-                step=slot.step,
-                position=position,
+                **dataclasses.asdict(slot) | unknown,
                 epoch=order.epoch_of(position),
-                micro_batch=ranks[0],
-                dp_rank=ranks[1],
-                row=ranks[2],
                 source=numbers[file],
                 path=source["name"],
                 sample=sample,

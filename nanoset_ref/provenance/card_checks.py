@@ -28,12 +28,14 @@ def audit_card(card: Card) -> list[dict[str, Any]]:
         number = stage["order"]
         start = stage["first_position"]
         stop = stop_of(stage)
-        due = stops.get(number, 0)
+        expected = stops.get(number, 0)
         stops[number] = stop
         detail = f"stage {stage['name']} reads positions {start:,} to {stop:,}"
-        if start != due:
-            detail += f": order {number} was read up to {due:,}, so rows are skipped or read again"
-        checks.append({"holds": start == due, "detail": f"{detail} of order {number}"})
+        if start != expected:
+            detail += (
+                f": order {number} was read up to {expected:,}, so rows are skipped or read again"
+            )
+        checks.append({"holds": start == expected, "detail": f"{detail} of order {number}"})
     return checks
 
 

@@ -120,8 +120,10 @@ class CardFacts:
         """
         sizes = [num_bytes(file) for file in files]
         known = [source["bytes"] for source in self.sources]
-        wrong = [size for size, due in zip(sizes, known, strict=False) if due not in (None, size)]
-        if wrong or (known and len(known) != len(sizes)):
+        differ = bool(known) and len(known) != len(sizes)
+        for recorded, size in zip(known, sizes, strict=False):
+            differ = differ or recorded not in (None, size)
+        if differ:
             raise ValueError(
                 f"the files of {self.name} have {known} bytes, these have {sizes}: give its own, in "
                 f"its order"

@@ -161,15 +161,15 @@ def _compute_main(config: ForeignConfig, facts: Facts, files: Mapping[str, list[
 def _nanotron_stages(config: ForeignConfig, stages: Sequence[Facts], layout: str) -> list[Facts]:
     """The stages of a card: each ends where the next one starts."""
     tokens = config.values["tokens"]
-    dp_size = config.values["parallelism"]["dp"]
+    ranks = config.values["parallelism"]["dp"]
     rows = tokens["micro_batch_size"]
-    batch_size = rows * tokens["batch_accumulation_per_replica"] * dp_size
+    batch_size = rows * tokens["batch_accumulation_per_replica"] * ranks
     starts = [stage["start_training_step"] for stage in stages]
     stops = [*starts[1:], tokens["train_steps"] + 1]
     found = []
     for number, stage in enumerate(stages):
         steps = range(starts[number], stops[number])
-        facts = stage_facts(config, number, steps, batch_size, layout, dp_size, rows)
+        facts = stage_facts(config, number, steps, batch_size, layout, ranks, rows)
         if "name" in stage:
             facts["name"] = stage["name"]
         found.append(facts)
@@ -322,18 +322,18 @@ def from_llm_c(config: ForeignConfig) -> Facts:
         raise ValueError(f"no shard matches -i {values.get('i')}: write the card where they are")
     length = config.take("sequence_length", values.get("t"))
     rows = config.take("micro_batch_size", values.get("b"))
-    dp_size = config.take("dp_size", next(iter(as_list(values.get("np", []))), None))
-    batch_size = int(values.get("d", length * rows * dp_size)) // length
+    ranks = config.take("dp_size", next(iter(as_list(values.get("np", []))), None))
+    batch_size = int(values.get("d", length * rows * ranks)) // length
     steps = int(values.get("x", -1))  # -1: one epoch
     steps = config.take("steps", steps if steps > 0 else None)
-    options = {"micro_batch_size": rows, "dp_size": dp_size}
+    options = {"micro_batch_size": rows, "dp_size": ranks}
     return {
         "dtype": open_tokens(paths[0]).dtype.name,
         "window": {"row_length": length + 1, "stride": length},
         "sources": [source_facts(path, 1024) for path in paths],
         "orders": [order_facts("llm_c", 0, options=options)],
         "stages": [
-            stage_facts(config, 0, range(1, steps + 1), batch_size, "contiguous", dp_size, rows)
+            stage_facts(config, 0, range(1, steps + 1), batch_size, "contiguous", ranks, rows)
         ],
     }
 

@@ -31,11 +31,10 @@ def fetch_rows(card: Card, rows: Sequence[CardRow], mirror: str | None = None) -
     parts = []
     for row in rows:
         parts += _published(card, row)
-    addresses = list({address for address, _, _ in parts})
-    paths = [as_path(mirrored(address, mirror)) for address in addresses]
+    paths = {address: as_path(mirrored(address, mirror)) for address, _, _ in parts}
     with ThreadPoolExecutor(MAX_REQUESTS) as pool:
-        opened: Any = pool.map(bytes_of, paths)
-        objects = dict(zip(addresses, opened, strict=True))
+        opened: Any = pool.map(bytes_of, paths.values())
+        objects = dict(zip(paths, opened, strict=True))
     content = fetch([(objects[address], first, last) for address, first, last in parts])
     ids = np.frombuffer(b"".join(content), card.facts["dtype"])
     return ids.reshape(len(rows), card.facts["window"]["row_length"])

@@ -14,7 +14,7 @@ from nanoset_ref.io.options import unknown_key
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.provenance.card_facts import Facts
 
-GIVABLE = {
+GIVEN_NAMES = {
     "batch_size": "rows of a step on all ranks together",
     "dp_size": "data-parallel ranks",
     "dtype": "of the ids, such as uint16",
@@ -31,7 +31,7 @@ class ForeignConfig:
 
     Args:
         values: the config, parsed.
-        given: {a name in GIVABLE: its value}.
+        given: {a name in GIVEN_NAMES: its value}.
 
     Raises:
         ValueError: an unknown name.
@@ -39,8 +39,8 @@ class ForeignConfig:
 
     def __init__(self, values: Facts, given: Mapping[str, str]) -> None:
         for name in given:
-            if name not in GIVABLE:
-                raise ValueError(f"--given {name}: {unknown_key(name, GIVABLE)}")
+            if name not in GIVEN_NAMES:
+                raise ValueError(f"--given {name}: {unknown_key(name, GIVEN_NAMES)}")
         self.values = values
         self._given = given
         self._missing: dict[str, str] = {}
@@ -59,7 +59,7 @@ class ForeignConfig:
         elif given not in (None, str(value)):
             raise ValueError(f"--given {name}={given}: the config says {value}")
         if value is None and needed:
-            self._missing[name] = GIVABLE[name]
+            self._missing[name] = GIVEN_NAMES[name]
             return 1
         if value is None or name == "dtype":
             return value

@@ -78,12 +78,15 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
         return _find_short(file, tokenizer, text)
     first, *middle, last = words
     # 1.
-    ids = tokenizer.encode(" " + " ".join(middle), add_special_tokens=False)
+    spaced = " ".join(["", *middle])
+    ids = tokenizer.encode(spaced, add_special_tokens=False)
     boundaries = file.known_documents()
     reach = max(len(first.encode()), len(last.encode())) + 2  # no word has more tokens than bytes
     found = []
     for document, offset in find(file, ids):
-        tokens = file.tokens[boundaries[document] : boundaries[document + 1]]
+        begin = boundaries[document]
+        end = boundaries[document + 1]
+        tokens = file.tokens[begin:end]
         low = max(offset - reach, 0)
         start = offset - low
         stop = start + len(ids)
@@ -121,8 +124,11 @@ def _bounds(
     Returns:
         (start, stop) in tokens of `window`; None if the text is not there.
     """
-    first_char = len(_decode(tokenizer, window[:start])) - chars_before
-    if first_char < 0 or not _decode(tokenizer, window).startswith(text, first_char):
+    before = _decode(tokenizer, window[:start])
+    first_char = len(before) - chars_before
+    if first_char < 0:
+        return None
+    if not _decode(tokenizer, window).startswith(text, first_char):
         return None
     while len(_decode(tokenizer, window[:start])) > first_char:
         start -= 1

@@ -86,12 +86,15 @@ def _count_reads(
     count = min(len(steps), max(MAX_PARTS, MAX_POSITIONS // size))
     parts = min(MAX_PARTS, count)
     numbers = np.arange(count)
-    chosen = steps.start - schedule.first_step + numbers * len(steps) // count
+    chosen = numbers * len(steps) // count
+    chosen += steps.start - schedule.first_step
     firsts = schedule.consumed_train_samples + chosen * size
     positions = np.add.outer(firsts, np.arange(size)).ravel()
     files, samples = order.lookup(positions)
-    sections = samples * SECTIONS // np.array(lengths)[files]
-    part = np.repeat(numbers * parts // count, size)
+    sizes = np.array(lengths)[files]
+    sections = samples * SECTIONS // sizes
+    part_of_step = numbers * parts // count
+    part = np.repeat(part_of_step, size)
     reads = np.zeros((parts, len(lengths), SECTIONS), dtype=np.int64)
     np.add.at(reads, (part, files, sections), 1)
     return reads
@@ -177,13 +180,17 @@ def uneven_samples(
     for counts in reads:
         total = int(counts.sum())
         size = max(len(counts), 1)
-        due = np.full(len(counts), max(passes, total // size))
+        most = max(passes, -(-total // size))
+        least = np.full(len(counts), max(passes, total // size))
         if in_sequence:
             reached = np.flatnonzero(counts)[-1:].sum()  # 0 where nothing is read
-            due[:reached] = np.maximum(due[:reached], 1)
-        less.append(np.flatnonzero(counts < due))
-        more.append(np.flatnonzero(counts > max(passes, -(-total // size))))
-    found = [_uneven("less often", less, reads), _uneven("more often", more, reads)]
+            least[:reached] = np.maximum(least[:reached], 1)
+        less.append(np.flatnonzero(counts < least))
+        more.append(np.flatnonzero(counts > most))
+    found = [
+        _uneven("less often", less, reads),
+        _uneven("more often", more, reads),
+    ]
     return [one for one in found if one.count]
 
 

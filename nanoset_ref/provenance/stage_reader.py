@@ -60,7 +60,9 @@ class StageReader:
         firsts = np.cumsum(self.lengths) - self.lengths
         instances = firsts[files] + samples
         _, chosen, numbers = np.unique(instances, return_index=True, return_inverse=True)
-        found, positions = find_each(self.order, files[chosen], samples[chosen], self.stop)
+        files_once = files[chosen]
+        samples_once = samples[chosen]
+        found, positions = find_each(self.order, files_once, samples_once, self.stop)
         is_read = positions >= self.schedule.consumed_train_samples
         found = found[is_read]
         positions = positions[is_read]
@@ -68,23 +70,31 @@ class StageReader:
         begins = np.searchsorted(found, numbers)
         ends = np.searchsorted(found, numbers, side="right")
         each, hits = ranges(np.arange(len(queries)), begins, ends - begins)
-        columns = [queries[each], positions[hits], self.sources[files[each]], samples[each]]
-        table = np.stack(columns, axis=1)
-        return table[np.lexsort((table[:, 1], table[:, 0]))]
+        columns = [
+            queries[each],
+            positions[hits],
+            self.sources[files[each]],
+            samples[each],
+        ]
+        ascending = np.lexsort((columns[1], columns[0]))
+        return np.stack(columns, axis=1)[ascending]
 
     def _samples_holding(self, spans: Int64Array) -> Int64Array:
         """(index of the span, file of the order, sample) of step 1: int64 [3, m]."""
         sources, firsts, stops = spans.T
+        is_filled = firsts < stops
         found = []
-        for file, source in enumerate(self.sources.tolist()):
-            chosen = np.flatnonzero((sources == source) & (firsts < stops))
+        for file, source in enumerate(self.sources):
+            chosen = np.flatnonzero((sources == source) & is_filled)
             # sample j holds tokens j * stride .. j * stride + row_length - 1
             stride = self.strides[file]
-            lows = -(-(firsts[chosen] - self.row_length + 1) // stride)
-            lows = np.clip(lows, 0, self.lengths[file])
-            highs = np.clip(-(-stops[chosen] // stride), lows, self.lengths[file])
+            length = self.lengths[file]
+            lowest = firsts[chosen] - self.row_length + 1
+            lows = np.clip(-(-lowest // stride), 0, length)
+            highs = np.clip(-(-stops[chosen] // stride), lows, length)
             queries, samples = ranges(chosen, lows, highs - lows)
-            found.append([queries, np.full_like(samples, file), samples])
+            files = np.full_like(samples, file)
+            found.append([queries, files, samples])
         return np.concatenate(found, axis=1)
 
 
@@ -95,6 +105,7 @@ def ranges(
 
     owners 7 9, firsts 3 5, counts 2 1 -> 7 7 9 and 3 4 5
     """
-    ends = np.cumsum(counts)
-    numbers = np.arange(ends[-1] if len(ends) else 0)
-    return np.repeat(owners, counts), numbers + np.repeat(firsts - ends + counts, counts)
+    begins = np.cumsum(counts) - counts
+    numbers = np.arange(counts.sum())
+    shifts = np.repeat(firsts - begins, counts)
+    return np.repeat(owners, counts), numbers + shifts
