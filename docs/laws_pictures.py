@@ -174,7 +174,13 @@ def words(law: str) -> str:
     """The text in place of the picture."""
     lanes = []
     for lane in PICTURES[law]:
-        cells = lane.cells.replace("!", "").replace("+", "").replace("*", "").replace("%", "").replace("~ ", "")
+        cells = (
+            lane.cells.replace("!", "")
+            .replace("+", "")
+            .replace("*", "")
+            .replace("%", "")
+            .replace("~ ", "")
+        )
         note = f" ({lane.note})" if lane.note else ""
         lanes.append(f"{lane.label}: {cells.replace('-', 'none ').strip()}{note}")
     return "; ".join(lanes)
