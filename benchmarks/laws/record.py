@@ -48,6 +48,19 @@ def versions(name: str) -> dict[str, str]:
     return found
 
 
+def short_table() -> str:
+    """The laws that were broken, for the README: the first one of each loader and its smallest case."""
+    lines = ["| loader | version | broken law: the smallest case found |", "|---|---|---|"]
+    for key, record in json.loads(RESULTS.read_text()).items():
+        loader, _, package = key.rpartition(" (")
+        broken = [law for law, outcome in record["laws"].items() if outcome["is"] == "broken"]
+        if broken:
+            words = record["laws"][broken[0]]["finding"]["words"]
+            more = f"; and `{'` `'.join(broken[1:])}`" if broken[1:] else ""
+            lines.append(f"| {loader} | {package[:-1]} | `{broken[0]}`: {words}{more} |")
+    return "\n".join(lines)
+
+
 def table() -> str:
     """The results as a table of Markdown."""
     lines = [
@@ -92,7 +105,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.table:
-        print(table())
+        print(table(), short_table(), sep="\n\n")
         return
     chosen = [name for name in PEERS if any(part in name for part in options.only)]
     for name in chosen:
