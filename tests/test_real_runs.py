@@ -81,6 +81,10 @@ def test_the_sentences_follow() -> None:
     assert f"*{round(times, -3):,.0f} times*" in PAGE
     rows = speed(SMOL) / 4096
     assert f"*{round(rows, -2):,.0f} rows a second*" in PAGE
+    ranks = first("GPUs (H100)", LLAMA) / (
+        8 * 16
+    )  # data-parallel: tensor 8 x pipeline 16 GPUs each
+    assert ranks == 128 and f"*{speed(LLAMA) * 4 / ranks / 1e3:.0f} kB/s* each" in PAGE
     index = first("steps", SMOL) * 576 * 16
     assert f"*{index / 1e9:.1f} GB*" in PAGE
 

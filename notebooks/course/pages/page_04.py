@@ -137,7 +137,11 @@ def figure_2(many):
     positions = [list(next(iter(sampler))) for sampler in samplers]
     show(
         sharding.nodes(
-            layouts, positions, 8, "a node of Llama 3 405B: 5 kB/s", "Two nodes read the same rows, each for itself"
+            layouts,
+            positions,
+            8,
+            "a node that reads for Llama 3 405B: 84 kB/s",
+            "Two nodes read the same rows, each for itself",
         ),
         "16 GPUs as pp = 2, dp = 2, tp = 4. Colors are data-parallel ranks; in Megatron-LM only the thick frames read.",
         "Two nodes of eight GPUs. Node 0 has pipeline rank 0 and needs input_ids, node 1 has pipeline rank 1 and needs "
