@@ -17,8 +17,8 @@ fast:
     laws          a test that any data loader can be put to             (nanoset-ref laws)
     cli           the command nanoset-ref; how commands are made
 
-Each imports only those above it, except that every command is made by `cli.command`. The public names are listed in
-`__init__.pyi` and imported when they are used: a process that only tokenizes never loads torch.
+Each imports only those above it, except that `cli.command` and `cli.launcher` make every command. The public names are
+listed in `__init__.pyi` and imported when they are used: a process that only tokenizes never loads torch.
 """
 
 import lazy_loader

@@ -2,9 +2,9 @@
 
 `manifest.json` records the `settings` of the run that fills a folder. Once `complete`, it also
 records the content: lines and checksum of every file, and an account of every subset's tokens. It
-is written before the first file and again after the last. A run resumes if the manifest is
-incomplete, and refuses a folder with other settings. The files themselves are complete or absent,
-so there is no other state.
+is written before the first file and again after the last. A run resumes in a folder that is not
+complete yet, and refuses one with other settings. The files themselves are complete or absent, so
+there is no other state.
 """
 
 import re
@@ -173,7 +173,7 @@ def finished_manifest(
         known = found.settings if found else {}
         differing = [key for key, value in settings.items() if known.get(key) != value]
         raise ManifestError(
-            f"{existing[0]} was not made with these settings, {', '.join(differing)} differ: "
+            f"{existing[0]} was made with other settings ({', '.join(differing)} differ): "
             "choose another output folder, or --overwrite (overwrite=True)"
         )
     return None
@@ -238,7 +238,7 @@ def find_problems(
     given = [Path(path).resolve() for path in paths]
     for folder, manifest in manifests.items():
         if not manifest.complete:
-            yield folder, "not finished: run the command that makes it again"
+            yield folder, "not finished: run again the command that makes it"
         for name, entry in manifest.files.items():
             path = folder / name
             if not any(map(path.is_relative_to, given)):

@@ -82,10 +82,10 @@ def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> Non
             continue
         shift = stage["before"] + stage["rows"]
         lines += [
-            f"{name}{stage['rows']:,} of its rows go, from {stage['steps']:,} steps",
+            f"{name}{stage['rows']:,} rows are removed, in {stage['steps']:,} steps",
             "    with their loss masked instead, only these steps change",
-            f"    from step {stage['first_step']:,} on rows move up, by {shift:,} positions at its "
-            f"end",
+            f"    from step {stage['first_step']:,} on later rows move forward, by {shift:,} positions "
+            f"at the end of the stage",
         ]
     options.show(stages, *lines)
 
@@ -98,9 +98,9 @@ def _line(row: CardRow) -> str:
 
 
 def show_card_audit(options: FileOptions, card: Card) -> bool:
-    """Print the checks of a card; return whether one of them does not hold."""
+    """Print the checks of a card; return True (exit code 1) if one of them fails."""
     checks = provenance.audit_card(card)
-    lines = [f"{card.name}: {card.num_steps:,} steps"]
+    lines = [f"{card.name}: {card.last_step:,} steps"]
     lines += [f"  {VERDICTS[check['holds']]}  {check['detail']}" for check in checks]
     for kind in ("inferred", "unknown"):
         lines += [f"  {kind}: {text}" for text in card.facts[kind]]
@@ -128,7 +128,7 @@ def compare(first: str, second: str, /, *, sizes: Sequence[str] = (), options: F
     Args:
         first: a card: a file, or the name of a shipped one.
         second: the card to compare it with.
-        sizes: for cards without sizes: the file of `card complete` for each of the two.
+        sizes: for cards without sizes: what `card complete` wrote for the first and the second.
     """
     sizes_of_first, sizes_of_second = [*sizes, None, None][:2]
     one = provenance.Card.load(first, sizes_of_first)

@@ -2,8 +2,7 @@
 
 A forked process answers one `Run` after another. It has a separate session: if it does not answer
 in time, it is killed together with the workers that it started. Two processes alternate, so that a
-resumed loader never shares a process, with the state of its random generators, with the loader that
-it continues.
+resumed loader never runs in the process, with its random generators, of the loader it continues.
 """
 
 from __future__ import annotations

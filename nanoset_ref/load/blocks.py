@@ -30,7 +30,7 @@ def batches_per_block(
     """How many batches of `batch_bytes` fit into a block, at least one.
 
     The loaders of all ranks share /dev/shm, which often has 64 MiB in a container; a loader that
-    needs more than is left fails.
+    asks for more than is free fails.
 
     Args:
         num_buffers: the number of blocks in memory at the same time.

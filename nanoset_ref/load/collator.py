@@ -6,7 +6,7 @@ its receiver, who may write to any field without changing another field or anoth
 docs/laws.md). The rows of many batches arrive as one `RowBlock`, which is copied once for each
 field and then cut.
 
-A `Collator` checks samples and turns them into a block. Its subclasses name the fields of a batch:
+A `Collator` checks samples, puts them into a block and cuts it. Subclasses name a batch's fields:
 `DataCollatorForCLM` (Nanotron's fields) and `MegatronCollator` in `nanoset_ref.megatron`.
 """
 
@@ -138,7 +138,8 @@ class DataCollatorForCLM(Collator):
     field may be written to.
 
     Raises:
-        ValueError: sequence_length is below 1; a rank that takes no data gets some; see `Collator`.
+        ValueError: sequence_length is below 1; a rank that takes no data was given samples; see
+            `Collator`.
     """
 
     sequence_length: int

@@ -5,7 +5,7 @@ Python runs per row, and the GIL is released. A row comes from the page cache in
 
     1. by pread, for windows of 64 KiB that have not been read before: 1.7 us for 512 tokens. (A
        mapping would take 5: a page fault enters 16 pages into the page table, for a row in one.)
-    2. through a mapping of the file, for windows that have: 0.13 us, a fifth of pread's.
+    2. through a mapping of the file, for windows that have: 0.13 us.
 
 The kernel also prefetches the first cache lines of a row two rows in advance. From a disk, it
 announces each row `ANNOUNCED_ROWS` in advance, since the system's own read-ahead would fetch

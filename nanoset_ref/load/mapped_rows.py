@@ -67,7 +67,7 @@ def gather_rows(files, datasets, begins, early, out):
             uint8 [windows], 1 where a window has been read
         datasets: int64 [rows], the number of each row's file.
         begins: int64 [rows], the byte at which each row begins in its file.
-        early: how many rows in advance the system is told of a row; 0: it is not told.
+        early: rows ahead of the current one that madvise(WILLNEED) announces; 0: none.
         out: int32 [rows, length].
 
     Returns:

@@ -131,8 +131,8 @@ class Rows(_TorchDataset):
         row_length: tokens in a row, S + 1 unless a dataset says otherwise.
         row_dtype: dtype of the rows read, int32 or int64.
         files: the token files behind the rows, by source number.
-        shuffled_over: the number of positions after which each source has its exact share, to a
-            sample. 0: it has it at every position. None: the order promises no shares.
+        shuffled_over: after so many positions every source is within one sample of its share. 0:
+            after every position. None: the order promises no shares.
         padded: whether rows may end in padding. `starts` marks every padding token, so that no loss
             counts it.
         block_factor: how many times larger than usual a block of rows is (see `blocks`); above 1

@@ -151,10 +151,10 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         """The positions that iterating yields, many batches at a time.
 
         Args:
-            most_batches: of a block. The first blocks have 1, 2, 4, ... batches.
+            most_batches: the most that a block has. The first blocks have 1, 2, 4, ... batches.
 
-        Yields int64 [batches * B]. A last batch made by `tail` is a block by itself. A block is
-        counted when it is yielded.
+        Yields int64 [batches * B]. A last batch made by `tail` is a block by itself. The global count
+        advances when a block is yielded.
         """
         end = self.rest_of_epoch(self.consumed_train_samples).end
         full = (end - self.consumed_train_samples) // self.samples_per_micro_batch

@@ -41,15 +41,15 @@ class Slot:
 @refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How positions become optimizer steps, from the point where this layout began.
+    """How positions become optimizer steps, from the point where this schedule begins.
 
     Args:
         dp_size: D, number of data-parallel ranks.
         micro_batch_size: B, samples per rank and micro-batch.
         batch_accumulation_per_replica: A, micro-batches per optimizer step.
         layout: "strided" or "contiguous", how ranks share a micro-batch (drawn above).
-        consumed_train_samples: c, the global count at which this layout began, in samples.
-        first_step: number of the step that began there; steps count from 1.
+        consumed_train_samples: c, the global count at which this schedule begins, in samples.
+        first_step: number of the step that begins there; steps count from 1.
 
     Raises:
         ValueError: an argument is not an integer or too small; an unknown layout.
@@ -89,11 +89,11 @@ class Schedule:
         """The positions that all ranks together read in a step.
 
         Raises:
-            IndexError: the step came before this layout.
+            IndexError: the step came before this schedule.
         """
         if step < self.first_step:
             raise IndexError(
-                f"this layout began at step {self.first_step}; step {step} came before it"
+                f"this schedule begins at step {self.first_step}; step {step} came before it"
             )
         first = self.consumed_train_samples + (step - self.first_step) * self.global_batch_size
         return range(first, first + self.global_batch_size)
@@ -102,12 +102,12 @@ class Schedule:
         """Which rank reads a position, and in which step, micro-batch and row.
 
         Raises:
-            IndexError: the position was read before this layout began.
+            IndexError: the position was read before this schedule began.
         """
         offset = position - self.consumed_train_samples
         if offset < 0:
             raise IndexError(
-                f"this layout began at position {self.consumed_train_samples}; "
+                f"this schedule begins at position {self.consumed_train_samples}; "
                 f"{position} came before it"
             )
         steps, offset = divmod(offset, self.global_batch_size)

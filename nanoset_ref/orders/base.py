@@ -59,7 +59,7 @@ class Order(ABC):
             its identity.
         seeded: whether the pairs depend on the seed.
         keeps_shares: whether every range of positions reads the datasets in proportion to their
-            weights, up to chance. An order that does not takes no weights.
+            weights, up to chance. An order for which this is False accepts no weights.
         repeats: whether all epochs are the same.
         first_position: the first valid position; above 0 only if the order continues from a ledger.
 
@@ -146,8 +146,8 @@ class Order(ABC):
     def identity(self) -> dict[str, Any]:
         """Everything that determines the pairs, as JSON, and nothing else.
 
-        Two orders that agree wherever both are defined have the same identity, so the number of
-        samples is not part of it.
+        Two orders of the same identity agree wherever both are defined, so the number of samples is
+        not part of it.
         """
         weights = None
         if self.weighted:
@@ -183,7 +183,7 @@ class Order(ABC):
     def fingerprint(self) -> str:
         """32 hexadecimal digits: a hash of the identity and of the pairs at some positions.
 
-        Equal for two orders that agree wherever both are defined, such as runs of different length.
+        Runs that differ only in their length have the same fingerprint.
         """
         from nanoset_ref.orders.plans import fingerprint_of  # imported lazily
 

@@ -16,7 +16,7 @@ from nanoset_ref.provenance.stage_reader import Int64Array, StageReader
 
 QUERIES_AT_ONCE = 1 << 19
 QUERY = re.compile(r"(?:(\d+):)?(\d+)(?:-(\d+))?")
-HEADER = "question stage step position rank micro_batch row source sample".split()
+HEADER = "query stage step position rank micro_batch row source sample".split()
 
 
 class QueryFile(NamedTuple):
@@ -133,9 +133,7 @@ def readers_of_stretches(stretches: Sequence[Stretch], source: int) -> Readers:
     for stretch in stretches:
         rows = stretch.dataset
         if not isinstance(rows, Nanoset):
-            raise ValueError(
-                "questions in bulk are asked of token files, not of shuffled documents"
-            )
+            raise ValueError("--bulk works with Nanosets alone; these rows are Megatron's samples")
         reader = StageReader(
             name=stretch.name,
             order=rows.order,

@@ -104,7 +104,7 @@ class Card(CardFacts):
 
         self.stage(step)
         if paths is None:
-            steps = range(step, self.num_steps + 1)
+            steps = range(step, self.last_step + 1)
             return (fetch_rows(self, self.where(number), mirror) for number in steps)
         dtype = self.facts["dtype"]
         stretches = stretches_of_card(self, paths, lambda path: open_tokens(path, dtype))

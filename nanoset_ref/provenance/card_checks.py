@@ -124,7 +124,7 @@ def compare_two_cards(one: Card, two: Card) -> dict[str, Any]:
     """
     from nanoset_ref.orders.plans import differences
 
-    steps = min(one.num_steps, two.num_steps)
+    steps = min(one.last_step, two.last_step)
     facts = [_facts(card) for card in (one, two)]
     lines = [
         str(part).replace(": saved ", ": first ", 1).replace(", now ", ", second ")

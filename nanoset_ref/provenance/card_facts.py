@@ -36,8 +36,8 @@ class CardFacts:
 
     Args:
         facts: the card, parsed from JSON.
-        sizes: (file name, bytes) of each file, in the order of the run, for a card that is too
-            small to hold them.
+        sizes: (file name, bytes) of each file, in the order of the run, where a list of them would
+            make the card larger than 10 kB.
 
     Attributes:
         facts: the card as given.
@@ -158,7 +158,7 @@ class CardFacts:
         return type(self)(self.facts | {"stages": stages}, sizes if is_complete else None)
 
     @property
-    def num_steps(self) -> int:
+    def last_step(self) -> int:
         """The last step of the run."""
         last = self.stages[-1]
         return int(last["first_step"] + last["steps"] - 1)
@@ -174,7 +174,7 @@ class CardFacts:
                 return stage
         first = self.stages[0]["first_step"]
         raise IndexError(
-            f"step {step} is not one of the steps {first} to {self.num_steps} of {self.name}"
+            f"step {step} is not one of the steps {first} to {self.last_step} of {self.name}"
         )
 
     def schedule(self, stage: Facts) -> Schedule:

@@ -36,10 +36,7 @@ NUMPY_HEADER = b"\x93NUMPY"
 
 
 class TokenFile(Tokens):
-    """One token file.
-
-    A signed URL opens a single object. If `token_dtype` is given, companions that the server does
-    not allow to read are left out.
+    """A .npy token file: raw ids without NumPy's header, perhaps beside a manifest.
 
     Args:
         path: the file with the ids.
@@ -48,6 +45,9 @@ class TokenFile(Tokens):
             2**31.
         eos_token_id: the id at the end of each document, for a file without a manifest; document
             boundaries are then found by searching the ids for it.
+
+    A signed URL opens a single object. If `token_dtype` is given, companions that the server does
+    not allow to read are left out.
 
     Attributes (in addition to those of `Tokens`):
         manifest: the Manifest, or None.

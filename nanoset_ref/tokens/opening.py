@@ -50,7 +50,7 @@ def open_tokens(
         token_size = None if dtype is None else dtype.itemsize
         return DatatroveFile(path, token_size=token_size)
     prefix = path.with_suffix("") if suffix in (".bin", ".idx") else path
-    is_pair = prefix != path  # in a bucket nobody looks whether the .idx is there
+    is_pair = prefix != path  # in a bucket the .idx is taken for granted; opening it will tell
     if not in_bucket(path):
         is_pair = Path(f"{prefix}.idx").exists()
     if is_pair:

@@ -171,5 +171,5 @@ def test_a_broken_manifest_is_named(tmp_path, field, value):
 def test_the_manifest_of_somebody_else_is_left_alone(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
     assert ChunkManifest.read(tmp_path) is None
-    with pytest.raises(ManifestError, match="manifest.json was not made with these settings"):
+    with pytest.raises(ManifestError, match="manifest.json was made with other settings"):
         finished_manifest(tmp_path, {}, [], False)

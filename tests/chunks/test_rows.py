@@ -373,5 +373,5 @@ def test_files_that_are_not_as_the_manifest_says_and_unfinished_folders_are_foun
     assert there.ok
     assert (folder.path, list(folder.errors)) == (
         tmp_path,
-        ["not finished: run the command that makes it again"],
+        ["not finished: run again the command that makes it"],
     )

@@ -225,7 +225,7 @@ def test_a_run_without_some_documents(run, ask, demo):
     assert one["steps"] + two["steps"] == len(steps)
     first = min(steps)
     code, text, _ = run("skip", "bulk.txt", "--run", "demo", *FILES)
-    assert code == 0 and f"from step {first} on rows move up, by" in text
+    assert code == 0 and f"from step {first} on later rows move forward, by" in text
     (demo / "none.txt").write_text("1:0\n")
     assert (
         "stage stories: reads none of these rows, and stays as it is"
