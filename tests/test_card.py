@@ -247,7 +247,7 @@ def test_the_speedrun_reads_its_shards_as_its_own_loader_does():
         expected += [(file, pos + rank * (batch // 8)) for rank in range(8)]
         pos += batch
     card = Card.load("modded-nanogpt-sub3min")
-    rows = [row for step in range(1, card.num_steps + 1) for row in card.where(step)]
+    rows = [row for step in range(1, card.last_step + 1) for row in card.where(step)]
     assert [(row.source, (row.first_byte - 1024) // 2) for row in rows] == expected
     assert {row.end_byte - row.first_byte for row in rows} == {(batch // 8 + 1) * 2}
 

@@ -210,7 +210,7 @@ def test_olmo_core_reads_chunks_of_the_files_it_names(tmp_path):
     config = json.loads(json.dumps(OLMO))
     config["dataset"]["paths"] = paths
     found = card(tmp_path, "olmo-core", json.dumps(config))
-    assert found.facts["dtype"] == "uint16" and found.num_steps == 6, "90 tokens of 16 a step"
+    assert found.facts["dtype"] == "uint16" and found.last_step == 6, "90 tokens of 16 a step"
     order = "olmo_core:chunk_size=2,batch_size=4"
     rows = Nanoset(paths, None, 3, 24, 5, order=order, disjoint=True, token_dtype="uint16")
     read = [(row.source, row.sample) for row in found.where(2)]
