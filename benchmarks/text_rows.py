@@ -31,8 +31,8 @@ from benchmarks.record import machine, save
 from nanoset_ref import TokenFile
 from nanoset_ref.preprocess import Encoder, open_tokenizer, preprocess
 from nanoset_ref.preprocess.backends import threads
+from nanoset_ref.preprocess.json_lines import texts_of_lines
 from nanoset_ref.preprocess.text import open_text
-from nanoset_ref.preprocess.text_rows import texts_of_lines
 
 ROWS = 8
 LENGTH = 2048

@@ -26,8 +26,8 @@ from nanoset_ref.preprocess import (
     text_blocks,
     text_formats,
 )
+from nanoset_ref.preprocess.json_lines import DocumentError, InputError, texts_of_lines
 from nanoset_ref.preprocess.text import open_text
-from nanoset_ref.preprocess.text_rows import DocumentError, InputError, texts_of_lines
 from nanoset_ref.tokens import TokenFile
 
 SURROGATE = "\ud800"

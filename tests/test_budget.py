@@ -381,7 +381,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "load/skip_sampler.py": 2,
             "streaming/iterable.py": 1,
             "laws/rules.py": 2,  # what it judges
-            "provenance/card_readers.py": 2,  # batch sizes as configs of other systems give them
+            "provenance/foreign_cards.py": 2,  # batch sizes as configs of other systems give them
         },
     ),
     "casts": (uses("cast"), 0, {}),

@@ -31,8 +31,8 @@ from nanoset_ref.preprocess import backends, text_formats
 from nanoset_ref.preprocess.backends import LIBRARIES, hf
 from nanoset_ref.preprocess.cut import StretchCutter
 from nanoset_ref.preprocess.encode import Encoder
+from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import open_text
-from nanoset_ref.preprocess.text_rows import InputError
 from nanoset_ref.preprocess.tokenizer import TokenizerError, load_tokenizer, restored
 
 TEXTS = [

@@ -13,7 +13,7 @@ from file_kinds import write_shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.load import mapped_rows
+from nanoset_ref.load import gather_kernel
 from nanoset_ref.load.gather import ANNOUNCED_ROWS, MAX_PLAIN_ROWS, WINDOW, Gatherer
 from nanoset_ref.tokens import TokenFile, TokenFileError, open_tokens
 
@@ -173,7 +173,7 @@ def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(tmp_path, mon
         "resource.getrusage", lambda who: types.SimpleNamespace(ru_inblock=next(blocks_read))
     )
     monkeypatch.setattr(
-        "nanoset_ref.load.mapped_rows.gather_rows",
+        "nanoset_ref.load.gather_kernel.gather_rows",
         lambda *arguments: early.append(arguments[-2]) or -1,
     )
     gather._blocks_read = 0
@@ -188,18 +188,20 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     datasets = np.arange(30) % 2
     begins = 77_777 * np.arange(30) * np.array(sizes)[datasets]
     for name in ("_announce", "widen"):
-        monkeypatch.setattr(mapped_rows, name, getattr(mapped_rows, name).py_func)
-    monkeypatch.setattr(mapped_rows, "_prefetch", lambda address: None)
+        monkeypatch.setattr(gather_kernel, name, getattr(gather_kernel, name).py_func)
+    monkeypatch.setattr(gather_kernel, "_prefetch", lambda address: None)
     monkeypatch.setattr(
-        mapped_rows, "_madvise", lambda *advice: announced.append(tuple(map(int, advice)))
+        gather_kernel, "_madvise", lambda *advice: announced.append(tuple(map(int, advice)))
     )
     monkeypatch.setattr(
-        mapped_rows, "_pread", lambda *asked: read.append(len(announced)) or asked[2]
+        gather_kernel, "_pread", lambda *asked: read.append(len(announced)) or asked[2]
     )
-    monkeypatch.setattr(mapped_rows, "_lseek", lambda *asked: 1 << 40)
+    monkeypatch.setattr(gather_kernel, "_lseek", lambda *asked: 1 << 40)
     addresses, windows = np.array([1 << 30, 1 << 40], np.uint64), np.array([0, 200])
     files = np.zeros(2, int), addresses, np.array(sizes), windows, np.zeros(400)
-    mapped_rows.gather_rows.py_func(files, datasets, begins, 8, np.empty((30, 10), dtype=np.int32))
+    gather_kernel.gather_rows.py_func(
+        files, datasets, begins, 8, np.empty((30, 10), dtype=np.int32)
+    )
     for row, (address, size, advice) in enumerate(announced):
         begin = 77_777 * row * sizes[row % 2]
         page = begin // mmap.PAGESIZE * mmap.PAGESIZE

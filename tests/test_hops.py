@@ -18,9 +18,9 @@ BATCH, LENGTH = 8, 16
 @pytest.fixture
 def calls(tmp_path, monkeypatch):
     """Per batch, the functions of the package (not its compiled kernels) that run for it, as (file, name)."""
-    from nanoset_ref.load import blocks, mapped_rows
+    from nanoset_ref.load import blocks, gather_kernel
 
-    assert isinstance(mapped_rows.gather_rows, Kernel)
+    assert isinstance(gather_kernel.gather_rows, Kernel)
 
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 4 * BATCH * (LENGTH + 1) * 4)  # four batches
     np.arange(10_001, dtype=np.uint16).tofile(tmp_path / "a.npy")

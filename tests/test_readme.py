@@ -91,7 +91,7 @@ def test_the_reading_list_is_what_a_plain_loader_imports() -> None:
     listed = set(re.findall(r"`(?:\w+/)?(\w+)\.py`", part))
     modules = "import sys; from nanoset_ref import Nanoset, NanotronOrder, build_nanoset_dataloader"
     found = subprocess.run(
-        [sys.executable, "-c", f"{modules}; import nanoset_ref.load.mapped_rows\n" + SHOW],
+        [sys.executable, "-c", f"{modules}; import nanoset_ref.load.gather_kernel\n" + SHOW],
         capture_output=True,
         text=True,
         check=True,

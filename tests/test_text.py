@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.preprocess import text_formats
+from nanoset_ref.preprocess.json_lines import DocumentError, InputError
 from nanoset_ref.preprocess.text import open_text
-from nanoset_ref.preprocess.text_rows import DocumentError, InputError
 
 
 def write_lines(path, texts, column="text"):

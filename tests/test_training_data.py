@@ -20,7 +20,7 @@ from nanoset_ref.cli import main
 from nanoset_ref.load import DatatroveNanoset
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
 from nanoset_ref.orders.plans import PlanMismatch
-from nanoset_ref.preprocess.text_rows import InputError
+from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.provenance import audit, stretches_of_config
 from nanoset_ref.streaming import TokenStream
 from nanoset_ref.train import Config, ConfigError, load_config, read_metrics, stages_of

@@ -50,9 +50,9 @@ from nanoset_ref.preprocess import (
     open_tokenizer,
     tokenize_documents,
 )
+from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import TextSource, open_text, text_files
 from nanoset_ref.preprocess.text_formats import SUFFIXES
-from nanoset_ref.preprocess.text_rows import InputError
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 from nanoset_ref.tokens.content import document_blocks
 

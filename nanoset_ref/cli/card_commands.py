@@ -12,7 +12,7 @@ from nanoset_ref import provenance, train  # each loads its modules when used
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.files import atomic_write, refuse_existing
-from nanoset_ref.provenance.card_rules import MAX_CARD_BYTES
+from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES
 
 if TYPE_CHECKING:
     from nanoset_ref.cli.run_options import RunOptions

@@ -33,7 +33,7 @@ class Adapter:
             rows. `data.paths` and `data.rows` have an item for each file.
         tail: the treatment of rows that do not fill a last batch on every rank: "drop" leaves them
             out, "pad" repeats earlier rows, "keep" makes shorter batches.
-        rows_of: batch -> the row numbers in it; None: see `nanoset_ref.laws.identity`.
+        rows_of: batch -> the row numbers in it; None: see `nanoset_ref.laws.batch_rows`.
         mask: name of the field of a batch that is true at every token and false at padding.
         same_epochs: whether every epoch has the same order.
         most_rows: the maximum number of rows.

@@ -26,7 +26,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from nanoset_ref.laws.adapter import Adapter
-from nanoset_ref.laws.identity import rows_in, write_into, wrong_mask
+from nanoset_ref.laws.batch_rows import rows_in, write_into, wrong_mask
 
 Batches = list[list[tuple[Any, ...]]]  # [rank][step] -> the rows
 Kind = Literal["lost", "doubled", "out of order", "hang", "crash", "other data", "slow growth"]

@@ -18,7 +18,7 @@ microseconds after that ends the process with SIGBUS.)
 A file is opened when its first row is read. Files beyond the limits of this process are opened for
 each call that reads them, which takes some microseconds per row.
 
-The kernel lies in `mapped_rows`, which imports numba. The first `MAX_PLAIN_ROWS` rows of a process
+The kernel lies in `gather_kernel`, which imports numba. The first `MAX_PLAIN_ROWS` rows of a process
 are read without it.
 """
 
@@ -155,7 +155,7 @@ class Gatherer:
 
         Scans of `TokenFile.tokens` use their own mapping and keep the system's read-ahead.
         """
-        from nanoset_ref.load.mapped_rows import gather_rows  # imports numba
+        from nanoset_ref.load.gather_kernel import gather_rows  # imports numba
 
         self._kernel = gather_rows
         with contextlib.suppress(IndexError):  # until all are mapped, by this thread or another

@@ -29,7 +29,7 @@ from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.load.documents import document_spans
 from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, Starts, describe_file
-from nanoset_ref.megatron.indexes import blend_samples, build_mappings, plan_epochs
+from nanoset_ref.megatron.mappings import blend_samples, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalize, refuse_too_many
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset, require
 
@@ -222,9 +222,9 @@ class MegatronNanoset(PartRows):
         config: seed, sequence length, flags, cache folder.
 
     Attributes:
-        document_index: see `nanoset_ref.megatron.indexes`.
-        sample_index: see `nanoset_ref.megatron.indexes`.
-        shuffle_index: see `nanoset_ref.megatron.indexes`.
+        document_index: see `nanoset_ref.megatron.mappings`.
+        sample_index: see `nanoset_ref.megatron.mappings`.
+        shuffle_index: see `nanoset_ref.megatron.mappings`.
         epochs: the EpochPlan.
         tokens_per_epoch: T.
         samples_per_epoch: whole samples in T tokens.

@@ -3,7 +3,7 @@
     python -m nanoset_ref.preprocess --input text.jsonl --output-prefix data/text \\
         --tokenizer-name-or-path gpt2
 
-text                 opens files and datasets; text_formats, text_blocks and text_rows read the
+text                 opens files and datasets; text_formats, text_blocks and json_lines read the
                      documents in them, with errors that name file and line
 tokenizer            loads a tokenizer from a folder or the Hub
 encode, backends     text -> token ids

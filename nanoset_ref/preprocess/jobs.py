@@ -28,10 +28,10 @@ from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import threads
 from nanoset_ref.preprocess.encode import Encoded, Encoder, Lane
+from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.ranks import Helper, JobError, broadcast, other_ranks, started_helpers
 from nanoset_ref.preprocess.text import TextSource
 from nanoset_ref.preprocess.text_blocks import TextBatch
-from nanoset_ref.preprocess.text_rows import InputError
 
 logger = logging.getLogger(__name__)
 

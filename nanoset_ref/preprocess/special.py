@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.preprocess.text_rows import InputError
+from nanoset_ref.preprocess.json_lines import InputError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

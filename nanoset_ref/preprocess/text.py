@@ -1,7 +1,7 @@
 """Open text: JSON lines (plain, gzip, zstd), Parquet files, Hub and local datasets.
 
 A `TextSource` is a list of parts (a file, a dataset). `open_text` finds them; `text_formats` cuts
-each into blocks, `text_blocks` reads the documents in them, and `text_rows` the text of a document.
+each into blocks, `text_blocks` reads the documents in them, and `json_lines` the text of a document.
 The order of parts, blocks and documents depends on the input alone.
 """
 
@@ -21,9 +21,9 @@ from typing import Any, get_args
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import as_list
+from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text_blocks import Document, OnError, TextBlock, TextPart
 from nanoset_ref.preprocess.text_formats import SUFFIXES, blocks_of_dataset, part_of_file
-from nanoset_ref.preprocess.text_rows import InputError
 
 SAVED = ("state.json", "dataset_dict.json")  # Dataset.save_to_disk writes one of them
 # a tokenizer is tried on at most

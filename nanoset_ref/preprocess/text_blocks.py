@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice, repeat
 from typing import Any, Literal, NamedTuple
 
-from nanoset_ref.preprocess.text_rows import DocumentError, text_of, texts_of_lines
+from nanoset_ref.preprocess.json_lines import DocumentError, text_of, texts_of_lines
 
 OnError = Literal["raise", "skip"]
 # (reads the lines or values of a batch, the number of its rows, or 0 for the last batch)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.extras import extra
+from nanoset_ref.preprocess.json_lines import InputError, no_column
 from nanoset_ref.preprocess.text_blocks import Content, OnError, TextBlock, TextPart
-from nanoset_ref.preprocess.text_rows import InputError, no_column
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28  # bytes, in a compressed file; a few kilobytes can unpack to gigabytes

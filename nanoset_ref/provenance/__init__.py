@@ -1,16 +1,17 @@
 """Provenance of tokens: which files a step reads, when a document is read, whether a run keeps the
 laws (docs/laws.md).
 
-lookup                  `where` and `when` for a dataset
-auditing, spread        simulate all ranks of a run before it begins
-continuation            the tokens that a changed plan repeats or loses
-search                  ids or a text in token files
-card_facts, card        cards: the order of a whole run in 10 kB
-card_rules, card_sizes  what a card may hold; the sizes of its files
-card_data, card_rows    the rows of a card from its token files, local or published
-card_writer, card_readers  cards of our runs, and of other systems' configs
-card_checks             audit and compare cards
-stage_reader, bulk      many queries at once
+lookup                        `where` and `when` for a dataset
+auditing, spread              simulate all ranks of a run before it begins
+continuation                  the tokens that a changed plan repeats or loses
+search                        ids or a text in token files
+card_facts, card              cards: the order of a whole run in at most 10 kB
+card_validation, card_sizes   what a card may hold; the sizes of its files
+local_rows, published_rows    the rows of a card, from its token files or from public places
+card_writer                   cards of our runs
+foreign_cards, foreign_config  cards from the configs of other systems
+card_audit                    audit and compare cards
+stage_reader, bulk            many queries at once
 """
 
 import lazy_loader

@@ -98,8 +98,8 @@ class Card(CardFacts):
             IndexError: the run has no such step.
             ValueError, TokenFileError: these are other files.
         """
-        from nanoset_ref.provenance.card_data import replay, stretches_of_card
-        from nanoset_ref.provenance.card_rows import fetch_rows
+        from nanoset_ref.provenance.local_rows import replay, stretches_of_card
+        from nanoset_ref.provenance.published_rows import fetch_rows
         from nanoset_ref.tokens import open_tokens
 
         self.stage(step)

@@ -1,6 +1,6 @@
 """The facts of a run card: the files, the rows they are cut into, the orders, and the stages.
 
-`card_schema.json` describes the fields of a card, `card_rules` checks them.
+`card_schema.json` describes the fields of a card, `card_validation` checks them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, read_json, require_regular
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.provenance.card_rules import MAX_CARD_BYTES, problems_of_card
+from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES, problems_of_card
 
 if TYPE_CHECKING:
     from nanoset_ref.orders import Order

@@ -9,7 +9,7 @@ from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.provenance.auditing import Stretch
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import num_bytes
-from nanoset_ref.provenance.card_rules import NUM_PROBES
+from nanoset_ref.provenance.card_validation import NUM_PROBES
 
 
 def card_of_stretches(

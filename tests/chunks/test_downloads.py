@@ -10,8 +10,8 @@ from bucket_server import BucketServer
 from nanoset_ref.chunks import downloads as module
 from nanoset_ref.chunks.commands import main
 from nanoset_ref.chunks.downloads import DownloadError, download
+from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import open_text
-from nanoset_ref.preprocess.text_rows import InputError
 from nanoset_ref.preprocess.tokenizer import TokenizerError, load_tokenizer
 
 NAMES = ["arxiv/a b.jsonl", "c4/x.jsonl", "common_crawl/2019/y.jsonl"]

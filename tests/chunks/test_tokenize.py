@@ -12,7 +12,7 @@ from nanoset_ref.chunks import subsets as module
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest, ManifestError
 from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets, tokenize
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.preprocess.text_rows import InputError
+from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
 from nanoset_ref.tokens import TokenFile
 

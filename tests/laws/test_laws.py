@@ -29,8 +29,8 @@ from nanoset_ref.laws import (
     laws_command,
     write_corpus,
 )
+from nanoset_ref.laws.batch_rows import rows_in, write_into, wrong_mask
 from nanoset_ref.laws.corpora import WRITERS, tokens_of_rows
-from nanoset_ref.laws.identity import rows_in, write_into, wrong_mask
 from nanoset_ref.laws.law_report import Outcome
 from nanoset_ref.laws.pytest_plugin import Laws
 from nanoset_ref.tokens import open_tokens

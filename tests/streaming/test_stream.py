@@ -24,8 +24,8 @@ from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.preprocess.encode import Encoder
+from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import open_text
-from nanoset_ref.preprocess.text_rows import InputError
 from nanoset_ref.preprocess.tokenizer import TokenizerError
 from nanoset_ref.streaming import TokenStreamDataLoader
 from nanoset_ref.streaming.packed import Cursor, window_order
