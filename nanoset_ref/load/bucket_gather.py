@@ -11,7 +11,9 @@ from nanoset_ref.tokens import Tokens
 
 
 class BucketGatherer:
-    """As `Gatherer`, for files in buckets, perhaps among local ones. The rows of a call are read side by side.
+    """As `Gatherer`, for files in buckets, perhaps among local ones.
+
+    The rows of a call are read side by side.
 
     Raises (when it is called):
         StorageError: an object cannot be read, or was replaced since it was opened.

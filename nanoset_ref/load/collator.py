@@ -1,8 +1,8 @@
 """From rows to what one pipeline rank needs of a batch.
 
-A row of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first). Each
-of them is a view of its own copy of the rows, and each mask has its own memory: a batch belongs to
-its receiver, who may write to any field without changing another field or another batch (law 7 of
+A row of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first).
+Each of them is a view of its own copy of the rows, and each mask has its own memory: a batch
+belongs to its receiver, who may write to any field without changing another field or another batch (law 7 of
 docs/laws.md). The rows of many batches arrive as one `RowBlock`, which is copied once for each
 field and then cut.
 
@@ -199,7 +199,7 @@ class DataCollatorForCLM(Collator):
                 if pp_rank != self.current_pp_rank:
                     columns += [itertools.repeat(TensorPointer(pp_rank))] * 2
                     continue
-                # "unsafe": autograd cannot follow writes into these views, and token ids have no gradients
+                # "unsafe": autograd cannot follow writes into the views; ids have no gradients
                 columns.append(block.copy(rows)[:, tokens].unsafe_split(block.batch_size))
                 columns.append(block.copy(mask).unsafe_split(block.batch_size))
         first = 0
@@ -262,7 +262,7 @@ def all_true(rows: int, columns: int) -> torch.Tensor:
 
 
 def outside_inference_mode() -> contextlib.AbstractContextManager[None]:
-    """A context whose tensors may be written to and trained on, even in a caller's inference mode."""
+    """A context whose tensors may be written to, even in a caller's inference mode."""
     if torch.is_inference_mode_enabled():
         return torch.inference_mode(False)
     return contextlib.nullcontext()  # torch's own context takes 10 microseconds

@@ -115,8 +115,8 @@ class NanosetDataLoader(OneIterationLoader):
     ranks: pass dp_rank and dp_size yourself.
 
     Attributes:
-        consumed_train_samples: global count of samples in the batches that this loader has handed out, over all epochs
-            and ranks.
+        consumed_train_samples: the samples in all batches delivered so far, over all epochs and
+            ranks.
     """
 
     batch_sampler: ResumableBatchSampler  # type: ignore[assignment]
@@ -212,7 +212,7 @@ class NanosetDataLoader(OneIterationLoader):
         return own_copy
 
     def _block_memory(self, worker_buffers: int = 0) -> tuple[int, tuple[int, int], int]:
-        """Batches per block, the shape of a buffer, and the number of this process's own buffers."""
+        """Batches per block, the shape of a buffer, and how many buffers this process has."""
         # the block being split, and the one whose last batch the caller may still hold
         own_buffers = 2 + (self.read_ahead + 1 if self.read_ahead else 0)
         dataset: Any = self.dataset
@@ -406,7 +406,7 @@ def _refuse_options_that_change_batches(options: dict[str, Any]) -> None:
 
 
 def _plan_of(rows: Rows, reads_documents: bool) -> Plan:
-    """The plan of rows, with the checksums of the document boundaries where masks or position ids read them."""
+    """The plan of rows, with checksums of the document boundaries if masks use them."""
     plan = rows.plan
     if reads_documents:
         for described, file in zip(plan["files"], rows.files, strict=True):

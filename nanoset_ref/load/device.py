@@ -6,10 +6,11 @@ from nanoset_ref.load.collator import Batch
 
 
 def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = True) -> Batch:
-    """The batch on a device, with input_ids and label_ids moved as the blocks [B, S + 1] that they were read as.
+    """Move a batch to a device.
 
-    They are views of S columns, which are not contiguous: moving them as they are would cost a copy on the host first.
-    Anything else in the batch is moved by itself.
+    input_ids and label_ids are views of S columns of a block [B, S + 1], so they are not
+    contiguous, and moving them would cost a copy on the host first. Here the whole block is moved. Every other
+    field is moved by itself.
 
     Args:
         batch: of DataCollatorForCLM, with or without either side.
@@ -32,7 +33,7 @@ def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = 
 
 
 def _block_below(view: torch.Tensor, shift: int) -> torch.Tensor | None:
-    """The contiguous [B, S + 1] of which `view` is columns shift .. shift + S; None if it is not such a view."""
+    """The contiguous [B, S + 1] whose columns from `shift` on are `view`, or None."""
     if view.dim() != 2 or view.stride() != (view.shape[1] + 1, 1):
         return None
     start = view.storage_offset() - shift

@@ -14,8 +14,8 @@ thirds of that; two workers that use the page cache, at half. Threads with pread
 59,000 rows of 512 tokens a second where a prototype of this read 97,000, because every row wakes a
 thread; io_uring would do as well, but containers often forbid it.
 
-The kernel lies in `direct_kernel`, which imports numba. The first `MAX_PLAIN_ROWS` rows of a process
-are read without it, so that the first batch need not wait for that import.
+The kernel lies in `direct_kernel`, which imports numba. The first `MAX_PLAIN_ROWS` rows are read
+without it, so that the first batch need not wait for that import.
 """
 
 from __future__ import annotations

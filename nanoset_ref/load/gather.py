@@ -18,8 +18,8 @@ microseconds after that ends the process with SIGBUS.)
 A file is opened when its first row is read. Files beyond the limits of this process are opened for
 each call that reads them, which takes some microseconds per row.
 
-The kernel lies in `gather_kernel`, which imports numba. The first `MAX_PLAIN_ROWS` rows of a process
-are read without it.
+The kernel lies in `gather_kernel`, which imports numba. The first `MAX_PLAIN_ROWS` rows are read
+without it.
 """
 
 import contextlib
@@ -168,9 +168,10 @@ class Gatherer:
 
 
 class OpenFiles:
-    """Descriptors of files: kept open from the first use on while the limits allow, else open for a call.
+    """Descriptors of files, opened at the first use.
 
-    Rows are read in a random order, so keeping the files used last would serve none of the next ones.
+    They stay open while the limits of the process allow; later files are opened for each call. Rows
+    are read in a random order, so evicting the least recently used would serve nobody.
 
     Args:
         files: token files.

@@ -1,4 +1,4 @@
-"""The kernel of `gather`: rows out of files that are open, each by pread or through a mapping of its file."""
+"""The kernel of `gather`: reads rows of open files by pread or through mappings."""
 
 import mmap
 import os
@@ -119,6 +119,6 @@ def gather_rows(files, datasets, begins, early, out):
 
 @njit(cache=True, nogil=True)
 def _announce(address, begin, size):
-    """Tell the system that bytes begin : begin + size of the file mapped at `address` will be read."""
+    """Announce a read of bytes begin : begin + size of the file mapped at `address`."""
     first = begin // mmap.PAGESIZE * mmap.PAGESIZE
     _madvise(address + np.uint64(first), np.uintp(begin + size - first), mmap.MADV_WILLNEED)

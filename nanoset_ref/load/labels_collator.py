@@ -11,7 +11,8 @@ class DataCollatorWithLabels(Collator):
     Args:
         sequence_length: S, in tokens.
 
-    Returns a dict of `input_ids` and `labels`, equal int64 [B, S + 1]: of S + 1 tokens, the model predicts S.
+    Returns a dict of `input_ids` and `labels`, equal int64 [B, S + 1]; the model predicts S of the
+    S + 1 tokens.
     """
 
     has_loss_mask = False

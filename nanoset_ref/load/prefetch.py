@@ -62,7 +62,7 @@ class FilledBuffer(NamedTuple):
 
 
 class ReadRequests:
-    """The blocks of a sampler, each with the next buffer. An iteration continues at its position."""
+    """The blocks of a sampler, each with the next buffer; an iteration goes on where it is."""
 
     def __init__(self, sampler: ResumableBatchSampler, batches: int, num_buffers: int) -> None:
         self.sampler = sampler
@@ -119,7 +119,7 @@ class WorkerBlocks:
         self.loader = DataLoader(reader, **{**options, **unchanged, "sampler": requests})
 
     def __iter__(self) -> Iterator[RowBlock]:
-        # workers are forked here, by the caller's thread: their exit would wait for that of `read_ahead`
+        # the caller's thread forks the workers: in that of `read_ahead` they would wait for its end
         return map(self._arrived, self.loader)
 
     def _arrived(self, filled: FilledBuffer) -> RowBlock:

@@ -52,7 +52,8 @@ class Origin(NamedTuple):
 class Span(NamedTuple):
     """Tokens [start, stop) of a document, at bytes [first_byte, end_byte) of its file.
 
-    Where document boundaries are not known, `document` is None and the tokens are counted from the start of the file.
+    Where document boundaries are not known, `document` is None and the tokens are counted from the
+    start of the file.
     """
 
     document: int | None
@@ -176,7 +177,7 @@ class Rows(_TorchDataset):
 
     @abstractmethod
     def spans(self, position: int) -> list[Span]:
-        """The document spans behind a position of [0, len), in order; padding belongs to no span."""
+        """The document spans at a position of [0, len), in order; padding belongs to none."""
 
     @abstractmethod
     def positions_of(
@@ -245,7 +246,7 @@ class Rows(_TorchDataset):
         return out
 
     def starts(self, positions: Int64Array) -> Starts:
-        """Where documents begin in the rows at `positions` [n], bool [n, row_length]; True in column 0.
+        """Where documents begin in rows: bool [positions, row_length], True in column 0.
 
         Raises:
             ValueError: a file whose document boundaries are not known.
@@ -253,7 +254,7 @@ class Rows(_TorchDataset):
         return self._starts(counted_from_0(positions, len(self)))
 
     def __getitem__(self, k: int) -> dict[str, NDArray[Any]]:
-        """Sample k, {"input_ids": [row_length]}. Negative k counts from the end; IndexError outside."""
+        """Sample k, {"input_ids": [row_length]}; a negative k counts from the end."""
         return self.__getitems__([operator.index(k)])[0]
 
     def __getitems__(self, positions: Sequence[int] | Int64Array) -> SampleBlock:
@@ -294,7 +295,7 @@ class Rows(_TorchDataset):
         return 0
 
     def _fingerprint_positions(self) -> list[int]:
-        """Positions that `fill` can read, the same for all datasets of a plan, whatever their length."""
+        """Positions that `fill` can read, the same for datasets of any length that share a plan."""
         from nanoset_ref.orders.plans import probe_positions  # imported lazily
 
         return probe_positions(0, len(self))

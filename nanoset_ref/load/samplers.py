@@ -153,8 +153,8 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         Args:
             most_batches: the most that a block has. The first blocks have 1, 2, 4, ... batches.
 
-        Yields int64 [batches * B]. A last batch made by `tail` is a block by itself. The global count
-        advances when a block is yielded.
+        Yields int64 [batches * B]. A last batch made by `tail` is a block by itself. The global
+        count advances when a block is yielded.
         """
         end = self.rest_of_epoch(self.consumed_train_samples).end
         full = (end - self.consumed_train_samples) // self.samples_per_micro_batch

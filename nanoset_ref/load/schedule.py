@@ -136,7 +136,7 @@ class Schedule:
         return range(first, first + rows)
 
     def many_rank_positions(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
-        """The positions of one rank in several micro-batches from `start` on: int64 [batches, B]."""
+        """The positions of a rank in several micro-batches from `start` on: int64 [batches, B]."""
         rows = np.arange(self.micro_batch_size)
         offsets = dp_rank * self.micro_batch_size + rows
         if self.layout == "strided":

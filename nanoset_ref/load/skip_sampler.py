@@ -1,4 +1,4 @@
-"""`SkipBatchSampler`: Nanotron's name and meaning for code that wraps other samplers, without its defects."""
+"""`SkipBatchSampler` of Nanotron (2024), for code that wraps samplers; without its defects."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sized
@@ -10,18 +10,19 @@ from nanoset_ref.io.options import whole_number
 
 
 class SkipBatchSampler(Sampler[Any]):
-    """Another sampler without its first items, which are skipped in the first iteration only: a resume.
+    """Skips the first items of another sampler, in the first iteration alone: a resume.
 
     Args:
-        batch_sampler: yields samples or batches of samples. If it can be sliced (`batch_sampler[n:]`),
-            nothing is walked through; otherwise the skipped items are taken from it and dropped.
+        batch_sampler: yields samples or batches of samples. If it can be sliced
+            (`batch_sampler[n:]`), no item is walked through; otherwise the skipped items are taken
+            from it and dropped.
         skip_samples: the items that all ranks together have consumed. An item is what the sampler
             yields: a sample, or a batch of one micro-batch.
         dp_size: number of data-parallel ranks; each rank skips skip_samples / dp_size.
 
     Raises:
-        ValueError: skip_samples is not a multiple of dp_size (then no number of skipped items per rank is exact;
-            ResumableBatchSampler can start anywhere), or more than there is.
+        ValueError: skip_samples is not a multiple of dp_size, so no number of items per rank is
+            exact (ResumableBatchSampler can start anywhere), or exceeds the sampler's items.
 
     Source: nanotron's SkipBatchSampler, which skips again in every later epoch and rounds down.
     """
@@ -42,7 +43,7 @@ class SkipBatchSampler(Sampler[Any]):
             raise ValueError(f"{what} exceeds the sampler's {len(batch_sampler)} items")
 
     def __iter__(self) -> Iterator[Any]:
-        # A generator: this runs when the first item is asked for, so an iterator that is never used skips nothing.
+        # a generator runs when its first item is asked for: one that is never used skips nothing
         skip = self.skip_samples
         self.skip_samples = 0
         self._skipped = skip

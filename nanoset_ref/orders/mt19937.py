@@ -24,8 +24,8 @@ SHORT = 2**20  # NumPy shuffles that many elements sooner than numba is imported
 def shuffle(seed: int, *arrays: NDArray[Any]) -> None:
     """Shuffle 1-d arrays in place, one after another, as one ``RandomState(seed)`` does.
 
-    The seed is 0 .. 2**32 - 1. NumPy itself shuffles them if one has more than 2**32 elements, or if
-    all have fewer than SHORT (SHORT / 16 once numba is imported).
+    The seed is 0 .. 2**32 - 1. NumPy itself shuffles them if one has more than 2**32 elements, or
+    if all have fewer than SHORT (SHORT / 16 once numba is imported).
     """
     generator = np.random.RandomState(seed)
     longest = max(len(values) for values in arrays)

@@ -48,7 +48,7 @@ class ForeignConfig:
     def take(self, name: str, value: Any = None, *, needed: bool = True) -> Any:
         """The value of the config if it has one, else the given one; a whole number unless a dtype.
 
-        If both are missing: None, or 1 for a needed fact, as a placeholder: call `check` before use.
+        If both are missing: None, or 1 as a placeholder for a needed fact: call `check` before use.
 
         Raises:
             ValueError: the given value differs from the config's.
