@@ -2,9 +2,9 @@
 
 A row of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first).
 Each of them is a view of its own copy of the rows, and each mask has its own memory: a batch
-belongs to its receiver, who may write to any field without changing another field or another batch (law 7 of
-docs/laws.md). The rows of many batches arrive as one `RowBlock`, which is copied once for each
-field and then cut.
+belongs to its receiver, who may write to any field without changing another field or another batch
+(law 7 of docs/laws.md). The rows of many batches arrive as one `RowBlock`, which is copied once for
+each field and then cut.
 
 A `Collator` checks samples, puts them into a block and cuts it. Subclasses name a batch's fields:
 `DataCollatorForCLM` (Nanotron's fields) and `MegatronCollator` in `nanoset_ref.megatron`.

@@ -9,8 +9,8 @@ def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = 
     """Move a batch to a device.
 
     input_ids and label_ids are views of S columns of a block [B, S + 1], so they are not
-    contiguous, and moving them would cost a copy on the host first. Here the whole block is moved. Every other
-    field is moved by itself.
+    contiguous, and moving them would cost a copy on the host first. Here the whole block is
+    moved. Every other field is moved by itself.
 
     Args:
         batch: of DataCollatorForCLM, with or without either side.

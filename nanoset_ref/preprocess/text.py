@@ -2,7 +2,7 @@
 
 A `TextSource` is a list of parts (a file, a dataset). `open_text` finds them; `text_formats` cuts
 each into blocks, `text_blocks` reads the documents in them, `json_lines` the text of one. The order
- of parts, blocks and documents depends on the input alone.
+of parts, blocks and documents depends on the input alone.
 """
 
 from __future__ import annotations
