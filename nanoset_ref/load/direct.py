@@ -33,14 +33,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.load.gather import OpenFiles, cut_short
+from nanoset_ref.load.gather import BLOCK, OpenFiles, cut_short
 from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
 DEPTH = 64  # rows under way; with 128, two workers read less: their memory leaves the CPU's cache
 MEMORY = 8 << 20  # bytes for them; of long rows fewer are under way
 HUGE_PAGE = 1 << 21  # bytes
-BLOCK = 1 << 12  # bytes; direct reads begin and end at multiples of it
 MAX_PLAIN_ROWS_PER_CALL = 64  # rows that may be read one after another, without the kernel
 MAX_PLAIN_ROWS = 512  # the same for all calls together
 KEPT = 4  # idle queues that a process keeps; threads that read side by side make more

@@ -4,8 +4,7 @@ import numpy as np
 from numba import types
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.direct import BLOCK
-from nanoset_ref.load.gather import widen
+from nanoset_ref.load.gather import BLOCK, widen
 
 _syscall = types.ExternalFunction("syscall", types.intp(*6 * [types.intp]))
 

@@ -40,6 +40,7 @@ from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
 WINDOW = 1 << 16  # bytes that a page fault maps
+BLOCK = 1 << 12  # bytes; reads past the page cache begin and end at its multiples
 MAX_WINDOWS = 1 << 20  # 64 GiB; windows of larger files share an entry, and are mapped early
 ANNOUNCED_ROWS = 64  # rows that a disk fetches side by side
 MAX_OPEN_FILES = 1 << 14  # Linux allows a process 65,530 mappings
