@@ -36,7 +36,7 @@ class NanotronOrder(NumberedOrder):
     3. the epoch is shuffled by ``np.random.RandomState(random_seed).shuffle``
     4. position k reads place ``k mod epoch``
 
-    Example (the documentation's): lengths [8, 2, 5, 5], weights 0.1, 0.5, 0.3, 0.1, an epoch of 20::
+    Example (Nanotron's): lengths [8, 2, 5, 5], weights 0.1, 0.5, 0.3, 0.1, an epoch of 20::
 
         dataset  1 2 0 1 3 1 2 1 2 1 0 1 2 1 3 1 2 1 2 1     before the shuffle
         sample   0 0 0 1 0 0 1 1 2 0 1 1 3 0 1 1 4 0 0 1

@@ -1,4 +1,4 @@
-"""Plans: a description, as JSON, of the tokens that a run reads, and whether two runs read the same.
+"""Plans describe, as JSON, the tokens that a run reads; two plans say whether runs read the same.
 
 A plan holds everything that determines the tokens at every position; nothing else is compared:
 

@@ -216,7 +216,7 @@ class StatelessOrder(Order):
         return counts
 
     def coverage(self, until: int) -> list[tuple[int, int]]:
-        """See `Order.coverage`. A source is read through before a sample repeats, so no counting."""
+        """See `Order.coverage`. Nothing is counted: no sample repeats before all have been read."""
         counts = self.counts(until)
         distinct = np.minimum(counts, self.dataset_lengths)
         most = -(-counts // np.maximum(self.dataset_lengths, 1))

@@ -1,4 +1,4 @@
-"""``order="py1e"``: mosaicml-streaming's default shuffle, which spreads shards over their neighbors.
+"""``order="py1e"``: mosaicml-streaming's default shuffle, which spreads shards among neighbors.
 
 Source: mosaicml-streaming 0.13.0 (July 2025; commit 89e7bb90), `get_shuffle_py1e` and
 `get_partitions_orig`.

@@ -23,7 +23,7 @@ def packed_instances(
 
     A line of the result is (row, start, stop, candidates). Where candidates is not 1, so many
     documents have this length, and which of them stands here depends on NumPy's version and on the
-    CPU: OLMo-core sorts by ``np.argsort(-lengths)``, which does not keep the order of equal lengths.
+    CPU: OLMo-core sorts by ``np.argsort(-lengths)``, which does not keep equal lengths in order.
 
     1. a document of more than S tokens loses the rest, or with `fragment` becomes several
     2. documents are sorted by length, longest first
