@@ -52,7 +52,8 @@ paths = [f"{folder}/{name}" for name in sorted(os.listdir(folder))]
 data = Nanoset(paths, None, 2048, 10**10, order="stateless")
 next(iter(build_nanoset_dataloader(data, micro_batch_size=8)))
 seconds = time.perf_counter() - begun
-mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+status = open("/proc/self/status").read()  # getrusage would count the parent's memory as well
+mib = int(status.partition("VmHWM:")[2].split()[0]) / 1024
 print(json.dumps({"seconds": seconds, "resident_mib": mib}))
 """
 STEPS = """
@@ -90,6 +91,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=[""], help="rows with one of these words")
     parser.add_argument("--folder", type=Path, help="for the files, on the disk to be measured")
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
@@ -100,7 +102,7 @@ def main() -> None:
         write_files(folder)
         with bucket(folder / "bucket", 20) as url:
             for number in range(-1, options.rounds):  # the first round fills the caches
-                for row, figures in a_round(folder, url).items():
+                for row, figures in a_round(folder, url, options.only).items():
                     if number >= 0:
                         found.setdefault(row, []).append(figures)
                     print(f"round {number}: {row}: {figures}", flush=True)
@@ -132,20 +134,26 @@ def write_files(folder: Path) -> None:
     (folder / "ranges.txt").write_text(lines)
 
 
-def a_round(folder: Path, url: str) -> dict[str, dict[str, float]]:
+def a_round(folder: Path, url: str, only: list[str]) -> dict[str, dict[str, float]]:
     """Row -> its figures."""
+
+    def chosen(name: str) -> bool:
+        return any(word in name for word in only)
+
     environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(folder / "cache")}
     environment["NANOSET_REF_ALLOW_UNVERSIONED"] = "1"
     rows = {}
     for count in FILES:
+        if not chosen(f"{count:,} files"):
+            continue
         words = [sys.executable, "-c", MANY, str(count)]
         said, _, _ = timed_process(words, folder, environment)
         rows[f"{count:,} files"] = json.loads(said)
-    for name, line in QUESTIONS.items():
+    for name, line in filter(lambda row: chosen(row[0]), QUESTIONS.items()):
         words = [sys.executable, "-m", "nanoset_ref.cli", *line.split()]
         _, clock, cpu = timed_process(words, folder, environment)
         rows[name] = {"seconds": clock, "cpu_seconds": cpu}
-    for name, options in PLACES.items():
+    for name, options in filter(lambda row: chosen(row[0]), PLACES.items()):
         path = f"{url if 'bucket' in name else 'bucket'}/steps.npy"
         words = [sys.executable, "-c", STEPS, path, json.dumps(options)]
         said, _, _ = timed_process(words, folder, environment)
