@@ -776,8 +776,8 @@ def permute(x, n, key, back=False):
     """The place of x in a keyed permutation of range(n); with `back`, the x at place x.
 
     1. Lay range(n) out row by row on a board, nearly square, of at least 7 x 8 cells.
-    2. In twelve rounds, alternately slide the row by a hash of the column, and the column by a
-       hash of the row. Going back, take the rounds in reverse.
+    2. In twelve rounds, alternately shift each column down by a hash of its column number, and
+       each row sideways by a hash of its row number. Going back, undo the rounds in reverse.
     3. A cell beyond n goes through the rounds again.
 
     >>> [permute(x, 10, key=7) for x in range(10)]
@@ -797,7 +797,7 @@ def permute(x, n, key, back=False):
         cell = list(divmod(x, columns))
         # 2.
         for number in rounds:
-            moved = number % 2  # 0: the row, 1: the column
+            moved = number % 2  # 0: the row index changes (a column slides), 1: the column index
             line = cell[1 - moved]
             step = slide_by(line, number, key, sides[moved])
             if back:
@@ -812,7 +812,7 @@ def permute(x, n, key, back=False):
 
 
 def slide_by(line, number, key, side):
-    """How far to slide in round `number`: a hash of the row or column, scaled to range(side).
+    """How far a row or column slides in round `number`: a hash of its number, scaled to range(side).
 
     >>> [slide_by(line, 0, 7, side=100) for line in range(8)]
     [6, 90, 17, 44, 87, 75, 51, 31]

@@ -59,11 +59,11 @@ def differences(contents: Mapping[str, Mapping[str, Sequence[float]]], title: st
     Args:
         contents: by title, by way, the difference of each seed, in nats per token. Ways that all seeds find worse are
             red, better blue, and the others grey; every panel has the same ways.
-        title: of the picture.
+        title: of the picture. All panels have one scale.
         reference: what the differences are taken from.
     """
     ways = list(next(iter(contents.values())))
-    figure, places = panels(contents, 0.31 * len(ways) + 1.3, sharey=True, headline=title)
+    figure, places = panels(contents, 0.31 * len(ways) + 1.3, sharex=True, sharey=True, headline=title)
     figure.supxlabel(f"extra nats per token, compared with {reference}", size="medium")
     for axes, found in places:
         for row, way in enumerate(ways):

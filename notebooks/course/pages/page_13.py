@@ -171,8 +171,8 @@ def rule_3(weight):
 
 @rule(
     "13.4",
-    "the last slide is undone first: round 2 (number 1) moved the column by a hash of the row, round 1 "
-    "(number 0) the row by a hash of the column, as in permute with back=True",
+    "the last slide is undone first: round 2 (number 1) shifted the row sideways by a hash of its row number, "
+    "round 1 (number 0) the column down by a hash of its column number, as in permute with back=True",
 )
 def rule_4(undo):
     return [undo(place) for place in range(400)] == boards()[2].ravel().tolist()

@@ -222,7 +222,14 @@ def answer_4(lengths):
     print(f"a tenth of the documents, the longest, hold {longest:.0%} of the tokens")
 
 
-@answer("16.5", "best fit", words=("Do not believe it yet",))
+# steps: held-out loss of (wrap, best fit) with seeds 0, 1 and 2
+REPEATED = {
+    40: [(5.01, 5.22), (5.15, 5.21), (5.22, 5.21)],
+    160: [(2.98, 3.30), (3.62, 3.33), (3.81, 3.76)],
+}
+
+
+@answer("16.5", 3, words=("not even the sign is the same",))
 def answer_5(S, EOS, masks, trained, loss_of):
     ways = {
         "wrap": Nanoset("data/16_train.npy", None, S, None),
@@ -234,9 +241,14 @@ def answer_5(S, EOS, masks, trained, loss_of):
     with torch.no_grad():
         losses = {way: loss_of(model, test).item() for way, model in models.items()}
     rounded = ", ".join(f"{way} {round(5 * loss) / 5}" for way, loss in losses.items())
-    print(f"held-out loss in nats per token, to the nearest 0.2: {rounded}")
+    print(f"a first pair of 40 steps, held-out loss in nats per token, to the nearest 0.2: {rounded}")
     assert losses["best fit"] < 0.98 * losses["wrap"]
-    print("best fit has the lower held-out loss, by more than 2%")
+    wins = 0
+    print("the six, wrap -> best fit:")
+    for steps, pairs in REPEATED.items():
+        print(f"{steps:>4} steps  ", "   ".join(f"{wrap:.2f} -> {fit:.2f}" for wrap, fit in pairs))
+        wins += sum(fit < wrap for wrap, fit in pairs)
+    print(f"best fit wins {wins} of 6")
 
 
 @rule(

@@ -137,8 +137,8 @@ def answer_6(make_padded):
 
 
 @answer("18.7", True, words=("and costs nothing",))
-def answer_7(make_repaired):
-    repaired = laws.check(make_repaired, examples=25, budget=600)
+def answer_7(make_second):
+    repaired = laws.check(make_second, examples=25, budget=600)
     assert repaired.broken == []
     for law in repaired.adapter.claims.split():
         print(f"{law:<7}", repaired.word(law))
