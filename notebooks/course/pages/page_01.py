@@ -39,20 +39,24 @@ def opening():
 def answer_1(tokens, get_batch):
     S, B = 64, 8
     an_epoch = len(tokens) // (S * B)
+    places = len(tokens) - S
 
     def times_read(seed, batches):
         rng = np.random.default_rng(seed)
         starts = np.concatenate([get_batch(rng)[0] for _ in range(batches)])
-        return np.bincount((starts[:, None] + np.arange(S)).ravel(), minlength=len(tokens))
+        times = np.bincount((starts[:, None] + np.arange(S)).ravel(), minlength=len(tokens))
+        return times, np.bincount(starts, minlength=places)
 
-    times = times_read(1337, an_epoch)
-    first, second = (times_read(1337 + rank, an_epoch // 2) for rank in range(2))
-    places = len(tokens) - S
+    times, starts = times_read(1337, an_epoch)
+    (first, _), (second, _) = (times_read(1337 + rank, an_epoch // 2) for rank in range(2))
     drawn = np.random.default_rng(1337).integers(places, size=places)
     never_a_start = np.bincount(drawn, minlength=places) == 0
-    print(f"never read: {np.mean(times == 0):.0%} | twice or more: {np.mean(times > 1):.0%}")
-    print(f"two ranks share the epoch: {np.mean((first > 0) & (second > 0)):.0%} is read by both")
-    print(f"as many draws as there are places: {np.mean(never_a_start):.0%} of them never a start")
+    print("one epoch's worth of tokens:")
+    print(f"    {np.mean(times == 0):.0%} of the tokens never read, {np.mean(times > 1):.0%} twice or more")
+    print(f"    {np.mean(starts == 0):.0%} of the places never a start")
+    print(f"    shared by two ranks: {np.mean((first > 0) & (second > 0)):.0%} of the tokens read by both")
+    print("as many draws as there are places:")
+    print(f"    {np.mean(never_a_start):.0%} of the places never a start")
 
 
 @answer("01.2", 70, words=("70%",), within=8)

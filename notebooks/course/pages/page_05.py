@@ -110,7 +110,7 @@ def count_ahead(sampler, nanoset, workers, prefetch_factor, batches=3):
 
 def opening():
     curves = {name: (range(1, LAST + 1), losses) for name, (losses, _) in trained().items()}
-    title = "One of these resumes is broken, and no loss curve says so"
+    title = "One of these resumes is broken. Which?"
     show(
         plots.losses(curves, {}, {KILLED: "killed, started again"}, title),
         "Training loss of the same small model on the same corpus. The curves coincide through the first "
@@ -219,7 +219,7 @@ def figure_1(NaiveSkip, sampler_of, CountingSampler, restore_generator, nanoset)
 
     show(
         Moving({"resume": [*ways], "samples before the kill": [2, 4, 6, 8]}, state, ("skips every epoch", 6)),
-        "Two epochs of ten samples. Dashed: never read. Grey: read twice. (The run that restores a generator"
+        "Two epochs of ten samples. Dashed: never read. Gray: read twice. (The run that restores a generator"
         " shuffles.)",
         "Three rows of 20 positions. The first job reads positions 0 to 5; the second, which skips six "
         "samples in every epoch, reads 6 to 9 and 16 to 19. Together they leave positions 10 to 15 dashed: "
@@ -307,7 +307,7 @@ def figure_2(nanoset):
         plots.lanes(
             rows, {8: "saved", 12: "node 3 dies"}, "One node of four dies, three go on, and no position is lost"
         ),
-        "Dashed: delivered after the checkpoint, so read again. Grey: prefetched by a worker, never delivered.",
+        "Dashed: delivered after the checkpoint, so read again. Gray: prefetched by a worker, never delivered.",
         "Seven rows along 20 positions. Four nodes have read positions 0 to 7 before the checkpoint, 8 to 11 after it, "
         "and their workers hold 12 to 19. After the restart three nodes share positions 8 to 19.",
     )

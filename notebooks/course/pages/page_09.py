@@ -49,8 +49,8 @@ def answer_1(batch, row):
 def figure_1():
     row, sources = three_documents()
     texts = pieces(row)[:-1]
-    starts = plain.document_starts(row, EOS)[:-1]
-    fields = plain.documents_of(starts)
+    starts = plain.starts_after_eos(row, EOS)[:-1]
+    fields = plain.document_fields(starts)
     document, place = np.cumsum(starts) - 1, fields["position_ids"]
     causal = np.triu(np.ones_like(fields["attention_mask"]), 1)
     hidden = {"causal": causal, "document": fields["attention_mask"]}
