@@ -134,11 +134,11 @@ def test_documents_are_answered_as_one_by_one(run):
     found = table(*readers_of_stretches(run, 1), [f"{d}" for d in range(30)] + ["0:4"])
     for document in range(30):
         slots = when(run[1].dataset, run[1].schedule, document, source=0)  # b.npy comes first there
-        rows = [row for row in found if row["question"] == str(document)]
+        rows = [row for row in found if row["query"] == str(document)]
         assert [int(row["position"]) for row in rows] == [slot.position for slot in slots]
         assert [int(row["rank"]) for row in rows] == [slot.dp_rank for slot in slots]
         assert {row["source"] for row in rows} == {"1"}
-    named = [row for row in found if row["question"] == "0:4"]
+    named = [row for row in found if row["query"] == "0:4"]
     first = when(run[0].dataset, run[0].schedule, 4)
     assert [row["step"] for row in named if row["stage"] == "one"] == [str(s.step) for s in first]
 
