@@ -99,7 +99,7 @@ def test_bytes_are_answered_as_one_by_one(order):
         for row in card.when(source=int(source or 0), byte_range=(first, stop)):
             rank = "" if row.dp_rank is None else str(row.dp_rank)
             expected.append((line, str(row.step), str(row.position), rank, str(row.sample)))
-    names = ("question", "step", "position", "rank", "sample")
+    names = ("query", "step", "position", "rank", "sample")
     assert sorted(tuple(row[name] for name in names) for row in found) == sorted(expected)
     assert len(expected) > 8
 

@@ -203,7 +203,7 @@ def test_many_questions_are_answered_in_a_table(run, ask, demo):
     code, text, error = run("when", "--run", "demo", *FILES, "--bulk", "bulk.txt")
     lines = [line.split("\t") for line in text.splitlines()]
     assert code == 0 and not error
-    assert lines[0][:4] == ["question", "stage", "step", "position"]
+    assert lines[0][:4] == ["query", "stage", "step", "position"]
     for question, document in (("139", 139), ("0:3", 3)):
         asked = ask("when", "--config", "tokens.yaml", "--document", document)
         found = sorted([int(line[2]), int(line[3])] for line in lines if line[0] == question)
