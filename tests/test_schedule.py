@@ -52,9 +52,9 @@ def test_workers_make_the_batches_that_torch_takes_in_turn(num_workers, batch_si
 def test_what_was_before_the_schedule_is_refused():
     schedule = Schedule(dp_size=2, consumed_train_samples=10, first_step=6)
     assert list(schedule.positions(6)) == [10, 11]
-    with pytest.raises(IndexError, match="began at step 6; step 5 came before it"):
+    with pytest.raises(IndexError, match="begins at step 6; step 5 came before it"):
         schedule.positions(5)
-    with pytest.raises(IndexError, match="began at position 10; 9 came before it"):
+    with pytest.raises(IndexError, match="begins at position 10; 9 came before it"):
         schedule.slot(9)
     with pytest.raises(ValueError, match="consumed_train_samples must be at least 0, got -1"):
         Schedule(consumed_train_samples=-1)

@@ -491,8 +491,8 @@ def _locate(mappings, layout, places, samples, extra):
         column = 0
         for i in range(first, last + 1):
             sequence = document_index[i]
-            start = first_token if i == first else 0
-            stop = last_token + extra if i == last else lengths[sequence]
+            start = int(first_token) if i == first else 0
+            stop = int(last_token) + extra if i == last else int(lengths[sequence])
             origin = pointers[sequence] // itemsize
             pieces[piece, 0] = places[n]
             pieces[piece, 1] = origin + start
