@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from file_kinds import write_shard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
@@ -581,6 +581,7 @@ def test_hosts_read_what_those_of_maxtext_read(golden):
             assert position in order.positions(*order[position])
 
 
+@settings(max_examples=30)
 @given(
     st.lists(st.integers(1, 12), min_size=1, max_size=4),
     st.lists(st.floats(0.05, 1), min_size=4, max_size=4),
