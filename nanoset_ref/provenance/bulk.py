@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.provenance.auditing import Stretch
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import num_bytes, stop_of
-from nanoset_ref.provenance.stage_reader import Int64Array, StageReader
+from nanoset_ref.provenance.stage_reader import StageReader
 
 QUERIES_AT_ONCE = 1 << 19
 QUERY = re.compile(r"(?:(\d+):)?(\d+)(?:-(\d+))?")
@@ -47,7 +48,7 @@ class QueryParser(NamedTuple):
         Raises:
             ValueError: a line of another form, or one that names no file, document or bytes of it.
         """
-        names = [file.name for file in self.files]
+        firsts = first_numbers([file.name for file in self.files])
         spans = np.empty((len(lines), 3), dtype=np.int64)
         for number, line in enumerate(lines):
             match = QUERY.fullmatch(line)
@@ -57,13 +58,13 @@ class QueryParser(NamedTuple):
                 )
             named, first, stop = match.groups()
             source = self.source if named is None else int(named)
-            if source >= len(names):
-                raise ValueError(f"{line}: there are {len(names)} files, counted from 0")
+            if source >= len(firsts):
+                raise ValueError(f"{line}: there are {len(firsts)} files, counted from 0")
             try:
                 span = self._span(source, int(first), stop)
             except ValueError as error:
                 raise ValueError(f"{line}: {error}") from error
-            spans[number] = names.index(names[source]), *span
+            spans[number] = firsts[source], *span
         return spans
 
     def _span(self, source: int, first: int, stop: str | None) -> tuple[int, int]:
@@ -82,13 +83,21 @@ class QueryParser(NamedTuple):
 Readers = tuple[list[StageReader], QueryParser]
 
 
+def first_numbers(names: Sequence[str]) -> Int64Array:
+    """For each file, the number of the first one with its name: a b a -> 0 1 0."""
+    numbers: dict[str, int] = {}
+    for number, name in enumerate(names):
+        numbers.setdefault(name, number)
+    return np.array([numbers[name] for name in names], dtype=np.int64)
+
+
 def readers_of_card(card: Card, source: int) -> Readers:
     """The stages of a card and a parser for its files, whose documents the card does not know.
 
     Args:
         source: the file of lines that name none.
     """
-    names = [file["name"] for file in card.sources]
+    firsts = first_numbers([file["name"] for file in card.sources])
     window = card.facts["window"]
     readers = []
     for stage in card.stages:
@@ -97,7 +106,7 @@ def readers_of_card(card: Card, source: int) -> Readers:
         reader = StageReader(
             name=stage["name"],
             order=card.order(order),
-            sources=np.array([names.index(names[n]) for n in card.source_numbers(order)]),
+            sources=firsts[card.source_numbers(order)],
             lengths=lengths,
             strides=np.full_like(lengths, window["stride"]),
             row_length=window["row_length"],
@@ -129,6 +138,7 @@ def readers_of_stretches(stretches: Sequence[Stretch], source: int) -> Readers:
     """
     opened = {str(file.path): file for stretch in stretches for file in stretch.dataset.files}
     names = [*opened]
+    numbers = {name: number for number, name in enumerate(names)}
     readers = []
     for stretch in stretches:
         rows = stretch.dataset
@@ -137,7 +147,7 @@ def readers_of_stretches(stretches: Sequence[Stretch], source: int) -> Readers:
         reader = StageReader(
             name=stretch.name,
             order=rows.order,
-            sources=np.array([names.index(path) for path in rows.dataset_paths]),
+            sources=np.array([numbers[path] for path in rows.dataset_paths]),
             lengths=np.array(rows.dataset_lengths),
             strides=rows.strides,
             row_length=rows.row_length,

@@ -7,12 +7,11 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nanoset_ref.load.documents import concatenated_ranges
 from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.orders.finding import find_each
-
-Int64Array = NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,8 +67,9 @@ class StageReader:
         positions = positions[is_read]
         # 3.
         begins = np.searchsorted(found, numbers)
-        ends = np.searchsorted(found, numbers, side="right")
-        each, hits = ranges(np.arange(len(queries)), begins, ends - begins)
+        counts = np.searchsorted(found, numbers, side="right") - begins
+        each = np.repeat(np.arange(len(queries)), counts)
+        hits = concatenated_ranges(begins, counts)
         columns = [
             queries[each],
             positions[hits],
@@ -92,20 +92,8 @@ class StageReader:
             lowest = firsts[chosen] - self.row_length + 1
             lows = np.clip(-(-lowest // stride), 0, length)
             highs = np.clip(-(-stops[chosen] // stride), lows, length)
-            queries, samples = ranges(chosen, lows, highs - lows)
+            samples = concatenated_ranges(lows, highs - lows)
+            queries = np.repeat(chosen, highs - lows)
             files = np.full_like(samples, file)
             found.append([queries, files, samples])
         return np.concatenate(found, axis=1)
-
-
-def ranges(
-    owners: Int64Array, firsts: Int64Array, counts: Int64Array
-) -> tuple[Int64Array, Int64Array]:
-    """The numbers first, first + 1, ... of each owner, `count` of them, and their owners.
-
-    owners 7 9, firsts 3 5, counts 2 1 -> 7 7 9 and 3 4 5
-    """
-    begins = np.cumsum(counts) - counts
-    numbers = np.arange(counts.sum())
-    shifts = np.repeat(firsts - begins, counts)
-    return np.repeat(owners, counts), numbers + shifts
