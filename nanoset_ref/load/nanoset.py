@@ -7,6 +7,7 @@ grows with the corpus.
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
@@ -267,10 +268,10 @@ class Nanoset(Rows):
     def _labels(self) -> list[str]:
         """The name of each file, or the whole path if several files have the name."""
         names = [file.path.name for file in self.files]
+        count = Counter(names)
         labels = []
         for name, path in zip(names, self.dataset_paths, strict=True):
-            is_unique = names.count(name) == 1
-            labels.append(name if is_unique else path)
+            labels.append(name if count[name] == 1 else path)
         return labels
 
     def plot(self) -> Any:
