@@ -58,9 +58,7 @@ class TextPart:
     def check_unchanged(self) -> None:
         """Raise InputError if the file was replaced or changed since it was opened."""
         if self.version is not None and file_version(self.path) != self.version:
-            raise InputError(
-                f"{self.path} was replaced or changed while it was read; start again"
-            )
+            raise InputError(f"{self.path} was replaced or changed while it was read; start again")
 
 
 class Read(NamedTuple):

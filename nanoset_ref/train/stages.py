@@ -133,7 +133,20 @@ def _continued_stage(name: str, data: DataConfig, earlier: Sequence[Stage]) -> S
             "order and seed must be the same (for nanotron's, dataset_path too); "
             "or set reuse: restart"
         )
+    if same_order is not None:
+        _check_same_dtype(name, dataset, same_order)
     return same_order  # under "nanotron", stages of one order have the same files
+
+
+def _check_same_dtype(name: str, dataset: DatasetConfig, before: Stage) -> None:
+    """Raise ConfigError if files of the continued stage would be read as another dtype."""
+    for path in dataset.dataset_path:
+        if before.files.get(path, dataset.token_dtype) != dataset.token_dtype:
+            raise ConfigError(
+                f"stage {name!r} continues stage {before.name!r}, but reads {path} with "
+                f"token_dtype={dataset.token_dtype} instead of {before.files[path]}: "
+                "give both stages the same token_dtype, or set reuse: restart"
+            )
 
 
 def _order_of(data: DataConfig) -> tuple[Any, ...]:
