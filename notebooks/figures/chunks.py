@@ -31,10 +31,11 @@ def forgetting(runs: Mapping[str, tuple[Sequence[int], ArrayLike]], names: Seque
         draw_lines(axes, {name: (measured, loss) for name, loss in zip(names, np.transpose(losses))}, STROKES)
         for line, style in zip(axes.lines, ("-", (0, (4, 1)), (0, (1, 0.8))), strict=False):
             line.set_linestyle(style)
-        axes.set(xlabel="training step", xlim=(0, step * (1 + 0.16 * len(runs))))
+        axes.set(xlabel="training step", xlim=(0, step * (1 + 0.16 * len(runs))), xticks=range(0, int(step) + 1, 50))
+        axes.spines["bottom"].set_bounds(0, step)  # beside it are the names
         height = 0.0
         for source in np.argsort(np.asarray(losses)[-1]):
-            height = max(height + 0.4, np.asarray(losses)[-1][source])
+            height = max(height + 0.55, np.asarray(losses)[-1][source])
             axes.text(1.02 * step, height, names[source], color=STROKES[source], va="center")
     figure.axes[0].set_ylabel("loss on held-out rows, nats")
     return figure
