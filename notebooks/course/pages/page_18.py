@@ -39,19 +39,19 @@ def strip(finding):
 
 
 def opening():
-    lost = [row for row in EPOCH if row not in BEFORE + AFTER]
+    before, lost, after = EPOCH[:9], EPOCH[9:12], EPOCH[12:]
     lives = {
         "one epoch": bars(EPOCH, COLOURS[5]),
-        "before the stop": bars(BEFORE, COLOURS[0]),
-        "after it": bars(AFTER, COLOURS[0]),
+        "before the stop": bars(before, COLOURS[0]),
+        "after it": bars(after, COLOURS[0]),
         "never read": bars(lost, ""),
     }
     show(
-        resume.lanes(lives, {len(BEFORE): "stopped"}, "Stopped and resumed: some rows are never read"),
-        "An epoch of 18 rows in batches of three, from left to right. The job is stopped after two batches "
+        resume.lanes(lives, {len(before): "stopped"}, "Stopped and resumed: some rows are never read"),
+        "An epoch of 18 rows in batches of three, from left to right. The job is stopped after three batches "
         "and resumed. A row is a sample; the numbers say where it stands in the file.",
-        "Four lines of numbered cells. An epoch has 18 rows. Before the stop the first six are read, after "
-        "it the last nine. The three in between, rows 0, 7 and 4, are dashed: never read.",
+        "Four lines of numbered cells. An epoch has 18 rows. Before the stop the first nine are read, after "
+        "it the last six. The three in between, rows 16, 15 and 17, are dashed: never read.",
     )
 
 
