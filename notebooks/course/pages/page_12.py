@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from course import DOCUMENTS, show
 from course.registry import answer, figure, rule
 from figures import chunks as pictures
-from nanoset_ref import Nanoset, plain, prepare_corpus
+from nanoset_ref import Encoder, Nanoset, load_tokenizer, plain, prepare_corpus
 from nanoset_ref.chunks import Packer, TokenizeConfig, mix, tokenize
 
 ROOT = Path("data/12")
@@ -129,6 +129,17 @@ def opening():
 @answer("12.1", 65536, words=("65,536",), within=6000)
 def answer_1():
     print(f"{64 * 2048 / 2:,.0f}: each of the 64 tails holds 0 to 2,048 tokens, 1,024 on average")
+    corpus = prepared().corpus
+    texts = [row["text"] for row in rows_of(corpus.domains["stories"])]
+    _, lengths = Encoder(load_tokenizer(corpus.tokenizer), append_eod=True).encode_batch(texts)
+    show(
+        pictures.tails(
+            {f"packer {k}": int(lengths[k::6].sum()) for k in range(6)}, 2049, "Every packer has its own tail"
+        ),
+        "Our stories, packed by six workers in rows of 2,049 tokens: full rows, and the tail that fills no row.",
+        "Six lines of five to twelve full rows, and behind them a part of a row in a red frame, with the number of tokens "
+        "that are lost.",
+    )
 
 
 @answer("12.2", 260, words=("260 rows",))
