@@ -137,8 +137,8 @@ def answer_1():
             {f"packer {k}": int(lengths[k::6].sum()) for k in range(6)}, 2049, "Every packer has its own tail"
         ),
         "Our stories, packed by six workers in rows of 2,049 tokens: full rows, and the tail that fills no row.",
-        "Six lines of five to twelve full rows, and behind them a part of a row in a red frame, with the number of tokens "
-        "that are lost.",
+        "Six lines of five to twelve full rows, and behind them a part of a row in a red frame, with the number of "
+        "tokens that are lost.",
     )
 
 
