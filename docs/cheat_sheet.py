@@ -32,7 +32,7 @@ SENTENCE = (
     "a schedule says who reads it when, a collator turns it into model inputs.",
 )
 FORMATS = [
-    ("file", "holds", "says of itself", "read by"),
+    ("file", "holds", "records", "read by"),
     (".npy + .json", "ids, nothing else", "dtype, vocabulary, checksum, documents", "NumPy, this package"),
     (".bin + .idx", "ids | lengths, offsets, documents", "dtype, documents", "Megatron-Core, GPT-NeoX"),
     (".ds + .ds.index", "ids | ends of documents", "bytes of an id, in .ds.metadata", "datatrove, Nanotron"),
