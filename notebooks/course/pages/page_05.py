@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from course import DOCUMENTS, show
+from course import DOCUMENTS, show, token_files
 from course.registry import answer, figure, rule
 from figures import resume as plots
 from figures.draw import IDLE, SOURCES
@@ -23,9 +23,7 @@ from nanoset_ref import (
     SkipBatchSampler,
     build_nanoset_dataloader,
     plain,
-    prepare_corpus,
 )
-from nanoset_ref.preprocess import preprocess
 from nanoset_ref.train import find_problem
 
 EPOCH, CONSUMED, RANKS = 10, 6, 2  # as on the page
@@ -40,10 +38,8 @@ RUNS = {
 @cache
 def samples():
     """The ids of 440 samples of 33 tokens."""
-    corpus, file = prepare_corpus("data"), "data/05_stories_input_ids.npy"
-    options = {"append_eod": True, "backend": "hf", "overwrite": True, "progress": False}
-    preprocess(corpus.domains["stories"], "data/05_stories", corpus.tokenizer, **options)
-    stories = Nanoset(file, None, sequence_length=32, train_split_num_samples=440)
+    paths = token_files("05", ("stories",))
+    stories = Nanoset(paths["stories"], None, sequence_length=32, train_split_num_samples=440)
     return torch.tensor(np.stack([sample["input_ids"] for sample in stories])).long()
 
 

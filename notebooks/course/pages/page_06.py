@@ -15,18 +15,7 @@ from course.registry import answer, figure, rule
 from figures import resume as plots
 from figures.draw import COLOURS, IDLE, SOURCES
 from figures.moving import Box, Moving, State
-from nanoset_ref import prepare_corpus
-from nanoset_ref.preprocess import preprocess
 from nanoset_ref.train import ConfigError, ParallelLayout, StagedLoader, load_config, read_state
-
-
-def token_files():
-    """By source, the path of its token file."""
-    corpus = prepare_corpus("data")
-    options = {"append_eod": True, "backend": "hf", "overwrite": True, "progress": False}
-    for source, path in corpus.domains.items():
-        preprocess(path, f"data/06_{source}", corpus.tokenizer, **options)
-    return {source: f"data/06_{source}_input_ids.npy" for source in corpus.domains}
 
 
 def stage(name, first_step, dataset_path, workers=0):
