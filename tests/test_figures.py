@@ -119,6 +119,11 @@ PICTURES: dict[str, list[Any]] = {
         [7],
         "got|7\n␣owl|0\ndef|lost",
     ],
+    "sharding.columns": [
+        {"slices": [[0, 1], [2, 3]], "zig-zag": [[0, 3], [1, 2]]},
+        "title",
+        "slices|rank 1: 7|rank 1: 5",
+    ],
     "sharding.pipeline": [
         [FIRST, POINTERS, LAST],
         "flow",
