@@ -140,7 +140,7 @@ def test_a_resume_loses_and_repeats_what_it_must() -> None:
         again = [k for k, (text, _) in enumerate(together) if text == "2\u00d7"]
         if way == "exact":
             assert not never and not again
-        elif way == "skips every epoch":
+        elif way == "skips in every epoch":
             assert (never, again) == (list(range(10, 10 + consumed)), [])
         elif way == "counts prefetched":  # two workers have two batches of two samples each
             assert (never, again) == (list(range(consumed, consumed + 8)), [])

@@ -45,7 +45,7 @@ def answers(path: Path) -> dict[str, registry.Answer]:
 def answers_of(number: str) -> dict[str, registry.Answer]:
     registry.page(number)
     mine = {key: it for key, it in registry.ANSWERS.items() if key[:2] == number}
-    return dict(sorted(mine.items()))
+    return dict(sorted(mine.items(), key=lambda item: int(item[0][3:])))
 
 
 def source(cell: dict) -> str:

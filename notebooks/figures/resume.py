@@ -28,8 +28,8 @@ def lanes(rows: Bars, marks: Mapping[float, str], title: str = "", inches: float
         drawn[name] = [Cell(*bar, {"lw": 0}) if bar[2] else Cell(*bar, LOST)._replace(colour="white") for bar in bars]
     figure, axes = picture(drawn, inches, room=0.12 + 0.25 * bool(marks) + 0.25 * bool(title), gap=0.08)
     for place in marks:
-        axes.axvline(place - GAP / 2, -0.05, 1.05, color=INK, lw=1.2, ls=":", clip_on=False)
-    heads(axes, marks, size=9)
+        axes.axvline(place - GAP / 2, -0.05, 1, color=INK, lw=1.2, ls=":", clip_on=False)
+    heads(axes, {place - GAP / 2: text for place, text in marks.items()}, size=9)
     axes.set_title(title, loc="left", size=11)
     return figure
 
@@ -71,17 +71,18 @@ def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], la
     kept = [first - 1 for first, _ in attempts[1:]] + [last]
     rows = {f"start {row + 1}": [(s, str(s), COLOURS[0] * (s <= kept[row]), 1) for s in range(first, stop + 1)]
             for row, (first, stop) in enumerate(attempts)}  # fmt: skip
-    figure = lanes(rows, {}, "Each start goes on from the newest checkpoint; what came after it is done again", 0.5)
+    figure = lanes(rows, {}, "Each start continues from the newest checkpoint; what came after it is done again", 0.56)
     axes = figure.axes[0]
     axes.set_xlim(0.95, last + 3)
     for row, ((_, stop), (first, _)) in enumerate(pairwise(attempts)):
         middle, lost = row + HEIGHT / 2, f"killed: {stop - kept[row]} steps lost"
         axes.text(stop + 1.3, middle, lost, va="center", size=9, color=RED)
         axes.annotate("", (first, row + 1), (stop + 1, row + HEIGHT), arrowprops={"arrowstyle": "->", "color": INK})
-    written = [(s + 0.97, row + HEIGHT / 2) for row, (first, stop) in enumerate(attempts)
+    below = 0.91  # between two rows
+    written = [(s + 0.97, row + below) for row, (first, stop) in enumerate(attempts)
                for s in checkpoints if first <= s <= min(stop, kept[row])]  # fmt: skip
     axes.scatter(*zip(*written, strict=True), marker="D", color=INK, s=25, zorder=3)
-    axes.text(written[0][0], 1 + HEIGHT / 2, "◆ checkpoint", size=9, va="center", ha="center")
+    axes.text(written[0][0], 1 + below, "◆ checkpoint", size=9, va="center", ha="center")
     return figure
 
 
