@@ -239,7 +239,9 @@ def outcome(way, consumed, jobs, kinds):
     rows["together"] = [Box(k, text, colour, 1, look) for k, (text, colour, look) in enumerate(looks)]
     said = [f"{counts.count(n)} {word}" for n, word in ((0, "never read"), (2, "read twice")) if n in counts]
     says = ", ".join(said) or "every sample is read once"
-    return State(f"{way[0].upper()}{way[1:]}, killed after {consumed} samples: {says}", rows, {5: "epoch 1", 15: "epoch 2"})
+    return State(
+        f"{way[0].upper()}{way[1:]}, killed after {consumed} samples: {says}", rows, {5: "epoch 1", 15: "epoch 2"}
+    )
 
 
 @figure("05.1")
@@ -364,7 +366,7 @@ def figure_2(nanoset):
     assert sorted(read) == list(range(20))
     show(
         plots.lanes(
-            rows, {8: "saved", 12: "node 3 dies"}, "One node of four dies, three go on, and no position is lost"
+            rows, {8: "saved", 12: "node 3 dies"}, "One node of four dies, three continue, and no position is lost"
         ),
         "Dashed: delivered after the checkpoint, so read again. Gray: prefetched by a worker, never delivered.",
         "Seven rows along 20 positions. Four nodes have read positions 0 to 7 before the checkpoint, 8 to 11 after it, "
