@@ -296,7 +296,7 @@ def answer_7(paths, state, nanoset):
 @answer("05.8", 176, words=("step 176",))
 def answer_8(step_of):
     loader = ResumableBatchSampler(2000, 4)
-    steps = [positions for positions in list(loader)[:100]]
+    steps = list(loader)[:100]
     steps += list(ResumableBatchSampler(2000, 8, consumed_train_samples=400))
     found = next(step for step, positions in enumerate(steps, 1) if 1000 in positions)
     assert found == step_of(1000, [(100, 4)], 8) == 176
