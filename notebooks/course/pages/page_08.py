@@ -97,7 +97,7 @@ def answer_3(train, prefixes):
     assert max(read, key=read.get) == "stories"
     show(
         plots.passes(read, "Stories are read more than twice, programs not even once"),
-        "To scale: one unit is one pass over the source. Nobody wrote these numbers into the config.",
+        "To scale: one unit is one pass over the source. None of these numbers is in the config.",
         "A bar of passes for each source, with its number: stories more than two, arithmetic a little more than one, "
         "programs less than one.",
     )
