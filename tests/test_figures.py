@@ -207,7 +207,7 @@ PICTURES: dict[str, list[Any]] = {
         920,
         "one",
     ],
-    "megatron.attention": [MIXED_ROW, "sees|is seen|␣lantern"],
+    "megatron.attention": [MIXED_ROW, "token that looks|token looked at|␣lantern"],
     "megatron.mask_losses": [
         dict.fromkeys(["steps", "places"], TWO_LOSSES),
         "abcde",
