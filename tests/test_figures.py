@@ -119,6 +119,11 @@ PICTURES: dict[str, list[Any]] = {
         [7],
         "got|7\n␣owl|0\ndef|lost",
     ],
+    "sharding.columns": [
+        {"slices": [[0, 1], [2, 3]], "zig-zag": [[0, 3], [1, 2]]},
+        "title",
+        "slices|rank 1: 7|rank 1: 5",
+    ],
     "sharding.pipeline": [
         [FIRST, POINTERS, LAST],
         "flow",
@@ -172,7 +177,7 @@ PICTURES: dict[str, list[Any]] = {
         {"first start": [(1, 8.0), (2, 6.5)], "second start": [(2, 6.5), (3, 5.25)]},
         {"stories": 1, "sums": 3},
         2,
-        "sums|step 2, done twice:\n6.5000 both times|SIGKILL|second start",
+        "sums|SIGKILL after step 2, done twice:\n6.5000 both times|second start",
     ],
     "permutations.rounds": [
         [(f"{k} rounds", [range(9)]) for k in range(8)],
@@ -202,7 +207,7 @@ PICTURES: dict[str, list[Any]] = {
         920,
         "one",
     ],
-    "megatron.attention": [MIXED_ROW, "sees|is seen|␣lantern"],
+    "megatron.attention": [MIXED_ROW, "token that looks|token looked at|␣lantern"],
     "megatron.mask_losses": [
         dict.fromkeys(["steps", "places"], TWO_LOSSES),
         "abcde",
@@ -402,10 +407,11 @@ def test_passes_are_as_wide_as_they_are_many() -> None:
     assert [patch.get_width() for patch in axes.patches] == [2.38, 0.7]
 
 
-def test_a_killed_run_is_drawn_as_its_difference() -> None:
+def test_a_killed_run_is_drawn_as_it_was_on_the_whole_one() -> None:
     starts = {"first": [(1, 8.0)], "second": [(1, 8.0), (2, 6.75)]}
-    _, lower = draw("resume.same_losses", [[8.0, 6.5], starts, {"stories": 1}, 1]).axes
-    assert [list(line.get_ydata()) for line in lower.lines[:2]] == [[0.0], [0.0, 0.25]]
+    (axes,) = draw("resume.same_losses", [[8.0, 6.5], starts, {"stories": 1}, 1]).axes
+    drawn = [list(line.get_ydata()) for line in axes.lines[:3]]
+    assert drawn == [[8.0, 6.5], [8.0], [8.0, 6.75]]
 
 
 @pytest.mark.parametrize("color", [*LINES, INK, GREY, RED])

@@ -1,5 +1,6 @@
 """What every notebook of the course shares: a tiny corpus, pictures, guesses, exercises that check themselves."""
 
+from course.corpus import token_files
 from course.exercises import check
 from course.guesses import guess, tally
 from course.pictures import show, show_source
@@ -18,4 +19,5 @@ __all__ = [
     "show_source",
     "tally",
     "tiny_corpus",
+    "token_files",
 ]

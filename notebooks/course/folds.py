@@ -4,7 +4,7 @@
 
 A fold is Markdown, so it is closed wherever HTML's <details> is known. Between its marks,
 `<!-- 05.3 -->` and `<!-- / -->`, stands what the function marked `@answer("05.3", ...)` printed and
-drew when the page was last run.
+drew when the page was last run, and where its code is.
 """
 
 import base64
@@ -22,12 +22,19 @@ import nbformat
 import numpy as np
 from PIL import Image
 
+from course.registry import ANSWERS, page
+
 FOLDER = Path(__file__).parent.parent
 GUESS = re.compile(r'^guess\("(\d\d\.\d+)"', re.MULTILINE)
 MARKS = re.compile(r"<!-- (\d\d\.\d+) -->\n\n(.*?)<!-- / -->", re.DOTALL)
 WIDTH = 750  # pixels of a picture on the page
 
 Pictures = dict[str, bytes]  # by file name in images/
+
+# the second cell of each page, which Colab and JupyterLab show folded
+COLAB = """# @title Colab only: get the package and the course. Elsewhere this does nothing.
+!test -d course || curl -Ls https://github.com/nanoset-ref/nanoset_ref/raw/HEAD/notebooks/colab.sh | sh"""
+FOLDED = {"cellView": "form", "jupyter": {"source_hidden": True}}
 
 
 def with_answers(notebook: Any) -> Any:
@@ -84,6 +91,9 @@ def markdown_of(key: str, outputs: list[Mapping[str, Any]]) -> tuple[str, Pictur
             parts.append(data["text/markdown"])
         else:
             parts.append(f"```text\n{data['text/plain'].rstrip()}\n```")
+    page(key)
+    code = ANSWERS[key].run
+    parts.append(f"Code: [`{code.__name__}`](course/pages/{code.__module__.rpartition('.')[2]}.py)")
     return "\n\n".join(parts) + "\n", pictures
 
 
@@ -108,6 +118,8 @@ def folds_of(notebook: Any) -> dict[str, str]:
 def write(path: Path) -> None:
     """Run a page; write its outputs, its folds and their pictures."""
     notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1].source = COLAB
+    notebook.cells[1].metadata = nbformat.from_dict(FOLDED)
     executed = run(with_answers(notebook))
     answers = answers_of(executed)
     executed.cells = [cell for cell in executed.cells if "answer" not in cell.metadata]

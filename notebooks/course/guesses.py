@@ -20,10 +20,10 @@ def guess(key: str, guessed: Any) -> None:
 
     Args:
         key: of the question, such as "05.3".
-        guessed: a number, a word, True or False, or a tuple of these. `...` is no guess yet.
+        guessed: a number, a word, True or False, or a tuple of these. `...` is no guess yet, and
+            prints nothing: a page that nobody has worked through has no output below its questions.
     """
     if guessed is ...:
-        print("not guessed yet")
         return
     page(key)
     is_right = agrees(guessed, key)

@@ -31,7 +31,7 @@ def show(shown: Figure | Moving, caption: str, alt: str) -> None:
     if isinstance(shown, Moving):
         small = BytesIO()
         Image.open(file).convert("RGB").quantize(64).save(small, "PNG")
-        picture |= {"image/png": small.getvalue(), "text/html": shown.html(alt)}
+        picture |= {"image/png": small.getvalue(), "text/html": shown.html(alt, small.getvalue())}
     display(picture, metadata={"image/png": {**size, "alt": alt}}, raw=True)
     display(Markdown(f"*{caption}*"))
 

@@ -1,7 +1,8 @@
 """Figures that move: rows of boxes for every setting of some controls.
 
 Python computes all settings, and the page only picks one. `Moving.html` needs no network. Where no script may run
-(GitHub, an untrusted notebook), it is the picture of its first setting, as is `Moving.still`.
+(GitHub, an untrusted notebook), it shows a PNG of its first setting: an address of the form `data:image/png` is what
+nbconvert writes for every picture of an output, so a page that shows pictures at all shows this one too.
 """
 
 import json
@@ -24,9 +25,6 @@ LOOKS: dict[str, dict[str, Any]] = {
     "lost": {"edgecolor": RED, "ls": "--", "lw": 1.2},
     "thick": {"edgecolor": INK, "lw": 2.5},
 }
-STROKES = {"": 'stroke="#222222"', "lost": f'stroke="{RED}" stroke-dasharray="4 2"'}
-STROKES["thick"] = STROKES[""] + ' stroke-width="2.5"'
-FONT = 'font-family="Source Sans Pro, Segoe UI, sans-serif" font-size="12" dominant-baseline="central"'
 
 
 class Box(NamedTuple):
@@ -86,8 +84,13 @@ class Moving:
         heads(axes, state.heads, size=9)
         return figure
 
-    def html(self, alt: str) -> str:
-        """The figure as a part of a page, the same bytes on every machine; `alt` says what the still picture shows."""
+    def html(self, alt: str, still: bytes) -> str:
+        """The figure as a part of a page.
+
+        Args:
+            alt: what the still picture shows.
+            still: the first setting as a PNG, which the script replaces by the figure that moves.
+        """
         frames: dict[str, int] = {}  # equal ones once
         order = [frames.setdefault(_json(self._frame(state)), len(frames)) for state in self.states.values()]
         highest = max(len(state.rows) for state in self.states.values())
@@ -105,11 +108,10 @@ class Moving:
         }
         shown = ",\n".join(frames)
         embedded = f'{_json(figure)[:-1]},"frames":[\n{shown}]}}'.replace("<", "\\u003c")
-        image = b64encode(self._svg().encode()).decode()
-        still = f'<img alt="{escape(alt)}" width="{PIXELS}" src="data:image/svg+xml;base64,{image}">'
+        image = f'<img alt="{escape(alt)}" width="{PIXELS}" src="data:image/png;base64,{b64encode(still).decode()}">'
         data = f'<script type="application/json">{embedded}</script>'
         script = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
-        return f'<figure class="moving">\n{still}\n{data}\n</figure>\n{script}'
+        return f'<figure class="moving">\n{image}\n{data}\n</figure>\n{script}'
 
     def _length(self, state: State) -> float:
         return self.length or max(box.left + box.width for row in state.rows.values() for box in row)
@@ -127,21 +129,6 @@ class Moving:
         left, right = round(unit * box.left), round(unit * (box.left + box.width))
         found = [self._left + left, row, max(1, right - left - 2), box.text, self._colours.index(box.colour or "none")]
         return [*found, list(LOOKS).index(box.look)] if box.look else found
-
-    def _svg(self) -> str:
-        """The first setting, on white."""
-        state = self.states[self.start]
-        (says, texts, boxes), height = self._frame(state), self._top + ROW * len(state.rows) + 25
-        parts = [f'<rect width="{PIXELS}" height="{height}" fill="white"/>']
-        parts.append(f'<text x="0" y="10" font-weight="bold">{escape(says)}</text><g transform="translate(0 24)">')
-        parts += [f'<text x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>' for x, y, anchor, text in texts]
-        for x, row, width, text, colour, *look in boxes:
-            y, fill = self._top + ROW * row, f'fill="{self._colours[colour]}" {STROKES[list(LOOKS)[sum(look)]]}'
-            parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{HIGH}" {fill}/>')
-            middle = f'x="{x + width // 2}" y="{y + HIGH // 2}" text-anchor="middle"'
-            parts.append(f"<text {middle}>{escape(str(text))}</text>")
-        box = f'viewBox="0 0 {PIXELS} {height}" fill="{INK}" {FONT}'
-        return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join(parts)}</g></svg>'
 
 
 def _json(data: Any) -> str:

@@ -73,7 +73,7 @@ def _first_batch(axes: Axes, top: float, end: float, samples: Mapping[float, Seq
     for slot in samples:
         axes.plot([END - 0.13, END, END], [slot, slot, middle], INK, lw=1)
     arrow(axes, (END, middle), (end, middle))
-    axes.text(end + 0.3, middle - 0.04, "each label is the token\nafter the input above it", size=9)
+    axes.text(end + 0.3, y - 0.12, "A label is the token after the input above it.", size=9, va="center")
     for k, tokens in enumerate(samples.values()):
         y = _row(axes, side_by_side(tokens[:-1], LEFT), y, f"{k}:  inputs")
         y = _row(axes, side_by_side(tokens[1:], LEFT), y, "labels") + 0.2 * LINE

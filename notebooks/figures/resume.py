@@ -6,7 +6,7 @@ from itertools import pairwise
 from matplotlib.figure import Figure
 
 from figures.cells import GAP, HEIGHT, Cell, heads, picture
-from figures.draw import COLOURS, GREY, INK, LINES, RED, Lines, canvas, panels
+from figures.draw import COLOURS, GREY, INK, LINES, RED, Lines, canvas
 
 LOST = {"edgecolor": RED, "ls": "--", "lw": 1.1}
 AGAIN = "#b8b8b8"
@@ -28,8 +28,8 @@ def lanes(rows: Bars, marks: Mapping[float, str], title: str = "", inches: float
         drawn[name] = [Cell(*bar, {"lw": 0}) if bar[2] else Cell(*bar, LOST)._replace(colour="white") for bar in bars]
     figure, axes = picture(drawn, inches, room=0.12 + 0.25 * bool(marks) + 0.25 * bool(title), gap=0.08)
     for place in marks:
-        axes.axvline(place - GAP / 2, -0.05, 1.05, color=INK, lw=1.2, ls=":", clip_on=False)
-    heads(axes, marks, size=9)
+        axes.axvline(place - GAP / 2, -0.05, 1, color=INK, lw=1.2, ls=":", clip_on=False)
+    heads(axes, {place - GAP / 2: text for place, text in marks.items()}, size=9)
     axes.set_title(title, loc="left", size=11)
     return figure
 
@@ -71,24 +71,25 @@ def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], la
     kept = [first - 1 for first, _ in attempts[1:]] + [last]
     rows = {f"start {row + 1}": [(s, str(s), COLOURS[0] * (s <= kept[row]), 1) for s in range(first, stop + 1)]
             for row, (first, stop) in enumerate(attempts)}  # fmt: skip
-    figure = lanes(rows, {}, "Each start goes on from the newest checkpoint; what came after it is done again", 0.5)
+    figure = lanes(rows, {}, "Each start continues from the newest checkpoint; what came after it is done again", 0.56)
     axes = figure.axes[0]
     axes.set_xlim(0.95, last + 3)
     for row, ((_, stop), (first, _)) in enumerate(pairwise(attempts)):
         middle, lost = row + HEIGHT / 2, f"killed: {stop - kept[row]} steps lost"
         axes.text(stop + 1.3, middle, lost, va="center", size=9, color=RED)
         axes.annotate("", (first, row + 1), (stop + 1, row + HEIGHT), arrowprops={"arrowstyle": "->", "color": INK})
-    written = [(s + 0.97, row + HEIGHT / 2) for row, (first, stop) in enumerate(attempts)
+    below = 0.91  # between two rows
+    written = [(s + 0.97, row + below) for row, (first, stop) in enumerate(attempts)
                for s in checkpoints if first <= s <= min(stop, kept[row])]  # fmt: skip
     axes.scatter(*zip(*written, strict=True), marker="D", color=INK, s=25, zorder=3)
-    axes.text(written[0][0], 1 + HEIGHT / 2, "◆ checkpoint", size=9, va="center", ha="center")
+    axes.text(written[0][0], 1 + below, "◆ checkpoint", size=9, va="center", ha="center")
     return figure
 
 
 def same_losses(
     whole: Sequence[float], starts: Mapping[str, Sequence[tuple[int, float]]], stages: Mapping[str, int], killed: int
 ) -> Figure:
-    """The loss of a run that was never killed, and below it how far the starts of a killed run are from it.
+    """The loss of a run that was never killed, wide and gray, and on it the starts of a killed run.
 
     Args:
         whole: the loss of each step, from step 1.
@@ -96,24 +97,21 @@ def same_losses(
         stages: by name, the first step of each.
         killed: the step after which the first start ended; a ring marks it where it was done again.
     """
-    parts = {"": whole, "How far a killed run is from it: zero at every step": starts}
-    figure, ((upper, _), (lower, _)) = panels(parts, 3.9, rows=2, sharex=True, height_ratios=[3, 1.3])
-    upper.plot(range(1, len(whole) + 1), whole, color=INK, lw=2)
-    upper.plot(killed, whole[killed - 1], "o", mfc="none", color=RED, ms=11, mew=2)
-    upper.annotate(f"step {killed}, done twice:\n{whole[killed - 1]:.4f} both times", (killed, whole[killed - 1]),
-                   (10, 12), textcoords="offset points", color=RED)  # fmt: skip
-    upper.set(title="The loss of the run that was never killed", ylabel="loss, nats")
-    for name, first in stages.items():
-        upper.axvline(first - 0.5, color=GREY, lw=0.8, ls=":")
-        upper.text(first, 0.03, name, color=GREY, size=9.5, transform=upper.get_xaxis_transform())
+    figure, axes = canvas(3)
+    axes.plot(range(1, len(whole) + 1), whole, color=AGAIN, lw=7, solid_capstyle="round")
     for row, (name, points) in enumerate(starts.items()):
-        steps, found = [step for step, _ in points], [loss - whole[step - 1] for step, loss in points]
-        lower.plot(steps, found, color=LINES[row], lw=(7, 2.5)[row % 2], alpha=(0.5, 1)[row % 2], solid_capstyle="butt")
-        side, align = ((1, 12), "left") if row == 0 else ((steps[-1], -18), "right")
-        lower.annotate(name, (side[0], 0), (0, side[1]), textcoords="offset points", color=LINES[row], ha=align)
-    lower.axvline(killed + 0.5, color=RED, ls="--", lw=1)
-    lower.annotate("SIGKILL", (killed + 0.8, 0), (0, 12), textcoords="offset points", color=RED, size=9.5)
-    lower.set(xlabel="step", ylabel="difference", xlim=(0, len(whole) + 1), ylim=(-1, 1), yticks=(-1, 0, 1))
+        axes.plot(*zip(*points, strict=True), color=LINES[row], lw=2)
+        place, beside, side = (points[-1], (0, -22), "right") if row else (points[len(points) // 4], (10, 6), "left")
+        axes.annotate(name, place, beside, textcoords="offset points", color=LINES[row], ha=side)
+    axes.plot(killed, whole[killed - 1], "o", mfc="none", color=RED, ms=12, mew=2)
+    said = f"SIGKILL after step {killed}, done twice:\n{whole[killed - 1]:.4f} both times"
+    axes.annotate(said, (killed, whole[killed - 1]), (0, 14), textcoords="offset points", color=RED, ha="center")
+    for name, first in stages.items():
+        axes.axvline(first - 0.5, color=GREY, lw=0.8, ls=":")
+        axes.text(first, 0.03, name, color=GREY, size=9.5, transform=axes.get_xaxis_transform())
+    axes.set(title="Both starts of the killed run lie on the run that was never killed", xlabel="step")
+    axes.set(ylabel="loss, nats", xlim=(0, len(whole) + 1))
+    axes.margins(y=0.12)
     return figure
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch
+from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from figures.cells import Cell, colour_of, draw_row, heads, picture
+from figures.cells import HEIGHT, Cell, colour_of, draw_row, heads, picture
 from figures.draw import COLOURS, GREY, IDLE, INK, arrow, canvas
 
 FILLS = {"input": COLOURS[4], "label": COLOURS[3]}  # no source has these
@@ -26,6 +26,29 @@ def readers(rows: Mapping[str, Sequence[tuple[int, bool]]], title: str) -> Figur
     }
     figure, axes = picture(drawn, 0.37, room=0.75, title=title)
     heads(axes, {k + 0.47: str(k) for k in range(0, 32, 4)}, "page", size=9)
+    return figure
+
+
+def columns(ways: Mapping[str, Sequence[Sequence[int]]], title: str) -> Figure:
+    """One strip of cells per way of cutting a row: the color of column k is its context rank, its number k + 1.
+
+    Args:
+        ways: by name, the columns of each context rank.
+        title: the takeaway.
+    """
+    drawn = {
+        way: [Cell(k, str(k + 1), colour_of(rank)) for rank, mine in enumerate(ranks) for k in mine]
+        for way, ranks in ways.items()
+    }
+    figure, axes = picture(drawn, 0.5, room=0.3, title=title)
+    length = max(cell.left for cell in drawn[next(iter(ways))]) + 1
+    for row, ranks in enumerate(ways.values()):
+        for rank, mine in enumerate(ranks):
+            place = row + (rank + 0.5) * HEIGHT / len(ranks)
+            said = f"rank {rank}: {sum(k + 1 for k in mine)}"
+            axes.add_patch(Rectangle((length + 0.15, place - 0.12), 0.3, 0.24, facecolor=colour_of(rank), lw=0))
+            axes.text(length + 0.6, place, said, size=9, va="center")
+    axes.set_xlim(-0.05, length + 3)
     return figure
 
 

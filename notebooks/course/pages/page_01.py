@@ -16,6 +16,13 @@ from nanoset_ref import (
 )
 
 
+def two_orders(dataset, samples):
+    """The first samples of a run as its order has them, shuffled, and sorted by source and sample."""
+    sources, numbers = dataset.order[:]
+    shuffled = np.arange(samples)
+    return shuffled, np.lexsort((numbers[shuffled], sources[shuffled]))
+
+
 def opening():
     paths = tiny_corpus()
     sources = list(paths)
@@ -133,7 +140,9 @@ def figure_1(paths, sources):
 
 
 @answer("01.6", 5, words=("learned stories and lost them again",))
-def answer_6(runs, loss_of, rows, unseen, source_of, tokenizer, sources, in_file_order, BATCH):
+def answer_6(runs, loss_of, rows, dataset, tokenizer, sources, shuffled, in_file_order, BATCH):
+    unseen = np.arange(len(shuffled), len(dataset))
+    source_of = dataset.order[:][0]
     at_end = {name: np.mean(losses[-5:]) for name, (_, losses) in runs.items()}
     print(
         "shuffled: the last loss is closest to",

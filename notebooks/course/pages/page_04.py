@@ -3,6 +3,7 @@
 import sys
 from itertools import chain
 
+import numpy as np
 from torch.utils.data import DistributedSampler
 
 from course import pieces, show
@@ -10,7 +11,7 @@ from course.registry import answer, figure, rule
 from figures import batches, sharding
 from figures.cells import colour_of
 from figures.moving import Box, Moving, State
-from nanoset_ref import ResumableBatchSampler, TensorPointer, plain
+from nanoset_ref import ResumableBatchSampler, TensorPointer, build_nanoset_dataloader, plain
 from nanoset_ref.train import layout_of_rank
 
 LAYOUTS = {"like cards": "strided", "in blocks": "contiguous"}
@@ -37,6 +38,30 @@ def readers(way, gpus):
 def step_of(way, gpus, size, step):
     """The pages that all GPUs together read in a step."""
     return sorted(chain(*[chain(*batches[step - 1 : step]) for batches in share_out(way, gpus, size)]))
+
+
+def first_job(rows, gpu, sizes, micro_batch_size=2):
+    """The positions of a GPU's first micro-batch, and the ids it gets of them: "input_ids", "label_ids" or None.
+
+    Args:
+        rows: a Nanoset.
+        gpu: the global rank.
+        sizes: by dimension, "pp", "dp" and "tp", the number of ranks; the first one varies slowest.
+        micro_batch_size: in samples.
+    """
+    layout = layout_of_rank(gpu, sizes)
+    loader = build_nanoset_dataloader(
+        rows,
+        micro_batch_size=micro_batch_size,
+        dp_rank=layout.dp_rank,
+        dp_size=layout.dp_size,
+        output_pp_rank=layout.output_pp_rank,
+        current_pp_rank=layout.pp_rank,
+    )
+    positions = list(next(iter(loader.batch_sampler)))
+    batch = next(iter(loader))
+    mine = [name for name in ("input_ids", "label_ids") if not isinstance(batch[name], TensorPointer)]
+    return positions, mine[0] if mine else None
 
 
 def opening():
@@ -126,6 +151,30 @@ def answer_6(job_of):
         "Eight GPUs in two columns, dp rank 0 with positions 0 and 2, dp rank 1 with positions 1 and 3. In "
         "each column the upper two GPUs, pp rank 0, get input_ids and the lower two, pp rank 1, get "
         "label_ids.",
+    )
+
+
+def columns_of(columns, cp_size):
+    """By name of a way to cut a row, the columns of each context rank."""
+    pieces_of_row = np.array_split(np.arange(columns), 2 * cp_size)
+    return {
+        "slices": [*np.array_split(np.arange(columns), cp_size)],
+        "zig-zag": [np.append(pieces_of_row[rank], pieces_of_row[-1 - rank]) for rank in range(cp_size)],
+    }
+
+
+@answer("04.7", 2.8, words=("2.8 times",), within=0.3)
+def answer_7():
+    ways = columns_of(16, cp_size=2)
+    attended = {way: [int(sum(mine + 1)) for mine in ranks] for way, ranks in ways.items()}
+    for way, (first, last) in attended.items():
+        print(f"{way:<7} rank 0 attends to {first} tokens, rank 1 to {last}: {last / first:.1f} times as many")
+    show(
+        sharding.columns(ways, "Slices load the last rank 2.8 times as much, zig-zag loads both alike"),
+        "A row of 16 columns. The number in a cell is how many tokens its token attends to.",
+        "Two strips of 16 columns with the numbers 1 to 16, and the sums of each rank at their right. Slices: rank 0 "
+        "has columns 0 to 7, 36 in all, and rank 1 has 8 to 15, 100. Zig-zag: rank 0 has 0 to 3 and 12 to 15, rank 1 "
+        "those between, 68 each.",
     )
 
 

@@ -5,12 +5,13 @@ import logging
 import shutil
 from functools import cache
 from itertools import chain, islice
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from course import DOCUMENTS, show
+from course import DOCUMENTS, show, token_files
 from course.registry import answer, figure, rule
 from figures import resume as plots
 from figures.draw import IDLE, SOURCES
@@ -21,11 +22,10 @@ from nanoset_ref import (
     PlanMismatch,
     ResumableBatchSampler,
     SkipBatchSampler,
+    TokenFileWriter,
     build_nanoset_dataloader,
     plain,
-    prepare_corpus,
 )
-from nanoset_ref.preprocess import preprocess
 from nanoset_ref.train import find_problem
 
 EPOCH, CONSUMED, RANKS = 10, 6, 2  # as on the page
@@ -40,10 +40,8 @@ RUNS = {
 @cache
 def samples():
     """The ids of 440 samples of 33 tokens."""
-    corpus, file = prepare_corpus("data"), "data/05_stories_input_ids.npy"
-    options = {"append_eod": True, "backend": "hf", "overwrite": True, "progress": False}
-    preprocess(corpus.domains["stories"], "data/05_stories", corpus.tokenizer, **options)
-    stories = Nanoset(file, None, sequence_length=32, train_split_num_samples=440)
+    paths = token_files("05", ("stories",))
+    stories = Nanoset(paths["stories"], None, sequence_length=32, train_split_num_samples=440)
     return torch.tensor(np.stack([sample["input_ids"] for sample in stories])).long()
 
 
@@ -108,6 +106,52 @@ def count_ahead(sampler, nanoset, workers, prefetch_factor, batches=3):
     return delivered, sampler.consumed
 
 
+def resume_after_a_change(paths, manifest, changed):
+    """Save a state, change ids of the arithmetic but not their number, and resume: "refused" or "not refused".
+
+    Args:
+        paths: by source, its token file.
+        manifest: "new": written with the changed file; "old": left beside it; "none": neither file had one.
+        changed: "every id": the file backwards; "one id": of arithmetic 1, which no probe reads.
+    """
+    folder = Path("data", "05_changed")
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(paths["arithmetic"].parent, folder)
+    copies = [folder / path.name for path in paths.values()]
+    if manifest == "none":
+        for copy in copies:
+            copy.with_suffix(".json").unlink()
+    state = state_after_a_batch(copies)
+    ids = plain.read_tokens(copies[1]).copy()
+    if changed == "every id":
+        ids = ids[::-1]
+    else:
+        ids[8 + 3] += 1
+    if manifest == "new":
+        with TokenFileWriter(copies[1], dtype="uint16", overwrite=True) as file:
+            file.write(ids, [len(ids)])
+    else:
+        copies[1].write_bytes(ids.astype("<u2").tobytes())
+    try:
+        loader_of(copies).load_state_dict(state)
+    except PlanMismatch:
+        return "refused"
+    return "not refused"
+
+
+def loader_of(paths):
+    """A loader over token files; batches of 2."""
+    rows = Nanoset([*map(str, paths)], None, sequence_length=8, train_split_num_samples=20)
+    return build_nanoset_dataloader(rows, micro_batch_size=2)
+
+
+def state_after_a_batch(paths):
+    """What such a loader saves after its first batch."""
+    loader = loader_of(paths)
+    next(iter(loader))
+    return json.loads(json.dumps(loader.state_dict()))
+
+
 def opening():
     curves = {name: (range(1, LAST + 1), losses) for name, (losses, _) in trained().items()}
     title = "One of these resumes is broken. Which?"
@@ -125,7 +169,7 @@ def answer_1():
     consumed = 17 * 4
     next_read = plain.rank_positions(plain.rest_of_epoch(1000, consumed, 4, 1), 2, 4, 1)[0]
     assert next_read == plain.rank_positions(range(1000), 2, 4, 1)[17] == [70]
-    print("consumed:", consumed, "| rank 2 goes on with position", *next_read)
+    print("consumed:", consumed, "| rank 2 reads position", *next_read)
 
 
 @answer("05.2", 4, words=("so in every later epoch",))
@@ -133,7 +177,12 @@ def answer_2(sampler_of, NaiveSkip, nanoset):
     skipped = two_epochs(NaiveSkip, sampler_of)
     assert two_epochs(SkipBatchSampler, sampler_of) == [1] * 20
     show(
-        plots.times_read({"skips every epoch": skipped}, {CONSUMED: "killed", EPOCH: "epoch 2"}, kinds_of(nanoset)),
+        plots.times_read(
+            {"skips in every epoch": skipped},
+            {CONSUMED: "killed", EPOCH: "epoch 2"},
+            kinds_of(nanoset),
+            "The first epoch is whole; every later one loses six samples",
+        ),
         f"Epoch 2 reads {sum(skipped[EPOCH:])} of its {EPOCH} samples. s2 is sample 2 of the stories, "
         "a of arithmetic, p of programs; dashed holes are never read.",
         "One row of 20 positions in two epochs of 10. Epoch 1 is read once each; in epoch 2 the first six "
@@ -190,7 +239,9 @@ def outcome(way, consumed, jobs, kinds):
     rows["together"] = [Box(k, text, colour, 1, look) for k, (text, colour, look) in enumerate(looks)]
     said = [f"{counts.count(n)} {word}" for n, word in ((0, "never read"), (2, "read twice")) if n in counts]
     says = ", ".join(said) or "every sample is read once"
-    return State(f"{way}, killed after {consumed} samples: {says}", rows, {5: "epoch 1", 15: "epoch 2"})
+    return State(
+        f"{way[0].upper()}{way[1:]}, killed after {consumed} samples: {says}", rows, {5: "epoch 1", 15: "epoch 2"}
+    )
 
 
 @figure("05.1")
@@ -206,7 +257,7 @@ def figure_1(NaiveSkip, sampler_of, CountingSampler, restore_generator, nanoset)
 
     ways = {  # what the first job read, and the second one, if the first had received so many samples
         "exact": lambda c: (range(c), exact(c)),
-        "skips every epoch": lambda c: (range(c), rest_of_two_epochs(NaiveSkip, sampler_of, c)),
+        "skips in every epoch": lambda c: (range(c), rest_of_two_epochs(NaiveSkip, sampler_of, c)),
         "counts prefetched": lambda c: (range(c), prefetched(c)),
         "restores a generator": lambda c: (restore_generator(c)[0], chain(restore_generator(c)[1], range(EPOCH, 20))),
         "rounds down, 4 ranks": lambda c: (range(c), rounds_down(c, 4)),
@@ -218,7 +269,7 @@ def figure_1(NaiveSkip, sampler_of, CountingSampler, restore_generator, nanoset)
         return outcome(way, consumed, jobs, kinds)
 
     show(
-        Moving({"resume": [*ways], "samples before the kill": [2, 4, 6, 8]}, state, ("skips every epoch", 6)),
+        Moving({"resume": [*ways], "samples before the kill": [2, 4, 6, 8]}, state, ("skips in every epoch", 6)),
         "Two epochs of ten samples. Dashed: never read. Gray: read twice. (The run that restores a generator"
         " shuffles.)",
         "Three rows of 20 positions. The first job reads positions 0 to 5; the second, which skips six "
@@ -242,8 +293,18 @@ def answer_7(paths, state, nanoset):
         print(f"rank {rank} of 3:", [list(positions) for positions in loader.batch_sampler])
 
 
-@answer("05.8", 28, words=("computed: 28",))
-def answer_8(paths):
+@answer("05.8", 176, words=("step 176",))
+def answer_8(step_of):
+    loader = ResumableBatchSampler(2000, 4)
+    steps = list(loader)[:100]
+    steps += list(ResumableBatchSampler(2000, 8, consumed_train_samples=400))
+    found = next(step for step, positions in enumerate(steps, 1) if 1000 in positions)
+    assert found == step_of(1000, [(100, 4)], 8) == 176
+    print("position 1,000 is in step", found)
+
+
+@answer("05.9", 28, words=("computed: 28",))
+def answer_9(paths):
     LAST, EVERY = 24, 5
     longer = Nanoset([*paths.values()], None, sequence_length=8, train_split_num_samples=3 * LAST)
     saved, attempts, checkpoints, seen = {"step": 0}, [], [], {}
@@ -305,7 +366,7 @@ def figure_2(nanoset):
     assert sorted(read) == list(range(20))
     show(
         plots.lanes(
-            rows, {8: "saved", 12: "node 3 dies"}, "One node of four dies, three go on, and no position is lost"
+            rows, {8: "saved", 12: "node 3 dies"}, "One node of four dies, three continue, and no position is lost"
         ),
         "Dashed: delivered after the checkpoint, so read again. Gray: prefetched by a worker, never delivered.",
         "Seven rows along 20 positions. Four nodes have read positions 0 to 7 before the checkpoint, 8 to 11 after it, "
@@ -313,8 +374,8 @@ def figure_2(nanoset):
     )
 
 
-@answer("05.9", 5, words=("Redoing ten steps",))
-def answer_9(run):
+@answer("05.10", 5, words=("Redoing ten steps",))
+def answer_10(run):
     shard = next((run.folder / "step-00000010").glob("*.safetensors"))
     shard.write_bytes(shard.read_bytes()[:-1])
     shutil.copytree(run.folder / "step-00000005", run.folder / ".step-00000015.tmp")

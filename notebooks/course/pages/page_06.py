@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
+import time
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -15,18 +17,7 @@ from course.registry import answer, figure, rule
 from figures import resume as plots
 from figures.draw import COLOURS, IDLE, SOURCES
 from figures.moving import Box, Moving, State
-from nanoset_ref import prepare_corpus
-from nanoset_ref.preprocess import preprocess
-from nanoset_ref.train import ConfigError, ParallelLayout, StagedLoader, load_config, read_state
-
-
-def token_files():
-    """By source, the path of its token file."""
-    corpus = prepare_corpus("data")
-    options = {"append_eod": True, "backend": "hf", "overwrite": True, "progress": False}
-    for source, path in corpus.domains.items():
-        preprocess(path, f"data/06_{source}", corpus.tokenizer, **options)
-    return {source: f"data/06_{source}_input_ids.npy" for source in corpus.domains}
+from nanoset_ref.train import ConfigError, ParallelLayout, StagedLoader, load_config, read_metrics, read_state
 
 
 def stage(name, first_step, dataset_path, workers=0):
@@ -77,6 +68,46 @@ def contents(path):
     return {name: header[name]["data_offsets"] for name in header if name != "__metadata__"}
 
 
+def command(config_path, processes=2):
+    """The command that trains: `torchrun` with so many processes, or without torchrun for one."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    start = torchrun if processes > 1 else []
+    return [sys.executable, *start, "-m", "nanoset_ref.train", "--config", str(config_path), "--log-samples"]
+
+
+def started(config_path, processes=2):
+    """The same command as a running process, on CPUs and without its output."""
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen(command(config_path, processes), env=environment, stdout=nowhere, stderr=nowhere)
+
+
+def train(config_path, processes=2):
+    """Train to the end, and stop the page if that fails."""
+    returned = started(config_path, processes).wait()
+    if returned:
+        raise RuntimeError(f"the run of {config_path} ended with exit status {returned}")
+
+
+def lines_of(name):
+    """The metrics of a run, a line per step, without its speed, which differs from run to run."""
+    path = Path(f"data/06_{name}/metrics.jsonl")
+    found = read_metrics(path) if path.exists() else []
+    return [{key: line[key] for key in line if key not in ("tokens_per_second", "data_wait")} for line in found]
+
+
+def kill_after(steps, name):
+    """Start a run, and kill it by SIGKILL when so many steps are logged; its lines, and its newest checkpoint."""
+    process = started(f"data/06_{name}.yaml")
+    while len(lines_of(name)) < steps:
+        if process.poll() is not None:
+            raise RuntimeError("the run ended before it was killed")
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    return lines_of(name), max(Path(f"data/06_{name}").glob("step-*"))
+
+
 def opening():
     BLUE, ORANGE, GREEN = (SOURCES[source][0] for source in ("stories", "arithmetic", "programs"))
     first = [(0, "start", IDLE, 4), (4, "steps 1-15", BLUE, 15), (19, "16-18", ORANGE, 3), (22, "", "", 2)]
@@ -92,11 +123,11 @@ def opening():
         "checkpoint of step": saved,
     }
     show(
-        plots.lanes(processes, {24: "SIGKILL"}, "The second start goes on from the checkpoint of step 18"),
+        plots.lanes(processes, {24: "SIGKILL"}, "The second start continues from the checkpoint of step 18"),
         "A sketch of this notebook's run, drawn from its plan: widths are steps, and a start is as wide as four. "
         "Colors: the three stages of its data. Dashed: steps that are lost and done again.",
         "Six rows of bars: torchrun, two ranks, a loading process for each, and checkpoints. All processes "
-        "end at a line called SIGKILL after step 20; the second start goes on with step 19, so steps 19 and "
+        "end at a line called SIGKILL after step 20; the second start continues with step 19, so steps 19 and "
         "20 are dashed as lost. Checkpoints are those of steps 6, 12, 18, 24, 30, 36, 42 and 45. The loading"
         " processes exist in stage 2 only.",
     )
@@ -120,13 +151,12 @@ def answer_2(whole):
     assert abs(loss[0] - math.log(4096)) < 0.2, "a fresh model knows nothing: every id is equally likely"
     jumps = {step: loss[step - 1] - loss[step - 2] for step in (16, 31)}
     print("the larger jump:", max(jumps, key=jumps.get))
-    print("step 2, rank by rank:", [[position for position, _ in rank] for rank in whole[1]["samples"]])
 
 
 @answer("06.3", True, words=("the same dropout",))
-def answer_3(command, QUIET, lines, before, whole, newest):
-    subprocess.run(command("data/06_killed.yaml"), **QUIET, check=True)
-    after = lines("killed")
+def answer_3(before, whole, newest):
+    train("data/06_killed.yaml")
+    after = lines_of("killed")
     print("steps:", [line["step"] for line in after] == list(range(1, 46)))
     print("before the kill:", before == whole[: len(before)])
     print("after the second start:", after == whole)
@@ -135,13 +165,15 @@ def answer_3(command, QUIET, lines, before, whole, newest):
     resumed = [line for line in after if line["step"] > read_state(newest)["step"]]
     starts = {"first start": before[:20], "second start": resumed}
     starts = {name: [(line["step"], line["loss"]) for line in run] for name, run in starts.items()}
+    losses = [line["loss"] for line in whole]
+    print("largest difference:", max(abs(loss - losses[step - 1]) for run in starts.values() for step, loss in run))
     stages = {"stories": 1, "stories and sums": 16, "mostly programs": 31}
     show(
-        plots.same_losses([line["loss"] for line in whole], starts, stages, killed=20),
-        "Above: the loss of the run that was never killed; it jumps where the data change. Below: the loss of "
-        "each start of the killed run, minus the loss above at the same step.",
-        "Two panels over 45 steps. Above, the loss of the run that was never killed, with a ring around step 20, "
-        "which the killed run did twice. Below, the differences of both its starts from that line: flat at zero.",
+        plots.same_losses(losses, starts, stages, killed=20),
+        "Wide and gray: the run that was never killed; it jumps where the data change. Both starts of the killed run "
+        "lie on it.",
+        "One line of loss over 45 steps, wide and gray for the run that was never killed. The first start covers it up "
+        "to step 20, the second from step 19 on; a ring marks step 20, which was done twice.",
     )
 
 
@@ -172,7 +204,7 @@ def figure_1(STAGES, config):
             "checkpoints": [Box(step - 1, step, IDLE, 1) for step in saved],
         }
         again = f"{killed - kept} steps, {step_size * (killed - kept)} samples" if killed > kept else "nothing"
-        return State(f"Killed after step {killed}, it goes on at step {kept + 1}: {again} again", rows)
+        return State(f"Killed after step {killed}, it continues at step {kept + 1}: {again} again", rows)
 
     show(
         Moving({"checkpoint every": [3, 6, 15], "killed after": list(range(1, last))}, state, (6, 20), length=last),
@@ -184,10 +216,6 @@ def figure_1(STAGES, config):
 
 @answer("06.4", "a third", words=("two moments for each weight",))
 def answer_4(folder):
-    later = read_state(Path("data/06_killed/step-00000024"))["state"]["data"]["stages"]
-    print("step 24:", [record["consumed_train_samples"] for record in later])
-    assert [record["consumed_train_samples"] for record in later] == [15 * 8, (24 - 15) * 8]
-
     kinds = {
         "exp_avg_sq": ("second moments", IDLE),
         "exp_avg": ("first moments", COLOURS[5]),
@@ -216,10 +244,10 @@ def answer_4(folder):
 
 
 @answer("06.5", "samples", words=("agree only roughly",))
-def answer_5(command, QUIET, lines, whole, STAGES):
+def answer_5(whole, STAGES):
     smaller = write_config("one", STAGES, parallelism={"dp": 1}, tokens={"batch_accumulation_per_replica": 2})
-    subprocess.run(command(smaller, [sys.executable]), **QUIET, check=True)
-    one = lines("one")
+    train(smaller, processes=1)
+    one = lines_of("one")
 
     def samples(run):
         # per step, the global batch in the order of its positions, whoever read it

@@ -1,5 +1,6 @@
 """Notebook 07: its opening, what its folds and figures show, and the rules of its exercises."""
 
+import dataclasses
 from pathlib import Path
 
 from course import pieces, show, tiny_corpus
@@ -7,12 +8,14 @@ from course.registry import answer, figure, rule
 from figures import megatron as plots
 from figures.draw import COLOURS
 from figures.moving import Box, Moving, State
-from nanoset_ref import open_tokens
+from nanoset_ref import open_tokens, prepare_corpus
 from nanoset_ref.megatron import (
+    MMapIndexedDataset,
     NanosetBuilder,
     NanosetConfig,
     build_mappings,
     plan_epochs,
+    preprocess_corpus,
 )
 from nanoset_ref.tokens import convert
 
@@ -26,9 +29,36 @@ def build(num_samples, corpus="stories"):
 
 
 def tokens_of(dataset, k):
-    """(text, document, width) of each token that position k reads."""
-    documents = [span.document for span in dataset.spans(k) for _ in range(span.start, span.stop)]
-    return [(text, document, 1) for text, document in zip(pieces(dataset[k]["input_ids"]), documents, strict=True)]
+    """(text, document, width) of each token that position k reads; a document's first one has its number."""
+    cells, texts = [], iter(pieces(dataset[k]["input_ids"]))
+    for span in dataset.spans(k):
+        for token in range(span.start, span.stop):
+            text = next(texts)
+            if token == span.start:
+                text = f"{span.document}:\u00a0{text.lstrip()}"
+            cells.append((text, span.document, 1))
+    return cells
+
+
+def two_shuffles():
+    """Megatron's indexes of 1.2 epochs of stories, S = 128, with the last epoch kept apart and without.
+
+    Returns:
+        The stories, the samples of an epoch, the samples asked for, and the indexes by title.
+    """
+    corpus = prepare_corpus("data")
+    model = {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": corpus.tokenizer, "append_eod": True}
+    quiet = {"backend": "hf", "overwrite": True, "progress": False}
+    preprocess_corpus(corpus.domains["stories"], "data/07_many", **model, **quiet)
+    many = MMapIndexedDataset("data/07_many_text_document")
+    epoch = plan_epochs(many.num_tokens, None, 128).num_samples
+    asked = int(1.2 * epoch)
+    apart = plan_epochs(many.num_tokens, asked, 128)
+    mixed = dataclasses.replace(apart, separate_final_epoch=False, num_samples_before_final_epoch=apart.num_samples)
+    plans = {"Last epoch kept apart": apart, "All in one shuffle": mixed}
+    lengths = many.sequence_lengths
+    shuffles = {t: build_mappings(lengths, 0, len(many), plan, 128, random_seed=1234) for t, plan in plans.items()}
+    return many, epoch, asked, shuffles
 
 
 def stories_read(index, asked):
@@ -43,13 +73,13 @@ def stories_read(index, asked):
 def opening():
     paths = tiny_corpus()
     convert([open_tokens(paths["stories"])], "data/07_stories.bin", overwrite=True)
-    runs = {
-        f"The run of {n} samples begins with": {f"k = {k}": tokens_of(build(n), k) for k in range(3)} for n in (8, 9)
-    }
+    rows = {f"{n} samples: k = {k}": tokens_of(build(n), k) for n in (8, 9) for k in range(3)}
     show(
-        plots.bars(runs),
-        "The first three samples of both runs. Each shade is one of the six stories.",
-        "Two groups of three rows of tokens: the runs of 8 and of 9 samples begin with different samples.",
+        plots.bars({"One more sample, and no row is the same": rows}),
+        "The first three rows of the run of 8 samples, and of the run of 9. Each shade is one of the six stories; its "
+        "number stands where it begins in a row.",
+        "Six rows of tokens, the first three of a run of 8 samples and the first three of a run of 9: no row is the "
+        "same.",
     )
 
 
@@ -85,8 +115,9 @@ def answer_3(as_documented, train):
     convert([open_tokens(tiny_corpus()["programs"])], "data/07_programs.bin", overwrite=True)
     programs = build(None, "programs")
     (within,) = [k for k in range(len(programs)) if len(programs.spans(k)) == 1]
-    assert [len(as_documented(train, k)) for k in range(5)] == [S] * 5
-    for dataset, k in ((train, 0), (programs, within)):
+    print("stories:", *[len(as_documented(train, k)) for k in range(5)], "tokens; wanted", S + 1)
+    for name, dataset, k in (("a story", train, 0), ("a program", programs, within)):
+        print(f"\n{name}:")
         documented, right = as_documented(dataset, k), dataset[k]["input_ids"].tolist()
         print(f"documented, {len(documented):>2} tokens: {''.join(pieces(documented))!r}")
         print(f"right,      {len(right):>2} tokens: {''.join(pieces(right))!r}")
@@ -112,6 +143,17 @@ def answer_6():
         plan = build(n).epochs
         assert plan.separate_final_epoch == (n - 5 < int(0.8 * 5))
         print(f"{n:>2} samples: {plan.num_epochs} epochs, the last one apart: {plan.separate_final_epoch}")
+
+
+@figure("07.2")
+def figure_2(shuffles, asked, epoch):
+    show(
+        plots.shuffles({title: index["shuffle_index"] for title, index in shuffles.items()}, asked, epoch),
+        "Which sample of the stream each position reads. On the left the run has read all of epoch 1 before it touches "
+        "epoch 2.",
+        "Two clouds of dots, sample against position. Left: first the lower half, then the upper. Right: everywhere at "
+        "once. A line marks where the run ends, and the dots after it are gray.",
+    )
 
 
 @figure("07.1")

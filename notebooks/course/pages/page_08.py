@@ -6,6 +6,8 @@ import io
 import re
 from pathlib import Path
 
+import numpy as np
+
 from course import DOCUMENTS, show, tiny_corpus
 from course.registry import answer, rule
 from figures import megatron as plots
@@ -38,6 +40,16 @@ def repeats(dataset):
     """How many of the last five rows were among the first five."""
     first = {tuple(dataset[k]["input_ids"]) for k in range(5)}
     return sum(tuple(dataset[k]["input_ids"]) in first for k in range(5, 10))
+
+
+def inputs_read(dataset, rows=10, tokens=42):
+    """How many tokens of the stories are an input of so many rows never, once and twice."""
+    count = np.zeros(tokens, dtype=int)
+    begins = dataset.files[0].document_offsets
+    for k in range(rows):
+        read = [begins[span.document] + token for span in dataset.spans(k) for token in range(span.start, span.stop)]
+        np.add.at(count, read[:-1], 1)  # the last token of a row is a label only
+    return [int((count == times).sum()) for times in range(3)]
 
 
 def opening():
@@ -85,7 +97,7 @@ def answer_3(train, prefixes):
     assert max(read, key=read.get) == "stories"
     show(
         plots.passes(read, "Stories are read more than twice, programs not even once"),
-        "To scale: one unit is one pass over the source. Nobody wrote these numbers into the config.",
+        "To scale: one unit is one pass over the source. None of these numbers is in the config.",
         "A bar of passes for each source, with its number: stories more than two, arithmetic a little more than one, "
         "programs less than one.",
     )

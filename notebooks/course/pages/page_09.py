@@ -2,17 +2,52 @@
 
 import numpy as np
 import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from course import pieces, show, tiny_corpus
 from course.registry import answer, figure, rule
 from figures import megatron as plots
 from figures.draw import SOURCES, printable
 from figures.moving import Box, Moving, State
-from nanoset_ref import open_tokens, plain
+from nanoset_ref import open_tokens, plain, prepare_corpus
 from nanoset_ref.load.documents import starts_at_boundaries
-from nanoset_ref.megatron import MegatronCollator
+from nanoset_ref.megatron import MegatronCollator, MMapIndexedDataset, NanosetBuilder, NanosetConfig, preprocess_corpus
+from nanoset_ref.tokens import convert
 
 EOS = 0
+S = 128  # of the trained models
+
+
+def config_for(path, length, samples=None):
+    """A config of Megatron's data with every flag for documents on."""
+    data = {"data_path": path, "split": "1,0,0", "split_num_samples": (samples, 0, 0), "sequence_length": length}
+    flags = ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"]
+    flags += ["create_attention_mask", "create_cu_seqlens"]
+    return NanosetConfig(random_seed=1, eod_id=EOS, **data, **dict.fromkeys(flags, True))
+
+
+def new_model():
+    """A small Llama for S tokens, the same every time."""
+    torch.set_num_threads(1)  # so small a model gains nothing from more
+    torch.manual_seed(0)
+    size = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(vocab_size=4096, max_position_embeddings=S, tie_word_embeddings=True, **size)
+    return AutoModelForCausalLM.from_config(config)
+
+
+def short_documents(samples):
+    """Rows of documents of at most S tokens: so many for training, and every tenth document held out."""
+    corpus = prepare_corpus("data")
+    tokenizer = {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": corpus.tokenizer, "append_eod": True}
+    options = tokenizer | {"backend": "hf", "overwrite": True, "progress": False}
+    preprocess_corpus(list(corpus.domains.values()), "data/09_all", **options)
+    everything = MMapIndexedDataset("data/09_all_text_document")
+    short = np.flatnonzero(everything.sequence_lengths <= S)
+    chosen = {"train": np.delete(short, np.s_[::10]), "held_out": short[::10]}
+    for name, numbers in chosen.items():
+        convert([everything], f"data/09_{name}.bin", chosen=[numbers], overwrite=True)
+    sizes = {"train": samples, "held_out": None}
+    return [NanosetBuilder(config_for(f"data/09_{name}", S, size)).build()[0] for name, size in sizes.items()]
 
 
 def three_documents():
@@ -75,7 +110,7 @@ def figure_1():
 
 
 @answer("09.2", 2, words=("Only the mask keeps",))
-def answer_2(new_model, batch, logits_of):
+def answer_2(batch, logits_of):
     model, other = new_model(), dict(batch)
     other["tokens"] = batch["tokens"].clone()
     other["tokens"][0, :5] += 1  # document 1, without its EOS
@@ -93,7 +128,7 @@ def answer_2(new_model, batch, logits_of):
 
 
 @answer("09.3", 50, words=("49%",), within=5)
-def answer_3(test, held_out, S):
+def answer_3(test, held_out):
     within = (~test["attention_mask"]).sum().item()
     share = 1 - within / (len(held_out) * S * (S + 1) / 2)
     assert 0.25 < share < 0.5
@@ -101,7 +136,7 @@ def answer_3(test, held_out, S):
 
 
 @answer("09.4", "document", words=("the document mask has the lower loss",))
-def answer_4(causal_losses, masked_losses, own, mean, counts, test, S):
+def answer_4(causal_losses, masked_losses, own, mean, counts, test):
     place = test["position_ids"]
     assert mean["document mask"] < 0.95 * mean["causal mask"]
     print("the document mask has the lower loss, by more than 5%")
@@ -149,7 +184,7 @@ def answer_6(own, mean, counts):
     "09.1",
     "the rows are laid end to end, 38 tokens: each document's start, and the end; a row begins a document in any case",
 )
-def rule_1(it, config_for, row):
+def rule_1(it, row):
     two = MegatronCollator(config_for("any", len(row) - 1))([{"input_ids": row}] * 2)
     return list(it) == two["cu_seqlens"].tolist()
 
