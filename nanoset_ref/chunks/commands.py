@@ -147,9 +147,9 @@ def validate(
         sources: the allowed labels; default: any.
         verbose: show progress, and also report good files, with the rows of each source.
     """
-    from nanoset_ref.chunks import chunk_rows
+    from nanoset_ref.chunks import validation
 
-    files = chunk_rows.validate(
+    files = validation.validate(
         paths, num_tokens=num_tokens, vocab_size=vocab_size, sources=sources, verbose=verbose
     )
     bad = [found for found in files if not found.ok]
@@ -179,11 +179,11 @@ def convert(
         vocab_size: the size of the vocabulary, for chunks without a manifest.
         overwrite: whether to replace an existing output.
     """
-    from nanoset_ref.chunks import chunk_rows
+    from nanoset_ref.chunks import chunk_conversion
 
     output_prefix.parent.mkdir(parents=True, exist_ok=True)
     suffix = ".bin" if format == "megatron" else "_input_ids.npy"
-    rows = chunk_rows.chunks_to_tokens(
+    rows = chunk_conversion.chunks_to_tokens(
         paths, f"{output_prefix}{suffix}", vocab_size=vocab_size, overwrite=overwrite
     )
     print(f"{output_prefix}: {rows:,} rows")

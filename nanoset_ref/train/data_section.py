@@ -202,14 +202,14 @@ class ChunksSection(Section):
     def paths(self) -> list[Path]:
         """The files of the chunks, starting with `first_chunk`."""
         # imported here: only a config with chunks needs this module
-        from nanoset_ref.chunks.chunk_rows import chunk_files
+        from nanoset_ref.chunks.chunk_conversion import chunk_files
 
         return chunk_files(self.chunks)[self.first_chunk :]
 
     def tokens(self) -> list[Tokens]:
         """Open the first chunk."""
         # imported here: only a config with chunks needs this module
-        from nanoset_ref.chunks.chunk_rows import chunk_tokens
+        from nanoset_ref.chunks.chunk_conversion import chunk_tokens
 
         if not self.paths:
             raise ValueError(
@@ -220,7 +220,7 @@ class ChunksSection(Section):
     def each(self) -> Iterator[tuple[str, int, ChunksSection]]:
         """Yield the name and samples of each chunk, and the section that begins with it."""
         # imported here: only a config with chunks needs this module
-        from nanoset_ref.chunks.chunk_rows import count_rows
+        from nanoset_ref.chunks.chunk_conversion import count_rows
 
         for number, path in enumerate(self.paths, self.first_chunk):
             yield path.stem, count_rows(path), self.model_copy(update={"first_chunk": number})
