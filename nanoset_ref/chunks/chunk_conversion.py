@@ -1,9 +1,9 @@
 """Convert rows of chunks to files of token ids, for training.
 
-Rows are stored back to back, and the manifest of the token file has windows
-"disjoint" and row_length R. A Nanoset with sequence_length = R - 1 then reads exactly these rows,
-each as one sample. (In an ordinary token file, windows of R tokens at a stride of R - 1 would drift
-by one token per row.)
+Rows are stored back to back, and the manifest of the token file has windows "disjoint" and
+row_length R. A Nanoset with sequence_length = R - 1 then reads exactly these rows, each as one
+sample. (In an ordinary token file, windows of R tokens at a stride of R - 1 would drift by one
+token per row.)
 
 In a .bin/.idx pair every row is a document. Megatron's GPTDataset cuts the joined documents every
 sequence_length tokens and adds one: with sequence_length = R and add_extra_token_to_sequence =
