@@ -177,8 +177,8 @@ def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
     for stage in train.stages_of(config):
         start = 0
         read: dict[str, float] = {}
-        if stage.before:
-            start, read_before = ends[stage.before.number]
+        if stage.continued:
+            start, read_before = ends[stage.continued.number]
             read = dict(read_before)
         stop = start + len(stage.steps) * schedule.global_batch_size
         blend = _blend_of(stage, stop - start)
@@ -195,7 +195,7 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
 
     dataset = stage.data.dataset
     length = stage.sequence_length
-    if isinstance(dataset, sections.TextSection):
+    if dataset.streams_text:
         return SourceBlend(sources=(), order="text")
     if isinstance(dataset, sections.ChunksSection):
         _, rows, _ = next(dataset.each())
