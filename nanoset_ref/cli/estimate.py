@@ -224,13 +224,12 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
 
 def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEstimate:
     """The one stage of a run that its options describe."""
-    paths, weights, is_pairs = run.paths()
+    paths, weights, are_pairs = run.paths()
     order = run.order or "nanotron"
-    if is_pairs:
-        length = run.sequence_length
+    length = run.sample_length
+    if are_pairs:
         blend = megatron_blend(run.megatron_config(paths, weights))
     else:
-        length = run.sample_length
         files = {path: [run.open(path)] for path in paths}
         blend = token_blend(
             files, weights or [None] * len(paths), length, order, bool(run.row_length)
