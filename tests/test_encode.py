@@ -28,7 +28,7 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref.preprocess import backends, text_formats
-from nanoset_ref.preprocess.backends import LIBRARIES, hf
+from nanoset_ref.preprocess.backends import LIBRARIES, hf_encoder
 from nanoset_ref.preprocess.cut import PieceCutter
 from nanoset_ref.preprocess.encode import Encoder
 from nanoset_ref.preprocess.json_lines import InputError
@@ -282,7 +282,9 @@ def test_auto_falls_back_when_gigatoken_differs_or_is_missing(tokenizer, monkeyp
     caplog.set_level("INFO", "nanoset_ref")
     with monkeypatch.context() as patch:
         patch.setitem(
-            LIBRARIES, "gigatoken", lambda tokenizer: lambda texts: hf(tokenizer)(texts[::-1])
+            LIBRARIES,
+            "gigatoken",
+            lambda tokenizer: lambda texts: hf_encoder(tokenizer)(texts[::-1]),
         )
         assert Encoder(tokenizer).backend == "hf"
         assert "gigatoken is not used: it gives other ids" in caplog.text
@@ -306,7 +308,7 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
 
     def english(tokenizer):
         """As hf, but with other ids for a language that the beginning of the corpus is not in."""
-        return lambda texts: hf(tokenizer)([text.replace("deux", "two") for text in texts])
+        return lambda texts: hf_encoder(tokenizer)([text.replace("deux", "two") for text in texts])
 
     monkeypatch.setitem(LIBRARIES, "gigatoken", english)
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 16)  # of a line with "one"

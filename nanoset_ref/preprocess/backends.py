@@ -47,7 +47,7 @@ def threads(processes: int = 1) -> int:
     return max(1, cores // processes)
 
 
-def hf(tokenizer: Tokenizer) -> Encode:
+def hf_encoder(tokenizer: Tokenizer) -> Encode:
     """Encode with the tokenizer itself; long documents in pieces (see `cut`)."""
     cut = PieceCutter(tokenizer)
 
@@ -85,7 +85,7 @@ def _groups(pieces: Iterator[str]) -> Iterator[list[str]]:
         yield group
 
 
-def gigatoken(tokenizer: Tokenizer) -> Encode:
+def gigatoken_encoder(tokenizer: Tokenizer) -> Encode:
     """Encode with gigatoken; special tokens are split if the tokenizer splits them."""
     with extra("gigatoken", "the gigatoken backend"):
         import gigatoken
@@ -106,7 +106,7 @@ def gigatoken(tokenizer: Tokenizer) -> Encode:
 
 def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
     """Encode with `keep`, and texts with special tokens again with a tokenizer that splits them."""
-    split = hf(tokenizer)
+    split = hf_encoder(tokenizer)
     added = tokenizer.get_added_tokens_decoder().items()
     find = SpecialFinder(number for number, token in added if token.special)
 
@@ -126,4 +126,4 @@ def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
     return encode
 
 
-LIBRARIES = {"hf": hf, "gigatoken": gigatoken}
+LIBRARIES = {"hf": hf_encoder, "gigatoken": gigatoken_encoder}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.pools import close_pool
-from nanoset_ref.preprocess.backends import LIBRARIES, Encode, Ragged, hf
+from nanoset_ref.preprocess.backends import LIBRARIES, Encode, Ragged, hf_encoder
 from nanoset_ref.preprocess.special import Found, SpecialFinder
 from nanoset_ref.preprocess.text_blocks import TextBatch
 from nanoset_ref.preprocess.tokenizer import TokenizerError, restored
@@ -70,8 +70,8 @@ class BatchEncoder:
     special: list[int]
 
     def __post_init__(self) -> None:
-        self._hf = hf(self.fast)
-        self.encode: Encode = self._hf
+        self._own_encode = hf_encoder(self.fast)
+        self.encode: Encode = self._own_encode
         if self.backend != "hf":
             self.encode = LIBRARIES[self.backend](self.fast)
         self._find = SpecialFinder(self.special)
@@ -123,7 +123,7 @@ class BatchEncoder:
         for index in [k * len(texts) // number for k in range(number)]:
             start = max(0, (len(texts[index]) - EXCERPT_CHARS) // 2)
             excerpt = [texts[index][start : start + EXCERPT_CHARS]]
-            if not equal_encodings(self.encode(excerpt), self._hf(excerpt)):
+            if not equal_encodings(self.encode(excerpt), self._own_encode(excerpt)):
                 raise TokenizerError(
                     f"{describe_text(index)}: gigatoken gives other ids than the tokenizer itself; "
                     "begin again with backend hf (--backend hf)"

@@ -142,7 +142,7 @@ class Encoder(BatchEncoder):
             encodings = LIBRARIES["gigatoken"](self.fast)(texts)
         except Exception as error:  # gigatoken raises errors of its own
             return f"{type(error).__name__}: {error}"
-        if not equal_encodings(encodings, self._hf(texts)):
+        if not equal_encodings(encodings, self._own_encode(texts)):
             return "it gives other ids than the tokenizer itself on texts of this corpus"
         return None
 
