@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref import provenance  # loads its modules when they are used
+from nanoset_ref import provenance, train  # each loads its modules when used
 from nanoset_ref.cli.card_commands import show_card_audit, show_skipped_rows
 from nanoset_ref.cli.command import at_least
 from nanoset_ref.cli.run_options import RunOptions, exactly_one, stretch_at
@@ -203,9 +203,7 @@ def loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> None:
         metrics: the metrics.jsonl in the folder of the run's checkpoints.
         lines: the most bars.
     """
-    from nanoset_ref.train.metrics import read_metrics
-
-    rows = read_metrics(metrics)
+    rows = train.read_metrics(metrics)
     if not rows:
         raise ValueError(f"{metrics} holds no step yet")
     # a step without a loss (null, or NaN in older files) does not count

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from numpy.typing import NDArray
 
-from nanoset_ref import megatron, provenance, tokens, train  # each loads its modules when used
+# each loads its modules when used
+from nanoset_ref import megatron, preprocess, provenance, tokens, train
 from nanoset_ref.cli.command import UsageError, at_least, paths_and_weights
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.load.schedule import Schedule
@@ -241,9 +242,7 @@ class RunOptions(FileOptions):
 
 @functools.cache
 def load_once(name: str) -> Any:
-    from nanoset_ref.preprocess import load_tokenizer  # which needs the extra `text`
-
-    return load_tokenizer(name)
+    return preprocess.load_tokenizer(name)
 
 
 def stretch_at(stretches: Sequence[Stretch], step: int) -> Stretch:

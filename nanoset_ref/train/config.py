@@ -12,6 +12,7 @@ import reprlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from nanoset_ref import preprocess  # loads its modules when they are used
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.options import unknown_key
 from nanoset_ref.load.schedule import Schedule
@@ -75,10 +76,7 @@ class TokenizerConfig(Section):
     @functools.cached_property
     def size(self) -> int:
         """The number of its ids; the first access loads the tokenizer."""
-        # imported here: a config without a tokenizer does not need the text libraries
-        from nanoset_ref.preprocess.tokenizer import load_tokenizer
-
-        return len(load_tokenizer(self.tokenizer_name_or_path))
+        return len(preprocess.load_tokenizer(self.tokenizer_name_or_path))
 
 
 class ModelConfig(Section):

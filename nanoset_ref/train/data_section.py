@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from nanoset_ref import load, megatron, tokens
+from nanoset_ref import load, megatron, tokens  # each loads its modules when used
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import as_list
 from nanoset_ref.io.urls import absolute
