@@ -1,6 +1,6 @@
-"""README's tables of speeds, from `benchmarks/results`: `python -m benchmarks.tables` writes them into README.
+"""The tables of docs/speed.md, from `benchmarks/results`: `python -m benchmarks.tables` writes them into it.
 
-A table stands between `<!-- benchmarks: name -->` and the next `<!-- end -->`; a test holds README to it.
+A table stands between `<!-- benchmarks: name -->` and the next `<!-- end -->`; a test holds the page to it.
 """
 
 from __future__ import annotations
@@ -192,5 +192,5 @@ def filled(text: str) -> str:
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(filled(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    page = ROOT / "docs" / "speed.md"
+    page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -32,7 +32,7 @@ SENTENCE = (
     "a schedule says who reads it when, a collator turns it into model inputs.",
 )
 FORMATS = [
-    ("file", "holds", "says of itself", "read by"),
+    ("file", "holds", "records", "read by"),
     (".npy + .json", "ids, nothing else", "dtype, vocabulary, checksum, documents", "NumPy, this package"),
     (".bin + .idx", "ids | lengths, offsets, documents", "dtype, documents", "Megatron-Core, GPT-NeoX"),
     (".ds + .ds.index", "ids | ends of documents", "bytes of an id, in .ds.metadata", "datatrove, Nanotron"),
@@ -42,7 +42,7 @@ GLOSSES = [
     "What stands at position k: by files, weights, S, seed and order alone.",
     "Rank r of D reads c + r, c + r + D, ...; TP, CP and PP ranks share their rows.",
     "consumed_train_samples: global, in samples, counted when a batch is delivered.",
-    "Beside it: what is read, by content. The same goes on, anything else is refused.",
+    "Beside it: what is read, by content. A resume with anything else is refused.",
     "A resume after 10¹² samples costs what one after ten costs.",
     "Killed at any moment: the old file or the new one.",
     "Write into a batch: no other batch changes.",
@@ -88,16 +88,17 @@ def spelled(micro_batches: list[list[int]]) -> str:
 
 def numbers() -> list[tuple[str, str, str]]:
     """(the number, what it is, its source)."""
-    never = (1 - 1 / 10**6) ** 10**6
+    N, S = 10**7, 2048
+    never = (1 - S / N) ** (N / S)  # no crop of an epoch's worth holds the token
     row = 2 * (2048 + 1)
     return [
         ("2 or 4 bytes", "an id: 2 up to 65,536 ids, else 4; 1 T tokens are 2 or 4 TB", "arithmetic"),
         ("10.8 MB/s", "ids that all 16,384 GPUs of Llama 3 405B read together", "docs/real_runs.md"),
         ("21.5 MB/s", "the same for SmolLM3's 384 GPUs: 1,300 rows a second", "docs/real_runs.md"),
         ("3.1 hours", "between unplanned stops of Llama 3 405B", "arXiv:2407.21783, 3.3.4"),
-        (f"{never:.0%}", "of starts are never drawn in an epoch of random crops (1/e)", "arithmetic"),
+        (f"{never:.0%}", "of tokens are never read in one epoch's worth of random crops (1/e)", "arithmetic"),
         ("16 bytes", "per position of the run, in each process: Nanosets of 2024", "Nanotron 2e36d6f"),
-        ("12 + 4 bytes", "per sample, per document: Megatron's three indexes", "Megatron-Core 0.16.1"),
+        ("12 + 4 bytes", "a sample (16 from 2³² on) + a document: Megatron's indexes", "Megatron-Core 0.16.1"),
         ("150 bytes", "per file: the stateless order, for any number of samples", "orders/stateless.py"),
         ("1.7 samples", "farthest a source is from its share, every 64 positions", "orders/stateless.py"),
         (f"{row:,} bytes", f"a row of 2,048 + 1 ids: {math.ceil(row / 4096)} pages of the disk at least", "arithmetic"),
@@ -153,7 +154,7 @@ def draw_laws(sheet: Sheet, y: float) -> None:
 def draw_ranks(sheet: Sheet, y: float) -> None:
     """The step of the worked resume, on four ranks and on two."""
     left = MARGIN + 325
-    sheet.heading(left, y, "One order, two worlds")
+    sheet.heading(left, y, "One order, two layouts")
     y += 18
     for dp_size, rows in ((4, 2), (2, 4)):
         sheet.write(left, y, f"{dp_size} ranks, {rows} rows a micro-batch", color=SOFT)
@@ -166,7 +167,7 @@ def draw_ranks(sheet: Sheet, y: float) -> None:
             draw_row(sheet, y, left + 30, batches)
         y += 26
     sheet.write(left, y - 4, "Positions of step 11. Colors are the four ranks", color=SOFT)
-    sheet.write(left, y + 7, "of the first world; a gap ends a micro-batch.", color=SOFT)
+    sheet.write(left, y + 7, "of the first layout; a gap ends a micro-batch.", color=SOFT)
 
 
 def draw_row(sheet: Sheet, y: float, x: float, batches: list[list[int]]) -> None:
@@ -208,8 +209,8 @@ def draw_numbers(sheet: Sheet, y: float) -> None:
 
 
 def save(folder: Path) -> None:
-    """Write cheat_sheet.svg, with its words as text, and cheat_sheet.pdf; the same bytes each time."""
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "cheat sheet", "pdf.fonttype": 42}
+    """Write cheat_sheet.svg, its words drawn as curves for readers without the typeface, and cheat_sheet.pdf."""
+    settings = {"svg.fonttype": "path", "svg.hashsalt": "cheat sheet", "pdf.fonttype": 42}
     with rc_context(settings):
         figure = draw()
         figure.savefig(folder / "cheat_sheet.svg", metadata={"Date": None})

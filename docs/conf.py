@@ -136,6 +136,23 @@ def generate(app: Any, config: Any) -> None:
         path.write_text(text + "\n", encoding="utf-8")
 
 
+# what a page on GitHub links to, and the page of the site that shows it better
+INSTEAD = {
+    "(../nanoset_ref/plain.py)": "(generated/plain.md)",
+    "(../README.md#the-command-line-tool)": "(generated/commands.md)",
+    "(../nanoset_ref/__init__.py)": "(generated/api.md)",
+}
+
+
+def as_on_the_site(app: Any, page: str, source: list[str]) -> None:
+    """Lead to generated pages, and give the first page the tables of contents that GitHub would show as they are."""
+    if page.startswith("docs/"):
+        for link, better in INSTEAD.items():
+            source[0] = source[0].replace(link, better)
+    if page == root_doc:
+        source[0] += "\n" + (ROOT / "docs" / "contents.txt").read_text(encoding="utf-8")
+
+
 def describe_pictures(app: Any, doctree: nodes.document) -> None:
     """Give every picture of a notebook its words, which are the text form of the same output."""
     for bundle in doctree.findall(nodes.container):
@@ -166,6 +183,7 @@ def add_the_planner(app: Any, exception: Exception | None) -> None:
 def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("config-inited", generate)
+    app.connect("source-read", as_on_the_site)
     app.connect("doctree-read", describe_pictures)
     app.connect("build-finished", lead_to_the_first_page)
     app.connect("build-finished", add_the_planner)

@@ -174,16 +174,19 @@ def words(law: str) -> str:
     """The text in place of the picture."""
     lanes = []
     for lane in PICTURES[law]:
-        cells = (
-            lane.cells.replace("!", "")
-            .replace("+", "")
-            .replace("*", "")
-            .replace("%", "")
-            .replace("~ ", "")
-        )
-        note = f" ({lane.note})" if lane.note else ""
-        lanes.append(f"{lane.label}: {cells.replace('-', 'none ').strip()}{note}")
-    return "; ".join(lanes)
+        said = [step for step in map(step_in_words, lane.cells.split("|")) if step]
+        note = f" ({lane.note})" if said and lane.note else lane.note
+        lanes.append(f"{lane.label}: {', then '.join(said)}{note}")
+    return f"{'; '.join(lanes)}."
+
+
+def step_in_words(cells: str) -> str:
+    """The cells of a step: "3 0", "1 cell" where they have no text, "none" where one is missing."""
+    found = [cell.lstrip("+*%!") for cell in cells.split()]
+    texts = ["none" if cell.startswith("-") else cell for cell in found if cell != "~"]
+    if texts and not any(texts):
+        return f"a bar of {len(texts)} cells"
+    return " ".join(texts)
 
 
 def main() -> None:

@@ -348,5 +348,5 @@ def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_o
     rows = PackedNanoset([tmp_path / "a.npy"], None, 3000, 20, pad_id=PAD)
     rows.read(np.arange(1))
     os.truncate(tmp_path / "a.npy", 4096)
-    with pytest.raises(ValueError, match=r"a.npy was truncated after it was opened"):
+    with pytest.raises(OSError, match=r"a.npy was truncated after it was opened"):
         rows.read(np.arange(20))

@@ -266,6 +266,7 @@ PICTURES: dict[str, list[Any]] = {
         128,
         "bars of 128 rows|stories",
     ],
+    "chunks.tails": [{"packer 0": 27, "packer 1": 31}, 10, "Lost", "Lost|packer 0|7 lost|1 lost"],
     "packing.ways": [IN_ROWS, 6, "row 0|wrap|best|0: The …|1: walk…|3: 7 * 8 = 56|lost"],
     "packing.tree": [
         [0, 2, 1, 1, 1, 0, 1, 0],
@@ -277,7 +278,8 @@ PICTURES: dict[str, list[Any]] = {
     "packing.counts": [
         [129, 257],
         dict.fromkeys(["code", "text"], CUT_OR_LOST),
-        "code|text|129|best fit|documents cut, %",
+        "Best fit cuts fewer",
+        "Best fit cuts fewer|code|text|129|best fit|documents cut, %",
     ],
     "experiments.bands": [
         {"stories": SEEDS, "programs": SEEDS},

@@ -177,6 +177,20 @@ def test_figures_are_those_of_estimate(weights, script) -> None:
     assert (found["nanosets"], found["index"]) == (16 * N, 300)
 
 
+@pytest.mark.parametrize("samples", [2**32 - 3, 2**32 - 2])
+def test_megatron_numbers_many_samples_and_documents_in_64_bits(samples: int, script) -> None:
+    """As `build_mappings` does, whose arrays of such a size no test can hold."""
+    documents, tokens = samples // 2, samples * 256 + 1
+    p = plan(sources=[{"name": "0.npy", "tokens": tokens, "weight": None}], steps=2**27 - 1)
+    for key, length in (("document", 512), ("document", 256)):
+        p[key] = length
+        documents = -(-tokens // length)
+        pair = 8 if documents <= np.iinfo(np.int32).max else 16
+        number = 4 if samples < np.iinfo(np.uint32).max - 1 else 8
+        expected = 4 * documents + pair * (samples + 1) + number * samples
+        assert script("figuresOf", p)["megatron"] == expected
+
+
 def test_what_is_never_read_is_said_to_the_token(script) -> None:
     p = plan(sources=named([7812, 100_000], None), steps=100)
     p["sources"][1]["tokens"] += 17  # a tail that fills no sample

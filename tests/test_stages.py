@@ -273,6 +273,21 @@ def test_an_order_that_is_not_its_own_cannot_be_continued(make):
     loaders_of(make([ONE, ("two", 5, "ab", {"order": "stateless", "reuse": "restart"})]))
 
 
+@pytest.mark.parametrize("order", ["stateless", "nanotron"])
+def test_a_stage_cannot_continue_the_files_of_another_in_another_dtype(
+    make, files, monkeypatch, order
+):
+    path = files["a"].replace("a_input", "wide_input")
+    np.arange(30 * S + 1, dtype="<i4").tofile(path)
+    monkeypatch.setitem(files, "wide", path)
+    first = {"order": order, "reuse": "continue", "token_dtype": "int32"}
+    for second in (None, "uint16"):
+        later = first | {"token_dtype": second}
+        with pytest.raises(ConfigError, match=f"token_dtype={second} instead of int32: give both"):
+            stages_of(make([("one", 1, ["wide"], first), ("two", 5, ["wide"], later)]))
+    stages_of(make([("one", 1, ["wide"], first), ("two", 5, ["wide"], first)]))
+
+
 def test_the_loader_holds_the_resume_contract(make):
     def factory(rank, dp_size, micro_batch_size, workers):
         config = make(

@@ -23,6 +23,19 @@ def write_lines(path, texts, column="text"):
     return path
 
 
+def write_kind(path, texts):
+    """A file of the kind that its suffix names."""
+    write_lines(path, texts)
+    content = path.read_bytes()
+    half = len(content) // 2  # two members, two frames: as files put together with cat
+    if pack := {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}.get(path.suffix):
+        path.write_bytes(pack(content[:half]) + pack(content[half:]))
+    if path.suffix == ".parquet":
+        table = pa.table({"text": texts, "id": range(len(texts))})
+        pq.write_table(table, path, row_group_size=7)
+    return path
+
+
 def texts_of(source):
     return [document.text for document in source.documents()]
 
@@ -61,13 +74,7 @@ def test_every_line_belongs_to_one_block_whatever_its_size(
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", ".jsonl.gz", ".json.zst", ".parquet"])
 def test_every_kind_of_file_gives_the_same_documents(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 100)
-    path = write_lines(tmp_path / f"a{suffix}", TEXTS)
-    content = path.read_bytes()
-    half = len(content) // 2  # two members, two frames: as files put together with cat
-    if pack := {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}.get(path.suffix):
-        path.write_bytes(pack(content[:half]) + pack(content[half:]))
-    if suffix == ".parquet":
-        pq.write_table(pa.table({"text": TEXTS, "id": range(50)}), path, row_group_size=7)
+    path = write_kind(tmp_path / f"a{suffix}", TEXTS)
     source = pickle.loads(pickle.dumps(open_text(path)))  # as a worker process gets it
     assert texts_of(source) == TEXTS
     assert [document.where for document in source.documents()] == [
@@ -281,3 +288,26 @@ def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
     path.write_bytes(content[:60] + b"\xff" * 140 + content[200:])
     with pytest.raises(InputError, match=r"a\.parquet, row group 0: damaged"):
         texts_of(open_text(path))
+
+
+@pytest.mark.parametrize("when", ["opened", "under way"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet"])
+@pytest.mark.parametrize("change", ["another file", "lines appended"])
+def test_a_file_that_changes_after_it_was_opened_is_an_error(
+    tmp_path, monkeypatch, suffix, when, change
+):
+    """Never documents of two versions, or a part of one: the rest of a line, or fewer lines."""
+    monkeypatch.setattr(text_formats, "BLOCK_BYTES", 60)
+    path = write_kind(tmp_path / f"a{suffix}", TEXTS)
+    later = write_kind(tmp_path / f"later{suffix}", ["longer " + text for text in TEXTS * 2])
+    source = open_text(str(path))
+    documents = source.documents()
+    if when == "under way":
+        next(documents)
+    if change == "another file":
+        later.replace(path)
+    else:
+        with open(path, "ab") as file:
+            file.write(later.read_bytes())
+    with pytest.raises(InputError, match="was replaced or changed while it was read|damaged"):
+        list(documents)

@@ -49,7 +49,7 @@ def versions(name: str) -> dict[str, str]:
 
 
 def short_table() -> str:
-    """The laws that were broken, for the README: the first one of each loader and its smallest case."""
+    """The loaders that broke a law: the first law of each, and its smallest case."""
     lines = ["| loader | version | broken law: the smallest case found |", "|---|---|---|"]
     for key, record in json.loads(RESULTS.read_text()).items():
         loader, _, package = key.rpartition(" (")

@@ -1,8 +1,32 @@
-"""The amount of memory that this process may use."""
+"""How much memory this process may use, and memory that is a file."""
 
 import contextlib
+import mmap
 import os
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def require_whole(*arrays: NDArray[Any]) -> None:
+    """Raise OSError if the file behind a mapped array was truncated after it was mapped.
+
+    Reading beyond the end of the file would end the process without a message. A file that was
+    replaced is not truncated: the mapping keeps the old one.
+
+    Args:
+        *arrays: of any kind; nothing is read, and those in memory pass.
+    """
+    for array in arrays:
+        owner: Any = array
+        name = "a mapped file"
+        while isinstance(owner, np.ndarray):
+            name = getattr(owner, "filename", name)
+            owner = owner.base
+        if isinstance(owner, mmap.mmap) and owner.size() < len(owner):
+            raise OSError(f"{name} was truncated after it was opened; build the dataset again")
 
 
 def physical_memory(root: str | os.PathLike[str] = "/") -> int:

@@ -34,14 +34,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.index_cache import Arrays, load_or_build
+from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.paths import PathLike, file_version
+from nanoset_ref.io.paths import PathLike
 from nanoset_ref.load.documents import concatenated_ranges, document_spans
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders import Int64Array, Order
-from nanoset_ref.tokens import TokenFileError, Tokens
+from nanoset_ref.tokens import Tokens
 
 CACHE_NAMES = ("first", "begins", "sizes")  # of the three arrays of `pack_documents`
 
@@ -256,6 +257,7 @@ class PackedNanoset(Nanoset):
         for number in np.unique(datasets).tolist():
             rows = np.flatnonzero(datasets == number)
             row_offsets, piece_starts, piece_lengths = self.packings[number]
+            require_whole(row_offsets, piece_starts, piece_lengths)
             first_pieces = row_offsets[samples[rows]]
             counts = row_offsets[samples[rows] + 1] - first_pieces  # pieces of each row
             pieces = concatenated_ranges(first_pieces, counts)
@@ -270,7 +272,6 @@ class PackedNanoset(Nanoset):
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         out[:] = self.pad_id
         for file, pieces in self._pieces(positions):
-            _refuse_truncated(file)
             copy_from_file(file, pieces, out)
 
     def _starts(self, positions: Int64Array) -> Starts:
@@ -311,16 +312,3 @@ class PackedNanoset(Nanoset):
         capacity = sum(self.dataset_lengths) * self.row_length
         tokens = sum(file.num_tokens for file in self.files)
         return self.pad_id if tokens < capacity else None
-
-
-def _refuse_truncated(file: Tokens) -> None:
-    """Raise TokenFileError if the file is shorter than when it was opened.
-
-    Reading beyond the end of a mapping would end the process.
-    """
-    found = file_version(file.path)
-    before = file.opened[file.path]
-    if found is not None and before is not None and found[0] < before[0]:
-        raise TokenFileError(
-            f"{file.path} was truncated after it was opened; build the dataset again"
-        )

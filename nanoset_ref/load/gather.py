@@ -183,12 +183,12 @@ class OpenFiles:
         new: numbers of the files that stay open and have no mapping yet.
 
     Raises:
-        ValueError: ids of another width than 2 or 4 bytes.
+        ValueError: ids that are neither uint16 nor 32 bits wide.
     """
 
     def __init__(self, files: Sequence[Tokens], flags: int = 0) -> None:
         for file in files:
-            if file.dtype.itemsize not in (2, 4):
+            if file.dtype.name not in ("uint16", "int32", "uint32"):
                 raise ValueError(
                     f"{file.path} has ids of {file.dtype.name}; convert it to uint16 or int32"
                 )

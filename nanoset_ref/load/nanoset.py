@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.memory import physical_memory
+from nanoset_ref.io.memory import physical_memory, require_whole
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, as_list, in_bucket
 from nanoset_ref.load.gather import Gatherer
@@ -85,6 +85,8 @@ class Nanoset(Rows):
         if self.sequence_length < 1:
             raise ValueError(f"sequence_length must be at least 1 token, got {sequence_length}")
         self._files = _open_all(as_list(dataset_paths, Tokens), token_dtype)
+        for file in self._files:
+            file.require_ids()
         self.row_length = self.sequence_length + 1
         self.random_seed = random_seed
         self.dataset_lengths, strides = self._cut(disjoint)
@@ -174,6 +176,7 @@ class Nanoset(Rows):
         starts = np.empty((len(positions), self.row_length), dtype=np.bool_)
         for number in np.unique(datasets).tolist():
             chosen = datasets == number
+            require_whole(boundaries[number])
             begins = samples[chosen] * self.strides[number]
             starts[chosen] = starts_at_boundaries(boundaries[number], begins, self.row_length)
         return starts

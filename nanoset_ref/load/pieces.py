@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.orders.base import Int64Array
@@ -15,9 +16,11 @@ def copy_from_file(file: Tokens, pieces: Int64Array, out: NDArray[Any]) -> None:
     """Copy pieces of rows out of a mapped file or an object in a bucket; see `copy_pieces`.
 
     Raises:
+        OSError: the file was truncated after it was opened.
         StorageError: the object cannot be read, or was replaced.
     """
     if not in_bucket(file.path):
+        require_whole(file.tokens)
         copy_pieces(file.tokens, pieces, out)
         return
     pieces = pieces[pieces[:, 1] < pieces[:, 2]]

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.index_cache import Arrays, load_or_build
+from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.load.documents import document_spans
@@ -92,6 +93,7 @@ class PartRows(Rows):
             part = self.parts[source]
             corpus = part.corpus
             mappings = (part.document_index, part.sample_index, part.shuffle_index)
+            require_whole(*mappings, corpus.sequence_lengths, corpus.sequence_pointers)
             layout = (corpus.sequence_lengths, corpus.sequence_pointers, corpus.dtype.itemsize)
             extra = self.row_length - self.sequence_length
             yield corpus, _locate(mappings, layout, places, samples, extra)
@@ -246,11 +248,8 @@ class MegatronNanoset(PartRows):
     def __post_init__(self) -> None:
         corpus = self.corpus
         config = self.config
-        require(
-            corpus.num_tokens and corpus.dtype.kind in "iu",
-            f"{corpus.path} holds {corpus.num_tokens} {corpus.dtype.name} values; "
-            "samples need integer ids",
-        )
+        require(corpus.num_tokens > 0, f"{corpus.path} holds no tokens")
+        corpus.require_ids()
         if not 0 <= self.first <= self.stop <= len(corpus):
             raise ValueError(
                 f"{corpus.path_prefix} has {len(corpus)} sequences; "
@@ -430,6 +429,7 @@ class BlendedNanoset(PartRows):
         return self.datasets
 
     def routes(self, positions: Positions) -> Iterable[Route]:
+        require_whole(self.dataset_index, self.dataset_sample_index)
         sources = self.dataset_index[positions]
         samples = self.dataset_sample_index[positions]
         for source in np.unique(sources).tolist():

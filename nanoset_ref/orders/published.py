@@ -15,6 +15,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.paths import PathLike, require_regular
 from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Int64Array, NumberedOrder, Order, Pairs
 from nanoset_ref.orders.finding import in_every_epoch
@@ -139,6 +140,7 @@ class PublishedOrder(NumberedOrder):
         """As `Order.lookup`. The numbers are checked again, because the file is mapped: if someone
         overwrites it in place, a kernel must not read outside of the token files.
         """
+        require_whole(self.numbers)
         given = len(self.numbers)
         instances = self.numbers[np.minimum(positions, given - 1)].astype(np.int64)
         self._check_instances(instances)

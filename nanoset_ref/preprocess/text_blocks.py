@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count, islice, repeat
 from typing import Any, Literal, NamedTuple
 
-from nanoset_ref.preprocess.json_lines import DocumentError, text_of, texts_of_lines
+from nanoset_ref.io.paths import file_version
+from nanoset_ref.preprocess.json_lines import DocumentError, InputError, text_of, texts_of_lines
 
 OnError = Literal["raise", "skip"]
 # (reads the lines or values of a batch, the number of its rows, or 0 for the last batch)
@@ -44,6 +45,7 @@ class TextPart:
         columns: the columns to look for; the first that a document has is its text.
         on_error: "raise" or "skip".
         kind: cuts the part into blocks.
+        version: the `paths.file_version` of the file when it was opened; None for a dataset.
     """
 
     path: str
@@ -51,6 +53,12 @@ class TextPart:
     columns: tuple[str, ...]
     on_error: OnError
     kind: Callable[[TextPart], Iterator[TextBlock]]
+    version: tuple[Any, ...] | None = None
+
+    def check_unchanged(self) -> None:
+        """Raise InputError if the file was replaced or changed since it was opened."""
+        if self.version is not None and file_version(self.path) != self.version:
+            raise InputError(f"{self.path} was replaced or changed while it was read; start again")
 
 
 class Read(NamedTuple):

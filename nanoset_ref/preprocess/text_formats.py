@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from nanoset_ref.io.extras import extra
+from nanoset_ref.io.paths import file_version, require_regular
 from nanoset_ref.preprocess.json_lines import InputError, no_column
 from nanoset_ref.preprocess.text_blocks import Content, OnError, TextBlock, TextPart
 
@@ -45,7 +45,8 @@ def part_of_file(path: str, columns: tuple[str, ...], on_error: OnError) -> Text
         kind = _parquet
     elif path.endswith(tuple(PACKED)):
         kind = _packed_lines
-    return TextPart(path, os.path.getsize(path), columns, on_error, kind)
+    num_bytes = require_regular(path)
+    return TextPart(path, num_bytes, columns, on_error, kind, file_version(path))
 
 
 def _lines(part: TextPart) -> Iterator[TextBlock]:
@@ -60,20 +61,26 @@ def _lines(part: TextPart) -> Iterator[TextBlock]:
 
     for start in range(0, part.num_bytes, BLOCK_BYTES):
         stop = min(start + BLOCK_BYTES, part.num_bytes)
-        lines = partial(_lines_between, part.path, start, stop)
+        lines = partial(_lines_between, part, start, stop)
         yield TextBlock(part, stop - start, partial(_one_batch, lines), partial(first, start))
 
 
-def _lines_between(path: str, start: int, stop: int) -> bytes:
+def _lines_between(part: TextPart, start: int, stop: int) -> bytes:
     """The lines of a file whose first byte is in [start, stop)."""
+    with open(part.path, "rb") as file:
+        lines = _whole_lines(file, start, stop)
+    part.check_unchanged()  # the other blocks are of the version that was opened
+    return lines
+
+
+def _whole_lines(file: BinaryIO, start: int, stop: int) -> bytes:
     before = min(start, 1)  # read one byte more: it tells whether a line begins at `start`
-    with open(path, "rb") as file:
-        file.seek(start - before)
-        data = file.read(stop - start + before)
-        begin = data.find(b"\n") + 1 if before else 0
-        if (before and not begin) or begin == len(data):
-            return b""
-        rest = b"" if data.endswith(b"\n") else file.readline()
+    file.seek(start - before)
+    data = file.read(stop - start + before)
+    begin = data.find(b"\n") + 1 if before else 0
+    if (before and not begin) or begin == len(data):
+        return b""
+    rest = b"" if data.endswith(b"\n") else file.readline()
     return b"".join([memoryview(data)[begin:], rest])
 
 
@@ -104,6 +111,7 @@ def _packed_lines(part: TextPart) -> Iterator[TextBlock]:
             yield TextBlock(part, file.tell() - start, lines, partial(int, first))
             first += data.count(b"\n") + rest.count(b"\n")
             start = file.tell()
+    part.check_unchanged()
 
 
 def _parquet(part: TextPart) -> Iterator[TextBlock]:
@@ -113,6 +121,7 @@ def _parquet(part: TextPart) -> Iterator[TextBlock]:
 
     with _damage(part.path):
         file = parquet.ParquetFile(part.path)
+    part.check_unchanged()
     name = _column(part, file.schema_arrow.names)
     part = dataclasses.replace(part, columns=(name,))
 
@@ -126,6 +135,7 @@ def _parquet(part: TextPart) -> Iterator[TextBlock]:
         with _damage(where):
             for batch in file.iter_batches(size, row_groups=[group], columns=[name]):
                 yield ArrowValues(batch.column(0), where), batch.num_rows
+        part.check_unchanged()
 
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     return _table(part, sizes, read)

@@ -19,9 +19,13 @@ def document_blocks(file: Tokens, chosen: NDArray[np.int64] | None = None) -> It
         file: the documents' file.
         chosen: the wanted documents, int64, ascending; None: all.
 
+    Raises:
+        TokenFileError: the boundaries are unknown, or the values are not integers.
+
     Yields:
         (the documents' ids back to back, the number of tokens in each document int64).
     """
+    file.require_ids()
     offsets = file.known_documents()
     lengths = np.diff(offsets)
     documents = np.arange(len(lengths)) if chosen is None else chosen

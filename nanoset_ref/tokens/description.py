@@ -48,6 +48,8 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
     """
     eos = file.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
     lengths = np.diff(file.known_documents())
+    if not len(lengths):
+        raise TokenFileError(f"{file.path} holds no documents")
     counts = np.zeros(0, dtype=np.int64)
     closed = 0
     seen: set[bytes] = set()

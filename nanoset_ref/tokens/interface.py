@@ -123,6 +123,13 @@ class Tokens(ABC):
         None if the boundaries are unknown.
         """
 
+    def require_ids(self) -> None:
+        """Raise TokenFileError if the values are not integers: Megatron's pairs may hold floats."""
+        if self.dtype.kind not in "iu":
+            raise TokenFileError(
+                f"{self.path} holds {self.dtype.name} values; token ids are integers"
+            )
+
     def known_documents(self) -> NDArray[np.int64]:
         """Return `document_offsets`; raise TokenFileError if they are unknown."""
         offsets = self.document_offsets

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nanoset_ref.train.config import Config, DataStage
-from nanoset_ref.train.data_section import ChunksSection, DataConfig
+from nanoset_ref.train.data_section import ChunksSection, DataConfig, DatasetConfig
 from nanoset_ref.train.strict_yaml import ConfigError
 
 
@@ -141,7 +141,20 @@ def _continued_stage(name: str, data: DataConfig, earlier: Sequence[Stage]) -> S
             "order and seed must be the same (for nanotron's, dataset_path too); "
             "or set reuse: restart"
         )
+    if same_order is not None:
+        _check_same_dtype(name, dataset, same_order)
     return same_order  # under "nanotron", it has the same files
+
+
+def _check_same_dtype(name: str, dataset: DatasetConfig, continued: Stage) -> None:
+    """Raise ConfigError if files of the continued stage would be read as another dtype."""
+    for path in dataset.dataset_path:
+        if continued.files.get(path, dataset.token_dtype) != dataset.token_dtype:
+            raise ConfigError(
+                f"stage {name!r} continues stage {continued.name!r}, but reads {path} with "
+                f"token_dtype={dataset.token_dtype} instead of {continued.files[path]}: "
+                "give both stages the same token_dtype, or set reuse: restart"
+            )
 
 
 def _continuation_key(data: DataConfig) -> tuple[Any, ...]:

@@ -7,7 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from figures.draw import INK, SOURCES, draw_lines, panels
+from figures.cells import HEIGHT, Cell, picture, side_by_side
+from figures.draw import INK, RED, SOURCES, draw_lines, panels
 
 FILLS, STROKES = zip(*SOURCES.values(), strict=True)
 
@@ -31,10 +32,11 @@ def forgetting(runs: Mapping[str, tuple[Sequence[int], ArrayLike]], names: Seque
         draw_lines(axes, {name: (measured, loss) for name, loss in zip(names, np.transpose(losses))}, STROKES)
         for line, style in zip(axes.lines, ("-", (0, (4, 1)), (0, (1, 0.8))), strict=False):
             line.set_linestyle(style)
-        axes.set(xlabel="training step", xlim=(0, step * (1 + 0.16 * len(runs))))
+        axes.set(xlabel="training step", xlim=(0, step * (1 + 0.16 * len(runs))), xticks=range(0, int(step) + 1, 50))
+        axes.spines["bottom"].set_bounds(0, step)  # beside it are the names
         height = 0.0
         for source in np.argsort(np.asarray(losses)[-1]):
-            height = max(height + 0.4, np.asarray(losses)[-1][source])
+            height = max(height + 0.55, np.asarray(losses)[-1][source])
             axes.text(1.02 * step, height, names[source], color=STROKES[source], va="center")
     figure.axes[0].set_ylabel("loss on held-out rows, nats")
     return figure
@@ -61,4 +63,25 @@ def mixture_over_time(runs: Mapping[str, ArrayLike], names: Sequence[str], sampl
     for top, share, name in zip(np.cumsum(shares, axis=0), shares, names, strict=True):
         axes.text(count / 2, (top - share / 2).mean(), name, ha="center", va="center", weight="bold")
     figure.axes[0].set_ylabel("share of the rows")
+    return figure
+
+
+def tails(tokens: Mapping[str, int], row_length: int, title: str) -> Figure:
+    """What each packer makes of its tokens: full rows, and in a red frame the tail that fills none.
+
+    Args:
+        tokens: by packer, the tokens of its documents.
+        row_length: in tokens.
+        title: of the picture.
+    """
+    rows, frame = {}, {"edgecolor": RED, "lw": 1.5}
+    for packer, count in tokens.items():
+        full, tail = divmod(count, row_length)
+        cells = side_by_side([("", FILLS[0], 1.0)] * full)
+        rows[packer] = [*cells, Cell(full, "", "white", tail / row_length, frame)]
+    figure, axes = picture(rows, 0.34, title=title)
+    for row, count in enumerate(tokens.values()):
+        lost = f"{count % row_length:,} lost"
+        axes.text(count / row_length + 0.2, row + HEIGHT / 2, lost, color=RED, va="center")
+    axes.set_xlim(right=max(tokens.values()) / row_length + 3)
     return figure

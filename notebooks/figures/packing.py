@@ -42,16 +42,17 @@ def _cells(pieces: Row) -> list[Cell]:
     return cells
 
 
-def counts(row_lengths: Sequence[int], contents: Mapping[str, Sequence[Mapping[str, ArrayLike]]]) -> Figure:
+def counts(row_lengths: Sequence[int], contents: Mapping[str, Sequence[Mapping[str, ArrayLike]]], title: str) -> Figure:
     """Above, the documents that are cut; below, the tokens that are lost or padding; both by tokens per row.
 
     Args:
         row_lengths: the horizontal axis.
         contents: by corpus, for the upper and the lower panel: by way, a share (0 to 1) at each row length.
+        title: what to see.
     """
     uppers = {corpus: upper for corpus, (upper, _) in contents.items()}
     lowers = {" " * place: lower for place, (_, lower) in enumerate(contents.values(), 1)}
-    figure, places = panels(uppers | lowers, 5, rows=2, sharey="row", sharex=True)
+    figure, places = panels(uppers | lowers, 5.2, rows=2, headline=title, sharey="row", sharex=True)
     for place, (axes, shares) in enumerate(places):
         lines = {name: (row_lengths, 100 * np.asarray(values)) for name, values in shares.items()}
         draw_lines(axes, lines, [WAYS[way] for way in shares], ms=4)

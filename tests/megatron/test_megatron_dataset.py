@@ -35,7 +35,7 @@ def build(data_path, **fields):
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_batch_is_its_samples(write_corpus, mmap):
-    with pytest.raises(ValueError, match="holds 9 float32 values; samples need integer ids"):
+    with pytest.raises(ValueError, match="holds float32 values; token ids are integers"):
         build(write_corpus([[9]], dtype=np.float32))
     dataset = build(write_corpus([[50], [30]]), mmap_bin_files=mmap)
     positions = np.array([3, 0, -1, 3])

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from torch.utils.data import DataLoader
 
 from course import DOCUMENTS, show
-from course.registry import answer, rule
+from course.registry import answer, figure, rule
 from figures import streaming as plots
 from nanoset_ref import plain
 from nanoset_ref.streaming import (
@@ -85,12 +85,23 @@ def answer_2(adapter, hparams):
     )
 
 
+@figure("10.1")
+def figure_1():
+    careless = [len(range(12)[rank::5]) for rank in range(5)]
+    show(
+        plots.collective(careless, "Two ranks wait for three that have left"),
+        "Twelve documents dealt to five ranks. A vertical line is a collective operation.",
+        "Five ranks do steps 0 and 1 together. Ranks 0 and 1 have a third document and wait for all ranks; "
+        "ranks 2, 3 and 4 have left.",
+    )
+
+
 @answer("10.3", "programs", words=("All the programs are gone",))
 def answer_3(adapter, hparams):
     ranks = [IterableDataset(hparams, adapter, dp_rank=rank, dp_size=5) for rank in range(5)]
     read = [TEXTS.index(element["text"]) for rank in ranks for element in rank]
     lost = sorted({*range(12)} - {*read})
-    print("each rank reads", len(read) // 5, "and nobody reads", [TEXTS[k] for k in lost])
+    print("each rank reads", len(read) // 5, "and none reads", [TEXTS[k] for k in lost])
     assert len(lost) == ranks[0].dropped
 
 
@@ -99,6 +110,21 @@ def answer_4(adapter):
     hparams = SimpleNamespace(batch_size=2, accumulate_grad_batches=1)
     whole = deliver(IterableDataset(hparams, adapter), workers=4, size=2)
     print("worker 2 delivers", whole[2])
+
+
+@figure("10.2")
+def figure_2(whole, resumed):
+    show(
+        plots.dealt(
+            DOCUMENTS,
+            {"first job": batch_of(whole[:2]), "second job": batch_of(resumed, 2)},
+            "Every worker takes over where its predecessor was",
+            count=True,
+        ),
+        "The same stop, continued by `start_from_step=2`: every document is read once.",
+        "Twelve documents. The first job reads 0, 4 and 1, 5; the second job reads 2, 6 in batch 2, 3, 7 in "
+        "batch 3, and 8 to 11 one by one. Every document is read once.",
+    )
 
 
 @answer("10.5", False, words=("nothing warns you",))

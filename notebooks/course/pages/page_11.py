@@ -180,6 +180,26 @@ def figure_2(before, after, whole):
     )
 
 
+@figure("11.3")
+def figure_3():
+    def shards_of(worker, workers, shards, micro_batch_size=2, batches=64):
+        """The shards that a worker's rows fall on: batches go to the workers in turn, rows to the shards."""
+        own = range(worker, batches, workers)
+        return {(batch * micro_batch_size + row) % shards for batch in own for row in range(micro_batch_size)}
+
+    panels, times = {}, {4: "four times", 2: "twice", 1: "once"}
+    for shards in (1, 4, 8):
+        matrix = [[block % shards in shards_of(worker, 4, shards) for block in range(16)] for worker in range(4)]
+        panels[f"shards = {shards}: {times[sum(map(sum, matrix)) // 16]}"] = matrix
+    show(
+        plots.encoders(panels, "With enough shards every block is encoded once"),
+        "Which of the four workers of one rank encodes which block of the text, for batches of two; above each "
+        "panel, how often the text is encoded.",
+        "Three grids of four workers and sixteen blocks. With one shard all cells are filled, with four shards "
+        "half of them, with eight shards a quarter: each block by one worker.",
+    )
+
+
 @answer("11.5", 64, words=("The text needs at least as many blocks",))
 def answer_5():
     def encodes_once(shards, ranks=4, workers=2, size=8):

@@ -11,9 +11,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from course import DOCUMENTS, show
-from course.registry import answer, rule
+from course.registry import answer, figure, rule
 from figures import chunks as pictures
-from nanoset_ref import Nanoset, plain, prepare_corpus
+from nanoset_ref import Encoder, Nanoset, load_tokenizer, plain, prepare_corpus
 from nanoset_ref.chunks import Packer, TokenizeConfig, mix, tokenize
 
 ROOT = Path("data/12")
@@ -22,10 +22,9 @@ NAMES = list(DOCUMENTS)
 
 
 class Prepared(NamedTuple):
-    """A corpus, how it was tokenized, and the reports on that and on dealing it out."""
+    """A corpus, and the reports on tokenizing it and on dealing it out."""
 
     corpus: Any
-    config: TokenizeConfig
     tokenized: Any
     dealt: Any
 
@@ -85,10 +84,19 @@ def prepared():
     for name, path in corpus.domains.items():
         (ROOT / "corpus" / name).mkdir(parents=True)
         shutil.copy(path, ROOT / "corpus" / name)
-    config = TokenizeConfig(tokenizer=str(corpus.tokenizer), concat_tokens=ROW, eos_text="<|endoftext|>")
-    tokenized = tokenize(ROOT / "corpus", ROOT / "tokens", config)
+    tokenized = tokenize(ROOT / "corpus", ROOT / "tokens", config_of(corpus, concat_tokens=ROW))
     dealt = mix(ROOT / "tokens", ROOT / "dealt", NAMES, CHUNKS, HELD_OUT)
-    return Prepared(corpus, config, tokenized, dealt)
+    return Prepared(corpus, tokenized, dealt)
+
+
+def config_of(corpus, **options):
+    return TokenizeConfig(tokenizer=str(corpus.tokenizer), eos_text="<|endoftext|>", **options)
+
+
+def token_files():
+    """A token file for each subset: the other way to prepare the same texts."""
+    tokenize(ROOT / "corpus", ROOT / "direct", config_of(prepared().corpus, format="tokens"))
+    return [ROOT / "direct" / name / "train_input_ids.npy" for name in NAMES]
 
 
 @cache
@@ -121,6 +129,17 @@ def opening():
 @answer("12.1", 65536, words=("65,536",), within=6000)
 def answer_1():
     print(f"{64 * 2048 / 2:,.0f}: each of the 64 tails holds 0 to 2,048 tokens, 1,024 on average")
+    corpus = prepared().corpus
+    texts = [row["text"] for row in rows_of(corpus.domains["stories"])]
+    _, lengths = Encoder(load_tokenizer(corpus.tokenizer), append_eod=True).encode_batch(texts)
+    show(
+        pictures.tails(
+            {f"packer {k}": int(lengths[k::6].sum()) for k in range(6)}, 2049, "Every packer has its own tail"
+        ),
+        "Our stories, packed by six workers in rows of 2,049 tokens: full rows, and the tail that fills no row.",
+        "Six lines of five to twelve full rows, and behind them a part of a row in a red frame, with the number of "
+        "tokens that are lost.",
+    )
 
 
 @answer("12.2", 260, words=("260 rows",))
@@ -154,6 +173,20 @@ def answer_3(shuffled, sources, shuffled_sources):
 @answer("12.4", 60, words=("almost entirely of row 59",))
 def answer_4():
     print(f"{60 * 65 - 60 * 64} tokens: it would consist almost entirely of row 59")
+
+
+@figure("12.1")
+def figure_1(sources, shuffled_sources, blend):
+    runs = {"Dealt: one at a time": sources, "Shuffled: about right": shuffled_sources}
+    runs["Blended: always right"] = blend.dataset_index
+    for title, read in runs.items():
+        print(f"{title:<21} first 64 rows {np.bincount(read[:64], minlength=3)}, all {np.bincount(read, minlength=3)}")
+    show(
+        pictures.mixture_over_time(runs, NAMES, 64),
+        "What the model reads, 64 rows at a time, in three orders with the same shares (dashed).",
+        "Shares of the three subsets along three runs. As dealt they swing between nothing and everything, "
+        "shuffled they waver around the dashed average, blended they follow it.",
+    )
 
 
 @answer("12.5", "chunks", words=("only the list of weights",))

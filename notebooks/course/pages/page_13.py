@@ -94,22 +94,22 @@ def answer_1():
 @answer("13.2", 1, words=("Only one",))
 def answer_2(three_tests):
     shuffles = {
-        "permute: a shuffle": np.array([plain.permute(x, 3000, key=5) for x in range(3000)]),
-        "NumPy's shuffle": np.random.RandomState(0).permutation(3000),
-        "617 x mod 3000: none": np.arange(3000) * 617 % 3000,
+        "permute": np.array([plain.permute(x, 3000, key=5) for x in range(3000)]),
+        "NumPy": np.random.RandomState(0).permutation(3000),
+        "617x mod 3000": np.arange(3000) * 617 % 3000,
     }
     for name, places in shuffles.items():
         assert sorted(places.tolist()) == list(range(3000))  # permutations, all three
-        print(f"{name:<21}", {test: "passed" if good else "REFUSED" for test, good in three_tests(places)[0].items()})
+        print(f"{name:<13}", {test: "passed" if good else "REFUSED" for test, good in three_tests(places)[0].items()})
     show(
         plots.clouds(list(shuffles.items()), xlabel="number", ylabel="place"),
-        "All three fill every place once. Only the third has lines.",
+        "All three fill every place once, so all three are permutations. Only the third has lines: it is no shuffle.",
         "Three clouds of 3,000 dots, place against number. Two are noise without structure; in the third, "
         "all dots lie on a regular grid of slanted lines.",
     )
     usual = [three_tests(np.random.RandomState(seed).permutation(3000))[1] for seed in range(300)]
     print(f"spread of 300 NumPy shuffles: {min(usual):.2f} to {max(usual):.2f}")
-    print(f"spread of 617 x mod 3000:     {three_tests(shuffles['617 x mod 3000: none'])[1]:.2f}")
+    print(f"spread of 617x mod 3000:     {three_tests(shuffles['617x mod 3000'])[1]:.2f}")
 
 
 @answer("13.3", 2, words=("only totals are rounded",))
@@ -117,8 +117,33 @@ def answer_3(tree):
     totals = [plain.share_out(64 * window, tree)[1] for window in range(11)]
     print("turns of arithmetic:", np.diff(totals).tolist())
     print("total so far:       ", totals[1:])
-    print("30 % would be:      ", [round(19.2 * window, 1) for window in range(1, 11)])
+    print("30% would be:       ", [round(19.2 * window, 1) for window in range(1, 11)])
     assert plain.share_out(10**12, tree) == {0: 5 * 10**11, 1: 3 * 10**11, 2: 2 * 10**11}
+
+
+@figure("13.2")
+def figure_2(tree, shares, names):
+    show(
+        plots.sharing(tree, shares, names),
+        "The first window: one half is stories'; of the other, two fifths are programs' and three fifths arithmetic's.",
+        "Three levels of boxes as wide as their items: 64 turns; below them stories, 32, and 32 others; below these "
+        "programs, 13, and arithmetic, 19.",
+    )
+
+
+@figure("13.3")
+def figure_3(shares, sources, samples):
+    laid = [source for source in shares for _ in range(shares[source])]
+    readings = [sources[:k].count(source) for k, source in enumerate(sources)]
+    stages = {"1 · laid side by side": (laid, [""] * 64), "2 · mixed by coins": (sources, readings)}
+    stages["3 · the sample of each"] = sources, samples
+    show(
+        plots.windows(stages),
+        "Window 0, row by row: blue stories, orange arithmetic, green programs. In the middle each turn has its "
+        "number, counted by source; on the right is the sample that it reads.",
+        "Three boards of 64 cells in three colors: sorted by source; mixed, each cell with a running number of its "
+        "source; mixed, with sample numbers 0 to 4 for stories, 0 to 2 for arithmetic, 0 and 1 for programs.",
+    )
 
 
 @answer("13.4", 4, words=("off by up to 28",), within=2)
@@ -134,7 +159,7 @@ def answer_4():
     ends = dict(zip(off, [(8100, 25), (8100, -6), (8100, 0)]))
     show(
         plots.deviations(off, ends, "Dice wander off, Nanotron comes back once an epoch, windows never leave"),
-        "Samples of the 10 % source read so far, less a tenth of all positions.",
+        "Samples of the 10% source read so far, less a tenth of all positions.",
         "Three curves over 8,000 positions: dice drift to about 28 samples too many, Nanotron swings between"
         " -7 and 12 and returns to 0 every 2,000 positions, windows stay within 4.",
     )

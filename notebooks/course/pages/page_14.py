@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from course import pieces, show, tiny_corpus
-from course.registry import answer, rule
+from course.registry import answer, figure, rule
 from figures import provenance as pictures
 from nanoset_ref import (
     Nanoset,
@@ -75,6 +75,22 @@ def answer_4(run):
         batch = torch.stack([next(iter(loader))["input_ids"] for loader in loaders], dim=1).flatten(0, 1)
         assert (batch.numpy() == run.read(np.arange(1234, 1234 + dp_size * rows))[:, :-1]).all()
         print(f"{dp_size} ranks x {rows} rows: rank {dp_size - 1} begins at position {1233 + dp_size}")
+
+
+@figure("14.1")
+def figure_1(comparison, NAMES):
+    changes = {}
+    for name, it in zip(NAMES, comparison.files):
+        changes[name] = it.new - it.repeated, it.lost, it.again, it.repeated - it.again
+        assert it.saved == changes[name][0] + it.lost
+    show(
+        pictures.difference(changes, "Another seed loses what the saved plan would have read"),
+        "The rest of the epoch, file by file, in tokens; each bar is the whole rest of that file's. Upper bars: the "
+        "saved plan, with what is lost in a dashed frame. Lower bars: seed 8; yellow was already read before the stop, "
+        "gray was not.",
+        "Paired bars for three files: tokens that both plans read, tokens lost with the new seed, tokens it "
+        "reads again and tokens it reads for the first time. Half of arithmetic is lost, much is read again.",
+    )
 
 
 @rule(

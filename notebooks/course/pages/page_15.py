@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from course import show
-from course.registry import answer, rule
+from course.registry import answer, figure, rule
 from figures import reading as plots
 from nanoset_ref import build_nanoset_dataloader, to_device
 
+NAMES = {"nanotron": "Nanotron", "megatron": "Megatron-Core", "olmo": "OLMo-core", "mosaicml": "MosaicML"}
 RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
 
 
@@ -58,10 +59,16 @@ def rates_from_disk():
     }
 
 
+def named(reader):
+    """A reader of the results as its makers write it: "olmo, 2 workers" is "OLMo-core, 2 workers"."""
+    system, comma, rest = reader.partition(",")
+    return NAMES.get(system, system) + comma + rest
+
+
 def only_long_rows(measured):
     """The readers of rows of 2,048 tokens: one configuration of each."""
     without = ("nanoset_ref, stateless order", "nanoset_ref, two files", "nanoset_ref, a thread")
-    return {"2048": {name: rounds for name, rounds in measured["2048"].items() if name not in without}}
+    return {"2048": {named(name): rounds for name, rounds in measured["2048"].items() if name not in without}}
 
 
 @cache
@@ -135,16 +142,16 @@ def answer_2():
 def answer_3():
     by_reader = served()
     for name in ("nanotron", "nanoset_ref"):
-        print(f"{name:<12} 2 workers: {by_reader[f'{name}, 2 workers'] / by_reader[name]:.2f} x; ", end="")
+        print(f"{named(name):<12} 2 workers: {by_reader[f'{name}, 2 workers'] / by_reader[name]:.2f} x; ", end="")
         print(f"{by_reader[name] / by_reader['memcpy']:.0%} of memcpy without")
     show(
         plots.rates(
             only_long_rows(rates()), "memcpy", "In memory, on two cores, worker processes cost more than they bring"
         ),
         "Rows of 2,048 tokens. Full dots: without workers, open dots: with two; medians of 4 rounds, short lines span "
-        "their middle half. Dashed: *memcpy* of the delivered bytes, a yardstick that *gather alone* beats, for it "
-        "reads 2 bytes of each id and memcpy reads 4. *First touch* visits nearly every row for the first time. Intel "
-        "Xeon, two cores.",
+        "their middle half. Dashed: **memcpy** of the delivered bytes, a yardstick that **gather alone** beats, for it "
+        "reads 2 bytes of each id and memcpy reads 4. **First touch** visits nearly every row for the first time. "
+        "Intel Xeon, two cores.",
         "A row per reader on a logarithmic axis. nanoset_ref lies at two thirds of the dashed line of copying memory, "
         "gather alone right of that line, the others at a sixteenth of it or less. With two workers all are slower.",
     )
@@ -162,8 +169,8 @@ def answer_4():
         plots.rates(
             only_long_rows(rates_from_disk()), "the disk", "From a disk, rows that are announced come many times faster"
         ),
-        "As above, but each candidate begins with an empty page cache. *A kept map* reads the same rows "
-        "unannounced. Dashed: *fio*, from the same disk in blocks of the same size. AMD EPYC, two cores.",
+        "As above, but each candidate begins with an empty page cache. **A kept map** reads the same rows "
+        "unannounced. Dashed: **fio**, from the same disk in blocks of the same size. AMD EPYC, two cores.",
         "A row per reader on a logarithmic axis. nanoset_ref with two workers lies on the dashed line of the disk, "
         "without workers at two thirds of it, litdata at a quarter, the others at a twentieth or less.",
     )
@@ -182,9 +189,8 @@ def answer_5():
     for name in ("nanoset_ref", "litdata", "mosaicml"):
         found = results("streamers")["streamers"][name]
         share, spread = found["fetched_per_byte_first_256_batches"] / 16, found["places"]
-        print(
-            f"{name:<11} has fetched {share:4.0%} of it; a batch is spread over {spread:3} places (all shuffled: 163)"
-        )
+        print(f"{named(name):<11} has fetched {share:4.0%} of it; ", end="")
+        print(f"a batch is spread over {spread:3} places (all shuffled: 163)")
 
 
 @answer("15.6", "grows", words=("takes clean pages back",))
@@ -209,6 +215,23 @@ def answer_6():
     for way, points in memory["ways"].items():
         print(f"{titles[way]:<25}{points[-1]['rows'] / points[-1]['seconds']:>9,.0f} rows a second")
         assert points[-1]["anonymous_mib"] - points[0]["anonymous_mib"] < 16
+
+
+@figure("15.1")
+def figure_1():
+    startup = results("startup")
+    begins = {name.replace("megatron-core", "Megatron-Core"): it for name, it in startup["startup_seconds"].items()}
+    show(
+        plots.against_samples(
+            {"Starting: an index grows": begins, "Resuming: a walk grows": startup["resume_seconds"]}
+        ),
+        "Above: until the order of so many samples is built. Below: until a run continues after so many. **A walk** "
+        "draws and drops the batches before; **skip_first_batches** is accelerate's, **StatefulDataLoader** "
+        "torchdata's; a bare range is the limit.",
+        "Two panels with logarithmic axes. Above: the time to build an order rises with the samples, but for "
+        "nanoset_ref's stateless order and grain. Below: resuming rises for walks, and is flat for nanoset_ref, grain "
+        "and a range.",
+    )
 
 
 @answer("15.7", 124, words=("in five blocks",), within=20)

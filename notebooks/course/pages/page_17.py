@@ -146,15 +146,13 @@ def answer_5():
         panels[f"{best} last"] = {kind: values for (place, kind), values in rows.items() if "last" in place}
         assert rows["in the last fifth", "better source, constant rate"].max() < 0
         assert rows["in the first fifth", "better source, falling rate"].min() > 0
-        constant = more(text, "annealing", "spread out, constant rate", "spread out")
-        rows["spread out", "mean of all, constant - falling"] = np.array(constant)
-        print(f"the better source is {best}")
-        for (place, kind), values in rows.items():
-            print(f"  {place:<18} {kind:<31} {values.mean():+.2f} ({values.min():+.2f} to {values.max():+.2f})")
+        print(f"{best} in the last fifth, compared with spread out")
+        for kind, values in panels[f"{best} last"].items():
+            print(f"  {kind:<28} {values.mean():+.2f} ({values.min():+.2f} to {values.max():+.2f})")
     show(
         plots.differences(panels, "Last helps that source, if the rate is still high", "spread out"),
         "Held-out loss when the better source is read in the last fifth, compared with spread out under the "
-        "same learning rate. The printed rows also have the first fifth.",
+        "same learning rate. Section 6 has the first fifth, too.",
         "Two panels of dots, one per text. With a falling learning rate the better source's dots lie on "
         "either side of zero; with a constant one they lie far left of it. The rest loses, and the mean of "
         "all lies near zero.",

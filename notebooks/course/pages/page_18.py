@@ -32,26 +32,26 @@ def uneven_sizes(loader, ranks, largest=48, batch_size=4):
 
 
 def strip(finding):
-    """The rows that a run should read, in order, and those of them that nobody reads."""
+    """The rows that a run should read, in order, and those of them that are never read."""
     steps = max(map(len, finding.wanted))
     order = [row for step in range(steps) for rank in finding.wanted for row in sum(rank[step : step + 1], ())]
     return order, {*order} - {row for rank in finding.found for rows in rank for row in rows}
 
 
 def opening():
-    lost = [row for row in EPOCH if row not in BEFORE + AFTER]
+    before, lost, after = EPOCH[:9], EPOCH[9:12], EPOCH[12:]
     lives = {
         "one epoch": bars(EPOCH, COLOURS[5]),
-        "before the stop": bars(BEFORE, COLOURS[0]),
-        "after it": bars(AFTER, COLOURS[0]),
-        "read by neither": bars(lost, ""),
+        "before the stop": bars(before, COLOURS[0]),
+        "after it": bars(after, COLOURS[0]),
+        "never read": bars(lost, ""),
     }
     show(
-        resume.lanes(lives, {len(BEFORE): "stopped"}, "Two lives of a job, and three rows that neither reads"),
-        "An epoch of 18 rows in batches of three, from left to right. The job is stopped after two batches "
+        resume.lanes(lives, {len(before): "stopped"}, "Stopped and resumed: some rows are never read"),
+        "An epoch of 18 rows in batches of three, from left to right. The job is stopped after three batches "
         "and resumed. A row is a sample; the numbers say where it stands in the file.",
-        "Four lines of numbered cells. An epoch has 18 rows. Before the stop the first six are read, after "
-        "it the last nine. The three in between, rows 0, 7 and 4, are dashed: read by neither.",
+        "Four lines of numbered cells. An epoch has 18 rows. Before the stop the first nine are read, after "
+        "it the last six. The three in between, rows 16, 15 and 17, are dashed: never read.",
     )
 
 
@@ -112,7 +112,7 @@ def answer_5(breaks, trail):
     show(
         plots.shrinking(strips, "53 rows shrink to two, and the bug stays"),
         "One line for each smaller case that still breaks the law. A cell is a row, in the order in which it"
-        " should be read; red ones are read by nobody. At the left: rows, and ranks x batch size.",
+        " should be read; red ones are never read. At the left: rows, and ranks x batch size.",
         "Lines of cells, each shorter than the one above. Of 53 rows 12 are lost as drawn; with one rank and"
         " batches of one it is a single row; then the rows shrink to two, and one of the two is lost.",
     )
