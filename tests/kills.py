@@ -37,7 +37,7 @@ from nanoset_ref.cli import command
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 SLOW_TO_IMPORT = """
-nanoset_ref.chunks.subsets nanoset_ref.chunks.mixing nanoset_ref.chunks.chunk_rows nanoset_ref.chunks.downloads
+nanoset_ref.chunks.subsets nanoset_ref.chunks.mixing nanoset_ref.chunks.chunk_conversion nanoset_ref.chunks.downloads
 nanoset_ref.cli.run_commands nanoset_ref.tokens.conversion nanoset_ref.provenance.auditing nanoset_ref.train.run
 transformers:AutoTokenizer transformers:PreTrainedTokenizerFast
 """.split()

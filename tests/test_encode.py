@@ -1,4 +1,4 @@
-"""Encoding: ids identical to the tokenizer's own, with every backend, in batches, in stretches, with special tokens."""
+"""Encoding: ids identical to the tokenizer's own, with every backend, in batches, in pieces, with special tokens."""
 
 import json
 import re
@@ -28,8 +28,8 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref.preprocess import backends, text_formats
-from nanoset_ref.preprocess.backends import LIBRARIES, hf
-from nanoset_ref.preprocess.cut import StretchCutter
+from nanoset_ref.preprocess.backends import LIBRARIES, hf_encoder
+from nanoset_ref.preprocess.cut import PieceCutter
 from nanoset_ref.preprocess.encode import Encoder
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import open_text
@@ -131,10 +131,10 @@ def whole(tokenizer, text):
     return tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def in_stretches(tokenizer, text, stretch_chars):
-    stretches = list(StretchCutter(tokenizer, stretch_chars)(text))
-    ids = [token for stretch in stretches for token in whole(tokenizer, stretch)]
-    return ids, len(stretches)
+def in_pieces(tokenizer, text, piece_chars):
+    pieces = list(PieceCutter(tokenizer, piece_chars)(text))
+    ids = [token for piece in pieces for token in whole(tokenizer, piece)]
+    return ids, len(pieces)
 
 
 # ------------------------------------------------------------------------------------------------ long documents
@@ -168,12 +168,12 @@ NASTY = st.one_of(
 @given(
     parts=st.lists(NASTY, min_size=5, max_size=120),
     gap=st.sampled_from(["", " "]),
-    stretch_chars=st.integers(4, 80),
+    piece_chars=st.integers(4, 80),
 )
-def test_stretches_of_any_text_have_the_ids_of_the_whole(known, parts, gap, stretch_chars):
+def test_pieces_of_any_text_have_the_ids_of_the_whole(known, parts, gap, piece_chars):
     text = gap.join(parts).encode(errors="ignore").decode()
     for name, tokenizer in known.items():
-        ids, _ = in_stretches(tokenizer, text, stretch_chars)
+        ids, _ = in_pieces(tokenizer, text, piece_chars)
         assert ids == whole(tokenizer, text), name
 
 
@@ -181,7 +181,7 @@ def test_every_known_build_is_cut_and_the_real_gpt_2(known, real_text):
     text = (real_text / "scenes.jsonl").read_text()[:60_000]
     gpt_2 = load_tokenizer(real_text / "gpt2").backend_tokenizer
     for name, tokenizer in {**known, "gpt 2": gpt_2}.items():
-        ids, number = in_stretches(tokenizer, text, 1_000)
+        ids, number = in_pieces(tokenizer, text, 1_000)
         assert number > 45, name
         assert ids == whole(tokenizer, text), name
 
@@ -209,9 +209,9 @@ def test_tokenizers_that_look_far_are_not_cut_nor_texts_without_a_safe_place(tok
         ),
     }
     for name, build in builds.items():
-        assert list(StretchCutter(build, 10)(WORDS * 20)) == [WORDS * 20], name
+        assert list(PieceCutter(build, 10)(WORDS * 20)) == [WORDS * 20], name
     for text in ("x" * 500, "a  b" * 100, ""):
-        assert list(StretchCutter(tokenizer.backend_tokenizer, 10)(text)) == [text]
+        assert list(PieceCutter(tokenizer.backend_tokenizer, 10)(text)) == [text]
 
 
 def test_no_cut_goes_through_what_a_token_may_join():
@@ -219,12 +219,12 @@ def test_no_cut_goes_through_what_a_token_may_join():
     vocabulary = {" ": 0, "a": 1, " a": 2, " a a": 3}
     tokenizer = Tokenizer(models.BPE(vocabulary, [(" ", "a"), (" a", " a")]))
     text = " a" * 2_000
-    assert in_stretches(tokenizer, text, 1_002)[0] == whole(tokenizer, text)
+    assert in_pieces(tokenizer, text, 1_002)[0] == whole(tokenizer, text)
 
 
-def test_a_long_document_is_encoded_in_stretches_and_groups_of_them(tokenizer, monkeypatch):
+def test_a_long_document_is_encoded_in_pieces_and_groups_of_them(tokenizer, monkeypatch):
     monkeypatch.setattr(backends, "BATCH_CHARS", 1000)
-    monkeypatch.setattr(backends, "StretchCutter", partial(StretchCutter, stretch_chars=200))
+    monkeypatch.setattr(backends, "PieceCutter", partial(PieceCutter, piece_chars=200))
     encoder = Encoder(tokenizer, backend="hf", append_eod=True)
     texts = ["first", WORDS * 100, "", "last"]
     expected = [[*whole(tokenizer.backend_tokenizer, text), 2] for text in texts]
@@ -282,7 +282,9 @@ def test_auto_falls_back_when_gigatoken_differs_or_is_missing(tokenizer, monkeyp
     caplog.set_level("INFO", "nanoset_ref")
     with monkeypatch.context() as patch:
         patch.setitem(
-            LIBRARIES, "gigatoken", lambda tokenizer: lambda texts: hf(tokenizer)(texts[::-1])
+            LIBRARIES,
+            "gigatoken",
+            lambda tokenizer: lambda texts: hf_encoder(tokenizer)(texts[::-1]),
         )
         assert Encoder(tokenizer).backend == "hf"
         assert "gigatoken is not used: it gives other ids" in caplog.text
@@ -306,7 +308,7 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
 
     def english(tokenizer):
         """As hf, but with other ids for a language that the beginning of the corpus is not in."""
-        return lambda texts: hf(tokenizer)([text.replace("deux", "two") for text in texts])
+        return lambda texts: hf_encoder(tokenizer)([text.replace("deux", "two") for text in texts])
 
     monkeypatch.setitem(LIBRARIES, "gigatoken", english)
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 16)  # of a line with "one"
@@ -391,9 +393,9 @@ def test_long_documents_are_cut_and_counted_alike_with_special_tokens_of_spaces(
         expected = tokenizer(text, add_special_tokens=False, split_special_tokens=split)[
             "input_ids"
         ]
-        for stretch_chars in (50, 10**6):
+        for piece_chars in (50, 10**6):
             monkeypatch.setattr(
-                backends, "StretchCutter", partial(StretchCutter, stretch_chars=stretch_chars)
+                backends, "PieceCutter", partial(PieceCutter, piece_chars=piece_chars)
             )
             encoder = Encoder(tokenizer, backend="hf", special_tokens=mode)
             assert encoder.encode_batch([text])[0].tolist() == expected

@@ -15,7 +15,7 @@ from run_config import put
 from test_stages import run
 
 from nanoset_ref import Nanoset, open_tokens
-from nanoset_ref.chunks.chunk_rows import chunk_files
+from nanoset_ref.chunks.chunk_conversion import chunk_files
 from nanoset_ref.cli import main
 from nanoset_ref.load import DatatroveNanoset
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig

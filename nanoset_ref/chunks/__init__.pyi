@@ -1,10 +1,8 @@
+from .chunk_conversion import chunks_to_tokens as chunks_to_tokens
 from .chunk_manifest import Account as Account
 from .chunk_manifest import ChunkManifest as ChunkManifest
 from .chunk_manifest import ManifestError as ManifestError
 from .chunk_manifest import report as report
-from .chunk_rows import FileReport as FileReport
-from .chunk_rows import chunks_to_tokens as chunks_to_tokens
-from .chunk_rows import validate as validate
 from .downloads import DownloadError as DownloadError
 from .downloads import download as download
 from .mixing import mix as mix
@@ -13,3 +11,5 @@ from .packing import interleave_workers as interleave_workers
 from .subsets import find_subsets as find_subsets
 from .subsets import tokenize as tokenize
 from .tokenize_config import TokenizeConfig as TokenizeConfig
+from .validation import FileReport as FileReport
+from .validation import validate as validate

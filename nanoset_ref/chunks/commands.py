@@ -1,6 +1,6 @@
 """The commands: python -m nanoset_ref.chunks download|tokenize|mix|validate|convert ...
 
-Each command imports its step inside its function: --help needs neither an extra nor torch or numba.
+A step is imported when its command runs: --help needs neither an extra nor torch or numba.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from nanoset_ref import chunks  # loads its modules when they are used
 from nanoset_ref.chunks.tokenize_config import TokenizeConfig
 from nanoset_ref.cli.command import run
 from nanoset_ref.preprocess import LEFT_OUT_MANY, too_many
 
 if TYPE_CHECKING:
-    from nanoset_ref.chunks.chunk_manifest import ChunkManifest
+    from nanoset_ref.chunks import ChunkManifest
 
 
 def download(
@@ -38,9 +39,7 @@ def download(
         exclude: folders or patterns of paths to skip, e.g. common_crawl.
         num_workers: files that are downloaded at once.
     """
-    from nanoset_ref.chunks import downloads
-
-    files = downloads.download(
+    files = chunks.download(
         out_root=out_root,
         urls=urls,
         repo=repo,
@@ -70,9 +69,7 @@ def tokenize(
         subfolders: comma separated, to tokenize only these.
         overwrite: whether the output of other settings may be replaced.
     """
-    from nanoset_ref.chunks import subsets
-
-    manifests = subsets.tokenize(
+    manifests = chunks.tokenize(
         input_root,
         out_root,
         config,
@@ -112,9 +109,7 @@ def mix(
             always counted.
         overwrite: whether the output of another call in out_root may be replaced.
     """
-    from nanoset_ref.chunks import mixing
-
-    manifest = mixing.mix(
+    manifest = chunks.mix(
         input_root,
         out_root,
         subfolders,
@@ -147,9 +142,7 @@ def validate(
         sources: the allowed labels; default: any.
         verbose: show progress, and also report good files, with the rows of each source.
     """
-    from nanoset_ref.chunks import chunk_rows
-
-    files = chunk_rows.validate(
+    files = chunks.validate(
         paths, num_tokens=num_tokens, vocab_size=vocab_size, sources=sources, verbose=verbose
     )
     bad = [found for found in files if not found.ok]
@@ -179,22 +172,18 @@ def convert(
         vocab_size: the size of the vocabulary, for chunks without a manifest.
         overwrite: whether to replace an existing output.
     """
-    from nanoset_ref.chunks import chunk_rows
-
     output_prefix.parent.mkdir(parents=True, exist_ok=True)
     suffix = ".bin" if format == "megatron" else "_input_ids.npy"
-    rows = chunk_rows.chunks_to_tokens(
+    rows = chunks.chunks_to_tokens(
         paths, f"{output_prefix}{suffix}", vocab_size=vocab_size, overwrite=overwrite
     )
     print(f"{output_prefix}: {rows:,} rows")
 
 
 def _print_accounts(manifests: Iterable[ChunkManifest]) -> None:
-    from nanoset_ref.chunks.chunk_manifest import report
-
     accounts = [account for manifest in manifests for account in manifest.conservation]
     if accounts:
-        print(report(accounts))
+        print(chunks.report(accounts))
 
 
 def _report_subsets(manifests: Iterable[ChunkManifest]) -> int:

@@ -1,19 +1,19 @@
 """Mix tokenized subsets and split them into chunks, with a validation split per subset.
 
-1. Count: of the n samples of a subset, num_chunks x ((n - valid) // num_chunks) are for training.
-   The first valid + training lines are used. The lines after them are left over (and copied to
+1. Count: a subset of n samples has num_chunks x ((n - valid) // num_chunks) training samples. Its
+   first valid + training lines are used. The lines after them are left over (and copied to
    leftover/<subset>.jsonl with `keep_leftover`).
 2. Draw the validation lines from the used ones with `random.Random(seed).sample`, subset by subset
    in the order given.
-3. Deal out: the i-th training sample goes to chunk i mod num_chunks. A chunk has the subsets one
+3. Distribute: the i-th training sample goes to chunk i mod num_chunks. A chunk has the subsets one
    after the other, in the order given. All chunks have the same size.
 4. With `shuffle`, permute each chunk by (seed, chunk).
 
 Lines are copied, not parsed. A chunk is a pure function of the inputs, the seed and its number, so
 chunks are written one at a time through an index of line starts (8 bytes per line: 5 GB for Amber's
 1.2 trillion tokens). Any number of chunks needs one open file, a shuffle does not need a second
-pass, and an interrupted run resumes with the first missing chunk. The cost: the lines of a chunk
-are far apart in the inputs.
+pass, and an interrupted run resumes with the first missing chunk. In exchange, the lines of a chunk
+are scattered over the inputs.
 """
 
 import mmap
@@ -179,7 +179,9 @@ def _split(
     with open(path, "rb") as file:
         starts = np.fromiter(accumulate(map(len, file), initial=0), dtype=np.int64)
         samples = len(starts) - 1
-        if samples < max(num_valid, 1):
+        if samples == 0:
+            raise ValueError(f"{name} has no samples")
+        if samples < num_valid:
             raise ValueError(
                 f"{name} has {samples} samples, fewer than the {num_valid} for validation"
             )
@@ -214,24 +216,26 @@ def _write_all(
     for chunk in tqdm(range(num_chunks), "chunks", disable=None):
         name = f"{TRAIN}/train_{chunk}.jsonl"
         parts = [(subset.content, subset.starts[TRAIN][chunk::num_chunks]) for subset in subsets]
-        files[name] = _write(out / name, parts, None if seed is None else [seed, chunk])
+        files[name] = _write(out / name, parts, None if seed is None else (seed, chunk))
     return files
 
 
 def _write(
-    path: Path, parts: list[tuple[mmap.mmap, NDArray[np.int64]]], seed: list[int] | None
+    path: Path,
+    parts: list[tuple[mmap.mmap, NDArray[np.int64]]],
+    shuffle_seed: tuple[int, int] | None,
 ) -> FileEntry:
     """Write the lines that start at the given offsets of each content.
 
-    A file that exists is complete, and stays.
+    A file that exists is complete, and stays. Lines are shuffled by (seed, chunk); None: not.
     """
     part_of_line = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
     starts = np.concatenate([starts for _, starts in parts])
     if path.exists():
         return FileEntry.of(path, len(starts))
     order = np.arange(len(starts))
-    if seed is not None:
-        order = np.random.RandomState(seed).permutation(len(starts))
+    if shuffle_seed is not None:
+        order = np.random.RandomState(shuffle_seed).permutation(len(starts))
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as out:
         for k in order:

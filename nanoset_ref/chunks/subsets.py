@@ -39,8 +39,8 @@ from nanoset_ref.chunks.chunk_manifest import (
     manifests_above,
     start_manifest,
 )
-from nanoset_ref.chunks.chunk_rows import format_row
 from nanoset_ref.chunks.packing import PackedRow, Packer, best_fit_rows, interleave_workers
+from nanoset_ref.chunks.row_format import format_row
 from nanoset_ref.chunks.tokenize_config import TokenizeConfig
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike, checksum

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nanoset_ref import provenance, train  # each loads its modules when used
+from nanoset_ref import preprocess, provenance, train  # each loads its modules when used
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.files import atomic_write, refuse_existing
@@ -196,8 +196,6 @@ def card(
 
 def _card_of_ours(config: str, name: str, date: str) -> Card:
     """The card of a run of nanoset_ref.train."""
-    from nanoset_ref.preprocess import Encoder, load_tokenizer  # needs the extra `text`
-
     run = train.load_config(config)
     tokenizer = None
     if run.tokenizer:
@@ -205,7 +203,7 @@ def _card_of_ours(config: str, name: str, date: str) -> Card:
     stretches = provenance.stretches_of_config(run)
     card = provenance.card_of_stretches(stretches, name, date, tokenizer)
     if tokenizer:
-        encoder = Encoder(load_tokenizer(tokenizer))
+        encoder = preprocess.Encoder(preprocess.load_tokenizer(tokenizer))
         card.facts["tokenizer"]["hash"] = encoder.identity["tokenizer"]
     return card
 

@@ -164,8 +164,10 @@ def _path_and_weight(item: str) -> tuple[str, float | None]:
             return item, None
     elif _exists(item):
         if _exists(path):
-            way = f"{item}=1 is the first with the weight 1, {path}={float(text)} the second with this weight"
-            raise ValueError(f"{item} and {path} are both there: {way}")
+            raise ValueError(
+                f"{item} and {path} are both there: {item}=1 is the first with the weight 1, "
+                f"{path}={float(text)} the second with this weight"
+            )
         return item, None
     try:
         return path, float(text)
@@ -212,8 +214,10 @@ def _unexpected(error: Exception) -> str:
     module, _ = _origin(error)
     if module.startswith("torch.distributed"):
         return f"another rank has probably failed, and says why ({said})"
-    what = "unexpected, and probably a bug of nanoset_ref; please report it"
-    return f"{what} ({said}): NANOSET_REF_TRACEBACK=1 shows where"
+    return (
+        f"unexpected, and probably a bug of nanoset_ref; please report it ({said}): "
+        "NANOSET_REF_TRACEBACK=1 shows where"
+    )
 
 
 def _prepare_process(prog: str, level: int) -> None:

@@ -177,8 +177,8 @@ def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
     for stage in train.stages_of(config):
         start = 0
         read: dict[str, float] = {}
-        if stage.before:
-            start, read_before = ends[stage.before.number]
+        if stage.continued:
+            start, read_before = ends[stage.continued.number]
             read = dict(read_before)
         stop = start + len(stage.steps) * schedule.global_batch_size
         blend = _blend_of(stage, stop - start)
@@ -195,7 +195,7 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
 
     dataset = stage.data.dataset
     length = stage.sequence_length
-    if isinstance(dataset, sections.TextSection):
+    if dataset.streams_text:
         return SourceBlend(sources=(), order="text")
     if isinstance(dataset, sections.ChunksSection):
         _, rows, _ = next(dataset.each())
@@ -224,13 +224,12 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
 
 def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEstimate:
     """The one stage of a run that its options describe."""
-    paths, weights, is_pairs = run.paths()
+    paths, weights, are_pairs = run.paths()
     order = run.order or "nanotron"
-    if is_pairs:
-        length = run.sequence_length
+    length = run.sample_length
+    if are_pairs:
         blend = megatron_blend(run.megatron_config(paths, weights))
     else:
-        length = run.sample_length
         files = {path: [run.open(path)] for path in paths}
         blend = token_blend(
             files, weights or [None] * len(paths), length, order, bool(run.row_length)

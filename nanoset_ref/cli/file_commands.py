@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
-from nanoset_ref import tokens  # loads its modules when they are used
+from nanoset_ref import preprocess, tokens  # each loads its modules when used
 from nanoset_ref.cli.command import at_least
 from nanoset_ref.io.files import atomic_write
 
@@ -218,9 +218,7 @@ def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
         name: name or folder of the tokenizer.
         sources: the files with the ids.
     """
-    from nanoset_ref.preprocess import load_tokenizer  # needs the extra `text`
-
-    tokenizer = load_tokenizer(name)
+    tokenizer = preprocess.load_tokenizer(name)
     eos = tokenizer.eos_token_id
     return {
         "tokenizer": name,

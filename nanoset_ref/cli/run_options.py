@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from numpy.typing import NDArray
 
-from nanoset_ref import megatron, provenance, tokens, train  # each loads its modules when used
+# each loads its modules when used
+from nanoset_ref import megatron, preprocess, provenance, tokens, train
 from nanoset_ref.cli.command import UsageError, at_least, paths_and_weights
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.load.schedule import Schedule
@@ -27,7 +28,7 @@ CARD_FIELDS = "sequence_length", "row_length", "num_samples", "seed", "order", "
 
 @dataclasses.dataclass(kw_only=True)
 class RunOptions(FileOptions):
-    """The options that name a run; those of a `Schedule` stand beside them.
+    """The options that name a run; a command adds those of `Schedule`.
 
     Args:
         config: the YAML file of nanoset_ref.train, which describes the whole run.
@@ -40,14 +41,15 @@ class RunOptions(FileOptions):
             Megatron-style data, unless --order or --row-length is given. A .bin without .idx is a
             raw token file. A number behind the last "=" is a weight, unless the whole is a file
             that exists.
-        sequence_length: tokens per sample.
+        sequence_length: tokens per sample (default: 2048).
         row_length: tokens per row if rows share none and the rest of a file is dropped (OLMo: its
             sequence length, Pythia: 2049), instead of --sequence-length.
         num_samples: samples of the run (default: one epoch).
-        seed: the seed of the order.
+        seed: the seed of the order (default: 1234).
         order: the order of token files: nanotron (the default), stateless, identity, or an .npy
             file of instance numbers, such as OLMo's global_indices.npy.
-        split: the shares of Megatron-style data for train, valid, test; the first part is read.
+        split: the shares of Megatron-style data for train, valid, test; the first part is read
+            (default: 1,0,0).
         tokenizer: name or folder; default: the config's, or else the file's.
     """
 
@@ -55,13 +57,27 @@ class RunOptions(FileOptions):
     run: str | None = None
     sizes: str | None = None
     data: Sequence[str] = ()
-    sequence_length: Annotated[int, at_least(1)] = 2048
+    sequence_length: Annotated[int, at_least(1)] | None = None
     row_length: Annotated[int, at_least(2)] | None = None
     num_samples: int | None = None
-    seed: int = 1234
+    seed: int | None = None
     order: str | None = None
-    split: str = "1,0,0"
+    split: str | None = None
     tokenizer: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError unless exactly one of --config, --run and --data names the run."""
+        named_by_data = bool(self.data) and not self.run
+        if [bool(self.config), bool(self.run), named_by_data].count(True) != 1:
+            raise UsageError(
+                "say which run is meant: --config FILE.yaml, --run CARD, or --data FILE[=WEIGHT] ..."
+            )
+        if self.sizes and not self.run:
+            raise UsageError("--sizes belongs to a card; name it with --run")
+        given = [name for name in CARD_FIELDS if getattr(self, name) is not None]
+        if self.run and given:
+            option = given[0].replace("_", "-")
+            raise UsageError(f"--{option} is fixed by the card; drop it, or drop --run")
 
     def stretches(self, schedule: Schedule, workers: int = 0) -> list[Stretch]:
         """The stages of the YAML file or card, or a single stretch over --data.
@@ -73,30 +89,25 @@ class RunOptions(FileOptions):
         if self.run:
             return self._stretches_of_card(schedule)
         if self.config:
-            config = train.load_config(self.config)
-            if config.tokenizer and not self.tokenizer:
-                self.tokenizer = config.tokenizer.tokenizer_name_or_path
-            return provenance.stretches_of_config(config)
+            return provenance.stretches_of_config(self._config)
         rows = self._rows()
         steps = max(0, len(rows) - schedule.consumed_train_samples) // schedule.global_batch_size
         return [provenance.Stretch("run", rows, schedule, steps, workers)]
 
-    def __post_init__(self) -> None:
-        """Raise UsageError unless exactly one of --config, --run and --data names the run."""
-        named_by_data = bool(self.data) and not self.run
-        if [bool(self.config), bool(self.run), named_by_data].count(True) != 1:
-            raise UsageError(
-                "say which run is meant: --config FILE.yaml, --run CARD, or --data FILE[=WEIGHT] ..."
-            )
-        if self.sizes and not self.run:
-            raise UsageError("--sizes belongs to a card; name it with --run")
-        for field in dataclasses.fields(RunOptions):
-            is_given = getattr(self, field.name) != field.default
-            if self.run and is_given and field.name in CARD_FIELDS:
-                option = field.name.replace("_", "-")
-                raise UsageError(
-                    f"--{option} is what the card says; leave it out, or leave out --run"
-                )
+    @functools.cached_property
+    def _config(self) -> train.Config:
+        return train.load_config(self.config or "")
+
+    @functools.cached_property
+    def _card(self) -> Card:
+        return provenance.Card.load(self.run or "", self.sizes)
+
+    def open(self, path: str) -> Tokens:
+        """Open a token file, with the dtype of --token-dtype, or else of the card."""
+        dtype = self.token_dtype
+        if dtype is None and self.run:
+            dtype = self._card.facts["dtype"]
+        return tokens.open_tokens(path, dtype, self.eos_token_id)
 
     @property
     def is_card_alone(self) -> bool:
@@ -109,9 +120,7 @@ class RunOptions(FileOptions):
         Args:
             schedule: other ranks for the run, unless it is the default.
         """
-        card = provenance.Card.load(self.run or "", self.sizes)
-        if self.token_dtype is None:
-            self.token_dtype = card.facts["dtype"]
+        card = self._card
         if self.data and "listed" in card.facts:
             card = card.with_files([self.open(path) for path in self.data])
         if schedule != Schedule():
@@ -122,7 +131,6 @@ class RunOptions(FileOptions):
         card = self.card(schedule)
         if not self.data:
             raise UsageError(f"this needs the token files of {card.name}: give them with --data")
-        self.tokenizer = self.tokenizer or card.facts["tokenizer"]["name"]
         return provenance.stretches_of_card(card, self.data, self.open)
 
     def readers(self, schedule: Schedule, source: int) -> tuple[list[StageReader], QueryParser]:
@@ -137,7 +145,7 @@ class RunOptions(FileOptions):
         Returns:
             paths: the files, or the prefixes of pairs.
             weights: their weights, or None.
-            is_pairs: whether Megatron's classes read them.
+            are_pairs: whether Megatron's classes read them.
         """
         from nanoset_ref.megatron.nanoset_config import prefix_of
 
@@ -150,14 +158,20 @@ class RunOptions(FileOptions):
 
     @property
     def sample_length(self) -> int:
-        """S of token files: a row has S + 1 tokens."""
-        return self.row_length - 1 if self.row_length else self.sequence_length
+        """S: a row has S + 1 tokens."""
+        if self.row_length:
+            return self.row_length - 1
+        return self.sequence_length or 2048
+
+    @property
+    def order_seed(self) -> int:
+        return 1234 if self.seed is None else self.seed
 
     def _rows(self) -> Rows:
         from nanoset_ref import Nanoset
 
-        paths, weights, is_pairs = self.paths()
-        if is_pairs:
+        paths, weights, are_pairs = self.paths()
+        if are_pairs:
             return self._megatron_rows(paths, weights)
         order = self.order or "nanotron"
         num_samples = self.num_samples
@@ -170,7 +184,7 @@ class RunOptions(FileOptions):
             weights,
             self.sample_length,
             num_samples,
-            self.seed,
+            self.order_seed,
             order=order,
             disjoint=bool(self.row_length),
         )
@@ -190,10 +204,10 @@ class RunOptions(FileOptions):
         if weights:
             blend = [*chain(*zip(weights, prefixes, strict=True))]
         return megatron.NanosetConfig(
-            random_seed=self.seed,
-            sequence_length=self.sequence_length,
+            random_seed=self.order_seed,
+            sequence_length=self.sample_length,
             data_path=blend,
-            split=self.split,
+            split=self.split or "1,0,0",
             split_num_samples=(self.num_samples, 0, 0),
         )
 
@@ -202,19 +216,24 @@ class RunOptions(FileOptions):
         rows = megatron.NanosetBuilder(config).build(["train"])[0]
         if rows is None:
             raise ValueError(
-                f"--split {self.split} leaves nothing for the first part, which is looked at"
+                f"--split {config.split} leaves no samples for train, the part this command reads"
             )
         return rows
 
     def tokenizer_of(self, file: Tokens) -> Any:
-        """The tokenizer of --tokenizer, or else of a file."""
-        return self.tokenizer_named(file.facts.get("tokenizer"))
+        """The tokenizer of --tokenizer, or else of the config or card, or else of a file."""
+        name = None
+        if self.run:
+            name = self._card.facts["tokenizer"]["name"]
+        elif self.config and self._config.tokenizer:
+            name = self._config.tokenizer.tokenizer_name_or_path
+        return self.tokenizer_named(name or file.facts.get("tokenizer"))
 
     def tokenizer_named(self, name: str | None) -> Any:
         """The tokenizer of --tokenizer, or else of this name."""
         chosen = self.tokenizer or name
         if not chosen:
-            raise ValueError("nothing says which tokenizer it is; give --tokenizer")
+            raise ValueError("the tokenizer is unknown; give --tokenizer")
         return load_once(chosen)
 
     def decode(self, file: Tokens, ids: NDArray[Any]) -> str:
@@ -223,9 +242,7 @@ class RunOptions(FileOptions):
 
 @functools.cache
 def load_once(name: str) -> Any:
-    from nanoset_ref.preprocess import load_tokenizer  # which needs the extra `text`
-
-    return load_tokenizer(name)
+    return preprocess.load_tokenizer(name)
 
 
 def stretch_at(stretches: Sequence[Stretch], step: int) -> Stretch:

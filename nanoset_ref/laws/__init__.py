@@ -5,6 +5,7 @@
     identity     the rows in a batch
     runner       processes that run a loader, with a time limit
     findings     differences between the rows read and the rows expected
+    trial        runs a loader in one case, with changes
     rules        the laws, one function each
     searching    hypothesis looks for a case that breaks a law, and shrinks it
     law_report   the result as text, HTML, JSON, a script and a badge

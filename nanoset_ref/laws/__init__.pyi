@@ -5,6 +5,6 @@ from .corpora import write_corpus as write_corpus
 from .findings import Finding as Finding
 from .law_report import LawReport as LawReport
 from .rules import LAWS as LAWS
-from .rules import Case as Case
 from .searching import check as check
 from .searching import judge as judge
+from .trial import Case as Case

@@ -70,7 +70,7 @@ def wrong_mask(batch: Any, name: str) -> str:
     tokens = np.stack([np.asarray(array) for array in _arrays(batch)]).reshape(-1)
     mask = np.asarray(batch[name]).reshape(-1).astype(bool)
     if len(mask) != len(tokens):
-        return f"{name} has {len(mask)} places for {len(tokens)} tokens"
+        return f"{name} has {len(mask)} values for {len(tokens)} tokens"
     wrong = np.flatnonzero(mask != (tokens >= S))
     if len(wrong) == 0:
         return ""

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
-from nanoset_ref.laws.runner import Batches, Kind
-
-Place = tuple[int, int, Any]  # rank, step, row
+Batches = list[list[tuple[Any, ...]]]  # [rank][step] -> the rows
+Kind = Literal["lost", "doubled", "out of order", "hang", "crash", "other data", "slow growth"]
+Read = tuple[int, int, Any]  # rank, step, row
 
 
 @dataclass(frozen=True)
@@ -19,26 +19,26 @@ class Finding:
 
     Args:
         kind: lost, doubled, out of order, hang, crash, other data or slow growth.
-        words: a sentence that describes the violation.
+        message: a sentence that describes the violation.
         found: [rank][step] -> the rows that were read.
         wanted: the rows that should have been read; empty if no single order is right.
-        rows: the rows in the sentence.
+        rows: the rows in the message.
     """
 
     kind: Kind
-    words: str
+    message: str
     found: Batches = field(default_factory=list)
     wanted: Batches = field(default_factory=list)
     rows: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.words}"
+        return f"{self.kind}: {self.message}"
 
 
 Verdict = Finding | None  # None: the law holds
 
 
-def places(batches: Batches) -> Iterator[Place]:
+def reads(batches: Batches) -> Iterator[Read]:
     """Yield every row with the rank and the step that read it."""
     for rank, steps in enumerate(batches):
         for step, rows in enumerate(steps):
@@ -47,7 +47,7 @@ def places(batches: Batches) -> Iterator[Place]:
 
 
 def rows_of(batches: Batches) -> list[Any]:
-    return [row for _, _, row in places(batches)]
+    return [row for _, _, row in reads(batches)]
 
 
 def by_step(batches: Batches, steps: int | None = None) -> Batches:
@@ -67,64 +67,65 @@ def by_step(batches: Batches, steps: int | None = None) -> Batches:
     return [together[:steps]]
 
 
-def find_miscount(batches: Batches, rows: int, *, spare: int = 0, again: int = 0) -> Verdict:
+def find_miscount(
+    batches: Batches, rows: int, *, may_drop: int = 0, may_repeat: int = 0
+) -> Verdict:
     """Find a row that was read twice or never.
 
     Args:
         batches: the rows read.
         rows: the number of rows in the data.
-        spare: how many rows may be left out.
-        again: how many rows may be read twice.
+        may_drop: how many rows may be left out.
+        may_repeat: how many rows may be read twice.
     """
     counts = Counter(rows_of(batches))
     twice = [row for row, count in counts.items() if count > 1]
     surplus = sum(counts.values()) - len(counts)
-    if surplus > again:
-        words = f"row {twice[0]} was read {_times(counts[twice[0]])}: {_where(batches, twice[0])}"
-        return Finding("doubled", words, batches, rows=tuple(twice))
+    if surplus > may_repeat:
+        message = f"row {twice[0]} was read {_times(counts[twice[0]])}: {_where(batches, twice[0])}"
+        return Finding("doubled", message, batches, rows=tuple(twice))
     never = [row for row in range(rows) if row not in counts]
-    if len(never) > spare:
-        many = f" ({len(never)} of {rows} rows were not)" if len(never) > 1 else ""
-        words = f"row {never[0]} was never read{many}"
-        return Finding("lost", words, batches, rows=tuple(never))
+    if len(never) > may_drop:
+        message = f"row {never[0]} was never read"
+        if len(never) > 1:
+            message += f" (and {len(never) - 1} others of {rows})"
+        return Finding("lost", message, batches, rows=tuple(never))
     return None
 
 
 def difference(wanted: Batches, found: Batches, when: str) -> Verdict:
-    """Describe the first difference between two traces; `when` names the change between them."""
+    """Find the first difference between two traces; `when` names the change between them."""
     if wanted == found:
         return None
-    more = Counter(rows_of(found)) - Counter(rows_of(wanted))
-    less = Counter(rows_of(wanted)) - Counter(rows_of(found))
+    kind, message = _describe(wanted, found)
+    return Finding(kind, f"{when}, {message}", found, wanted)
+
+
+def _describe(wanted: Batches, found: Batches) -> tuple[Kind, str]:
+    """Classify and describe the first difference."""
+    extra = Counter(rows_of(found)) - Counter(rows_of(wanted))
+    missing = Counter(rows_of(wanted)) - Counter(rows_of(found))
+    if missing:
+        row = next(iter(missing))
+        return "lost", f"row {row} was not read; it should have been {_where(wanted, row)}"
     step = 0
     while _at_step(found, step) == _at_step(wanted, step):
         step += 1
-    read = _at_step(found, step)
-    right = _at_step(wanted, step)
-    kind: Kind = "out of order"
-    if less:
-        kind = "lost"
-        row = next(iter(less))
-        words = f"row {row} was not read; it should have been {_where(wanted, row)}"
-    elif read in _steps(wanted):
-        kind = "doubled" if more else kind
-        words = f"step {step} read what step {_steps(wanted).index(read)} should have"
-    elif more:
-        kind = "doubled"
-        row = next(iter(more))
-        words = f"row {row} was read an extra time, {_where(found, row)}"
-    else:
-        rank = [old == new for old, new in zip(right, read, strict=True)].index(False)
-        words = (
-            f"rank {rank} read {_as_text(read[rank])} at step {step} "
-            f"and should have read {_as_text(right[rank])}"
-        )
-    return Finding(kind, f"{when}, {words}", found, wanted)
-
-
-def _steps(batches: Batches) -> list[Batches]:
-    """The rows of each step."""
-    return [_at_step(batches, step) for step in range(max(map(len, batches)))]
+    actual = _at_step(found, step)
+    expected = _at_step(wanted, step)
+    steps = [_at_step(wanted, number) for number in range(max(map(len, wanted)))]
+    if actual in steps:
+        kind: Kind = "doubled" if extra else "out of order"
+        return kind, f"step {step} read what step {steps.index(actual)} should have"
+    if extra:
+        row = next(iter(extra))
+        return "doubled", f"row {row} was read an extra time, {_where(found, row)}"
+    rank = [old == new for old, new in zip(expected, actual, strict=True)].index(False)
+    return (
+        "out of order",
+        f"rank {rank} read {_as_text(actual[rank])} at step {step} "
+        f"and should have read {_as_text(expected[rank])}",
+    )
 
 
 def _at_step(batches: Batches, step: int) -> Batches:
@@ -133,7 +134,7 @@ def _at_step(batches: Batches, step: int) -> Batches:
 
 
 def _where(batches: Batches, row: Any) -> str:
-    by = [f"by rank {rank} at step {step}" for rank, step, other in places(batches) if other == row]
+    by = [f"by rank {rank} at step {step}" for rank, step, other in reads(batches) if other == row]
     return " and ".join(by[:3])
 
 

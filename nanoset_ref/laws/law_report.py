@@ -12,10 +12,10 @@ from typing import Any
 
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.findings import Finding
-from nanoset_ref.laws.rules import Case
+from nanoset_ref.laws.trial import Case
 
 MAX_STEPS = 8  # in a table
-SCRIPT = '''"""The law {law!r}: {words}"""
+SCRIPT = '''"""The law {law!r}: {message}"""
 
 from nanoset_ref.laws import Case, judge
 from {module} import {name}
@@ -116,8 +116,8 @@ class LawReport:
         return lines
 
     def _grid(self, law: str) -> Grid:
-        """Rank by step, with a head: the rows read and, in parentheses, the right ones if they
-        differ. Of many steps, the first ones at which something is wrong.
+        """Rank by step, with a head: the rows read and, in parentheses, the expected ones if
+        they differ. A long epoch shows the first steps with something wrong.
         """
         finding = self.outcomes[law].finding
         if finding is None or not finding.found:
@@ -177,7 +177,7 @@ class LawReport:
             if outcome.finding:
                 laws[law]["finding"] = {
                     "kind": outcome.finding.kind,
-                    "words": outcome.finding.words,
+                    "words": outcome.finding.message,
                     "table": self._table(law),
                 }
         return json.dumps({"seed": self.seed, "laws": laws}, indent=1)
@@ -198,7 +198,7 @@ class LawReport:
         outcome = self.outcomes[law]
         return SCRIPT.format(
             law=law,
-            words=outcome.finding.words if outcome.finding else "",
+            message=outcome.finding.message if outcome.finding else "",
             module=make.__module__,
             name=make.__name__,
             case=outcome.case,
@@ -206,13 +206,13 @@ class LawReport:
 
 
 def _cell(read: list[Any], wanted: list[Any], step: int, finding: Finding) -> Cell:
-    rows = read[step : step + 1]
-    right = wanted[step : step + 1]
-    text = " ".join(map(str, rows[0])) if rows else "-"
-    if rows != right:
-        due = " ".join(map(str, right[0])) if right else "-"
+    actual = read[step : step + 1]
+    expected = wanted[step : step + 1]
+    text = " ".join(map(str, actual[0])) if actual else "-"
+    if actual != expected:
+        due = " ".join(map(str, expected[0])) if expected else "-"
         return f"{text} (not {due})", "broken"
-    marked = bool(rows) and not finding.wanted and bool({*rows[0]} & {*finding.rows})
+    marked = bool(actual) and not finding.wanted and bool({*actual[0]} & {*finding.rows})
     return (f"{text} !", "broken") if marked else (text, "")
 
 

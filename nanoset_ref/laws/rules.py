@@ -7,127 +7,26 @@ a famous bug.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nanoset_ref.laws.corpora import Corpus, write_corpus
 from nanoset_ref.laws.findings import (
+    Batches,
     Finding,
     Verdict,
     by_step,
     difference,
-    find_miscount,
-    places,
+    reads,
     rows_of,
 )
-from nanoset_ref.laws.runner import Batches, Run, Runner, Trace
+from nanoset_ref.laws.runner import EpochTrace, LoaderProcesses
+from nanoset_ref.laws.trial import Broken, Case, Refused, Trial
 
 DISTINCT = 20  # with this many rows, two shuffles do not agree by chance: 1 / 20!
 SIGMAS = 6  # larger deviations are not chance
 GROWTH = 2**16  # rows of the large corpus of `law_growth`; the small one has 2**10
-
-
-@dataclass(frozen=True)
-class Case:
-    """The numbers that hypothesis draws and shrinks.
-
-    `other` is a second number of ranks or workers, or the difference of two seeds.
-    """
-
-    rows: int = 1
-    world_size: int = 1
-    batch_size: int = 1
-    workers: int = 0
-    seed: int = 0
-    epoch: int = 0
-    other: int = 1
-    stops: tuple[int, ...] = (0,)
-
-    @property
-    def global_batch_size(self) -> int:
-        """Rows that all ranks together read in a step."""
-        return self.world_size * self.batch_size
-
-
-class Broken(Exception):
-    """A loader crashed or hung."""
-
-    def __init__(self, finding: Finding) -> None:
-        self.finding = finding
-
-
-class Refused(Exception):
-    """A loader refuses a case before it delivers anything."""
-
-
-class Trial:
-    """One case, in which a loader is run with changes."""
-
-    def __init__(self, runner: Runner, folder: Path, case: Case) -> None:
-        self.runner = runner
-        self.adapter = runner.adapter
-        self.folder = folder
-        self.case = case
-        self.epoch = Run(
-            data=self.data(case.rows),
-            world_size=case.world_size,
-            batch_size=case.batch_size,
-            workers=case.workers,
-            seed=case.seed,
-            epoch=case.epoch,
-            # of a loader without an end; one rank may read everything
-            steps=case.rows // case.global_batch_size + case.rows // case.batch_size + 3,
-        )
-
-    def data(self, rows: int) -> Any:
-        if self.adapter.format == "rows":
-            return rows
-        files = min(self.adapter.files, rows)
-        return self.corpus([len(range(file, rows, files)) for file in range(files)])
-
-    def corpus(self, rows: list[int], weights: list[float] | None = None) -> Corpus:
-        # plain names: some libraries take a path for a pattern
-        name = "-".join(map(str, ["rows", *rows, "weights", *(weights or [])]))
-        folder = self.folder / name
-        return write_corpus(folder, self.adapter.format, rows, weights)
-
-    def run(self, *, kill: bool = False, **changes: Any) -> Trace:
-        """Run an epoch of this case, with changes.
-
-        Raises:
-            Refused: a loader without a state refuses the case, or fails if the data do not fill a
-                step.
-            Broken: the loader crashed or hung.
-        """
-        run = replace(self.epoch, **changes)
-        trace = self.runner.run(run, kill=kill)
-        if not trace.error:
-            return trace
-        small = trace.kind == "crash" and self.case.rows < self.case.global_batch_size
-        if not run.states and (trace.refused or small):
-            raise Refused(trace.error)
-        when = "after a resume, " if run.states else ""
-        raise Broken(Finding(trace.kind, f"{when}{trace.error}", trace.batches))
-
-    def compare(self, when: str, **changes: Any) -> Verdict:
-        """Compare this case with itself after changes, which `when` describes."""
-        wanted = self.run().batches
-        return difference(wanted, self.run(**changes).batches, when)
-
-    @property
-    def full_steps(self) -> int:
-        """Steps of an epoch that are full on every rank."""
-        return self.case.rows // self.case.global_batch_size
-
-    def find_miscount(self, batches: Batches) -> Verdict:
-        """Find rows lost or doubled, beyond those that the declared tail may drop or repeat."""
-        left = self.case.rows - self.full_steps * self.case.global_batch_size
-        spare = left if self.adapter.tail == "drop" else 0
-        again = -left % self.case.global_batch_size if self.adapter.tail == "pad" else 0
-        return find_miscount(batches, self.case.rows, spare=spare, again=again)
 
 
 def law_once(trial: Trial) -> Verdict:
@@ -140,17 +39,17 @@ def law_ranks(trial: Trial) -> Verdict:
     batches = trial.run().batches
     counts = [len(steps) for steps in batches]
     if len(set(counts)) > 1:
-        words = f"the ranks have {counts} batches: the other ranks hang at step {min(counts)}"
-        return Finding("hang", words, batches)
-    for rank, step, _ in places(batches):
+        message = f"the ranks have {counts} batches: the other ranks hang at step {min(counts)}"
+        return Finding("hang", message, batches)
+    for rank, step, _ in reads(batches):
         size = len(batches[rank][step])
         if step < trial.full_steps and size != trial.case.batch_size:
-            words = (
+            message = (
                 f"the batch of rank {rank} at step {step} has {size} rows "
                 f"and should have {trial.case.batch_size}"
             )
-            return Finding("lost", words, batches)
-    owners = {(row, rank) for rank, _, row in places(batches)}
+            return Finding("lost", message, batches)
+    owners = {(row, rank) for rank, _, row in reads(batches)}
     shared = len(owners) > len({*rows_of(batches)})
     return trial.find_miscount(batches) if shared else None
 
@@ -207,11 +106,11 @@ def law_elastic(trial: Trial) -> Verdict:
     case = trial.case
     stop = case.stops[0] % (trial.full_steps + 1)
     size = _another_size(case)
-    before = trial.run(steps=stop, state=True)
+    before = trial.run(steps=stop, take_states=True)
     if stop * case.global_batch_size >= case.rows - case.rows % case.global_batch_size:
         return None  # the next epoch follows
     after = trial.run(
-        states=before.states, world_size=size, batch_size=case.global_batch_size // size
+        resume_from=before.states, world_size=size, batch_size=case.global_batch_size // size
     )
     read = _join(by_step(before.batches), by_step(after.batches))
     if "order" not in trial.adapter.claims.split():
@@ -239,10 +138,10 @@ def law_weights(trial: Trial) -> Verdict:
     due = (count * shares)[step, source]
     if abs(read - due) <= chance[step, source]:
         return None
-    words = (
-        f"of the first {step + 1} rows {read} came from source {source}, and {due:.1f} should have"
+    message = (
+        f"{read} of the first {step + 1} rows came from source {source}, and {due:.1f} should have"
     )
-    return Finding("lost" if read < due else "doubled", words, batches)
+    return Finding("lost" if read < due else "doubled", message, batches)
 
 
 def law_spread(trial: Trial) -> Verdict:
@@ -256,13 +155,13 @@ def law_spread(trial: Trial) -> Verdict:
         raise Refused("too few rows to measure how they are mixed")
     neighbors = int((np.diff(read) == 1).sum())
     if neighbors > 12:  # about 1 by chance
-        words = f"{neighbors} times a row was followed by its neighbor in the file"
-        return Finding("out of order", words, batches)
+        message = f"{neighbors} times a row was followed by its neighbor in the file"
+        return Finding("out of order", message, batches)
     places_of = np.arange(len(read))
     drift = abs(np.corrcoef(read, places_of)[0, 1]) * np.sqrt(len(read) - 1)
     if drift > SIGMAS:
-        words = f"reading order follows file order ({drift:.0f} standard deviations)"
-        return Finding("out of order", words, batches)
+        message = f"reading order follows file order ({drift:.0f} standard deviations)"
+        return Finding("out of order", message, batches)
     return None
 
 
@@ -271,39 +170,39 @@ def law_owned(trial: Trial) -> Verdict:
     trace = trial.run()
     if trace.changed:
         return Finding("other data", trace.changed, trace.batches)
-    found = trial.run(spoil=True).batches
+    found = trial.run(overwrite_batches=True).batches
     return difference(trace.batches, found, "when every batch is overwritten by its receiver")
 
 
 def law_data(trial: Trial) -> Verdict:
     """The loader delivers whole rows of the files, and nothing else."""
     trace = trial.run()
-    for rank, step, row in places(trace.batches):
+    for rank, step, row in reads(trace.batches):
         if not isinstance(row, int) or not 0 <= row < trial.case.rows:
-            words = f"rank {rank} read {row!r} at step {step}, which is not a row of the data"
-            return Finding("other data", words, trace.batches, rows=(row,))
+            message = f"rank {rank} read {row!r} at step {step}, which is not a row of the data"
+            return Finding("other data", message, trace.batches, rows=(row,))
     return None
 
 
 def law_refuses(trial: Trial) -> Verdict:
     """A state is refused if the data have changed since."""
-    before = trial.run(steps=1, state=True)
+    before = trial.run(steps=1, take_states=True)
     try:
-        after = trial.run(data=trial.data(trial.case.rows + 1), states=before.states)
+        after = trial.run(data=trial.data(trial.case.rows + 1), resume_from=before.states)
     except Broken as end:
         return end.finding if end.finding.kind == "hang" else None
-    words = f"a state of {trial.case.rows} rows was accepted for {trial.case.rows + 1} rows"
-    return Finding("other data", words, after.batches)
+    message = f"a state of {trial.case.rows} rows was accepted for {trial.case.rows + 1} rows"
+    return Finding("other data", message, after.batches)
 
 
 def law_length(trial: Trial) -> Verdict:
     """len(loader) is the number of batches yielded."""
-    trace = trial.run(declared=True)
+    trace = trial.run(take_length=True)
     for rank, declared in enumerate(trace.lengths):
         yielded = len(trace.batches[rank])
         if declared != yielded:
-            words = f"rank {rank} declared {declared} batches and yielded {yielded}"
-            return Finding("lost", words, trace.batches)
+            message = f"rank {rank} declared {declared} batches and yielded {yielded}"
+            return Finding("lost", message, trace.batches)
     return None
 
 
@@ -321,16 +220,17 @@ def law_growth(trial: Trial) -> Verdict:
         before = min(getattr(trace, name) for trace in small)
         after = min(getattr(trace, name) for trace in large)
         if after > 8 * before + floor:
-            words = (
-                f"{after:,.3g} {unit} to the first batch of {GROWTH:,} rows, {before:,.3g} of 1,024"
+            message = (
+                f"the first batch of {GROWTH:,} rows takes {after:,.3g} {unit}, "
+                f"that of 1,024 rows {before:,.3g}"
             )
-            return Finding("slow growth", words)
+            return Finding("slow growth", message)
     return None
 
 
-def _measure(trial: Trial, rows: int) -> list[Trace]:
+def _measure(trial: Trial, rows: int) -> list[EpochTrace]:
     data = trial.data(rows)
-    return [trial.run(data=data, steps=1, measure=True) for _ in range(3)]
+    return [trial.run(data=data, steps=1, trace_memory=True) for _ in range(3)]
 
 
 def _another_size(case: Case) -> int:
@@ -364,10 +264,10 @@ def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
         stop = drawn % (left + 1)
         left -= stop
         stops.append(stop)
-        part = trial.run(steps=stop, state=True, states=states, kill=kill)
+        part = trial.run(steps=stop, take_states=True, resume_from=states, kill=kill)
         read = _join(read, part.batches)
         states = part.states
-    last = trial.run(states=states)
+    last = trial.run(resume_from=states)
     endless = len(wanted[0]) == trial.epoch.steps
     if left == 0 and not endless:
         return _compare_at_the_end(trial, wanted, read, last.batches)
@@ -416,7 +316,7 @@ LAWS: dict[str, tuple[Callable[[Trial], Verdict], str]] = {
 }
 
 
-def check_case(runner: Runner, folder: Path, law: str, case: Case) -> Verdict:
+def check_case(processes: LoaderProcesses, folder: Path, law: str, case: Case) -> Verdict:
     """Check one law in one case.
 
     Raises:
@@ -424,6 +324,6 @@ def check_case(runner: Runner, folder: Path, law: str, case: Case) -> Verdict:
     """
     check_law, _ = LAWS[law]
     try:
-        return check_law(Trial(runner, folder, case))
+        return check_law(Trial(processes, folder, case))
     except Broken as end:
         return end.finding

@@ -1,8 +1,9 @@
 """Processes that run a loader, so that a loader that hangs or dies is a finding, not the end.
 
-A forked process answers one `Run` after another. It has a separate session: if it does not answer
-in time, it is killed together with the workers that it started. Two processes alternate, so that a
-resumed loader never runs in the process, with its random generators, of the loader it continues.
+A forked process answers one `EpochRequest` after another. It has a separate session: if it does not
+answer in time, it is killed together with the workers that it started. Two processes alternate, so
+that a resumed loader never runs in the process, with its random generators, of the loader that it
+continues.
 """
 
 from __future__ import annotations
@@ -23,32 +24,30 @@ import tracemalloc
 import warnings
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.batch_rows import rows_in, write_into, wrong_mask
-
-Batches = list[list[tuple[Any, ...]]]  # [rank][step] -> the rows
-Kind = Literal["lost", "doubled", "out of order", "hang", "crash", "other data", "slow growth"]
+from nanoset_ref.laws.findings import Batches, Kind
 
 LAWS = os.path.dirname(__file__)
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
-_abandoned: list[Any] = []  # loaders that a stop left in the middle of an epoch
+_stopped_loaders: list[Any] = []  # loaders that a stop left in the middle of an epoch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class EpochRequest:
     """One epoch, or a part of it, on every rank.
 
     Args:
         data: a number of rows, or a Corpus.
         steps: batches to take on every rank.
-        state: whether to take the states after these batches.
-        states: the states of the ranks that this run continues; rank r takes number r mod their
-            count.
-        spoil: whether to write to every batch once its rows are known.
-        measure: whether to trace the memory.
-        declared: whether to take the loader's length.
+        take_states: whether to take the states after these batches.
+        resume_from: the states of the ranks that this epoch continues; rank r takes number r mod
+            their count.
+        overwrite_batches: whether to write to every batch once its rows are known.
+        trace_memory: whether to trace the memory.
+        take_length: whether to take the loader's length.
     """
 
     data: Any
@@ -58,26 +57,26 @@ class Run:
     seed: int
     epoch: int
     steps: int
-    state: bool = False
-    states: tuple[bytes, ...] = ()
-    spoil: bool = False
-    measure: bool = False
-    declared: bool = False
+    take_states: bool = False
+    resume_from: tuple[bytes, ...] = ()
+    overwrite_batches: bool = False
+    trace_memory: bool = False
+    take_length: bool = False
 
 
 @dataclass
-class Trace:
-    """The result of a run.
+class EpochTrace:
+    """The result of an `EpochRequest`.
 
     Attributes:
         batches: [rank][step] -> the rows.
         states: the state of every rank, pickled when it was taken.
-        lengths: len(loader) of every rank before the first batch, if `Run.declared`.
+        lengths: len(loader) of every rank before the first batch, if `take_length`.
         changed: says which batch changed after it was delivered; "" if none did.
         mask: the first fault in a mask; "" if there is none.
         seconds: the time until the first batch of rank 0.
         memory: the peak in bytes.
-        error: the error that ended the run early; "" if there was none.
+        error: the error that ended the epoch early; "" if there was none.
         kind: how it ended, if there was an error: "crash" or "hang".
         refused: whether the error was a ValueError before the first batch of its rank.
     """
@@ -94,68 +93,74 @@ class Trace:
     refused: bool = False
 
 
-def run_ranks(adapter: Adapter, run: Run) -> Trace:
+def run_ranks(adapter: Adapter, request: EpochRequest) -> EpochTrace:
     """Run a loader on all ranks, one after another, in this process."""
-    trace = Trace()
-    _abandoned.clear()
+    trace = EpochTrace()
+    _stopped_loaders.clear()
     try:
-        for rank in range(run.world_size):
-            _run_rank(adapter, run, rank, trace)
+        for rank in range(request.world_size):
+            _run_rank(adapter, request, rank, trace)
     except Exception as error:
         stack = "".join(reversed(traceback.format_tb(error.__traceback__)))
-        trace.error = f"{type(error).__name__}: {error}{_place(stack)}"
+        trace.error = f"{type(error).__name__}: {error}{_innermost_frame(stack)}"
         has_begun = len(trace.batches) > rank and len(trace.batches[rank]) > 0
         trace.refused = isinstance(error, ValueError) and not has_begun
     return trace
 
 
-def _run_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
+def _run_rank(adapter: Adapter, request: EpochRequest, rank: int, trace: EpochTrace) -> None:
+    """Run one rank, and add its results to `trace`."""
     started = time.perf_counter()
-    if run.measure:
+    if request.trace_memory:
         tracemalloc.start()
-    state = None
-    if run.states:
-        state = pickle.loads(run.states[rank % len(run.states)])
-    loader: Any = adapter.make(
-        run.data,
-        rank=rank,
-        world_size=run.world_size,
-        workers=run.workers,
-        seed=run.seed,
-        epoch=run.epoch,
-        batch_size=run.batch_size,
-        state=state,
-    )
-    if not hasattr(loader, "__iter__"):
-        raise TypeError(f"make returned {loader!r:.80}, not an iterable of batches")
-    if run.declared:
+    loader = _make_loader(adapter, request, rank)
+    if request.take_length:
         trace.lengths.append(len(loader))
+    batches = islice(loader, request.steps) if request.steps else ()
     read: list[tuple[Any, ...]] = []
     trace.batches.append(read)
     held = []
-    batches = islice(loader, run.steps) if run.steps else ()
     for batch in batches:
         if not read and rank == 0:
             trace.seconds = time.perf_counter() - started
-        rows = _rows(adapter, batch)
-        read.append(rows)
+        read.append(_rows(adapter, batch))
         if adapter.mask and not trace.mask:
             trace.mask = wrong_mask(batch, adapter.mask)
-        if run.spoil:
+        if request.overwrite_batches:
             write_into(batch)
         else:
             held.append(batch)
-    if run.measure:
+    if request.trace_memory:
         trace.memory = max(trace.memory, tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    if run.state and adapter.state_of:
+    if request.take_states and adapter.state_of:
         trace.states += (pickle.dumps(adapter.state_of(loader)),)
-        _abandoned.append((loader, batches))
+        _stopped_loaders.append((loader, batches))
     for step, batch in enumerate(held):
         if _rows(adapter, batch) != read[step] and not trace.changed:
             trace.changed = (
                 f"the batch of rank {rank} at step {step} changed after it was delivered"
             )
+
+
+def _make_loader(adapter: Adapter, request: EpochRequest, rank: int) -> Any:
+    """Make the loader of one rank, from its state if there is one."""
+    state = None
+    if request.resume_from:
+        state = pickle.loads(request.resume_from[rank % len(request.resume_from)])
+    loader = adapter.make(
+        request.data,
+        rank=rank,
+        world_size=request.world_size,
+        workers=request.workers,
+        seed=request.seed,
+        epoch=request.epoch,
+        batch_size=request.batch_size,
+        state=state,
+    )
+    if not hasattr(loader, "__iter__"):
+        raise TypeError(f"make returned {loader!r:.80}, not an iterable of batches")
+    return loader
 
 
 def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
@@ -165,11 +170,11 @@ def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
         return rows_in(batch, adapter.format)
     except Exception as error:
         raise TypeError(
-            f"no row numbers are found in the batch {batch!r:.80} ({error}); give rows_of="
+            f"found no row numbers in the batch {batch!r:.80} ({error}); give rows_of="
         ) from error
 
 
-class Runner(contextlib.AbstractContextManager["Runner"]):
+class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
     """Runs a loader in two processes that alternate; a context manager that ends them.
 
     They are forked, so that a function defined in a notebook can be run.
@@ -184,31 +189,31 @@ class Runner(contextlib.AbstractContextManager["Runner"]):
         for number in (0, 1):
             self._kill(number)
 
-    def run(self, run: Run, *, kill: bool = False) -> Trace:
+    def run(self, request: EpochRequest, *, kill: bool = False) -> EpochTrace:
         """Run in the next process; with `kill`, end it by SIGKILL as soon as it has answered."""
         self.processes.reverse()
         if self.processes[0] is None:
             self.processes[0] = self._start()
         process, connection, stack = self.processes[0]
         try:
-            connection.send(run)
+            connection.send(request)
             if connection.poll(self.adapter.limit):
-                trace: Trace = connection.recv()
+                trace: EpochTrace = connection.recv()
                 if kill:
                     self._kill(0)
                 return trace
-            trace = Trace(error=f"no answer in {self.adapter.limit:g} s", kind="hang")
+            trace = EpochTrace(error=f"no answer in {self.adapter.limit:g} s", kind="hang")
         except (EOFError, OSError):
             process.join(1)
-            trace = Trace(error=f"the process died: exit code {process.exitcode}")
-        trace.error += _place(_last_stack(stack))
+            trace = EpochTrace(error=f"the process died: exit code {process.exitcode}")
+        trace.error += _innermost_frame(_last_stack(stack))
         self._kill(0)
         return trace
 
     def _start(self) -> Any:
         ours, theirs = self.context.Pipe()
         stack = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
-        process = self.context.Process(target=_serve, args=(theirs, self.adapter, stack))
+        process = self.context.Process(target=_answer_requests, args=(theirs, self.adapter, stack))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fork with threads, which the child does not use
             process.start()
@@ -228,8 +233,8 @@ class Runner(contextlib.AbstractContextManager["Runner"]):
         self.processes[number] = None
 
 
-def _serve(connection: Any, adapter: Adapter, stack: Any) -> None:
-    """Answer runs until the parent has ended; discard the output of loaders."""
+def _answer_requests(connection: Any, adapter: Adapter, stack: Any) -> None:
+    """Answer requests until the parent has ended; discard the output of loaders."""
     os.setsid()
     faulthandler.enable(stack, all_threads=False)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -241,9 +246,9 @@ def _serve(connection: Any, adapter: Adapter, stack: Any) -> None:
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while os.getppid() == parent:
             if connection.poll(1):
-                run = connection.recv()
+                request = connection.recv()
                 faulthandler.dump_traceback_later(0.9 * adapter.limit, file=stack)
-                connection.send(run_ranks(adapter, run))
+                connection.send(run_ranks(adapter, request))
                 faulthandler.cancel_dump_traceback_later()
     os._exit(0)
 
@@ -261,7 +266,7 @@ def _last_stack(file: Any) -> str:
     return text.rpartition("(most recent call first)")[2]
 
 
-def _place(stack: str) -> str:
+def _innermost_frame(stack: str) -> str:
     """The innermost frame of a loader and its libraries, as in ", in make (loader.py:12)"."""
     for path, line, name in re.findall(r'File "(.+)", line (\d+),? in (.+)', stack):
         is_standard = path.startswith(STANDARD_LIBRARY) and "site-packages" not in path

@@ -20,8 +20,9 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.findings import Verdict
 from nanoset_ref.laws.law_report import LawReport, Outcome
-from nanoset_ref.laws.rules import LAWS, Case, Refused, check_case
-from nanoset_ref.laws.runner import Runner
+from nanoset_ref.laws.rules import LAWS, check_case
+from nanoset_ref.laws.runner import LoaderProcesses
+from nanoset_ref.laws.trial import Case, Refused
 
 BOUNDARIES = [4**power + 1 for power in range(3, 12)]
 
@@ -71,11 +72,11 @@ def check(
     end = time.monotonic() + budget
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        runner = stack.enter_context(Runner(adapter))
+        processes = stack.enter_context(LoaderProcesses(adapter))
         for number, law in enumerate(chosen):
             now = time.monotonic()
             share = max(end - now, 0) / (len(chosen) - number)
-            search = Search(runner, folder, law, now + share)
+            search = Search(processes, folder, law, now + share)
             known = report.outcomes["resume"].case if law == "killed" else None
             report.outcomes[law] = search.outcome(seed, examples, known)
             if progress:
@@ -86,8 +87,8 @@ def check(
 def judge(loader: Any, law: str, case: Case, **options: Any) -> Verdict:
     """Check one law in one case, like the script of a counterexample; None: the law holds."""
     adapter = as_adapter(loader, options)
-    with tempfile.TemporaryDirectory() as folder, Runner(adapter) as runner:
-        return check_case(runner, Path(folder), law, case)
+    with tempfile.TemporaryDirectory() as folder, LoaderProcesses(adapter) as processes:
+        return check_case(processes, Path(folder), law, case)
 
 
 def _check_signature(adapter: Adapter) -> None:
@@ -115,8 +116,8 @@ def _check_names(adapter: Adapter, names: list[str]) -> None:
 class Search:
     """Looks for a case that breaks one law, until a deadline."""
 
-    def __init__(self, runner: Runner, folder: Path, law: str, deadline: float) -> None:
-        self.runner = runner
+    def __init__(self, processes: LoaderProcesses, folder: Path, law: str, deadline: float) -> None:
+        self.processes = processes
         self.folder = folder
         self.law = law
         self.deadline = deadline
@@ -147,21 +148,21 @@ class Search:
                 self.late = True
                 return False
             try:
-                self.judged[case] = check_case(self.runner, self.folder, self.law, case)
+                self.judged[case] = check_case(self.processes, self.folder, self.law, case)
             except Refused as reason:
                 self.refused = str(reason)
                 return False
         return self.judged[case] is not None
 
     def _boundaries(self) -> list[Case]:
-        adapter = self.runner.adapter
+        adapter = self.processes.adapter
         if self.law != "once" or adapter.format != "rows":
             return []
         return [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
 
     def _cases(self, draw: Any) -> Any:
         """What hypothesis draws, by its module `strategies`."""
-        adapter = self.runner.adapter
+        adapter = self.processes.adapter
         rows = draw.integers(1, adapter.most_rows)
         if self.law == "spread":
             rows = draw.integers(200, 400)

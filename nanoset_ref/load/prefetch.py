@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
+from nanoset_ref.io.pools import close_pool
 from nanoset_ref.load.collator import RowBlock
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.samplers import ResumableBatchSampler
@@ -41,9 +42,7 @@ def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
             coming.append(thread.submit(next, iterator, end))
             yield item  # type: ignore[misc]
     finally:
-        for future in coming:
-            future.cancel()
-        thread.shutdown()  # shutdown(cancel_futures=True) fails if the program ends with the generator half read
+        close_pool(thread, coming)
 
 
 class ReadRequest(NamedTuple):

@@ -6,7 +6,9 @@
 text                 opens files and datasets; text_formats, text_blocks and json_lines read the
                      documents in them, with errors that name file and line
 tokenizer            loads a tokenizer from a folder or the Hub
-encode, backends     text -> token ids
+encode               text -> token ids
+batch_encoder        encodes batches in several threads
+backends             the libraries that encode
 special              special tokens in documents: kept, split or refused
 cut                  cuts long documents where no token spans the cut
 jobs, ranks          the same bytes with any number of threads, processes or ranks of torchrun

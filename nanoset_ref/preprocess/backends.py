@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.preprocess.cut import StretchCutter
+from nanoset_ref.preprocess.cut import PieceCutter
 from nanoset_ref.preprocess.special import SpecialFinder
 
 if TYPE_CHECKING:
@@ -47,17 +47,17 @@ def threads(processes: int = 1) -> int:
     return max(1, cores // processes)
 
 
-def hf(tokenizer: Tokenizer) -> Encode:
-    """Encode with the tokenizer itself; long documents in stretches (see `cut`)."""
-    cut = StretchCutter(tokenizer)
+def hf_encoder(tokenizer: Tokenizer) -> Encode:
+    """Encode with the tokenizer itself; long documents in pieces (see `cut`)."""
+    cut = PieceCutter(tokenizer)
 
     def encode(texts: list[str]) -> Ragged:
         if max(map(len, texts), default=0) < cut.long:
             return encode_whole(texts)
-        stretches = [list(cut(text)) for text in texts]
-        groups = _groups(chain.from_iterable(stretches))
+        pieces = [list(cut(text)) for text in texts]
+        groups = _groups(chain.from_iterable(pieces))
         ids, lengths = map(np.concatenate, zip(*map(encode_whole, groups), strict=True))
-        ends = np.cumsum([len(of_text) for of_text in stretches])
+        ends = np.cumsum([len(of_text) for of_text in pieces])
         return ids, np.add.reduceat(lengths, np.append(0, ends[:-1]))
 
     def encode_whole(texts: list[str]) -> Ragged:
@@ -70,13 +70,13 @@ def hf(tokenizer: Tokenizer) -> Encode:
     return encode
 
 
-def _groups(stretches: Iterator[str]) -> Iterator[list[str]]:
-    """Group stretches; a group is complete once it has BATCH_CHARS characters."""
+def _groups(pieces: Iterator[str]) -> Iterator[list[str]]:
+    """Group pieces; a group is complete once it has BATCH_CHARS characters."""
     group: list[str] = []
     size = 0
-    for stretch in stretches:
-        group.append(stretch)
-        size += len(stretch)
+    for piece in pieces:
+        group.append(piece)
+        size += len(piece)
         if size >= BATCH_CHARS:
             yield group
             group = []
@@ -85,7 +85,7 @@ def _groups(stretches: Iterator[str]) -> Iterator[list[str]]:
         yield group
 
 
-def gigatoken(tokenizer: Tokenizer) -> Encode:
+def gigatoken_encoder(tokenizer: Tokenizer) -> Encode:
     """Encode with gigatoken; special tokens are split if the tokenizer splits them."""
     with extra("gigatoken", "the gigatoken backend"):
         import gigatoken
@@ -106,7 +106,7 @@ def gigatoken(tokenizer: Tokenizer) -> Encode:
 
 def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
     """Encode with `keep`, and texts with special tokens again with a tokenizer that splits them."""
-    split = hf(tokenizer)
+    split = hf_encoder(tokenizer)
     added = tokenizer.get_added_tokens_decoder().items()
     find = SpecialFinder(number for number, token in added if token.special)
 
@@ -126,4 +126,4 @@ def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
     return encode
 
 
-LIBRARIES = {"hf": hf, "gigatoken": gigatoken}
+LIBRARIES = {"hf": hf_encoder, "gigatoken": gigatoken_encoder}

@@ -1,7 +1,7 @@
-"""Cut a long document into stretches whose token ids, concatenated, are the ids of the whole.
+"""Cut a long document into pieces whose token ids, concatenated, are the ids of the whole.
 
 A document of 50 MB is one work item for a tokenizer: it keeps one core busy for a minute and takes
-many times its size in memory. Stretches spread this work over cores, provided that no cut changes
+many times its size in memory. Pieces spread this work over cores, provided that no cut changes
 an id. A cut is made before a single space or line feed (no white space beside it), and only if two
 conditions hold:
 
@@ -12,7 +12,7 @@ conditions hold:
    right half is tried with its separator (GPT-2, Llama 3, Qwen) and without it, for tokenizers that
    put a separator before every text (Llama 2).
 
-If a cut fails, the stretch grows to the next candidate. Documents are cut only for BPE with a
+If a cut fails, the piece grows to the next candidate. Documents are cut only for BPE with a
 pre-tokenizer that looks at nearby characters. Other tokenizers encode whole documents: Unigram,
 WordPiece, dropout, end-of-word suffixes, a pre-tokenizer of fixed lengths, a regular expression
 that pairs quotation marks or brackets, special tokens of over 64 characters. Limit: a custom
@@ -35,31 +35,31 @@ from nanoset_ref.io.extras import extra
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-STRETCH_CHARS = 1 << 15
-WINDOW_CHARS = 128
+PIECE_CHARS = 1 << 15
+CONTEXT_CHARS = 128
 MAX_CANDIDATES = 256  # tried for one cut; then the rest of the document stays whole
 SEPARATOR = re.compile(r"(?<=\S)[ \n](?=\S)")
 PAIRS = ("()", "[]", "{}", "<>", *(2 * mark for mark in string.punctuation))
 
 
-class StretchCutter:
-    """Cuts documents into stretches.
+class PieceCutter:
+    """Cuts documents into pieces.
 
     Args:
         tokenizer: the Rust tokenizer that encodes them.
-        stretch_chars: the least length of a stretch, in characters.
+        piece_chars: the least length of a piece, in characters.
 
     Attributes:
         long: the least length of a document that is cut, in characters.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stretch_chars: int = STRETCH_CHARS) -> None:
+    def __init__(self, tokenizer: Tokenizer, piece_chars: int = PIECE_CHARS) -> None:
         self._tokenizer = tokenizer
-        self._stretch_chars = stretch_chars
-        self.long = 2 * stretch_chars
+        self._piece_chars = piece_chars
+        self.long = 2 * piece_chars
 
     def __call__(self, text: str) -> Iterator[str]:
-        """Yield the stretches of `text` in order."""
+        """Yield the pieces of `text` in order."""
         start = 0
         while len(text) - start >= self.long:
             cut = self._next_cut(text, start)
@@ -74,16 +74,16 @@ class StretchCutter:
         """Find the first safe cut of text[start:].
 
         Returns:
-            (stop of the left stretch, start of the right one); None if there is no safe cut.
+            (stop of the left piece, start of the right one); None if there is no safe cut.
         """
         if not self._can_be_cut:
             return None
-        first = start + self._stretch_chars
-        last = len(text) - self._stretch_chars
+        first = start + self._piece_chars
+        last = len(text) - self._piece_chars
         for match in islice(SEPARATOR.finditer(text, first, last), MAX_CANDIDATES):
             cut = match.start()
-            left = text[max(0, cut - WINDOW_CHARS) : cut]
-            right = text[cut : cut + WINDOW_CHARS]
+            left = text[max(0, cut - CONTEXT_CHARS) : cut]
+            right = text[cut : cut + CONTEXT_CHARS]
             # 1.
             if self._is_joined(left, match.group()):
                 continue
@@ -110,7 +110,7 @@ class StretchCutter:
         if model.dropout or model.continuing_subword_prefix or model.end_of_word_suffix:
             return False
         special = self._tokenizer.get_added_tokens_decoder().values()
-        if any(2 * len(token.content) > WINDOW_CHARS for token in special):
+        if any(2 * len(token.content) > CONTEXT_CHARS for token in special):
             return False
         return _is_local(self._tokenizer.pre_tokenizer)
 

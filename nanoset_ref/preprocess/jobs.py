@@ -27,7 +27,8 @@ from nanoset_ref.io.files import remove_leftovers
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import threads
-from nanoset_ref.preprocess.encode import Encoded, Encoder, Lane
+from nanoset_ref.preprocess.batch_encoder import BatchFunction, Encoded
+from nanoset_ref.preprocess.encode import Encoder
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.ranks import Helper, JobError, broadcast, other_ranks, started_helpers
 from nanoset_ref.preprocess.text import TextSource
@@ -102,8 +103,10 @@ def tokenize_documents(
     """
     ranks = other_ranks()
     if num_workers < 1 or (num_workers > 1 and ranks):
-        rule = "num_workers must be at least 1, and 1 under torchrun, whose ranks work"
-        raise ValueError(f"{rule}; got {num_workers}")
+        raise ValueError(
+            "num_workers must be at least 1, and 1 under torchrun, whose ranks work; "
+            f"got {num_workers}"
+        )
     bar = _progress_bar(source.num_bytes, progress)
     encoder.warn_without_separator()
     encoder.found.restart()
@@ -115,9 +118,9 @@ def tokenize_documents(
         bar,
     ):
         broadcast(ranks, encoder.worker_config)
-        lanes: list[Lane] = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
-        lanes += [encoder.encode_text] * threads(num_workers)
-        skipped = _work(source, encoder, lanes, opened, bar)
+        functions: list[BatchFunction] = [encoder.encode_text] * threads(num_workers)
+        functions[:0] = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
+        skipped = _work(source, encoder, functions, opened, bar)
     encoder.found.warn()
     _warn_of_skipped(target, skipped, opened.num_documents)
     return Counts(
@@ -150,14 +153,14 @@ def _in_helper(encoder: Encoder, helper: Helper, batch: TextBatch) -> Encoded:
 
 
 def _work(
-    source: TextSource, encoder: Encoder, lanes: Sequence[Lane], sink: Any, bar: Any
+    source: TextSource, encoder: Encoder, functions: Sequence[BatchFunction], sink: Any, bar: Any
 ) -> dict[str, int]:
     """Read, encode and write all documents; return {kind: number} of the skipped documents."""
     start = time.monotonic()
     skipped = Counter[str]()
     done = Counter(documents=0, tokens=0)
     batches = (batch for block in source.blocks() for batch in block.batches())
-    with closing(encoder.stream(batches, lanes)) as stream:
+    with closing(encoder.stream(batches, functions)) as stream:
         for batch, encoded in stream:
             sink.write(encoded.ids, encoded.lengths)
             skipped.update(encoded.skipped)
@@ -179,8 +182,10 @@ def _warn_of_skipped(
     number = sum(skipped.values())
     if too_many(number, documents):
         total = number + documents
-        what = f"{number:,} of {total:,} documents were left out, {number / total:.1%}"
-        logger.warning("%s: %s (%s)", target, what, _reasons(skipped))
+        logger.warning(
+            f"{target}: {number:,} of {total:,} documents were left out, {number / total:.1%} "
+            f"({_reasons(skipped)})"
+        )
 
 
 def _reasons(skipped: dict[str, int]) -> str:

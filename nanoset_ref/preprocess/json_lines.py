@@ -111,8 +111,10 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
                 return None
             row = _parsed_slowly(row)
     if not isinstance(row, dict):
-        what = f"every line must be one JSON object, got a {type(row).__name__}; {MAKE_LINES}"
-        raise DocumentError("not an object", what)
+        raise DocumentError(
+            "not an object",
+            f"every line must be one JSON object, got a {type(row).__name__}; {MAKE_LINES}",
+        )
     for column in columns:
         if column in row:
             break
@@ -120,15 +122,18 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
         raise DocumentError("missing column", no_column(columns, row))
     text = row[column]
     if not isinstance(text, str):
-        what = f"column {column!r} must hold a string, got {type(text).__name__}"
-        raise DocumentError("not a string", what)
+        raise DocumentError(
+            "not a string", f"column {column!r} must hold a string, got {type(text).__name__}"
+        )
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            character = f"{text[error.start]!r} at character {error.start}"
-            what = f"lone surrogate {character} of column {column!r}"
-            raise DocumentError("lone surrogate", what) from None
+            raise DocumentError(
+                "lone surrogate",
+                f"lone surrogate {text[error.start]!r} at character {error.start} "
+                f"of column {column!r}",
+            ) from None
     return text
 
 
@@ -140,8 +145,9 @@ def _parsed_slowly(line: bytes) -> Any:
         reason = f"{error.msg} at character {error.pos}"
     except (ValueError, RecursionError) as error:
         reason = str(error)
-    what = f"not JSON ({reason}); every line must be one JSON object; {MAKE_LINES}"
-    raise DocumentError("invalid JSON", what)
+    raise DocumentError(
+        "invalid JSON", f"not JSON ({reason}); every line must be one JSON object; {MAKE_LINES}"
+    )
 
 
 def no_column(wanted: Sequence[str], columns: Iterable[str]) -> str:

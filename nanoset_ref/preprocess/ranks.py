@@ -40,7 +40,7 @@ import numpy as np
 
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import threads
-from nanoset_ref.preprocess.encode import BatchEncoder, Encoded, from_config
+from nanoset_ref.preprocess.batch_encoder import BatchEncoder, Encoded, from_config
 from nanoset_ref.preprocess.text_blocks import OnError, TextBatch, TextBlock, TextPart
 from nanoset_ref.preprocess.text_formats import ArrowValues
 
@@ -83,8 +83,10 @@ class Helper(NamedTuple):
             ids = np.frombuffer(self.connection.recv_bytes(), answer["dtype"])
             rest = np.frombuffer(self.connection.recv_bytes(), np.int64)
         except (EOFError, OSError):
-            what = "died amid its work (was it killed, for want of memory?); nothing was written"
-            raise JobError(f"{self.name} {what}") from None
+            raise JobError(
+                f"{self.name} died amid its work (was it killed, for want of memory?); "
+                "nothing was written"
+            ) from None
         lengths, holders, numbers = np.split(rest, answer["ends"])
         return Encoded(ids, lengths, (holders, numbers), (), answer["skipped"])
 

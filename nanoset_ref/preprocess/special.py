@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 def special_tokens_of(fast: Tokenizer, named: Iterable[int | None]) -> dict[int, str]:
-    """{id: token} of the tokens that count as special in a document.
+    """Return {id: token} of the tokens that count as special in a document.
 
     Args:
         fast: a Rust tokenizer.
@@ -142,8 +142,10 @@ class SpecialTokenCounter:
                 f"{name(first)}: {held}; remove it, or take --special-tokens keep or split"
             )
         if self.special_tokens == "split":
-            what = "this tokenizer makes it of plain text; take --special-tokens keep or refuse"
-            raise InputError(f"{name(first)}: the special token {token!r} cannot be split: {what}")
+            raise InputError(
+                f"{name(first)}: the special token {token!r} cannot be split: this tokenizer makes "
+                "it of plain text; take --special-tokens keep or refuse"
+            )
         if not self.documents and not self.quiet:
             logger.warning("%s: %s, which is kept; %s", name(first), held, WAYS_OUT)
         self.documents += len(np.unique(holders))
@@ -153,5 +155,6 @@ class SpecialTokenCounter:
         """Log how many documents hold which special tokens, if any do."""
         if self.documents and not self.quiet:
             tokens = ", ".join(f"{count:,} x {token}" for token, count in self.tokens.most_common())
-            what = f"documents that hold special tokens: {self.documents:,} ({tokens})"
-            logger.warning("%s; %s", what, WAYS_OUT)
+            logger.warning(
+                f"documents that hold special tokens: {self.documents:,} ({tokens}); {WAYS_OUT}"
+            )

@@ -125,8 +125,9 @@ def open_text(
 
 def _no_configurations(name: str, who: str, config: str) -> InputError:
     """The error for a configuration of an input that has none."""
-    what = f"{who} no configurations, got {config!r}; leave it out (--dataset-config)"
-    return InputError(f"{name}: {what}")
+    return InputError(
+        f"{name}: {who} no configurations, got {config!r}; leave it out (--dataset-config)"
+    )
 
 
 def _is_saved(folder: Path) -> bool:
@@ -194,13 +195,16 @@ def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any
         raise _no_configurations(name, "a dataset written by save_to_disk has", config)
     problem = "" if Path(name).exists() else hub_problem()
     if problem:
-        cached = "HF_HUB_OFFLINE=1 reads what was downloaded before"
-        raise InputError(f"{name}: neither a file nor a folder, and {problem}; {cached}")
+        raise InputError(
+            f"{name}: neither a file nor a folder, and {problem}; "
+            "HF_HUB_OFFLINE=1 reads what was downloaded before"
+        )
     try:
         data = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config)
     except Exception as error:  # the Hub, the network, the cache and the builders raise their own
-        what = f"neither a file, a folder nor a dataset that loads ({error})"
-        raise InputError(f"{name}: {what}") from error
+        raise InputError(
+            f"{name}: neither a file, a folder nor a dataset that loads ({error})"
+        ) from error
     splits = data if isinstance(data, dict) else {data.split and str(data.split): data}
     if split is None and len(splits) == 1:
         split = next(iter(splits))

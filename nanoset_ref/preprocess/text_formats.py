@@ -103,8 +103,10 @@ def _packed_lines(part: TextPart) -> Iterator[TextBlock]:
             rest = stream.readline(LONGEST_LINE)  # the end of the block's last line
             if len(rest) == LONGEST_LINE:
                 number = first + data.count(b"\n")
-                what = f"unpacks to {LONGEST_LINE:,} bytes or more; unpack the file to read it"
-                raise InputError(f"{part.path}:{number}: {what}")
+                raise InputError(
+                    f"{part.path}:{number}: unpacks to {LONGEST_LINE:,} bytes or more; "
+                    "unpack the file to read it"
+                )
             lines = partial(_one_batch, partial(bytes, data + rest))
             yield TextBlock(part, file.tell() - start, lines, partial(int, first))
             first += data.count(b"\n") + rest.count(b"\n")

@@ -116,8 +116,10 @@ def report(counts: Counts | None, **options: Any) -> int:
     """Print the counts, if this rank has any; return the exit code."""
     if counts is None:
         return 0
-    what = f"{counts.documents:,} documents, {counts.tokens:,} tokens in {counts.seconds:.1f} s"
-    print(f"{counts.target}: {what} after the start-up ({counts.backend} backend)")
+    print(
+        f"{counts.target}: {counts.documents:,} documents, {counts.tokens:,} tokens "
+        f"in {counts.seconds:.1f} s after the start-up ({counts.backend} backend)"
+    )
     for kind, number in counts.skipped.items():
         print(f"skipped {number:,}: {kind}")
     return LEFT_OUT_MANY if counts.left_out_many else 0

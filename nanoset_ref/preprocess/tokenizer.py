@@ -88,7 +88,7 @@ def open_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
 
 
 def own_copy(tokenizer: Any) -> Tokenizer:
-    """A Rust tokenizer for one `Encoder` alone.
+    """Return a Rust tokenizer for one `Encoder` alone.
 
     A caller of transformers may set truncation for a prompt, which must not cut documents short.
 
@@ -143,8 +143,10 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(os.fspath(name), local_files_only=bool(problem))
     except Exception as error:  # transformers, the Hub and the network raise errors of their own
         reason = problem or " ".join(str(error).split())
-        what = "give a folder with a tokenizer.json or a name on the Hub"
-        raise TokenizerError(f"{name_or_path}: no tokenizer to load; {what} ({reason})") from error
+        raise TokenizerError(
+            f"{name_or_path}: no tokenizer to load; "
+            f"give a folder with a tokenizer.json or a name on the Hub ({reason})"
+        ) from error
     if rules:
         tokenizer.backend_tokenizer.normalizer = rules
     return tokenizer

@@ -36,6 +36,7 @@ from itertools import chain, count, filterfalse, islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.options import whole_number
@@ -85,7 +86,7 @@ class CompressedDictionary(UserDict[int, Any]):
         self.data: Any  # {key: compressed value}, a dict or a CompressedFile
 
     def __getitem__(self, key: int) -> Any:
-        text = self._text(key)
+        text = self._decompress(key)
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -114,7 +115,7 @@ class CompressedDictionary(UserDict[int, Any]):
                 repeated key.
         """
         file = CompressedFile(filepath)
-        return cls(file.compression)._with(file)
+        return cls(file.compression)._like_this(file)
 
     @classmethod
     def load(cls, filepath: PathLike, limit: int | None = None) -> CompressedDictionary:
@@ -124,7 +125,7 @@ class CompressedDictionary(UserDict[int, Any]):
             FileNotFoundError, CompressedFormatError: see `open`.
         """
         file = cls.open(filepath)
-        return file._with(dict(islice(file.data.items(), limit)))
+        return file._like_this(dict(islice(file.data.items(), limit)))
 
     def dump(self, filepath: PathLike, limit: int | None = None) -> None:
         """Write the first `limit` values (None: all) to `filepath`, completely or not at all."""
@@ -166,7 +167,7 @@ class CompressedDictionary(UserDict[int, Any]):
         Raises:
             ValueError: keys are kept, and a key occurs in both dictionaries.
         """
-        return self._with(dict(_join([self, other], self.compression, reset_keys)))
+        return self._like_this(dict(_merged_records([self, other], self.compression, reset_keys)))
 
     def merge_(self, other: CompressedDictionary, reset_keys: bool = True) -> None:
         """Add the values of `other` to this dictionary, whose own keys stay.
@@ -205,9 +206,9 @@ class CompressedDictionary(UserDict[int, Any]):
             raise ValueError("combine_on_disk needs at least one file to read")
         files = [CompressedDictionary.open(path) for path in dictionaries_files]
         compression = _check_compression(compression or files[0].compression)
-        _write(destination, compression, _join(files, compression, reset_keys))
+        _write(destination, compression, _merged_records(files, compression, reset_keys))
 
-    def _with(self, payloads: Any) -> CompressedDictionary:
+    def _like_this(self, payloads: Any) -> CompressedDictionary:
         """A new dictionary with this one's settings and other values."""
         new = CompressedDictionary(self.compression)
         new.data = payloads
@@ -217,7 +218,7 @@ class CompressedDictionary(UserDict[int, Any]):
     def _part(self, keys: list[int], reset_keys: bool) -> CompressedDictionary:
         """A new dictionary, in memory, with the values of these keys."""
         new_keys = range(len(keys)) if reset_keys else keys
-        return self._with(dict(zip(new_keys, map(self.data.__getitem__, keys), strict=True)))
+        return self._like_this(dict(zip(new_keys, map(self.data.__getitem__, keys), strict=True)))
 
     def _payloads(self, compression: str) -> Iterator[bytes]:
         """The values, compressed by `compression`."""
@@ -226,9 +227,9 @@ class CompressedDictionary(UserDict[int, Any]):
             return
         compress, _ = CODECS[compression]
         for key in self.data:
-            yield compress(self._text(key))
+            yield compress(self._decompress(key))
 
-    def _text(self, key: int) -> bytes:
+    def _decompress(self, key: int) -> bytes:
         """The JSON text of a value: one compressed stream, of at most `max_value_bytes` in all."""
         payload = self.data[key]
         _, decompressor = CODECS[self.compression]
@@ -264,20 +265,20 @@ class CompressedFile(Mapping[int, bytes]):
             header = json.loads(data[4 : 4 + min(length, MAX_HEADER_BYTES)])
             self.compression = _check_compression(header["compression"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise CompressedFormatError(f"{filepath}: its header is not usable ({error})") from None
+            raise CompressedFormatError(f"{filepath}: invalid header ({error})") from None
         keys = array("i")
         starts = array("q")
-        at = 4 + length
-        while at != len(data):
-            record = data[at : at + RECORD.size]
+        offset = 4 + length
+        while offset != len(data):
+            record = data[offset : offset + RECORD.size]
             length, key = RECORD.unpack(record.ljust(RECORD.size, b"\0"))
-            if length < 4 or at + 4 + length > len(data):
+            if length < 4 or offset + 4 + length > len(data):
                 raise CompressedFormatError(
-                    f"{filepath}: the record at byte {at} is damaged or truncated"
+                    f"{filepath}: the record at byte {offset} is damaged or truncated"
                 )
             keys.append(key)
-            starts.append(at)
-            at += 4 + length
+            starts.append(offset)
+            offset += 4 + length
         self._keys, order = _unique(keys, filepath)
         self._starts = np.array(starts)[order]
 
@@ -288,10 +289,10 @@ class CompressedFile(Mapping[int, bytes]):
         return iter(self._keys[np.argsort(self._starts)].tolist())
 
     def __getitem__(self, key: int) -> bytes:
-        place = bisect_left(self._keys.data, key)
-        if place == len(self) or self._keys[place] != key:
+        index = bisect_left(self._keys.data, key)
+        if index == len(self) or self._keys[index] != key:
             raise KeyError(key)
-        start = int(self._starts[place])
+        start = int(self._starts[index])
         length, _ = RECORD.unpack_from(self._file.bytes, start)
         return self._file.bytes[start + RECORD.size : start + 4 + length]
 
@@ -310,25 +311,33 @@ def _check_compression(compression: str) -> str:
     return compression
 
 
-def _join(
+def _merged_records(
     dictionaries: list[CompressedDictionary], compression: str, reset_keys: bool
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (key, compressed value) of all dictionaries, with their keys or numbered from 0."""
     keys: Iterable[int] = count()
     if not reset_keys:
         keys = [*chain(*dictionaries)]
-        _unique(keys, "these dictionaries; reset_keys=True numbers the values from 0")
+        _unique(keys, "these dictionaries", "; reset_keys=True numbers the values from 0")
     payloads = chain.from_iterable(one._payloads(compression) for one in dictionaries)
     return zip(keys, payloads, strict=False)
 
 
-def _unique(keys: Any, where: Any) -> tuple[Any, Any]:
-    """The sorted keys, and the index of each in `keys`.
+def _unique(
+    keys: Any, where: PathLike, advice: str = ""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the sorted keys, and the index of each in `keys`.
+
+    Args:
+        keys: the keys, integers.
+        where: a file or dictionaries, for the error.
+        advice: the end of the error.
 
     Raises:
         CompressedFormatError: a key occurs twice.
     """
-    values, places, counts = np.unique(keys, return_index=True, return_counts=True)
-    for key in values[counts > 1]:
-        raise CompressedFormatError(f"key {key} occurs more than once in {where}")
-    return values, places
+    values, indexes, counts = np.unique(keys, return_index=True, return_counts=True)
+    repeated = values[counts > 1]
+    if repeated.size:
+        raise CompressedFormatError(f"key {repeated[0]} occurs more than once in {where}{advice}")
+    return values, indexes

@@ -12,6 +12,7 @@ import reprlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from nanoset_ref import preprocess  # loads its modules when they are used
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.options import unknown_key
 from nanoset_ref.load.schedule import Schedule
@@ -19,11 +20,9 @@ from nanoset_ref.train.data_section import (
     KINDS,
     Count,
     DataConfig,
-    DatasetConfig,
     NotNegative,
     Section,
     Size,
-    TextSection,
 )
 from nanoset_ref.train.strict_yaml import shorten
 
@@ -77,10 +76,7 @@ class TokenizerConfig(Section):
     @functools.cached_property
     def size(self) -> int:
         """The number of its ids; the first access loads the tokenizer."""
-        # imported here: a config without a tokenizer does not need the text libraries
-        from nanoset_ref.preprocess.tokenizer import load_tokenizer
-
-        return len(load_tokenizer(self.tokenizer_name_or_path))
+        return len(preprocess.load_tokenizer(self.tokenizer_name_or_path))
 
 
 class ModelConfig(Section):
@@ -292,7 +288,7 @@ def _stage_problems(stages: list[DataStage], valid: dict[str, Any]) -> Iterator[
 def _dataset_problems(place: str, dataset: Any, valid: dict[str, Any]) -> Iterator[str]:
     """Files that cannot be read, or do not fit the model, the tokenizer or the batch size."""
     tokens = valid.get("tokens")
-    if isinstance(dataset, TextSection) and valid.get("tokenizer", 0) is None:
+    if dataset.streams_text and valid.get("tokenizer", 0) is None:
         yield f"{place}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
     try:
         files = dataset.tokens()
@@ -302,7 +298,7 @@ def _dataset_problems(place: str, dataset: Any, valid: dict[str, Any]) -> Iterat
             size = file.facts.get("vocab_size")
             if size:  # a file that does not record it is trusted
                 yield from _vocabulary_problems(f"{place}: {file.path}", size, valid)
-        if isinstance(dataset, DatasetConfig) and tokens and "parallelism" in valid:
+        if dataset.has_order and tokens and "parallelism" in valid:
             samples = dataset.samples(files, tokens.sequence_length)
             yield from _batch_problems(place, samples, _schedule(tokens, valid["parallelism"]))
     except (OSError, ValueError) as error:

@@ -18,9 +18,9 @@ import os
 import reprlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from nanoset_ref import load, megatron, tokens
+from nanoset_ref import load, megatron, tokens  # each loads its modules when used
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import as_list
 from nanoset_ref.io.urls import absolute
@@ -39,6 +39,25 @@ class Section(BaseModel):
     """A mapping in the YAML file: strict ("15" is not an integer), frozen, no unknown keys."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+class DatasetSection(Section):
+    """One of the five kinds of data.
+
+    Attributes:
+        has_order: whether it names token files and their order, which later stages may continue.
+        checkpoint_at_end: whether a checkpoint is saved after its last step.
+        streams_text: whether it has text instead of rows.
+        continues: whether a stage continues an earlier one with the same files or order.
+    """
+
+    has_order: ClassVar[bool] = False
+    checkpoint_at_end: ClassVar[bool] = False
+    streams_text: ClassVar[bool] = False
+
+    @property
+    def continues(self) -> bool:
+        return False
 
 
 def _weight_by_path(given: Any) -> dict[str, Any]:
@@ -61,7 +80,7 @@ def _weight_by_path(given: Any) -> dict[str, Any]:
     return by_path
 
 
-class DatasetConfig(Section):
+class DatasetConfig(DatasetSection):
     """Which token files a stage reads, and in which order.
 
     Args:
@@ -77,6 +96,7 @@ class DatasetConfig(Section):
         token_dtype: the dtype of files that do not record it (default: uint16).
     """
 
+    has_order = True
     dataset_path: Annotated[dict[str, NotNegative | None], BeforeValidator(_weight_by_path)]
     order: Literal["nanotron", "stateless"] = "nanotron"
     reuse: Literal["continue", "restart"] | None = None
@@ -133,7 +153,7 @@ def _ds_files(folder: str) -> list[Any]:
     return tokens.datatrove_files(folder, recursive=False)
 
 
-class MegatronSection(Section):
+class MegatronSection(DatasetSection):
     """Megatron-style data, of which a run reads the train split; see `NanosetConfig`.
 
     Args:
@@ -185,7 +205,7 @@ class MegatronSection(Section):
         return rows
 
 
-class ChunksSection(Section):
+class ChunksSection(DatasetSection):
     """A folder of chunks, read as in LLM360's runs: in file order, with a checkpoint per chunk.
 
     Args:
@@ -194,6 +214,7 @@ class ChunksSection(Section):
         vocab_size: the size of the vocabulary, for chunks without a manifest.
     """
 
+    checkpoint_at_end = True
     chunks: str
     first_chunk: int = Field(default=0, ge=0)
     vocab_size: Count | None = None
@@ -202,14 +223,14 @@ class ChunksSection(Section):
     def paths(self) -> list[Path]:
         """The files of the chunks, starting with `first_chunk`."""
         # imported here: only a config with chunks needs this module
-        from nanoset_ref.chunks.chunk_rows import chunk_files
+        from nanoset_ref.chunks.chunk_conversion import chunk_files
 
         return chunk_files(self.chunks)[self.first_chunk :]
 
     def tokens(self) -> list[Tokens]:
         """Open the first chunk."""
         # imported here: only a config with chunks needs this module
-        from nanoset_ref.chunks.chunk_rows import chunk_tokens
+        from nanoset_ref.chunks.chunk_conversion import chunk_tokens
 
         if not self.paths:
             raise ValueError(
@@ -220,7 +241,7 @@ class ChunksSection(Section):
     def each(self) -> Iterator[tuple[str, int, ChunksSection]]:
         """Yield the name and samples of each chunk, and the section that begins with it."""
         # imported here: only a config with chunks needs this module
-        from nanoset_ref.chunks.chunk_rows import count_rows
+        from nanoset_ref.chunks.chunk_conversion import count_rows
 
         for number, path in enumerate(self.paths, self.first_chunk):
             yield path.stem, count_rows(path), self.model_copy(update={"first_chunk": number})
@@ -233,7 +254,7 @@ class ChunksSection(Section):
         return Nanoset(chunk, None, sequence_length, num_samples, seed, order="identity")
 
 
-class TextSection(Section):
+class TextSection(DatasetSection):
     """Text that is tokenized while the model trains, epoch after epoch.
 
     Every rank encodes the whole text.
@@ -246,6 +267,7 @@ class TextSection(Section):
             `streaming.StreamOptions`.
     """
 
+    streams_text = True
     text: str | list[str]
     column: str = "text"
     split: str | None = None

@@ -21,7 +21,6 @@ from nanoset_ref.io.files import explain_full_disk
 from nanoset_ref.load.seeding import worker_seed
 from nanoset_ref.train.checkpoint import FOLDER_OPTION, CheckpointError, Checkpoints
 from nanoset_ref.train.config import Config, OptimizerConfig
-from nanoset_ref.train.data_section import ChunksSection
 from nanoset_ref.train.metrics import continue_metrics, delivered_samples
 from nanoset_ref.train.model import DistributedModel
 from nanoset_ref.train.parallel import World
@@ -172,10 +171,10 @@ class Run:
     def _train(self, metrics: TextIO, progress: Progress, log_samples: bool) -> None:
         batch_tokens = self.config.global_batch_size * self.config.tokens.sequence_length
         interval = self.config.checkpoints.checkpoint_interval
-        ends = {self.config.tokens.train_steps}
+        checkpoint_steps = {self.config.tokens.train_steps}
         for stage in self.loader.stages:
-            if isinstance(stage.data.dataset, ChunksSection):
-                ends.add(stage.steps[-1])
+            if stage.data.dataset.checkpoint_at_end:
+                checkpoint_steps.add(stage.steps[-1])
         began = time.perf_counter()
         for step in self.loader:
             waited = time.perf_counter() - began
@@ -187,11 +186,12 @@ class Run:
             line["data_wait"] = round(waited / elapsed, 4)
             metrics.write(json.dumps(line) + "\n")
             progress.update(line, batch_tokens, elapsed, waited)
-            if step.number % interval == 0 or step.number in ends:
+            if step.number % interval == 0 or step.number in checkpoint_steps:
                 self.save()
             began = time.perf_counter()
 
     def _open_metrics(self) -> TextIO:
+        """Open the metrics in the first process, and the null device in all others."""
         if self.world.is_first:
             return continue_metrics(self.checkpoints.folder / "metrics.jsonl", self.loader.step)
         return open(os.devnull, "w")

@@ -20,11 +20,11 @@ from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import Ledger, Order, StatelessOrder
-from nanoset_ref.orders.plans import PlanMismatch, check_plan
+from nanoset_ref.orders.plans import Plan, PlanMismatch, check_plan
 from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
 from nanoset_ref.tokens import open_tokens
 from nanoset_ref.train.config import Config
-from nanoset_ref.train.data_section import DataConfig, DatasetConfig, TextSection
+from nanoset_ref.train.data_section import DataConfig
 from nanoset_ref.train.parallel import ParallelLayout
 from nanoset_ref.train.stages import Stage, stages_of
 from nanoset_ref.train.strict_yaml import ConfigError, shorten
@@ -66,19 +66,19 @@ class StageRecord(BaseModel, strict=True):
         return self.first_position + self.consumed_train_samples
 
 
-def begin_stage(stage: Stage, previous_rows: Any) -> StageRecord:
+def new_record(stage: Stage, continued_rows: Any) -> StageRecord:
     """Make the record of a stage that begins.
 
     Args:
         stage: the stage.
-        previous_rows: the rows of `stage.before`, up to the last sample that it delivered; None:
-            begin at position 0.
+        continued_rows: the rows of `stage.continued`, up to the last sample that it delivered;
+            None: begin at position 0.
     """
     first_position = 0
     first_reads: list[int] = []
-    if previous_rows is not None:
-        first_position = len(previous_rows)
-        first_reads = previous_rows.order.counts().tolist()
+    if continued_rows is not None:
+        first_position = len(continued_rows)
+        first_reads = continued_rows.order.counts().tolist()
         num_new_files = len(stage.files) - len(first_reads)
         first_reads += [0] * num_new_files
     return StageRecord(
@@ -89,16 +89,16 @@ def begin_stage(stage: Stage, previous_rows: Any) -> StageRecord:
     )
 
 
-def open_stage(stage: Stage, record: StageRecord, num_samples: int) -> Rows:
+def rows_of_stage(stage: Stage, record: StageRecord, num_samples: int) -> Rows:
     """Open the rows of a stage, up to position `num_samples` of its order."""
     dataset: Any = stage.data.dataset
-    if isinstance(dataset, DatasetConfig) and not dataset.names_folders:
-        return _open_token_files(stage, record, num_samples)
+    if dataset.has_order and not dataset.names_folders:
+        return _token_file_rows(stage, record, num_samples)
     rows: Rows = dataset.open(stage.sequence_length, num_samples, stage.data.seed)
     return rows
 
 
-def _open_token_files(stage: Stage, record: StageRecord, num_samples: int) -> Nanoset:
+def _token_file_rows(stage: Stage, record: StageRecord, num_samples: int) -> Nanoset:
     dataset: Any = stage.data.dataset
     length = stage.sequence_length
     seed = stage.data.seed
@@ -113,15 +113,18 @@ def _open_token_files(stage: Stage, record: StageRecord, num_samples: int) -> Na
             weights.append(float(size if weight is None else weight))
     order: str | Order = dataset.order
     if order == "stateless" and record.first_position:
-        if len(record.first_reads) != len(files):
-            raise PlanMismatch(
-                f"stage {record.name!r}: this state was saved under another plan, so position k "
-                "would hold other tokens:\n"
-                f"  number of files: saved {len(record.first_reads)}, now {len(files)}\n"
-                "Continue with the saved plan, or begin a new run."
-            )
+        saved = {"number of files": len(record.first_reads)}
+        check_stage_plan(record.name, saved, {"number of files": len(files)})
         order = StatelessOrder(sizes, weights, num_samples, seed, start=record.start)
     return Nanoset(files, weights, length, num_samples, seed, order=order)
+
+
+def check_stage_plan(name: str, saved: Plan | None, current: Plan) -> None:
+    """Like `check_plan`; a PlanMismatch names the stage."""
+    try:
+        check_plan(saved, current)
+    except PlanMismatch as error:
+        raise PlanMismatch(f"stage {name!r}: {error}") from error
 
 
 def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Rows]]:
@@ -132,12 +135,12 @@ def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Rows]]:
     """
     opened: list[Rows] = []
     for stage in stages_of(config):
-        previous_rows = None
-        if stage.before:
-            previous_rows = opened[stage.before.number]
-        record = begin_stage(stage, previous_rows)
+        continued_rows = None
+        if stage.continued:
+            continued_rows = opened[stage.continued.number]
+        record = new_record(stage, continued_rows)
         schedule = config.schedule(record.position, stage.steps.start)
-        rows = open_stage(stage, record, schedule.positions(stage.steps[-1]).stop)
+        rows = rows_of_stage(stage, record, schedule.positions(stage.steps[-1]).stop)
         opened.append(rows)
         yield stage, schedule, rows
 
@@ -194,8 +197,8 @@ class StagedLoader:
     def next_step(self) -> Step:
         """Deliver the next step; begin a new stage if this is its first step."""
         number = self.step + 1
-        if len(self._begun(number)) > len(self.records):
-            self._begin(self.stages[len(self.records)])
+        if len(self._stages_begun_by(number)) > len(self.records):
+            self._begin_next_stage()
         record = self.records[-1]
         schedule = self.config.schedule()
         accumulation = schedule.batch_accumulation_per_replica
@@ -236,7 +239,7 @@ class StagedLoader:
         if step > last:
             raise ConfigError(f"the saved run has done {step} steps, tokens.train_steps is {last}")
         done = [(record.name, record.start_training_step) for record in records]
-        begun = self._begun(step)
+        begun = self._stages_begun_by(step)
         if done != begun:
             raise ConfigError(
                 f"the saved run did its {step} steps in the stages (name, start_training_step) "
@@ -245,46 +248,46 @@ class StagedLoader:
             )
         self.step = step
         self.records = records
-        if step < last and begun == self._begun(step + 1):
-            self._batches = self._open()  # at once, so that another plan is refused early
+        if step < last and begun == self._stages_begun_by(step + 1):
+            self._batches = (
+                self._open_current_loader()
+            )  # at once, so that another plan is refused early
 
-    def _begun(self, step: int) -> list[tuple[str, int]]:
-        """(name, start_training_step) of the stages that have begun at a step."""
+    def _stages_begun_by(self, step: int) -> list[tuple[str, int]]:
+        """List (name, start_training_step) of the stages that have begun at a step."""
         begun = [(stage.name, stage.steps.start) for stage in self.stages]
         return [(name, start) for name, start in begun if start <= step]
 
-    def _begin(self, stage: Stage) -> None:
+    def _begin_next_stage(self) -> None:
         """Begin a stage at position 0, or after the stage that it continues.
 
         The plan of the continued stage must not have changed.
         """
         self._record_plan()
-        previous_rows = None
-        if stage.before:
-            record = self.records[stage.before.number]
-            previous_rows = open_stage(stage.before, record, record.position)
-            self._check_plan(record, previous_rows.plan)
-        self.records.append(begin_stage(stage, previous_rows))
-        self._batches = self._open()
+        stage = self.stages[len(self.records)]
+        continued_rows = None
+        if stage.continued:
+            record = self.records[stage.continued.number]
+            continued_rows = rows_of_stage(stage.continued, record, record.position)
+            self._check_plan(record, continued_rows.plan)
+        self.records.append(new_record(stage, continued_rows))
+        self._batches = self._open_current_loader()
 
     def _record_plan(self) -> None:
         """Record the plan of the current stage; this is deferred, because it reads the files."""
         if self._loader is not None and self.records[-1].plan is None:
             self.records[-1].plan = self._loader.plan
 
-    def _check_plan(self, record: StageRecord, plan: dict[str, Any]) -> None:
+    def _check_plan(self, record: StageRecord, plan: Plan) -> None:
         """Raise PlanMismatch if a stage began with another plan."""
-        try:
-            check_plan(record.plan, plan)
-        except PlanMismatch as error:
-            raise PlanMismatch(f"stage {record.name!r}: {error}") from error
+        check_stage_plan(record.name, record.plan, plan)
         record.plan = plan
 
-    def _open(self) -> Iterator[Batch]:
+    def _open_current_loader(self) -> Iterator[Batch]:
         """Open the loader of the current stage, from its next position to its last step."""
         stage = self.stages[len(self.records) - 1]
         record = self.records[-1]
-        if isinstance(stage.data.dataset, TextSection):
+        if stage.data.dataset.streams_text:
             loader: Any = stream_loader(self.config, stage.data, self.layout)
             loader.seek(record.position, record.cursors)
         else:
@@ -298,7 +301,7 @@ class StagedLoader:
         schedule = self.config.schedule(record.position, self.step + 1)
         layout = self.layout
         return build_nanoset_dataloader(
-            open_stage(stage, record, schedule.positions(stage.steps[-1]).stop),
+            rows_of_stage(stage, record, schedule.positions(stage.steps[-1]).stop),
             micro_batch_size=schedule.micro_batch_size,
             dp_rank=layout.dp_rank,
             dp_size=layout.dp_size,

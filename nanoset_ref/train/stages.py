@@ -21,7 +21,13 @@ from nanoset_ref.train.config import Config, DataStage
 from nanoset_ref.train.data_section import ChunksSection, DataConfig, DatasetConfig
 from nanoset_ref.train.strict_yaml import ConfigError
 
-Part = tuple[str, DataConfig, range]  # name, data and steps of a stage
+
+class StagePart(NamedTuple):
+    """A stage of the config, or a chunk of one."""
+
+    name: str
+    data: DataConfig
+    steps: range
 
 
 class Stage(NamedTuple):
@@ -33,7 +39,7 @@ class Stage(NamedTuple):
         data: the data section of the config.
         steps: its optimizer steps. Starts 1, 15, 25 of 30 steps give 1-14, 15-24, 25-30.
         sequence_length: tokens per sample.
-        before: the earlier stage that this one continues; None if it begins its order at 0.
+        continued: the stage that this one continues; None if it begins its order at 0.
     """
 
     number: int
@@ -41,16 +47,16 @@ class Stage(NamedTuple):
     data: DataConfig
     steps: range
     sequence_length: int
-    before: Stage | None
+    continued: Stage | None
 
     @property
     def files(self) -> dict[str, str | None]:
         """{path: token_dtype} of all files in its order, first the files of continued stages."""
         dataset: Any = self.data.dataset
         own = dict.fromkeys(dataset.dataset_path, dataset.token_dtype)
-        if self.before is None:
+        if self.continued is None:
             return own
-        return self.before.files | own
+        return self.continued.files | own
 
 
 def stages_of(config: Config) -> list[Stage]:
@@ -62,14 +68,14 @@ def stages_of(config: Config) -> list[Stage]:
     """
     length = config.tokens.sequence_length
     stages: list[Stage] = []
-    for name, data, steps in _parts(config):
-        before = _continued_stage(name, data, stages)
-        stages.append(Stage(len(stages), name, data, steps, length, before))
+    for name, data, steps in _expand_chunks(config):
+        continued = _continued_stage(name, data, stages)
+        stages.append(Stage(len(stages), name, data, steps, length, continued))
     return stages
 
 
-def _parts(config: Config) -> Iterator[Part]:
-    """Yield name, data and steps of each stage that begins before the last step ends."""
+def _expand_chunks(config: Config) -> Iterator[StagePart]:
+    """Yield the stages that begin before the last step ends; a stage of chunks chunk by chunk."""
     last = config.tokens.train_steps
     reached = [stage for stage in config.data_stages if stage.start_training_step <= last]
     reached.sort(key=lambda stage: stage.start_training_step)
@@ -80,13 +86,13 @@ def _parts(config: Config) -> Iterator[Part]:
         if isinstance(stage.data.dataset, ChunksSection):
             yield from _chunk_parts(stage, stage.data.dataset, steps, config.global_batch_size)
         else:
-            yield stage.name, stage.data, steps
+            yield StagePart(stage.name, stage.data, steps)
 
 
 def _chunk_parts(
     stage: DataStage, chunks: ChunksSection, steps: range, batch_size: int
-) -> Iterator[Part]:
-    """Yield a stage for each chunk, with as many steps as it fills completely."""
+) -> Iterator[StagePart]:
+    """Yield a part for each chunk, with as many steps as it fills completely."""
     first = steps.start
     for name, samples, section in chunks.each():
         if first == steps.stop:
@@ -99,7 +105,7 @@ def _chunk_parts(
             )
         stop = min(first + samples // batch_size, steps.stop)
         data = stage.data.model_copy(update={"dataset": section})
-        yield f"{stage.name}, {name}", data, range(first, stop)
+        yield StagePart(f"{stage.name}, {name}", data, range(first, stop))
         first = stop
     if first < steps.stop:
         raise ConfigError(
@@ -115,19 +121,21 @@ def _continued_stage(name: str, data: DataConfig, earlier: Sequence[Stage]) -> S
     last stage with that order and seed, whatever its files: all of them share one numbering of
     files and one count of positions.
     """
-    dataset = data.dataset
-    if not isinstance(dataset, DatasetConfig) or not dataset.continues:
+    dataset: Any = data.dataset
+    if not dataset.continues:
         return None
+    key = _continuation_key(data)
     same_order = None
     same_files = None
     for stage in earlier:
-        if not isinstance(stage.data.dataset, DatasetConfig):
+        other: Any = stage.data.dataset
+        if not other.has_order:
             continue
-        if _order_of(stage.data) == _order_of(data):
+        if _continuation_key(stage.data) == key:
             same_order = stage
-        if stage.data.dataset.dataset_path.keys() & dataset.dataset_path.keys():
+        if other.dataset_path.keys() & dataset.dataset_path.keys():
             same_files = stage
-    if same_files and _order_of(same_files.data) != _order_of(data):
+    if same_files and _continuation_key(same_files.data) != key:
         raise ConfigError(
             f"stage {name!r} shares files with stage {same_files.name!r}, but cannot continue it: "
             "order and seed must be the same (for nanotron's, dataset_path too); "
@@ -135,21 +143,21 @@ def _continued_stage(name: str, data: DataConfig, earlier: Sequence[Stage]) -> S
         )
     if same_order is not None:
         _check_same_dtype(name, dataset, same_order)
-    return same_order  # under "nanotron", stages of one order have the same files
+    return same_order  # under "nanotron", it has the same files
 
 
-def _check_same_dtype(name: str, dataset: DatasetConfig, before: Stage) -> None:
+def _check_same_dtype(name: str, dataset: DatasetConfig, continued: Stage) -> None:
     """Raise ConfigError if files of the continued stage would be read as another dtype."""
     for path in dataset.dataset_path:
-        if before.files.get(path, dataset.token_dtype) != dataset.token_dtype:
+        if continued.files.get(path, dataset.token_dtype) != dataset.token_dtype:
             raise ConfigError(
-                f"stage {name!r} continues stage {before.name!r}, but reads {path} with "
-                f"token_dtype={dataset.token_dtype} instead of {before.files[path]}: "
+                f"stage {name!r} continues stage {continued.name!r}, but reads {path} with "
+                f"token_dtype={dataset.token_dtype} instead of {continued.files[path]}: "
                 "give both stages the same token_dtype, or set reuse: restart"
             )
 
 
-def _order_of(data: DataConfig) -> tuple[Any, ...]:
+def _continuation_key(data: DataConfig) -> tuple[Any, ...]:
     """The values that two stages must share for one to continue the other."""
     dataset: Any = data.dataset
     if dataset.order == "nanotron":

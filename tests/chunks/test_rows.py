@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref.chunks import ManifestError, chunks_to_tokens, validate
+from nanoset_ref.chunks.chunk_conversion import chunk_tokens
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, RowFacts
-from nanoset_ref.chunks.chunk_rows import chunk_tokens, format_row, read_row
+from nanoset_ref.chunks.row_format import format_row, read_row
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig

@@ -338,7 +338,8 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("where --run demo --seed 7 3", "--seed is what the card says; leave it out"),
+        ("where --run demo --seed 1234 3", "--seed is fixed by the card; drop it"),
+        ("where --run demo --seed 7 3", "--seed is fixed by the card; drop it"),
         ("where --run demo --config x.yaml 3", "say which run is meant"),
         ("where --run demo", "give exactly one of --step-number, --step"),
         ("where --data a.npy --sizes b.json --step 3", "--sizes belongs to a card"),

@@ -40,7 +40,7 @@ from nanoset_ref.provenance import Stretch
         ),
         ("where --config nothing.yaml --step 1", "nothing.yaml: No such file"),
         ("where --config broken.yaml --step 1", "broken.yaml"),
-        ("when --data raw.npy --sequence-length 4 --text ' '", "says which tokenizer it is"),
+        ("when --data raw.npy --sequence-length 4 --text ' '", "the tokenizer is unknown"),
         ("audit --data raw.npy --sequence-length 4 --state raw.npy", "raw.npy is not JSON"),
         (
             "audit --data raw.npy --sequence-length 4 --state list.json",

@@ -320,7 +320,7 @@ def test_an_error_after_the_first_batch_is_a_finding_and_no_refusal() -> None:
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ("hello", "no row numbers are found in the batch 'hello'"),
+        ("hello", "found no row numbers in the batch 'hello'"),
         (None, "it has values of object, not integers"),
         (np.zeros(3), "it has values of float64, not integers"),
     ],

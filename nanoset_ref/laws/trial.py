@@ -1,0 +1,111 @@
+"""A `Trial` runs a loader in one `Case`, with changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nanoset_ref.laws.corpora import Corpus, write_corpus
+from nanoset_ref.laws.findings import Batches, Finding, Verdict, difference, find_miscount
+from nanoset_ref.laws.runner import EpochRequest, EpochTrace, LoaderProcesses
+
+
+@dataclass(frozen=True)
+class Case:
+    """The numbers that hypothesis draws and shrinks.
+
+    `other` is a second number of ranks or workers, or the difference of two seeds.
+    """
+
+    rows: int = 1
+    world_size: int = 1
+    batch_size: int = 1
+    workers: int = 0
+    seed: int = 0
+    epoch: int = 0
+    other: int = 1
+    stops: tuple[int, ...] = (0,)
+
+    @property
+    def global_batch_size(self) -> int:
+        """Rows that all ranks together read in a step."""
+        return self.world_size * self.batch_size
+
+
+class Broken(Exception):
+    """A loader crashed or hung."""
+
+    def __init__(self, finding: Finding) -> None:
+        self.finding = finding
+
+
+class Refused(Exception):
+    """A loader refuses a case before it delivers anything."""
+
+
+class Trial:
+    """One case, in which a loader is run with changes."""
+
+    def __init__(self, processes: LoaderProcesses, folder: Path, case: Case) -> None:
+        self.processes = processes
+        self.adapter = processes.adapter
+        self.folder = folder
+        self.case = case
+        self.epoch = EpochRequest(
+            data=self.data(case.rows),
+            world_size=case.world_size,
+            batch_size=case.batch_size,
+            workers=case.workers,
+            seed=case.seed,
+            epoch=case.epoch,
+            # of a loader without an end; one rank may read everything
+            steps=case.rows // case.global_batch_size + case.rows // case.batch_size + 3,
+        )
+
+    def data(self, rows: int) -> Any:
+        if self.adapter.format == "rows":
+            return rows
+        files = min(self.adapter.files, rows)
+        return self.corpus([len(range(file, rows, files)) for file in range(files)])
+
+    def corpus(self, rows: list[int], weights: list[float] | None = None) -> Corpus:
+        # plain names: some libraries take a path for a pattern
+        name = "-".join(map(str, ["rows", *rows, "weights", *(weights or [])]))
+        folder = self.folder / name
+        return write_corpus(folder, self.adapter.format, rows, weights)
+
+    def run(self, *, kill: bool = False, **changes: Any) -> EpochTrace:
+        """Run an epoch of this case, with changes.
+
+        Raises:
+            Refused: a loader without a state refuses the case, or fails if the data do not fill a
+                step.
+            Broken: the loader crashed or hung.
+        """
+        request = replace(self.epoch, **changes)
+        trace = self.processes.run(request, kill=kill)
+        if not trace.error:
+            return trace
+        small = trace.kind == "crash" and self.case.rows < self.case.global_batch_size
+        if not request.resume_from and (trace.refused or small):
+            raise Refused(trace.error)
+        when = "after a resume, " if request.resume_from else ""
+        raise Broken(Finding(trace.kind, f"{when}{trace.error}", trace.batches))
+
+    def compare(self, when: str, **changes: Any) -> Verdict:
+        """Compare this case with itself after changes, which `when` describes."""
+        wanted = self.run().batches
+        return difference(wanted, self.run(**changes).batches, when)
+
+    @property
+    def full_steps(self) -> int:
+        """Steps of an epoch that are full on every rank."""
+        return self.case.rows // self.case.global_batch_size
+
+    def find_miscount(self, batches: Batches) -> Verdict:
+        """Find rows lost or doubled, beyond those that the declared tail may drop or repeat."""
+        left = self.case.rows - self.full_steps * self.case.global_batch_size
+        may_drop = left if self.adapter.tail == "drop" else 0
+        may_repeat = -left % self.case.global_batch_size if self.adapter.tail == "pad" else 0
+        return find_miscount(batches, self.case.rows, may_drop=may_drop, may_repeat=may_repeat)

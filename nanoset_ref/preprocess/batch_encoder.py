@@ -1,0 +1,182 @@
+"""Encode batches of text with one tokenizer, in several threads.
+
+While gigatoken encodes, hf encodes a few excerpts of every batch as well (see `encode`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.io.pools import close_pool
+from nanoset_ref.preprocess.backends import LIBRARIES, Encode, Ragged, hf_encoder
+from nanoset_ref.preprocess.special import Found, SpecialFinder
+from nanoset_ref.preprocess.text_blocks import TextBatch
+from nanoset_ref.preprocess.tokenizer import TokenizerError, restored
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+MAX_EXCERPTS = 2  # compared in every batch
+EXCERPT_CHARS = 256
+
+
+class Encoded(NamedTuple):
+    """The documents of a batch.
+
+    Args:
+        ids: integers [total], the documents back to back, with the prefix and suffix of each.
+        lengths: int64 [documents], in tokens.
+        found: the special tokens in the texts.
+        rows: the number of each document in its block, counted from 0.
+        skipped: {kind: number} of the skipped documents.
+    """
+
+    ids: NDArray[Any]
+    lengths: NDArray[np.int64]
+    found: Found
+    rows: Sequence[int]
+    skipped: dict[str, int]
+
+
+BatchFunction = Callable[[TextBatch], Encoded]
+
+
+@dataclass(eq=False)
+class BatchEncoder:
+    """Encodes batches with one Rust tokenizer; several threads may use it.
+
+    Args:
+        fast: the tokenizer.
+        backend: "hf" or "gigatoken".
+        prefix, suffix: the ids before and after each document.
+        dtype: dtype of the ids.
+        vocab_size: every id is below it.
+        special: the ids of special tokens.
+    """
+
+    fast: Tokenizer
+    backend: str
+    prefix: list[int]
+    suffix: list[int]
+    dtype: np.dtype[Any]
+    vocab_size: int
+    special: list[int]
+
+    def __post_init__(self) -> None:
+        self._own_encode = hf_encoder(self.fast)
+        self.encode: Encode = self._own_encode
+        if self.backend != "hf":
+            self.encode = LIBRARIES[self.backend](self.fast)
+        self._find = SpecialFinder(self.special)
+
+    def encode_text(self, batch: TextBatch) -> Encoded:
+        """Read and encode a batch of text."""
+        texts, rows, skipped = batch.read()
+        ids, lengths, found = self.encode_texts(texts, batch.where)
+        return Encoded(ids, lengths, found, rows, skipped)
+
+    def encode_texts(
+        self, texts: list[str], describe_text: Callable[[int], str]
+    ) -> tuple[NDArray[Any], NDArray[np.int64], Found]:
+        """Encode texts.
+
+        1. Compare a few excerpts with the tokenizer itself.
+        2. Check that ids are below `vocab_size`, and find special tokens.
+        3. Add the ids before and after each document.
+
+        Args:
+            texts: texts with a UTF-8 form.
+            describe_text: returns the name of a text in errors, from its index.
+
+        Returns:
+            (ids [total] of `dtype`, back to back; lengths int64 [texts]; the special tokens found).
+
+        Raises:
+            TokenizerError: the library gives other ids than the tokenizer itself, or an id that is
+                not below `vocab_size`.
+        """
+        # 1.
+        if self.backend != "hf":
+            self._check_excerpts(texts, describe_text)
+        ids, lengths = self.encode(texts)
+        # 2.
+        largest = ids.max(initial=0)
+        if largest >= self.vocab_size:
+            raise TokenizerError(
+                f"token id {largest} is not below {self.vocab_size}, the size of the vocabulary"
+            )
+        found = self._find(ids, lengths)
+        # 3.
+        ids, lengths = self._add_separators(ids.astype(self.dtype), lengths)
+        return ids, lengths, found
+
+    def _check_excerpts(self, texts: list[str], describe_text: Callable[[int], str]) -> None:
+        """Raise TokenizerError if the library gives other ids for the middle of some texts."""
+        number = min(MAX_EXCERPTS, len(texts))
+        for index in [k * len(texts) // number for k in range(number)]:
+            start = max(0, (len(texts[index]) - EXCERPT_CHARS) // 2)
+            excerpt = [texts[index][start : start + EXCERPT_CHARS]]
+            if not equal_encodings(self.encode(excerpt), self._own_encode(excerpt)):
+                raise TokenizerError(
+                    f"{describe_text(index)}: gigatoken gives other ids than the tokenizer itself; "
+                    "begin again with backend hf (--backend hf)"
+                )
+
+    def _add_separators(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
+        """Add prefix and suffix to each document: 1 2 3 of lengths 2 1 -> p 1 2 s p 3 s."""
+        separators = [*self.prefix, *self.suffix]
+        if not separators:
+            return ids, lengths
+        ends = np.cumsum(lengths)
+        places = [ends - lengths] * len(self.prefix) + [ends] * len(self.suffix)
+        before = np.stack(places, axis=1).ravel()  # the index in ids that each separator precedes
+        whole = np.insert(ids, before, np.tile(separators, len(lengths)))
+        return whole, lengths + len(separators)
+
+
+def from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:
+    """The encoder of another process, from its `worker_config`."""
+    config["dtype"] = np.dtype(config["dtype"])
+    return BatchEncoder(restored(tokenizer, split), **config)
+
+
+def encode_in_order(
+    batches: Iterable[TextBatch], functions: Sequence[BatchFunction]
+) -> Iterator[tuple[TextBatch, Encoded]]:
+    """Encode batches, a few in advance; yield each with its ids, in order.
+
+    Args:
+        batches: batches of text; prefetched.
+        functions: each runs in a thread of its own, one batch at a time.
+    """
+    free = deque(functions)
+
+    def run(batch: TextBatch) -> Encoded:
+        function = free.popleft()
+        encoded = function(batch)
+        free.append(function)  # unless it failed
+        return encoded
+
+    pending: deque[tuple[TextBatch, Future[Encoded]]] = deque()
+    pool = ThreadPoolExecutor(len(functions))
+    try:
+        for batch in batches:
+            pending.append((batch, pool.submit(run, batch)))
+            if len(pending) > 2 * len(functions):
+                first, future = pending.popleft()
+                yield first, future.result()
+        for batch, future in pending:
+            yield batch, future.result()
+    finally:
+        close_pool(pool, [future for _, future in pending])  # waits for the running batches only
+
+
+def equal_encodings(one: Ragged, other: Ragged) -> bool:
+    return all(map(np.array_equal, one, other))
