@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_nanoset import write_range
 
 from nanoset_ref.load import blocks, collator
-from nanoset_ref.load.blocks import allocate_buffers, batches_per_block
+from nanoset_ref.load.blocks import allocate_buffers, batches_per_block, num_buffers
 from nanoset_ref.load.collator import RowBlock, own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
@@ -55,6 +55,29 @@ def test_blocks_hold_the_batches_of_the_sampler(
         got += [batch.tolist() for batch in torch.from_numpy(positions).split(micro_batch_size)]
     assert got == expected
     assert in_blocks.consumed_train_samples == one_by_one.consumed_train_samples
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_a_loader_allocates_as_many_buffers_as_num_buffers_counts(
+    tmp_path, monkeypatch, workers, ahead
+):
+    counts = []
+
+    def counted(count, *arguments, **options):
+        counts.append(count)
+        return allocate_buffers(count, *arguments, **options)
+
+    monkeypatch.setattr("nanoset_ref.load.dataloader.allocate_buffers", counted)
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 401), None, 4, 100)
+    options = {"num_loading_workers": workers, "read_ahead": ahead}
+    for _ in build_nanoset_dataloader(nanoset, micro_batch_size=4, **options):
+        pass
+    assert counts == [*num_buffers(workers, 2, ahead)]
+    assert (
+        sum(counts)
+        == {(0, 0): 2, (0, 2): 5, (1, 0): 5, (1, 2): 8, (2, 0): 7, (2, 2): 10}[workers, ahead]
+    )
 
 
 def test_a_block_has_many_batches_but_not_too_many_bytes(monkeypatch):

@@ -269,8 +269,9 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered):
         ({"drop_last": True}, "drop_last cannot be set: .*; choose"),
         (
             {"prefetch_facto": 2},
-            "^NanosetDataLoader: prefetch_facto: unknown key, did you mean 'prefetch_factor'.$",
+            "^build_nanoset_dataloader: prefetch_facto: unknown key, did you mean 'prefetch_factor'.$",
         ),
+        ({"tial": "pad"}, "^build_nanoset_dataloader: tial: unknown key, did you mean 'tail'.$"),
     ],
 )
 def test_an_option_that_a_loader_cannot_have_is_refused_in_its_own_words(
@@ -297,6 +298,7 @@ def test_a_rank_without_data_takes_the_options_of_the_others_and_starts_nothing(
         "read_ahead": 1,
     }
     middle = build_nanoset_dataloader(numbered[0], current_pp_rank=1, **options, **WORKER_OPTIONS)
+    assert middle.num_workers == 0
     threads = threading.active_count()
     batches = iter(middle)
     pointers = {"input_ids": 0, "input_mask": 0, "label_ids": 2, "label_mask": 2}
@@ -366,8 +368,17 @@ def test_a_list_of_samples_that_was_changed_is_collated_as_it_is_now(numbered):
     assert collator(samples)["labels"].tolist() == nanoset.read([9, 8, 1, 0]).tolist()
 
 
+def test_a_sampler_of_another_length_is_refused(numbered):
+    """It would ask for rows that are not there, or leave rows out."""
+    for wrong in (120, 122):
+        with pytest.raises(
+            ValueError, match=f"has 121 samples, but its batch_sampler counts {wrong}"
+        ):
+            NanosetDataLoader(numbered[0], ResumableBatchSampler(wrong, 2))
+
+
 def test_a_loader_says_where_it_stands(numbered):
     loader = build_nanoset_dataloader(numbered[0], micro_batch_size=4, dp_rank=1, dp_size=2)
     next(iter(loader))
-    where = "rank 1 of 2, micro-batches of 4, 14 left of this epoch, at sample 8, 0 workers"
+    where = "rank 1 of 2, micro-batches of 4, 14 batches left of this epoch, at sample 8, 0 workers"
     assert repr(loader) == f"NanosetDataLoader({numbered[0]!r}, {where})"

@@ -10,7 +10,7 @@ import pytest
 from nanoset_ref import plain
 from nanoset_ref.load import DataCollatorForCLMWithPositionIds, DatatroveNanoset
 from nanoset_ref.load.collator import TensorPointer
-from nanoset_ref.load.dataloader import NanosetDataLoader
+from nanoset_ref.load.dataloader import NanosetDataLoader, build_nanoset_dataloader
 from nanoset_ref.load.datatrove import FolderOrder
 from nanoset_ref.load.documents import position_ids, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset
@@ -95,6 +95,17 @@ def test_golden_samples_of_nanotron(golden):
         )
         for found, name in ((rows, "samples"), (position_ids(starts), "positions")):
             assert sha256(found) == case[f"all_{name}_sha256"]
+
+
+def test_no_starts_are_computed_for_batches_without_document_masks(golden, monkeypatch):
+    _, dataset, _ = next(golden_cases(golden))
+    collator = DataCollatorForCLMWithPositionIds(
+        dataset.sequence_length, 0, 0, 0, use_doc_masking=False
+    )
+    monkeypatch.setattr(DatatroveNanoset, "_starts", None)
+    batches = build_nanoset_dataloader(dataset, micro_batch_size=2, collate_fn=collator)
+    positions = next(iter(batches))["position_ids"]
+    assert positions.tolist() == [list(range(dataset.sequence_length))] * 2
 
 
 def test_golden_batches_of_nanotron(golden):

@@ -262,14 +262,14 @@ def test_what_nanotrons_class_offers_beside_its_samples_is_there(tmp_path, capsy
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sequence_length": "x"}, "^sequence_length must be a whole number, got 'x'$"),
+        ({"sequence_length": "x"}, "^sequence_length must be an integer of at least 1, got 'x'$"),
         (
             {"train_split_num_samples": 1.5},
-            "^train_split_num_samples must be a whole number, got 1.5$",
+            "^train_split_num_samples must be an integer of at least 0, got 1.5$",
         ),
-        ({"random_seed": "x"}, "^random_seed must be a whole number, got 'x'$"),
-        ({"random_seed": -1}, r"^random_seed must lie in 0 \.\. 2\*\*32 - 1, got -1$"),
-        ({"train_split_num_samples": -3}, "^num_samples must not be negative.* got -3$"),
+        ({"random_seed": "x"}, "^random_seed must be an integer of at least 0, got 'x'$"),
+        ({"random_seed": -1}, "^random_seed must be at least 0, got -1$"),
+        ({"train_split_num_samples": -3}, "^train_split_num_samples must be at least 0, got -3$"),
     ],
 )
 def test_a_number_that_is_none_is_named(tmp_path, options, message):
@@ -284,7 +284,7 @@ def test_positions_and_counts_beyond_64_bits_are_refused_as_others_are(tmp_path)
         with pytest.raises(IndexError, match="outside a sequence of 9 samples"):
             Nanoset(path, None, 4, 9)[k]
     for order in ("nanotron", "stateless", "identity"):
-        with pytest.raises(ValueError, match="train_split_num_samples must be below"):
+        with pytest.raises(ValueError, match=r"train_split_num_samples must be below 2\*\*63"):
             Nanoset(path, None, 4, 2**100, order=order)
 
 

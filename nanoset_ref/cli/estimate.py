@@ -22,9 +22,11 @@ from nanoset_ref import megatron, provenance, tokens, train  # each loads its mo
 from nanoset_ref.cli.blends import Source, SourceBlend, megatron_blend, token_blend
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions
+from nanoset_ref.load.blocks import batches_per_block, num_buffers
 from nanoset_ref.load.schedule import Schedule
 
 ID_BYTES = 4  # rows are read as int32
+PREFETCH_FACTOR = 2  # torch's default
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,7 +185,9 @@ def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
         stop = start + len(stage.steps) * schedule.global_batch_size
         blend = _blend_of(stage, stop - start)
         name = f"{stage.name} (text)" if blend.order == "text" else stage.name
-        buffers = _slots(stage.data.num_loading_workers, stage.data.read_ahead)
+        buffers = num_buffers(
+            stage.data.num_loading_workers, PREFETCH_FACTOR, stage.data.read_ahead
+        )
         positions = range(start, stop)
         yield _estimated(name, blend, positions, schedule, stage.sequence_length, buffers, read)
         ends[stage.number] = stop, read
@@ -243,7 +247,8 @@ def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEs
     steps = max(0, samples - start) // schedule.global_batch_size
     positions = range(start, start + steps * schedule.global_batch_size)
     read = {source.path: blend.read(n, start) for n, source in enumerate(blend.sources)}
-    return _estimated("run", blend, positions, schedule, length, _slots(workers, 0), read)
+    buffers = num_buffers(workers, PREFETCH_FACTOR, 0)
+    return _estimated("run", blend, positions, schedule, length, buffers, read)
 
 
 def _estimated(
@@ -252,7 +257,7 @@ def _estimated(
     positions: range,
     schedule: Schedule,
     length: int,
-    buffers: int,
+    buffers: tuple[int, int],
     read_before: dict[str, float],
 ) -> StageEstimate:
     """Estimate a stage.
@@ -263,7 +268,7 @@ def _estimated(
         positions: the positions that it reads.
         schedule: its layout.
         length: tokens per sample.
-        buffers: block buffers of a loader.
+        buffers: private and shared block buffers of a loader.
         read_before: samples read of each source before the stage; its own reads are added.
     """
     sources = []
@@ -292,21 +297,14 @@ def _estimated(
         micro_batches_per_epoch=blend.epoch // schedule.samples_per_micro_batch,
         data_bytes=sum(source.disk_bytes for source in blend.sources),
         index_bytes=blend.index_bytes,
-        buffer_bytes=_buffer_bytes(schedule.micro_batch_size, length + 1, buffers),
+        buffer_bytes=_buffer_bytes(schedule.micro_batch_size, length + 1, sum(buffers)),
         padded=blend.padded,
         sources=sources,
     )
 
 
-def _slots(workers: int, read_ahead: int) -> int:
-    """The number of a loader's block buffers."""
-    return workers * 2 + read_ahead + 3
-
-
 def _buffer_bytes(micro_batch_size: int, row_length: int, buffers: int) -> int:
     """The memory of a loader's block buffers (see `nanoset_ref.load.blocks`)."""
-    from nanoset_ref.load.blocks import batches_per_block
-
     batch = micro_batch_size * row_length * ID_BYTES
     return buffers * batches_per_block(batch, buffers) * batch
 

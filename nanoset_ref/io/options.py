@@ -12,11 +12,12 @@ import numpy as np
 Kind = TypeVar("Kind", bound=Any)
 
 
-def whole_number(value: Any, name: str, least: int | None = None) -> int:
+def whole_number(value: Any, name: str, least: int | None = None, bits: int | None = None) -> int:
     """Convert any integer, including NumPy's, to an int; a bool is refused.
 
     Raises:
-        ValueError: `value` is not an integer, or is below `least`; the message calls it `name`.
+        ValueError: `value` is not an integer, below `least`, or not below 2**bits; the message
+            calls it `name`.
     """
     try:
         number = operator.index(value)
@@ -27,6 +28,8 @@ def whole_number(value: Any, name: str, least: int | None = None) -> int:
         raise ValueError(f"{name} must be {expected}, got {value!r:.200}")
     if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
+    if bits is not None and number >= 2**bits:
+        raise ValueError(f"{name} must be below 2**{bits}, got {number}")
     return number
 
 

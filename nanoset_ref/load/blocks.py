@@ -44,6 +44,17 @@ def batches_per_block(
     return max(1, block_bytes // batch_bytes)
 
 
+def num_buffers(num_workers: int, prefetch_factor: int | None, read_ahead: int) -> tuple[int, int]:
+    """How many blocks a loader keeps in memory: private ones, and ones that workers fill."""
+    private = 2  # the block being split, and the one whose last batch the caller may still hold
+    if read_ahead:
+        private += read_ahead + 1
+    if not num_workers:
+        return private, 0
+    # one more than workers fill: torch requests a block before it delivers one
+    return private, num_workers * (prefetch_factor or 0) + 1
+
+
 def _free_shared_memory() -> int:
     """In bytes; sys.maxsize if unknown."""
     try:

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.options import unknown_key, whole_number
 from nanoset_ref.io.paths import in_bucket
-from nanoset_ref.load.blocks import allocate_buffers, batches_per_block
+from nanoset_ref.load.blocks import allocate_buffers, batches_per_block, num_buffers
 from nanoset_ref.load.collator import (
     Collator,
     DataCollatorForCLM,
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
     from nanoset_ref.orders.plans import Plan
 
 
-# options of torch's DataLoader that `build_nanoset_dataloader` sets, and the names to set them by
-SET_BY_US = {
+# options of torch's DataLoader that have another name in `build_nanoset_dataloader`
+OUR_NAMES = {
     "num_workers": "num_loading_workers",
     "batch_size": "micro_batch_size",
     "batch_sampler": "NanosetDataLoader, which takes one",
 }
+# options that torch refuses for a loader without workers
+OPTIONS_OF_WORKERS = "prefetch_factor", "persistent_workers", "multiprocessing_context"
 
 
 class EmptyInfiniteDataset(Dataset[dict[str, Any]]):
@@ -96,11 +99,11 @@ class NanosetDataLoader(OneIterationLoader):
     """A DataLoader that knows how many samples it has delivered and can continue from there.
 
     Args:
-        dataset: its length is `batch_sampler.num_samples`.
+        dataset: of `batch_sampler.num_samples` samples.
         batch_sampler: the positions that this rank reads.
-        plan: the dataset's plan, kept in the state; a state with another plan is refused. None:
+        plan: the dataset's plan, kept in the state; a state with another plan is refused. With None
             nothing is compared. A function is called each time the plan or a state is requested.
-        read_ahead: items that a thread of this process makes ahead of time; 0: none.
+        read_ahead: how many items a thread of this process makes ahead of time.
         **options: options of torch's DataLoader (num_workers, collate_fn, pin_memory, ...).
 
     Each iteration reads the rest of the current epoch, the next one a whole epoch. Only one
@@ -117,6 +120,11 @@ class NanosetDataLoader(OneIterationLoader):
     Attributes:
         consumed_train_samples: the samples in all batches delivered so far, over all epochs and
             ranks.
+
+    Raises:
+        ValueError: the sampler counts other samples than the dataset has; an option that would
+            change the batches.
+        TypeError: an unknown option.
     """
 
     batch_sampler: ResumableBatchSampler  # type: ignore[assignment]
@@ -133,11 +141,14 @@ class NanosetDataLoader(OneIterationLoader):
         **options: Any,
     ) -> None:
         read_ahead = whole_number(read_ahead, "read_ahead", 0)
-        known = inspect.signature(DataLoader).parameters
-        for name in options:
-            if name not in known:
-                raise TypeError(f"NanosetDataLoader: {name}: {unknown_key(name, known)}")
+        _refuse_unknown_options(options, NanosetDataLoader)
         _refuse_options_that_change_batches(options)
+        num_samples = len(dataset)  # type: ignore[arg-type]
+        if num_samples != batch_sampler.num_samples:
+            raise ValueError(
+                f"the dataset has {num_samples:,} samples, but its batch_sampler counts "
+                f"{batch_sampler.num_samples:,}: make the sampler with num_samples=len(dataset)"
+            )
         super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
         if self.num_workers and isinstance(dataset, Rows):
             start_method = (self.multiprocessing_context or multiprocessing).get_start_method()
@@ -171,7 +182,9 @@ class NanosetDataLoader(OneIterationLoader):
         if isinstance(self.dataset, EmptyInfiniteDataset):
             return ([self.collate_fn([{}] * len(positions))] for positions in self.batch_sampler)
         if isinstance(self.dataset, Rows) and isinstance(self.collate_fn, Collator):
-            return map(self.collate_fn.split, self._ahead(self._blocks()))
+            self.collate_fn.check_row_lengths({self.dataset.row_length})
+            blocks = self._blocks(self.dataset, self.collate_fn.needs_starts)
+            return map(self.collate_fn.split, self._ahead(blocks))
         return ([batch] for batch in self._ahead(DataLoader.__iter__(self)))
 
     def _ahead(self, items: Iterable[Any]) -> Iterable[Any]:
@@ -182,62 +195,54 @@ class NanosetDataLoader(OneIterationLoader):
 
         return read_ahead(items, self.read_ahead)
 
-    def _blocks(self) -> Iterable[RowBlock]:
+    def _blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
         """The rows of the sampler's batches, read in blocks by this process or by workers."""
-        dataset: Any = self.dataset
-        collator: Any = self.collate_fn
-        collator.check_row_lengths({dataset.row_length})
         if not self.num_workers:
-            return self._blocks_read_here()
+            return self._blocks_read_here(dataset, needs_starts)
         if self._workers is None or not self.persistent_workers:
-            self._workers = self._start_workers()
+            self._workers = self._start_workers(dataset, needs_starts)
         return self._workers
 
-    def _blocks_read_here(self) -> Iterator[RowBlock]:
-        dataset: Any = self.dataset
-        collator: Any = self.collate_fn
-        batches, shape, own_buffers = self._block_memory()
-        own = itertools.cycle(allocate_buffers(own_buffers, shape, dataset.row_dtype))
+    def _blocks_read_here(self, dataset: Rows, needs_starts: bool) -> Iterator[RowBlock]:
+        batches, private, _ = self._block_memory(dataset)
+        buffers = itertools.cycle(private)
         copy = self._copy()
         for positions in self.batch_sampler.blocks(batches):
-            rows = next(own)[: len(positions)]
-            starts = dataset.starts(positions) if collator.needs_starts else None
+            rows = next(buffers)[: len(positions)]
+            starts = dataset.starts(positions) if needs_starts else None
             # numpy() gives a buffer new memory if a batch still holds a lazy copy of it
             dataset.fill(positions, rows.numpy())
             yield RowBlock(rows, self.batch_sampler.micro_batch_size, starts, copy)
 
-    def _copy(self) -> Callable[[torch.Tensor], torch.Tensor]:
+    def _copy(self) -> Callable[[Tensor], Tensor]:
         if self.pin_memory and torch.accelerator.is_available():
-            return torch.Tensor.pin_memory  # torch keeps pinned memory and uses it again
+            return Tensor.pin_memory  # torch keeps pinned memory and uses it again
         return own_copy
 
-    def _block_memory(self, worker_buffers: int = 0) -> tuple[int, tuple[int, int], int]:
-        """Batches per block, the shape of a buffer, and how many buffers this process has."""
-        # the block being split, and the one whose last batch the caller may still hold
-        own_buffers = 2 + (self.read_ahead + 1 if self.read_ahead else 0)
-        dataset: Any = self.dataset
-        micro_batch_size = self.batch_sampler.micro_batch_size
-        batches = batches_per_block(
-            micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize,
-            own_buffers + worker_buffers,
-            dataset.block_factor,
-            shared=worker_buffers > 0,
+    def _block_memory(self, dataset: Rows) -> tuple[int, list[Tensor], list[Tensor]]:
+        """Batches per block, the buffers of this process, and those shared with workers."""
+        num_private, num_shared = num_buffers(
+            self.num_workers, self.prefetch_factor, self.read_ahead
         )
-        return batches, (batches * micro_batch_size, dataset.row_length), own_buffers
+        size = self.batch_sampler.micro_batch_size
+        batches = batches_per_block(
+            size * dataset.row_length * dataset.row_dtype.itemsize,
+            num_private + num_shared,
+            dataset.block_factor,
+            shared=num_shared > 0,
+        )
+        shape = batches * size, dataset.row_length
+        private = allocate_buffers(num_private, shape, dataset.row_dtype)
+        shared = allocate_buffers(num_shared, shape, dataset.row_dtype, shared=True)
+        return batches, private, shared
 
-    def _start_workers(self) -> Any:
+    def _start_workers(self, dataset: Rows, needs_starts: bool) -> Any:
         """Worker processes that read blocks into shared memory."""
         # imported lazily
         from nanoset_ref.load.prefetch import BufferReader, ReadRequests, WorkerBlocks
 
-        dataset: Any = self.dataset
-        collator: Any = self.collate_fn
-        under_way = self.num_workers * self.prefetch_factor  # type: ignore[operator]
-        batches, shape, own_buffers = self._block_memory(under_way)
-        # one more: torch requests a block before it delivers one
-        shared = allocate_buffers(under_way + 1, shape, dataset.row_dtype, shared=True)
-        private = allocate_buffers(own_buffers, shape, dataset.row_dtype)
-        reader = BufferReader(dataset, shared, collator.needs_starts)
+        batches, private, shared = self._block_memory(dataset)
+        reader = BufferReader(dataset, shared, needs_starts)
         requests = ReadRequests(self.batch_sampler, batches, len(shared))
         block = RowBlock(shared[0], self.batch_sampler.micro_batch_size, None, self._copy())
         return WorkerBlocks(reader, requests, private, block, self._options)
@@ -245,7 +250,9 @@ class NanosetDataLoader(OneIterationLoader):
     def __repr__(self) -> str:
         sampler = self.batch_sampler
         place = f"rank {sampler.dp_rank} of {sampler.schedule.dp_size}, micro-batches of {sampler.micro_batch_size}"
-        count = f"{len(self):,} left of this epoch, at sample {self.consumed_train_samples:,}"
+        count = (
+            f"{len(self):,} batches left of this epoch, at sample {self.consumed_train_samples:,}"
+        )
         return f"NanosetDataLoader({self.dataset!r}, {place}, {count}, {self.num_workers} workers)"
 
     def __len__(self) -> int:
@@ -253,19 +260,9 @@ class NanosetDataLoader(OneIterationLoader):
         return self.batch_sampler.rest_of_epoch(self.consumed_train_samples).batches
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.orders.pictures import html_table
+        from nanoset_ref.load.tables import loader_table  # imported lazily
 
-        sampler = self.batch_sampler
-        facts = {
-            "dataset": repr(self.dataset),
-            "rank": f"{sampler.dp_rank} of {sampler.schedule.dp_size}, {sampler.schedule.layout}",
-            "micro-batch size": sampler.micro_batch_size,
-            "samples consumed by all ranks": self.consumed_train_samples,
-            "batches to the end of the epoch": len(self),
-            "workers": self.num_workers,
-            "blocks read ahead": self.read_ahead,
-        }
-        return html_table(type(self).__name__, facts)
+        return loader_table(self)
 
     @property
     def plan(self) -> Plan | None:
@@ -340,16 +337,19 @@ def build_nanoset_dataloader(
         A NanosetDataLoader; its batches are described by DataCollatorForCLM, or `collate_fn`.
 
     Raises:
-        ValueError: `documents` beside `collate_fn`; DataCollatorWithLabels for rows that end in
+        ValueError: both `documents` and `collate_fn`; DataCollatorWithLabels for rows that end in
             padding; see also ResumableBatchSampler.
         IndexError: the `tail` fills the last batch from the beginning of the epoch, and the order
-            starts from a ledger beyond position 0.
+            continues another one, so that it has no position 0 (see `Order.first_position`).
         TypeError: an unknown option.
     """
     seed = whole_number(seed, "seed")
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
-    _refuse_options_by_another_name(options)
+    for name, ours in OUR_NAMES.items():
+        if name in options:
+            raise TypeError(f"build_nanoset_dataloader: {name}: use {ours}")
+    _refuse_unknown_options(options, build_nanoset_dataloader)
     documents = _document_options(documents, dataset, collate_fn)
     sampler = ResumableBatchSampler(
         len(dataset),
@@ -366,11 +366,15 @@ def build_nanoset_dataloader(
     collator = DataCollatorForCLM(dataset.sequence_length, *pp_ranks, documents=documents)
     # torch draws a number when it starts workers: not from the global state, which the model uses
     options.setdefault("generator", torch.Generator().manual_seed(seed))
+    has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
+    if num_loading_workers and not has_data:
+        num_loading_workers = 0
+        for name in OPTIONS_OF_WORKERS:
+            options.pop(name, None)
     if num_loading_workers:
         from nanoset_ref.load.seeding import seed_worker  # imported lazily
 
         options.setdefault("worker_init_fn", functools.partial(seed_worker, seed, dp_rank))
-    has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
     chosen = collate_fn or collator
     plan = functools.partial(_plan_of, dataset, getattr(chosen, "needs_starts", False))
     return NanosetDataLoader(
@@ -384,10 +388,12 @@ def build_nanoset_dataloader(
     )
 
 
-def _refuse_options_by_another_name(options: dict[str, Any]) -> None:
-    for name, ours in SET_BY_US.items():
-        if name in options:
-            raise TypeError(f"build_nanoset_dataloader: {name}: use {ours}")
+def _refuse_unknown_options(options: dict[str, Any], function: Callable[..., Any]) -> None:
+    """Refuse options that neither `function` nor torch's DataLoader has."""
+    known = [*inspect.signature(function).parameters, *inspect.signature(DataLoader).parameters]
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{function.__name__}: {name}: {unknown_key(name, known)}")
 
 
 def _refuse_options_that_change_batches(options: dict[str, Any]) -> None:

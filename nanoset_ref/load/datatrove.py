@@ -113,6 +113,7 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
 
     Args:
         sequence_length, input_pp_rank, output_pp_rank, current_pp_rank: as in `DataCollatorForCLM`.
+        documents: the fields about documents to add; Nanotron's are the default.
         use_doc_masking: whether positions begin again with each document and labels that begin
             another document are masked. If not, positions count through the row, and no label is
             masked.
@@ -142,6 +143,7 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.needs_starts = self.use_doc_masking
         if not 1 <= self.cp_size <= self.sequence_length:
             rule = f"cp_size must lie in 1 .. sequence_length = {self.sequence_length}"
             raise ValueError(f"{rule}, as every rank gets a column or more; got {self.cp_size}")
@@ -164,7 +166,8 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         """As `Collator.split`."""
         starts = block.starts
         if not self.use_doc_masking:
-            starts = np.indices(block.rows.shape)[1] == 0
+            starts = np.zeros(block.rows.shape, dtype=np.bool_)
+            starts[:, 0] = True
         block = block._replace(rows=block.rows.long(), starts=starts)
         width = self.sequence_length // self.cp_size
         first = self.cp_rank * width

@@ -57,9 +57,12 @@ class Nanoset(Rows):
 
     With `logging.basicConfig(level=logging.INFO)` every new Nanoset prints its `summary`.
 
-    Note on the documented example, lengths [8, 2, 5, 5] and weights [0.1, 0.5, 0.3, 0.1]: their
-    float64 sum is 0.9999999999999999, so normalizing them changes the last bit and flips a tie at
-    t = 10. This class, like Nanotron's, gives the documented index for weights [10, 50, 30, 10].
+    For the example in Nanotron's documentation see `NanotronOrder`.
+
+    Attributes:
+        order: the `Order`, position -> (file, sample).
+        dataset_lengths: the number of samples of each file, a list.
+        strides: int64 [files], tokens from the start of one sample to the next.
 
     Raises:
         TokenFileError: a file has no token ids, or not enough for one sample.
@@ -81,20 +84,21 @@ class Nanoset(Rows):
         order: str | Order = "nanotron",
         disjoint: bool = False,
     ) -> None:
-        self.sequence_length = whole_number(sequence_length, "sequence_length")
-        if self.sequence_length < 1:
-            raise ValueError(f"sequence_length must be at least 1 token, got {sequence_length}")
+        self.sequence_length = whole_number(sequence_length, "sequence_length", 1)
         self._files = _open_all(as_list(dataset_paths, Tokens), token_dtype)
         for file in self._files:
             file.require_ids()
         self.row_length = self.sequence_length + 1
         self.random_seed = random_seed
-        self.dataset_lengths, strides = self._cut(disjoint)
+        self.padded = any(file.windows == "padded" for file in self._files)
+        lengths = [file.num_samples(self.sequence_length, disjoint) for file in self._files]
+        strides = [file.stride(self.sequence_length, disjoint) for file in self._files]
+        self.dataset_lengths = lengths
         self.strides = np.array(strides, dtype=np.int64)
         if train_split_num_samples is None:
-            train_split_num_samples = sum(self.dataset_lengths)
+            train_split_num_samples = sum(lengths)
         self.train_split_num_samples = whole_number(
-            train_split_num_samples, "train_split_num_samples"
+            train_split_num_samples, "train_split_num_samples", 0, bits=63
         )
         self.order = self._order(order, dataset_weights)
         self.shuffled_over = None
@@ -108,10 +112,6 @@ class Nanoset(Rows):
     def _order(self, order: str | Order, weights: Weights | None) -> Order:
         """Build an order by its name, or check that an order belongs to these files."""
         count = self.train_split_num_samples
-        if count >= 2**63:
-            raise ValueError(
-                f"positions are int64: train_split_num_samples must be below 2**63, got {count}"
-            )
         if isinstance(order, str):
             return build_order(order, self.dataset_lengths, weights, count, self.random_seed)
         lengths = order.dataset_lengths.tolist()
@@ -127,7 +127,7 @@ class Nanoset(Rows):
         cls,
         dataset_path: PathLike | Sequence[PathLike] | Mapping[str, float],
         sequence_length: int,
-        train_split_num_samples: int,
+        train_split_num_samples: int | None,
         random_seed: int = 1234,
         **options: Any,
     ) -> Self:
@@ -153,14 +153,6 @@ class Nanoset(Rows):
 
     def __len__(self) -> int:
         return self.train_split_num_samples
-
-    def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
-        """The samples and the stride in tokens of each file, two lists; also sets `padded`."""
-        length = self.sequence_length
-        self.padded = any(file.windows == "padded" for file in self.files)
-        samples = [file.num_samples(length, disjoint) for file in self.files]
-        strides = [file.stride(length, disjoint) for file in self.files]
-        return samples, strides
 
     # ---- reading
 
@@ -282,20 +274,9 @@ class Nanoset(Rows):
         return self.order.plot(self._labels())
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.orders.pictures import html_table
+        from nanoset_ref.load.tables import nanoset_table  # imported lazily
 
-        facts = {
-            "samples": len(self),
-            "sequence length": self.sequence_length,
-            "tokens": len(self) * self.sequence_length,
-            "epochs": len(self) / self.order.samples_per_epoch,
-            "order": self.order.name,
-            "seed": self.random_seed,
-        }
-        shares = self.dataset_weights.tolist()
-        tokens = [file.num_tokens for file in self.files]
-        rows = list(zip(self.dataset_paths, tokens, self.dataset_lengths, shares, strict=True))
-        return html_table(type(self).__name__, facts, ("file", "tokens", "samples", "share"), rows)
+        return nanoset_table(self)
 
     def print_nanoset_info(self) -> None:
         """Print the `summary`, as Nanotron's Nanoset does when it is built."""

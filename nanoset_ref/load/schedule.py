@@ -137,9 +137,11 @@ class Schedule:
 
     def many_rank_positions(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
         """The positions of a rank in several micro-batches from `start` on: int64 [batches, B]."""
-        rows = np.arange(self.micro_batch_size)
-        offsets = dp_rank * self.micro_batch_size + rows
-        if self.layout == "strided":
-            offsets = dp_rank + rows * self.dp_size
-        starts = start + np.arange(batches) * (self.dp_size * self.micro_batch_size)
+        first = dp_rank
+        stride = self.dp_size
+        if self.layout == "contiguous":
+            first = dp_rank * self.micro_batch_size
+            stride = 1
+        offsets = first + stride * np.arange(self.micro_batch_size)
+        starts = start + np.arange(batches) * self.samples_per_micro_batch
         return starts[:, None] + offsets

@@ -86,20 +86,14 @@ class Order(ABC):
         random_seed: int = 1234,
     ) -> None:
         lengths = [operator.index(length) for length in dataset_lengths]
-        self.num_samples = whole_number(num_samples, "num_samples")
-        self.random_seed = whole_number(random_seed, "random_seed")
+        self.num_samples = whole_number(num_samples, "num_samples", 0, bits=63)
+        self.random_seed = whole_number(random_seed, "random_seed", 0, bits=32)
         self.samples_per_epoch = sum(lengths)
         if min(lengths, default=0) < 0 or self.samples_per_epoch == 0:
             raise ValueError(
                 "an order needs samples in at least one dataset, and no negative length; "
                 f"got {lengths}"
             )
-        if not 0 <= self.num_samples < 2**63:
-            raise ValueError(
-                f"num_samples must not be negative, and below 2**63; got {num_samples}"
-            )
-        if not 0 <= self.random_seed < 2**32:
-            raise ValueError(f"random_seed must lie in 0 .. 2**32 - 1, got {random_seed}")
         self.weighted = dataset_weights is not None
         self._given_weights: list[float] | None = None
         weights: Weights = lengths

@@ -76,11 +76,11 @@ from nanoset_ref.provenance import Stretch
         ),
         (
             "show --data raw.npy --sequence-length 4 --num-samples -3 --position 0",
-            "num_samples must not be negative",
+            "num_samples must be at least 0, got -3",
         ),
         (
             "show --data raw.npy --sequence-length 4 --seed -1 --position 0",
-            "random_seed must lie in 0 .. 2**32 - 1, got",
+            "random_seed must be at least 0, got -1",
         ),
         (
             f"show --data raw.npy --sequence-length 4 --num-samples {10**30} --position 0",

@@ -1,0 +1,37 @@
+"""Tables of a dataset and of a loader, for notebooks."""
+
+from nanoset_ref.load.dataloader import NanosetDataLoader
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.orders.pictures import html_table
+
+
+def nanoset_table(nanoset: Nanoset) -> str:
+    """The facts of a Nanoset and a row for each of its files, as HTML."""
+    facts = {
+        "samples": len(nanoset),
+        "sequence length": nanoset.sequence_length,
+        "tokens": len(nanoset) * nanoset.sequence_length,
+        "epochs": len(nanoset) / nanoset.order.samples_per_epoch,
+        "order": nanoset.order.name,
+        "seed": nanoset.random_seed,
+    }
+    shares = nanoset.dataset_weights.tolist()
+    tokens = [file.num_tokens for file in nanoset.files]
+    rows = zip(nanoset.dataset_paths, tokens, nanoset.dataset_lengths, shares, strict=True)
+    columns = ("file", "tokens", "samples", "share")
+    return html_table(type(nanoset).__name__, facts, columns, list(rows))
+
+
+def loader_table(loader: NanosetDataLoader) -> str:
+    """The facts of a loader, as HTML."""
+    sampler = loader.batch_sampler
+    facts = {
+        "dataset": repr(loader.dataset),
+        "rank": f"{sampler.dp_rank} of {sampler.schedule.dp_size}, {sampler.schedule.layout}",
+        "micro-batch size": sampler.micro_batch_size,
+        "samples consumed by all ranks": loader.consumed_train_samples,
+        "batches to the end of the epoch": len(loader),
+        "workers": loader.num_workers,
+        "blocks read ahead": loader.read_ahead,
+    }
+    return html_table(type(loader).__name__, facts)
