@@ -1,3 +1,5 @@
+"""python -m nanoset_ref.cli: the command nanoset-ref."""
+
 import sys
 
 from nanoset_ref.cli import main

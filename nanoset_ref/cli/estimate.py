@@ -1,8 +1,8 @@
 """nanoset-ref estimate: hours, memory, disk and epochs of a run before it begins.
 
 Arithmetic only: files are opened for their sizes, and no order and no index is built. Where a
-shuffle decides, the estimate is the expected value: a source may be off by one sample an epoch, and
-by chance in an incomplete epoch.
+shuffle decides, the estimate is the expected value: over whole epochs a source is off by at most
+one sample per epoch; within an epoch the true number varies with the seed.
 
 1. Each stage becomes a `SourceBlend`: its sources, their shares, and how its order reads them.
 2. Positions [start, stop) of the blend become samples read of each source, and samples that no step
@@ -38,7 +38,7 @@ class SourceEstimate:
         samples: samples in the source.
         share: its share of the blend.
         read: samples that the stage reads.
-        epochs: the same in epochs of the source.
+        epochs: `read` / `samples`.
         never_read: samples that are still unread at the end of the stage. If the stage continues
             earlier ones, their reads count.
         tail_tokens: tokens in no sample.
@@ -94,7 +94,7 @@ class StageEstimate:
             f"{in_bytes(self.buffer_bytes)}; files on the disk: {in_bytes(self.data_bytes)}",
         ]
         if not self.sources:
-            return "\n".join([*lines, "  how much text this is, tokenizing will show"])
+            return "\n".join([*lines, "  the number of tokens is known only after tokenizing"])
         epochs = self.samples / max(self.samples_per_epoch, 1)
         lines.append(
             f"  an epoch: {self.samples_per_epoch:,} samples, {self.micro_batches_per_epoch:,} "
@@ -103,7 +103,8 @@ class StageEstimate:
         lines += self._table()
         if self.padded:
             lines.append(
-                "  rows end in padding, which no loss counts; inspect says how long the documents are"
+                "  rows end in padding, which is excluded from the loss; `nanoset-ref inspect` prints "
+                "the lengths of the documents"
             )
         return "\n".join(lines)
 
@@ -137,8 +138,8 @@ def estimate(
     Nothing is built, and no token is read.
 
     Args:
-        tokens_per_second: the speed of the whole run, to say its hours.
-        step_time: seconds of an optimizer step, instead of --tokens-per-second.
+        tokens_per_second: throughput of the whole run; adds hours to the report.
+        step_time: seconds per optimizer step, instead of --tokens-per-second.
         gpus: the number of GPUs; default: the config's dp x pp x tp, or --dp-size.
         num_loading_workers: DataLoader workers per rank, without --config.
     """
@@ -155,19 +156,19 @@ def estimate(
         sizes = config.parallelism
         gpus = gpus or sizes.dp * sizes.pp * sizes.tp
     else:
-        stages = [_stage_by_hand(run, schedule, num_loading_workers)]
+        stages = [_stage_of_options(run, schedule, num_loading_workers)]
         gpus = gpus or schedule.dp_size
     steps = sum(stage.steps for stage in stages)
     num_tokens = sum(stage.tokens for stage in stages)
     total: dict[str, Any] = {"steps": steps, "tokens": num_tokens, "gpus": gpus}
-    line = f"in all {steps:,} steps, {num_tokens:,} tokens on {gpus:,} GPUs"
+    line = f"total: {steps:,} steps, {num_tokens:,} tokens on {gpus:,} GPUs"
     if tokens_per_second or step_time:
         seconds = num_tokens / tokens_per_second if tokens_per_second else steps * (step_time or 0)
         hours = seconds / 3600
         total |= {"hours": hours, "gpu_hours": hours * gpus}
         line += f": {hours:,.2f} hours, {hours * gpus:,.2f} GPU-hours"
     else:
-        line += "; --tokens-per-second or --step-time says the hours"
+        line += "; give --tokens-per-second or --step-time to see hours"
     run.show(total | {"stages": stages}, *map(str, stages), line)
 
 
@@ -226,7 +227,7 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
     return token_blend(files, weights, length, dataset.order)
 
 
-def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEstimate:
+def _stage_of_options(run: RunOptions, schedule: Schedule, workers: int) -> StageEstimate:
     """The one stage of a run that its options describe."""
     paths, weights, are_pairs = run.paths()
     order = run.order or "nanotron"
@@ -240,7 +241,7 @@ def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEs
         )
     samples = run.num_samples
     if samples is None and order.endswith(".npy"):
-        samples = Path(order).stat().st_size // 4
+        samples = Path(order).stat().st_size // 4  # uint32 instance numbers
     if samples is None:
         samples = blend.epoch
     start = schedule.consumed_train_samples
@@ -277,7 +278,7 @@ def _estimated(
         total = read_before.get(source.path, 0.0) + read
         read_before[source.path] = total
         distinct = blend.distinct(number, total, positions.stop)
-        estimate = SourceEstimate(
+        of_source = SourceEstimate(
             path=source.path,
             samples=source.samples,
             share=source.share,
@@ -286,7 +287,7 @@ def _estimated(
             never_read=source.samples - round(distinct),
             tail_tokens=source.tail_tokens,
         )
-        sources.append(estimate)
+        sources.append(of_source)
     return StageEstimate(
         name=name,
         order=blend.order,

@@ -2,7 +2,7 @@
 
     adapter      a user's description of a loader: `make`, `state_of` and its claims
     corpora      data whose rows identify themselves, in the formats that loaders read
-    identity     the rows in a batch
+    batch_rows   the rows in a batch
     runner       processes that run a loader, with a time limit
     findings     differences between the rows read and the rows expected
     trial        runs a loader in one case, with changes

@@ -11,15 +11,16 @@ The kernel also prefetches the first cache lines of a row two rows in advance. F
 announces each row `ANNOUNCED_ROWS` in advance, since the system's own read-ahead would fetch
 megabytes around each.
 
-Files are immutable while they are open. Each call asks for the length of every file before it reads
-the first row of it, so a file that was cut short is an error. (A file that is cut short in the
-microseconds after that ends the process with SIGBUS.)
+Files are immutable while they are open. Each call of the kernel asks for the length of every file
+before it reads the first row of it, so a file that was cut short is an error. (A file that is cut
+short in the microseconds after that ends the process with SIGBUS.)
 
 A file is opened when its first row is read. Files beyond the limits of this process are opened for
 each call that reads them, which takes some microseconds per row.
 
-The kernel lies in `gather_kernel`, which imports numba. The first `MAX_PLAIN_ROWS` rows are read
-without it.
+The kernel is in `gather_kernel`, which imports numba. Calls of up to `MAX_PLAIN_ROWS_PER_CALL` rows
+are read without it, until they have read `MAX_PLAIN_ROWS` in total; such a call notices a file that
+was cut short by a read that returns too little.
 """
 
 import contextlib

@@ -1,11 +1,12 @@
 """The base class of orders: a pure function from a position to (dataset, sample), and its inverse.
 
 An order behaves as a Python sequence of `num_samples` pairs, but need not store them. A subclass
-implements two methods, for arguments that have been checked:
+implements `lookup`. It may also implement the inverse; otherwise the order is read through:
 
     lookup            positions -> datasets and samples
-    reverse_lookup    dataset and sample -> positions; or find_each, which does it for many
+    reverse_lookup    dataset and sample -> positions; or find_each, which does it for many pairs
 
+Their arguments have been checked.
 Checks, negative indices, slices, counts and the fingerprint are written once, here.
 
 Samples also have numbers that run through all datasets, one dataset after another. Such a number
@@ -28,6 +29,7 @@ from nanoset_ref.io.options import whole_number
 
 Int64Array = NDArray[np.int64]
 Pairs = tuple[Int64Array, Int64Array]  # datasets and samples, [n] each
+Found = tuple[Int64Array, Int64Array]  # numbers of pairs, and positions that read them
 Weights = Sequence[float] | NDArray[np.float64]
 POSITIONS_AT_ONCE = 1 << 20
 
@@ -49,8 +51,8 @@ class Order(ABC):
         samples_per_epoch: sum of the lengths.
         firsts: int64, the first instance of each dataset.
 
-    A subclass sets `name`, implements `lookup` and `reverse_lookup`, implements `build` if it
-    stores anything, and overrides the class attributes that apply:
+    A subclass sets `name`, implements `lookup`, implements `build` if it stores anything, and
+    overrides the class attributes that apply:
 
         algorithm: the algorithm's version, from 1. It increases, and CHANGELOG names it, whenever
             the same arguments give other pairs; plans of different versions do not agree.
@@ -59,9 +61,9 @@ class Order(ABC):
             its identity.
         seeded: whether the pairs depend on the seed.
         keeps_shares: whether every range of positions reads the datasets in proportion to their
-            weights, up to chance. An order for which this is False accepts no weights.
+            weights, up to chance. If this is False, the order accepts no weights per dataset.
         repeats: whether all epochs are the same.
-        first_position: the first valid position; above 0 only if the order continues from a ledger.
+        first_position: the first valid position; above 0 only if the order continues another one.
 
     Raises:
         ValueError: no datasets, only empty ones, a negative length, weights that are not one finite
@@ -122,7 +124,7 @@ class Order(ABC):
         _, positions = self.find_each(np.array([dataset]), np.array([sample]), until)
         return np.sort(positions)
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
         """All positions that read one of many samples; see `nanoset_ref.orders.finding`.
 
         A subclass that computes its inverse implements this; here the order is read through.
@@ -215,7 +217,7 @@ class Order(ABC):
         return datasets.reshape(positions.shape), samples.reshape(positions.shape)
 
     def positions(self, dataset: int, sample: int, until: int | None = None) -> Int64Array:
-        """Every k below `until` (None: all) with ``order[k] == (dataset, sample)``, ascending.
+        """Every k below `until` (None: all) with `order[k] == (dataset, sample)`, ascending.
 
         Raises:
             IndexError: no such dataset, or no such sample of it (neither counts from the end).
@@ -310,9 +312,9 @@ class Order(ABC):
 
 
 class NumberedOrder(Order):
-    """Position k reads the instance ``numbers[k mod len(numbers)]``.
+    """Position k reads the instance `numbers[k mod len(numbers)]`.
 
-    A subclass implements `build`, which sets `numbers`: integers [n].
+    A subclass sets `numbers`, integers [n]; usually in `build`.
     """
 
     numbers: NDArray[Any]

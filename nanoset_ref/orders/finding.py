@@ -4,9 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Int64Array, Order
-
-Found = tuple[Int64Array, Int64Array]
+from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Found, Int64Array, Order
 
 
 def find_each(order: Any, datasets: Int64Array, samples: Int64Array, until: int) -> Found:

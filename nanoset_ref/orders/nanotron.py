@@ -33,9 +33,9 @@ class NanotronOrder(NumberedOrder):
 
     1. weights (None: the lengths) are divided by their sum in float64
     2. for t = 0 .. epoch - 1, the dataset that is furthest behind,
-       ``argmax(weight * max(t, 1.0) - taken)``, gives its next sample, ``taken mod length``
-    3. the epoch is shuffled by ``np.random.RandomState(random_seed).shuffle``
-    4. position k reads place ``k mod epoch``
+       `argmax(weight * max(t, 1.0) - taken)`, gives its next sample, `taken mod length`
+    3. the epoch is shuffled by `np.random.RandomState(random_seed).shuffle`
+    4. position k reads place `k mod epoch`
 
     Example (Nanotron's): lengths [8, 2, 5, 5], weights 0.1, 0.5, 0.3, 0.1, an epoch of 20::
 
@@ -63,16 +63,16 @@ class NanotronOrder(NumberedOrder):
         return super().identity | {"dataset_weights": self.dataset_weights.tolist()}
 
     def build(self) -> None:
-        epoch = self.samples_per_epoch
-        itemsize = 4 if epoch <= 2**32 else 8
-        size = epoch * itemsize
+        count = self.samples_per_epoch
+        itemsize = 4 if count <= 2**32 else 8
+        size = count * itemsize
         memory = physical_memory()
         if size > memory:
             raise MemoryError(
-                f"order='nanotron' stores one epoch: {epoch:,} samples need {size:,} bytes "
+                f"order='nanotron' stores one epoch: {count:,} samples need {size:,} bytes "
                 f"(this machine has {memory:,}); order='stateless' stores nothing"
             )
-        self.numbers = np.arange(epoch, dtype=f"u{itemsize}")  # the blend of a single dataset
+        self.numbers = np.arange(count, dtype=f"u{itemsize}")  # the blend of a single dataset
         if len(self.dataset_lengths) > 1:
             blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
         shuffle(self.random_seed, self.numbers)
@@ -80,7 +80,7 @@ class NanotronOrder(NumberedOrder):
 
 @njit(cache=True)
 def furthest_behind(weights, taken, limits, t):
-    """The dataset with the largest ``weight * max(t, 1.0) - taken`` among those below their limits.
+    """The dataset with the largest `weight * max(t, 1.0) - taken` among those below their limits.
 
     The first of equals wins. weights, taken: float64 [datasets]; limits: int64 or float64
     [datasets]; t: int64.
@@ -89,28 +89,29 @@ def furthest_behind(weights, taken, limits, t):
     largest = -np.inf
     furthest = 0
     for dataset in range(len(weights)):
-        error = weights[dataset] * due - taken[dataset]
-        if error > largest and taken[dataset] < limits[dataset]:
-            largest = error
+        lag = weights[dataset] * due - taken[dataset]
+        if lag > largest and taken[dataset] < limits[dataset]:
+            largest = lag
             furthest = dataset
     return furthest
 
 
-def _work(lengths, weights, firsts, epoch):
-    return len(epoch) * (4 + 2 * len(weights))
+def _work(lengths, weights, firsts, instances):
+    """Units of work (see `Kernel`): 4 for each position, and 2 for each dataset compared there."""
+    return len(instances) * (4 + 2 * len(weights))
 
 
 @njit(cache=True, work=_work)
-def blend(lengths, weights, firsts, epoch):
-    """Fill `epoch`, unsigned integers [epoch], with one blended epoch of instances.
+def blend(lengths, weights, firsts, instances):
+    """Fill `instances`, unsigned integers [sum of lengths], with one blended epoch.
 
     lengths, firsts: int64 [datasets]; weights: float64 [datasets], of sum 1.
     """
     taken = np.zeros(len(lengths))  # samples of each dataset, exact below 2**53
     limits = np.full(len(lengths), np.inf)
-    for t in range(len(epoch)):
+    for t in range(len(instances)):
         furthest = furthest_behind(weights, taken, limits, t)
         if lengths[furthest] == 0:
             raise ValueError("the blend has to read a dataset that has no samples; leave it out")
-        epoch[t] = firsts[furthest] + np.int64(taken[furthest]) % lengths[furthest]
+        instances[t] = firsts[furthest] + np.int64(taken[furthest]) % lengths[furthest]
         taken[furthest] += 1

@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.paths import PathLike, require_regular
-from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Int64Array, NumberedOrder, Order, Pairs
+from nanoset_ref.orders.base import (
+    POSITIONS_AT_ONCE,
+    Found,
+    Int64Array,
+    NumberedOrder,
+    Order,
+    Pairs,
+)
 from nanoset_ref.orders.finding import in_every_epoch
 
 logger = logging.getLogger(__name__)
@@ -43,7 +50,7 @@ class IdentityOrder(Order):
     def lookup(self, positions: Int64Array) -> Pairs:
         return self.pairs(positions % self.samples_per_epoch)
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
         places = self.firsts[datasets] + samples
         return in_every_epoch(np.arange(len(places)), places, self.samples_per_epoch, until)
 

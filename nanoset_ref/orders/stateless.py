@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights
+from nanoset_ref.orders.base import Found, Int64Array, Order, Pairs, Weights
 from nanoset_ref.orders.permutation import derive, permute_each, unpermute
 from nanoset_ref.orders.share_tree import build_tree, share_of
 from nanoset_ref.orders.windows import SIZE, locate
@@ -178,7 +178,7 @@ class StatelessOrder(Order):
             self._source_keys,
         )
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
         """As `orders.finding.find_each`: a window of each pass is looked up for each sample."""
         chosen = np.flatnonzero(self._tree.parts[datasets])
         start = self.start.position

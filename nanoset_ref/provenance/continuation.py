@@ -33,8 +33,8 @@ def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     Raises:
         KeyError, TypeError, AttributeError, IndexError: this is another kind of state.
     """
-    state: Any = saved.get("state", saved)
-    state = state.get("data", state)
+    state: Any = saved.get("state", saved)  # a checkpoint's state.json has it under "state"
+    state = state.get("data", state)  # and the trainer's state the loader's under "data"
     if "stages" not in state:
         return state, None
     stage = state["stages"][-1]
@@ -47,14 +47,14 @@ class FileDifference:
     """The changes for one file, in tokens.
 
     Attributes:
-        file: its name.
+        file: the file's name.
         status: "kept", "added" (only the new plan reads it) or "dropped" (only the saved one).
         read_before: tokens read before the change, since the saved plan began; here and below, a
             token counts each time it is read.
         saved: tokens that the saved plan reads at the compared positions.
         new: tokens that the new plan reads at these positions.
         repeated: tokens that the new plan reads and the saved one does not.
-        again: the part of `repeated` that was already read before the change.
+        again: those of `repeated` that were already read before the change.
         lost: tokens that the saved plan reads and the new one does not.
     """
 
@@ -92,8 +92,11 @@ class Continuation:
         if self.exact:
             same = "reads the same tokens as the saved plan would, each as often"
             return "\n".join([*lines, f"continuing at {at} {same}"])
-        names = ("read before", "as saved", "new plan", "more", "of it again", "lost")
-        lines.append(f"from position {at} to {self.until:,}, in tokens, against going on as saved:")
+        names = ("read before", "saved plan", "new plan", "additional", "read again", "lost")
+        lines.append(
+            f"tokens at positions {at} to {self.until:,}, compared with continuing under the saved "
+            "plan:"
+        )
         lines.append(f"  {'file':<32} {'':<8}" + "".join(f" {name:>13}" for name in names))
         for difference in self.files:
             file, status, *figures = dataclasses.astuple(difference)
@@ -116,8 +119,8 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
             was given to the Nanoset).
     """
     consumed = state["consumed_train_samples"]
-    saved = _Plan(state.get("plan"))
-    new = _Plan(dataset.plan)
+    saved = _PlanFiles(state.get("plan"))
+    new = _PlanFiles(dataset.plan)
     differences = describe_differences(saved.content, new.content)
     if differences:
         _share_checksums(saved, new)
@@ -139,9 +142,9 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     unit = math.gcd(*saved.strides, *new.strides)
     files = []
     for key, name in (saved.names | new.names).items():
-        before = saved.spread(reads_before, key, unit)
-        expected = saved.spread(reads_saved, key, unit)
-        found = new.spread(reads_new, key, unit)
+        before = saved.reads_per_unit(reads_before, key, unit)
+        expected = saved.reads_per_unit(reads_saved, key, unit)
+        found = new.reads_per_unit(reads_new, key, unit)
         repeated = np.maximum(found - expected, 0)
         lost = np.maximum(expected - found, 0)
         again = repeated[before > 0]
@@ -155,22 +158,23 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
 def ledger_of(state: Mapping[str, Any]) -> Ledger:
     """Count how far the run that saved `state` had read each of its files.
 
-    A stateless order can start from this ledger with other weights or more files.
+    Returns:
+        The position, and the samples read of each file. A stateless order can start from this
+        ledger with other weights or more files.
 
     Raises:
         ValueError: as `compare`; or the saved order is not "stateless".
     """
     consumed = state["consumed_train_samples"]
-    order = _Plan(state.get("plan")).order(consumed)
+    order = _PlanFiles(state.get("plan")).order(consumed)
     if not isinstance(order, StatelessOrder):
         raise ValueError(
-            "only order='stateless' reads its files through and goes on from counts; "
-            f"this is {order.name!r}"
+            f"only order='stateless' can continue from counts per file; this is {order.name!r}"
         )
     return order.ledger(consumed)
 
 
-class _Plan:
+class _PlanFiles:
     """A plan and its files.
 
     Attributes:
@@ -197,10 +201,10 @@ class _Plan:
             if file["windows"] == "best-fit":
                 raise ValueError(
                     "plans are compared where samples follow each other in a file; "
-                    f"{file['name']} is packed by best fit: go on with the saved plan"
+                    f"{file['name']} is packed by best fit: continue with the saved plan"
                 )
             tokens = file["num_tokens"]
-            stride = length + (file["windows"] == "disjoint")
+            stride = length + 1 if file["windows"] == "disjoint" else length
             self.keys.append((file["checksum"] or file["name"], tokens))
             self.strides.append(stride)
             self.lengths.append((tokens - length - 1) // stride + 1)
@@ -229,7 +233,8 @@ class _Plan:
         is_same = order.identity == self.content["order"]
         for position, probe in self.content["probes"].items():
             if int(position) < num_samples:
-                is_same &= [*order[int(position)]] == probe[:2]
+                pair = [*order[int(position)]]
+                is_same = is_same and pair == probe[:2]
         if not is_same:
             raise ValueError(
                 "the order cannot be built again from its plan: "
@@ -237,7 +242,9 @@ class _Plan:
             )
         return order
 
-    def spread(self, reads: list[NDArray[np.uint32]], key: Key, unit: int) -> NDArray[np.int64]:
+    def reads_per_unit(
+        self, reads: list[NDArray[np.uint32]], key: Key, unit: int
+    ) -> NDArray[np.int64]:
         """Count the reads of each unit of tokens of a file.
 
         Args:
@@ -257,8 +264,11 @@ class _Plan:
         return total
 
 
-def _share_checksums(saved: _Plan, new: _Plan) -> None:
-    """Give files of one name and size one key if only one of the plans holds their checksum."""
+def _share_checksums(saved: _PlanFiles, new: _PlanFiles) -> None:
+    """If only one plan has a file's checksum, the other one uses it.
+
+    So files of equal name and size share a key.
+    """
     checksums = {}
     for plan in (saved, new):
         for file in plan.content["files"]:
@@ -268,7 +278,7 @@ def _share_checksums(saved: _Plan, new: _Plan) -> None:
         plan.keys = [(checksums.get(key, key[0]), key[1]) for key in plan.keys]
 
 
-def _check_counts(saved: _Plan, new: _Plan, consumed: int) -> None:
+def _check_counts(saved: _PlanFiles, new: _PlanFiles, consumed: int) -> None:
     """Refuse a damaged state, because its counts would take too much memory or time."""
     sizes = dict(new.keys)
     for content, tokens in saved.keys:
@@ -285,7 +295,7 @@ def _check_counts(saved: _Plan, new: _Plan, consumed: int) -> None:
         )
 
 
-def _status(key: Key, saved: _Plan, new: _Plan) -> str:
+def _status(key: Key, saved: _PlanFiles, new: _PlanFiles) -> str:
     if key not in saved.keys:
         return "added"
     return "kept" if key in new.keys else "dropped"

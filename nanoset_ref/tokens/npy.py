@@ -54,8 +54,8 @@ class TokenFile(Tokens):
 
     Raises:
         FileNotFoundError: the file does not exist.
-        TokenFileError: the file is empty or has a NumPy header, its size is not a multiple of an
-            id's size, or its size or dtype differs from the manifest's.
+        TokenFileError: the file is empty, its size is not a multiple of an id's size, its size or
+            dtype differs from the manifest's, or it has a NumPy header and no manifest.
     """
 
     def __init__(
@@ -93,7 +93,11 @@ class TokenFile(Tokens):
                 self.opened[documents] = file_version(documents)
 
     def _check_header(self) -> None:
-        """Refuse a file of np.save; the read also proves that the file is readable."""
+        """Refuse a file of np.save that has no manifest.
+
+        With a manifest, the ids may begin with these bytes by chance. The read also proves that the
+        file is readable.
+        """
         has_header = self._first_bytes() == NUMPY_HEADER
         if has_header and self.manifest is None:
             raise TokenFileError(

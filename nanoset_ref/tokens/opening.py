@@ -38,9 +38,9 @@ def open_tokens(
     suffix = path.suffix
     if suffix == ".npy":
         if path.name.endswith(DOCUMENTS_SUFFIX):
-            tokens = path.name.removesuffix(DOCUMENTS_SUFFIX) + ".npy"
+            owner = path.name.removesuffix(DOCUMENTS_SUFFIX) + ".npy"
             raise TokenFileError(
-                f"{path} holds the document boundaries of {tokens}; name that file instead"
+                f"{path} holds the document boundaries of {owner}; name that file instead"
             )
         return TokenFile(path, token_dtype, eos_token_id)
     dtype = None if token_dtype is None else np.dtype(token_dtype)

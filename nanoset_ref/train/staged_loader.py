@@ -1,9 +1,10 @@
 """The steps of one rank across all data stages of a run.
 
-Each step delivers the next global batch. A stage, and the files of any stage that it continues, is
-opened at its first step. A resume needs one count per stage that has begun (law 3 of docs/laws.md).
-So a run continues exactly inside a stage or at its end, on any number of ranks, even if an earlier
-part had another batch size. Stages may be added, moved or removed after the last step done.
+Each step delivers this rank's part of the next global batch. A stage and the files of any stage
+that it continues are opened at its first step. A resume needs one count per stage that has begun
+(law 3 of docs/laws.md). So a run continues exactly inside a stage or at its end, on any number of
+ranks, even if an earlier part had another batch size. Stages may be added, moved or removed after
+the last step done.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +33,7 @@ from nanoset_ref.train.strict_yaml import ConfigError, shorten
 with extra("train", "a training run"):
     from pydantic import BaseModel, Field
 
-Samples = Annotated[int, Field(ge=0, lt=2**62)]
+SampleCount = Annotated[int, Field(ge=0, lt=2**62)]  # far below the end of int64: sums fit, too
 
 
 class StageRecord(BaseModel, strict=True):
@@ -42,7 +43,7 @@ class StageRecord(BaseModel, strict=True):
         name: the stage's name.
         start_training_step: the stage's first step.
         first_position: the position in the stage's order at which it began.
-        first_reads: for each of its files, the samples that were read before.
+        first_reads: for each of its files, how many samples earlier stages had read.
         consumed_train_samples: samples delivered in this stage, over all ranks.
         plan: the plan of the stage's rows.
         cursors: for streamed text, the place in the text (see `streaming.TokenStream`).
@@ -50,9 +51,9 @@ class StageRecord(BaseModel, strict=True):
 
     name: str
     start_training_step: int
-    first_position: Samples
-    first_reads: list[Samples]
-    consumed_train_samples: Samples = 0
+    first_position: SampleCount
+    first_reads: list[SampleCount]
+    consumed_train_samples: SampleCount = 0
     plan: dict[str, Any] | None = None
     cursors: dict[str, dict[str, int]] = {}
 
@@ -71,13 +72,13 @@ def new_record(stage: Stage, continued_rows: Any) -> StageRecord:
 
     Args:
         stage: the stage.
-        continued_rows: the rows of `stage.continued`, up to the last sample that it delivered;
-            None: begin at position 0.
+        continued_rows: the Nanoset of `stage.continued`, up to the last sample delivered. With
+            None the stage begins at position 0.
     """
     first_position = 0
     first_reads: list[int] = []
     if continued_rows is not None:
-        first_position = len(continued_rows)
+        first_position = len(continued_rows)  # they were opened up to the last position read
         first_reads = continued_rows.order.counts().tolist()
         num_new_files = len(stage.files) - len(first_reads)
         first_reads += [0] * num_new_files
@@ -128,7 +129,7 @@ def check_stage_plan(name: str, saved: Plan | None, current: Plan) -> None:
 
 
 def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Rows]]:
-    """Open all stages: yield each with its schedule and rows, in the layout of `config`.
+    """Open all stages: yield each with its rows, and its schedule for the ranks of `config`.
 
     Raises:
         ConfigError: a stage streams text, which has no rows.
@@ -249,9 +250,8 @@ class StagedLoader:
         self.step = step
         self.records = records
         if step < last and begun == self._stages_begun_by(step + 1):
-            self._batches = (
-                self._open_current_loader()
-            )  # at once, so that another plan is refused early
+            # at once, so that another plan is refused early
+            self._batches = self._open_current_loader()
 
     def _stages_begun_by(self, step: int) -> list[tuple[str, int]]:
         """List (name, start_training_step) of the stages that have begun at a step."""

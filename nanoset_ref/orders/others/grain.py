@@ -12,7 +12,7 @@ from numpy import uint64
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Int64Array, Pairs
+from nanoset_ref.orders.base import Found, Int64Array
 from nanoset_ref.orders.finding import read_through
 from nanoset_ref.orders.others.epochs import EpochOrder
 
@@ -81,7 +81,7 @@ class GrainOrder(EpochOrder):
             return np.array([0, last])  # which the cipher cannot tell apart
         return places
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
         if self._repeats_one:
             return read_through(self, datasets, samples, until)
         instances = self.firsts[datasets] + samples

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.orders.base import Int64Array, Order, Pairs
+from nanoset_ref.orders.base import Found, Int64Array, Order, Pairs
 from nanoset_ref.orders.finding import in_every_epoch
 
 ROUNDS = 5
@@ -54,7 +54,7 @@ class LevanterOrder(Order):
     def lookup(self, positions: Int64Array) -> Pairs:
         return self.pairs(self._walk(positions % self.samples_per_epoch, back=False))
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
         places = self._walk(self.firsts[datasets] + samples, back=True)
         return in_every_epoch(np.arange(len(places)), places, self.samples_per_epoch, until)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.orders.base import Int64Array, Order, Pairs
+from nanoset_ref.orders.base import Found, Int64Array, Order, Pairs
 from nanoset_ref.orders.others.grain import GrainOrder
 
 
@@ -88,7 +88,7 @@ class MaxTextOrder(Order):
             samples[chosen] = self._sources[source].lookup(numbers[chosen])[1]
         return sources, samples
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Pairs:
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
         found = [(np.empty(0, dtype=np.int64),) * 2]
         periods = until // (self._hosts * self._period) + 1
         for source in np.unique(datasets).tolist():
