@@ -9,7 +9,7 @@ from test_nanoset import write_range
 
 from nanoset_ref import Card, Nanoset, Schedule, SkippingOrder, TokenFileWriter
 from nanoset_ref.orders import build_order
-from nanoset_ref.orders.finding import find_each
+from nanoset_ref.orders.inverse import find_each
 from nanoset_ref.provenance import (
     Stretch,
     answer_queries,

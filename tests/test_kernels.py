@@ -21,7 +21,7 @@ from nanoset_ref.io import compilation
 from nanoset_ref.io import njit as kernels
 from nanoset_ref.load import documents, pieces
 from nanoset_ref.megatron import dataset, mappings
-from nanoset_ref.megatron.mappings import build_mappings, plan_epochs
+from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.orders import base, nanotron, share_tree, stateless, windows
 from nanoset_ref.tokens import bin_idx
 

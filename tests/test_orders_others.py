@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
 from nanoset_ref.cli import main
 from nanoset_ref.load.samplers import ResumableBatchSampler
-from nanoset_ref.megatron.mappings import blend_samples
+from nanoset_ref.megatron.index.three_indexes import blend_samples
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.others import document_walk, nanotron_stages, packed_instances
 

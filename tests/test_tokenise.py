@@ -23,8 +23,8 @@ from nanoset_ref.chunks.subsets import TokenizeConfig, tokenize
 from nanoset_ref.megatron import MMapIndexedDataset
 from nanoset_ref.megatron.preprocess import preprocess_corpus
 from nanoset_ref.preprocess import load_tokenizer, preprocess, ranks
+from nanoset_ref.preprocess.helpers import JobError
 from nanoset_ref.preprocess.json_lines import InputError
-from nanoset_ref.preprocess.ranks import JobError
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TEXTS = [f"document {k} of this corpus " + "word " * (k % 11) for k in range(300)]

@@ -23,7 +23,7 @@ from nanoset_ref.tokens import (
     verify,
 )
 from nanoset_ref.tokens.content import content_hash
-from nanoset_ref.tokens.description import keep_seal
+from nanoset_ref.tokens.verification import keep_seal
 
 
 def write(path, documents=((0, 1, 2), (), (3, 4)), dtype="uint16", **options):

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from nanoset_ref import megatron, provenance, tokens, train  # each loads its modules when used
-from nanoset_ref.cli.blends import Source, SourceBlend, megatron_blend, token_blend
 from nanoset_ref.cli.command import UsageError, at_least
+from nanoset_ref.cli.estimate_sources import Source, SourceBlend, megatron_blend, token_blend
 from nanoset_ref.cli.run_options import RunOptions
 from nanoset_ref.load.blocks import batches_per_block, num_buffers
 from nanoset_ref.load.schedule import Schedule
@@ -247,7 +247,7 @@ def _stage_of_options(run: RunOptions, schedule: Schedule, workers: int) -> Stag
     start = schedule.consumed_train_samples
     steps = max(0, samples - start) // schedule.global_batch_size
     positions = range(start, start + steps * schedule.global_batch_size)
-    read = {source.path: blend.read(n, start) for n, source in enumerate(blend.sources)}
+    read = {source.path: blend.expected_reads(n, start) for n, source in enumerate(blend.sources)}
     buffers = num_buffers(workers, PREFETCH_FACTOR, 0)
     return _estimated("run", blend, positions, schedule, length, buffers, read)
 
@@ -274,7 +274,9 @@ def _estimated(
     """
     sources = []
     for number, source in enumerate(blend.sources):
-        read = blend.read(number, positions.stop) - blend.read(number, positions.start)
+        read = blend.expected_reads(number, positions.stop) - blend.expected_reads(
+            number, positions.start
+        )
         total = read_before.get(source.path, 0.0) + read
         read_before[source.path] = total
         distinct = blend.distinct(number, total, positions.stop)

@@ -110,7 +110,7 @@ def verify(
         seal: write a .seal file with the checksum beside each file that has none and passes the
             other checks.
     """
-    from nanoset_ref.tokens.description import keep_seal  # imported lazily
+    from nanoset_ref.tokens.verification import keep_seal  # imported lazily
 
     results: list[dict[str, Any]] = []
     for file in tokens.without_companions(files):

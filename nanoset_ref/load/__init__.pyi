@@ -1,2 +1,2 @@
-from .datatrove import DataCollatorForCLMWithPositionIds as DataCollatorForCLMWithPositionIds
-from .datatrove import DatatroveNanoset as DatatroveNanoset
+from .nanotron_folders import DataCollatorForCLMWithPositionIds as DataCollatorForCLMWithPositionIds
+from .nanotron_folders import DatatroveNanoset as DatatroveNanoset

@@ -30,7 +30,7 @@ from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.load.documents import document_spans
 from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, Starts, describe_file
-from nanoset_ref.megatron.mappings import blend_samples, build_mappings, plan_epochs
+from nanoset_ref.megatron.index.three_indexes import blend_samples, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalize, refuse_too_many
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset, require
 
@@ -224,9 +224,9 @@ class MegatronNanoset(PartRows):
         config: seed, sequence length, flags, cache folder.
 
     Attributes:
-        document_index: see `nanoset_ref.megatron.mappings`.
-        sample_index: see `nanoset_ref.megatron.mappings`.
-        shuffle_index: see `nanoset_ref.megatron.mappings`.
+        document_index: see `megatron.index.three_indexes`.
+        sample_index: see `megatron.index.three_indexes`.
+        shuffle_index: see `megatron.index.three_indexes`.
         epochs: the EpochPlan.
         tokens_per_epoch: T.
         samples_per_epoch: whole samples in T tokens.

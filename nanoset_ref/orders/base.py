@@ -125,11 +125,11 @@ class Order(ABC):
         return np.sort(positions)
 
     def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
-        """All positions that read one of many samples; see `nanoset_ref.orders.finding`.
+        """All positions that read one of many samples; see `nanoset_ref.orders.inverse`.
 
         A subclass that computes its inverse implements this; here the order is read through.
         """
-        from nanoset_ref.orders.finding import read_through  # imported lazily
+        from nanoset_ref.orders.inverse import read_through  # imported lazily
 
         return read_through(self, datasets, samples, until)
 

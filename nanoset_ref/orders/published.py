@@ -25,7 +25,7 @@ from nanoset_ref.orders.base import (
     Order,
     Pairs,
 )
-from nanoset_ref.orders.finding import in_every_epoch
+from nanoset_ref.orders.inverse import in_every_epoch
 
 logger = logging.getLogger(__name__)
 

@@ -179,7 +179,7 @@ class StatelessOrder(Order):
         )
 
     def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
-        """As `orders.finding.find_each`: a window of each pass is looked up for each sample."""
+        """As `orders.inverse.find_each`: a window of each pass is looked up for each sample."""
         chosen = np.flatnonzero(self._tree.parts[datasets])
         start = self.start.position
         owners, items = _find(

@@ -9,9 +9,11 @@ tokenizer            loads a tokenizer from a folder or the Hub
 encode               text -> token ids
 batch_encoder        encodes batches in several threads
 backends             the libraries that encode
-special              special tokens in documents: kept, split or refused
+separators           the ids before and after each document: BOS, EOS
+special_tokens       special tokens in documents: kept, split or refused
 cut                  cuts long documents where no token spans the cut
-jobs, ranks          the same bytes with any number of threads, processes or ranks of torchrun
+jobs                 a job: documents handed out to threads, processes or ranks of torchrun
+helpers              the processes and ranks that encode for the first one
 token_file           a whole job, into one token file
 """
 

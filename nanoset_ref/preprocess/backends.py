@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.cut import PieceCutter
-from nanoset_ref.preprocess.special import SpecialFinder
+from nanoset_ref.preprocess.special_tokens import SpecialFinder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.pools import close_pool
 from nanoset_ref.preprocess.backends import LIBRARIES, Encode, Ragged, hf_encoder
-from nanoset_ref.preprocess.special import Found, SpecialFinder
+from nanoset_ref.preprocess.separators import add_separators
+from nanoset_ref.preprocess.special_tokens import Found, SpecialFinder
 from nanoset_ref.preprocess.text_blocks import TextBatch
 from nanoset_ref.preprocess.tokenizer import TokenizerError, restored
 
@@ -114,7 +115,8 @@ class BatchEncoder:
             )
         found = self._find(ids, lengths)
         # 3.
-        ids, lengths = self._add_separators(ids.astype(self.dtype), lengths)
+        ids = ids.astype(self.dtype)
+        ids, lengths = add_separators(ids, lengths, self.prefix, self.suffix)
         return ids, lengths, found
 
     def _check_excerpts(self, texts: list[str], describe_text: Callable[[int], str]) -> None:
@@ -128,17 +130,6 @@ class BatchEncoder:
                     f"{describe_text(index)}: gigatoken gives other ids than the tokenizer itself; "
                     "begin again with backend hf (--backend hf)"
                 )
-
-    def _add_separators(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
-        """Add prefix and suffix to each document: 1 2 3 of lengths 2 1 -> p 1 2 s p 3 s."""
-        separators = [*self.prefix, *self.suffix]
-        if not separators:
-            return ids, lengths
-        ends = np.cumsum(lengths)
-        places = [ends - lengths] * len(self.prefix) + [ends] * len(self.suffix)
-        before = np.stack(places, axis=1).ravel()  # the index in ids that each separator precedes
-        whole = np.insert(ids, before, np.tile(separators, len(lengths)))
-        return whole, lengths + len(separators)
 
 
 def from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:

@@ -33,13 +33,14 @@ from nanoset_ref.preprocess.batch_encoder import (
     encode_in_order,
     equal_encodings,
 )
-from nanoset_ref.preprocess.special import SpecialTokenCounter, SpecialTokens
+from nanoset_ref.preprocess.separators import separator_ids, special_ids, with_eos
+from nanoset_ref.preprocess.special_tokens import SpecialTokenCounter, SpecialTokens
 from nanoset_ref.preprocess.text_blocks import TextBatch
 from nanoset_ref.preprocess.tokenizer import TokenizerError, own_copy
 from nanoset_ref.tokens import token_dtype_for
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    pass
 
 PROBE_TEXTS = (
     "",
@@ -104,13 +105,11 @@ class Encoder(BatchEncoder):
         vocab_size = max(fast.get_vocab_size(), max(fast.get_vocab().values()) + 1)
         self.eos_token_id: int | None = tokenizer.eos_token_id
         self._adds_special_tokens = add_special_tokens
-        before, after = _special_ids(fast) if add_special_tokens else ([], [])
-        prefix = self._separator_ids(fast, "bos_text", bos_text) + before
-        suffix = after + self._separator_ids(fast, "eos_text", eos_text)
-        if append_eod and self.eos_token_id is None:
-            raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none")
-        if append_eod and suffix[-1:] != [self.eos_token_id]:
-            suffix.append(self.eos_token_id)
+        before, after = special_ids(fast) if add_special_tokens else ([], [])
+        prefix = separator_ids(tokenizer, fast, "bos_text", bos_text) + before
+        suffix = after + separator_ids(tokenizer, fast, "eos_text", eos_text)
+        if append_eod:
+            suffix = with_eos(suffix, self.eos_token_id)
         named = (tokenizer.bos_token_id, tokenizer.eos_token_id)
         self.found = SpecialTokenCounter(fast, named, special_tokens)
         fast.encode_special_tokens = special_tokens == "split" or tokenizer.split_special_tokens
@@ -145,19 +144,6 @@ class Encoder(BatchEncoder):
         if not equal_encodings(encodings, self._own_encode(texts)):
             return "it gives other ids than the tokenizer itself on texts of this corpus"
         return None
-
-    def _separator_ids(self, fast: "Tokenizer", name: str, text: str) -> list[int]:
-        """The id of a separator, in a list; [] if `text` is empty."""
-        if not text:
-            return []
-        ids: list[int] = fast.encode(text, add_special_tokens=False).ids
-        if len(ids) > 1:
-            known = ", ".join(map(repr, self.tokenizer.all_special_tokens)) or "it has none"
-            raise TokenizerError(
-                f"{name} {text!r} is {len(ids)} tokens of this tokenizer and would not be seen as "
-                f"one; take one of its special tokens: {known}"
-            )
-        return ids
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -233,14 +219,6 @@ class Encoder(BatchEncoder):
         for batch, encoded in encode_in_order(batches, functions):
             self.found.note(encoded.found, batch.where)
             yield batch, encoded
-
-
-def _special_ids(fast: "Tokenizer") -> tuple[list[int], list[int]]:
-    """The ids that a tokenizer puts before and after every text."""
-    found = fast.encode("a")
-    start = found.special_tokens_mask.index(0)
-    stop = len(found.ids) - found.special_tokens_mask[::-1].index(0)
-    return found.ids[:start], found.ids[stop:]
 
 
 def _text_number(index: int) -> str:

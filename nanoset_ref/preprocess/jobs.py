@@ -1,8 +1,9 @@
 """Text to token ids by any number of processes, always with the same result.
 
-1. This process (under torchrun: rank 0, see `in_rank_0`) assigns the batches of text. Its threads
-   read and encode them, one for each core. So do forked processes or the other ranks, each on its
-   share of the cores; they receive the text as it stands in the file.
+1. This process (under torchrun: rank 0, see `in_rank_0`) hands out the batches of text, each to
+   the next that is free (`batch_encoder.encode_in_order`): its own threads, one for each core, and forked
+   processes or the other ranks (`helpers`), each on its share of the cores. These receive the text
+   as it stands in the file.
 2. The ids return in order and are written into the sink: a token file, a `.bin/.idx` pair, rows of
    a chunk.
 
@@ -29,8 +30,8 @@ from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import threads
 from nanoset_ref.preprocess.batch_encoder import BatchFunction, Encoded
 from nanoset_ref.preprocess.encode import Encoder
+from nanoset_ref.preprocess.helpers import Helper, JobError, broadcast, other_ranks, started_helpers
 from nanoset_ref.preprocess.json_lines import InputError
-from nanoset_ref.preprocess.ranks import Helper, JobError, broadcast, other_ranks, started_helpers
 from nanoset_ref.preprocess.text import TextSource
 from nanoset_ref.preprocess.text_blocks import TextBatch
 

@@ -11,7 +11,7 @@ import numpy as np
 from nanoset_ref.load.documents import concatenated_ranges
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.base import Int64Array
-from nanoset_ref.orders.finding import find_each
+from nanoset_ref.orders.inverse import find_each
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

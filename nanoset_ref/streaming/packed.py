@@ -53,7 +53,7 @@ class StreamOptions:
         append_eod: append the EOS id to each document; off by default, as in preprocessing.
         add_special_tokens, backend: see Encoder.
         special_tokens: "keep", "split" or "refuse" the special tokens that documents contain as
-            text (see `preprocess.special`). "keep" warns of the first one; a stream without
+            text (see `preprocess.special_tokens`). "keep" warns of the first one; a stream without
             `repeat` also counts them.
 
     Raises:

@@ -8,7 +8,6 @@ from .conversion import convert_parts as convert_parts
 from .conversion import split as split
 from .description import as_text as as_text
 from .description import describe as describe
-from .description import verify as verify
 from .ds import DatatroveFile as DatatroveFile
 from .ds import datatrove_files as datatrove_files
 from .interface import Tokens as Tokens
@@ -21,3 +20,4 @@ from .npy import TokenFile as TokenFile
 from .npy_writer import TokenFileWriter as TokenFileWriter
 from .npy_writer import token_dtype_for as token_dtype_for
 from .opening import open_tokens as open_tokens
+from .verification import verify as verify

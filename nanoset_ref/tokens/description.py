@@ -1,26 +1,20 @@
-"""Statistics of a file of tokenized documents, and checks of it.
+"""Statistics of a file of tokenized documents.
 
 `describe` makes one pass over the ids. It compares documents by a 128-bit hash of their ids, which
-takes 16 bytes per document, the only memory that grows with the corpus. `verify` compares a file
-with the facts recorded beside it.
+takes 16 bytes per document, the only memory that grows with the corpus.
 """
 
-import json
 from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.files import atomic_write
-from nanoset_ref.io.paths import PathLike
 from nanoset_ref.tokens.content import document_blocks
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
-from nanoset_ref.tokens.opening import open_tokens
 
 MAX_ID = 1 << 24  # ids are counted one by one, up to the largest
-MIN_DOCUMENTS = 8  # with this many, an id that occurs once per document is not a coincidence
 
 
 def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
@@ -135,76 +129,3 @@ def _histogram(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
         last = (1 << number) - 1
         ranges.append((first, last, counts[number]))
     return ranges
-
-
-def verify(
-    file: PathLike | Tokens, vocab_size: int | None = None, eos_token_id: int | None = None
-) -> str:
-    """Read a whole file and check every fact known about it.
-
-    1. Open it, which checks sizes, dtype, header and boundaries (see the formats' readers).
-    2. Compare its files with the recorded checksums, if there are any.
-    3. Check that every id is in [0, vocab_size), if vocab_size is given or in the manifest.
-    4. Check that every document ends with the EOS id, if the manifest says so, `eos_token_id` is
-       given, or the ids suggest it: the last id of the file occurs once per document.
-
-    Args:
-        file: a path, or an opened file.
-        vocab_size: default: the manifest's.
-        eos_token_id: the id at the end of every document, for a file without a manifest.
-
-    Returns:
-        The result in one line.
-
-    Raises:
-        FileNotFoundError, TokenFileError: a check failed.
-    """
-    # 1. open the file
-    if not isinstance(file, Tokens):
-        file = open_tokens(file)
-    # 2. compare the checksums
-    checksum = ", checksum as in the manifest" if file.check_content() else ""
-    # 3. check the range of the ids
-    limit = file.facts.get("vocab_size") if vocab_size is None else vocab_size
-    last_id_count = 0
-    first = 0
-    ends = [file.tokens[:0]]
-    for ids, sizes in document_blocks(file):
-        is_wrong = ids < 0
-        if limit:
-            is_wrong |= ids >= limit
-        wrong = np.flatnonzero(is_wrong)
-        if len(wrong):
-            raise TokenFileError(
-                f"{file.path}: token {first + wrong[0]} has the id {ids[wrong[0]]}, outside the "
-                f"vocabulary of {limit} ids"
-            )
-        last_id_count += int(np.count_nonzero(ids == file.tokens[-1:]))
-        ends.append(ids[np.cumsum(sizes[sizes > 0]) - 1])
-        first += len(ids)
-    # 4. check the ends of the documents
-    offsets = file.known_documents()
-    lasts = np.concatenate(ends)
-    if "appended_eod" in file.facts:
-        eos_token_id = file.facts["eos_token_id"] if file.facts["appended_eod"] else None
-    elif eos_token_id is None and last_id_count == len(lasts) >= MIN_DOCUMENTS:
-        eos_token_id = int(lasts[-1])
-    if eos_token_id is not None and np.any(lasts != eos_token_id):
-        wrong = np.unique(offsets[offsets > 0])[lasts != eos_token_id]
-        raise TokenFileError(
-            f"{file.path}: the document that ends at {wrong[0]} has no EOS id {eos_token_id} "
-            "there: a boundary or an id has changed"
-        )
-    checked = "ids not negative (no vocabulary size known: give --vocab-size)"
-    if limit:
-        checked = f"ids below {limit:,}"
-    return f"{file.num_tokens:,} tokens in {len(offsets) - 1:,} documents, {checked}{checksum}"
-
-
-def keep_seal(file: Tokens) -> bool:
-    """Write the checksum beside a file unless one is recorded; return whether it did."""
-    if file.checksum is not None:
-        return False
-    with atomic_write(file.seal_path, "w") as written:
-        json.dump(file.content_checksum(), written)
-    return True

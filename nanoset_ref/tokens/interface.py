@@ -75,7 +75,7 @@ class Tokens(ABC):
 
     @property
     def seal_path(self) -> Path:
-        """The file with the checksum of a file that another tool wrote."""
+        """The checksum of a file that another tool wrote; see `tokens.verification.keep_seal`."""
         return as_path(f"{self.path}.seal")
 
     @property

@@ -31,10 +31,10 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.load.collator import Batch
 from nanoset_ref.load.device import to_device
 from nanoset_ref.train.config import Config, transformers_config
+from nanoset_ref.train.loss import IGNORED, counted_labels, sum_of_losses
 from nanoset_ref.train.parallel import World
 from nanoset_ref.train.strict_yaml import ConfigError, shorten
 
-IGNORED = -100  # the label that cross_entropy ignores
 COLUMNS = "self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj".split()
 ROWS = "self_attn.o_proj mlp.down_proj".split()
 
@@ -114,16 +114,13 @@ class DistributedModel:
                 self.module, layout.pp_rank, layout.pp_size, world.device, group=group
             )
             self.schedule = pipelining.Schedule1F1B(
-                stage, self.micro_batches, loss_fn=self._share_of_loss, scale_grads=False
+                stage, self.micro_batches, loss_fn=self._loss, scale_grads=False
             )
 
     def forward_backward(self, batches: list[Batch]) -> float | None:
         """Compute the gradients, and the mean loss over the counted labels of the global batch.
 
-        1. Agree on the number of counted labels: its mean over the data-parallel ranks.
-        2. Compute the loss of each micro-batch: the sum over its labels, divided by that mean.
-        3. Sum the gradients of the micro-batches; `fully_shard` averages them over the
-           data-parallel ranks: mean of sums / mean of counts = sum over the batch / its count.
+        `train.loss` explains the three steps.
 
         Args:
             batches: this rank's micro-batches from the collator: input_ids on the first pipeline
@@ -139,7 +136,7 @@ class DistributedModel:
         if self.module.is_first:
             inputs = [batch["input_ids"] for batch in batches]
         if self.module.is_last:
-            labels = [_counted_labels(batch) for batch in batches]
+            labels = [counted_labels(batch) for batch in batches]
         # 1. count the labels
         counted = sum(int((target != IGNORED).sum()) for target in labels)
         here = torch.tensor(counted, dtype=torch.float64, device=self.world.device)
@@ -164,23 +161,13 @@ class DistributedModel:
         losses = []
         for number, (values, target) in enumerate(zip(inputs, labels, strict=True), start=1):
             self.module.set_requires_gradient_sync(number == self.micro_batches)
-            loss = self._share_of_loss(self.module(values), target)
+            loss = self._loss(self.module(values), target)
             losses.append(loss)
             loss.backward()
         return losses
 
-    def _share_of_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The share of one micro-batch in the loss, float32 [].
-
-        Args:
-            logits: floats [B, S, V].
-            labels: int64 [B, S]; IGNORED where there is no loss.
-        """
-        flat = logits.flatten(0, 1).float()
-        total = nn.functional.cross_entropy(
-            flat, labels.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
-        return total / self.divisor
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return sum_of_losses(logits, labels) / self.divisor
 
     def clip_gradients(self, max_norm: float | None) -> float:
         """Scale all gradients so that their common norm is at most `max_norm`.
@@ -233,8 +220,3 @@ def _shard(module: nn.Module, dtype: torch.dtype, world: World) -> None:
     layers = max(lists, key=len, default=[])  # the longest list has the repeated layers
     for part in (*layers, module):
         fully_shard(part, mesh=world.mesh["dp"], mp_policy=policy)
-
-
-def _counted_labels(batch: Batch) -> Tensor:
-    """The labels of a micro-batch, int64 [B, S], IGNORED where the mask is False."""
-    return batch["label_ids"].long().masked_fill(~batch["label_mask"], IGNORED)

@@ -22,7 +22,7 @@ from nanoset_ref.megatron import (
     merge_corpora,
     preprocess_corpus,
 )
-from nanoset_ref.megatron.mappings import build_mappings, plan_epochs
+from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 
 FLAGS = (
     *("add_extra_token_to_sequence", "drop_last_partial_validation_sequence"),

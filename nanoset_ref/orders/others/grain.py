@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Found, Int64Array
-from nanoset_ref.orders.finding import read_through
+from nanoset_ref.orders.inverse import read_through
 from nanoset_ref.orders.others.epochs import EpochOrder
 
 ROUNDS = 4

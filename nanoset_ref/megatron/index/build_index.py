@@ -81,7 +81,3 @@ def parse_data_path(items: Sequence[str]) -> list[Any]:
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.index") -> int:
     return run(build_indexes, arguments, prog)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

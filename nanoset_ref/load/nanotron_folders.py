@@ -10,7 +10,6 @@ Source: nanotron.data.nanoset and nanotron.data.collator of https://github.com/h
 import dataclasses
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,41 +19,12 @@ from nanoset_ref.load.documents import DocumentOptions, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Starts
 from nanoset_ref.orders import NanotronOrder
-from nanoset_ref.orders.base import Int64Array, NumberedOrder, Weights
+from nanoset_ref.orders.base import Int64Array, Weights
+from nanoset_ref.orders.folders import FolderOrder
 from nanoset_ref.tokens import Tokens, Windows, datatrove_files
 
 logger = logging.getLogger(__name__)
 WITHIN_DOCUMENTS = DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
-
-
-class FolderOrder(NumberedOrder):
-    """Nanotron's order over folders as an order over their files, which has the same instances.
-
-    Args:
-        folders: the order over folders, whose lengths are the sums of `file_lengths`.
-        file_lengths: per folder, the samples of each of its files.
-    """
-
-    name = "folders"
-    endless = True
-    repeats = True
-
-    def __init__(self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]) -> None:
-        self.folders = folders
-        self.numbers = folders.numbers
-        shares = folders.dataset_weights / np.maximum(folders.dataset_lengths, 1)  # of one sample
-        lengths: list[int] = []
-        weights: list[float] = []
-        for share, folder in zip(shares, file_lengths, strict=True):
-            lengths += folder
-            weights += [share * length for length in folder]
-        super().__init__(lengths, weights, len(folders), folders.random_seed)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The identity of the order over folders, and the lengths of all their files."""
-        lengths = self.dataset_lengths.tolist()
-        return self.folders.identity | {"kind": self.name, "file_lengths": lengths}
 
 
 class DatatroveNanoset(Nanoset):
@@ -67,9 +37,10 @@ class DatatroveNanoset(Nanoset):
         eos_token_id: the id at the end of each document; None: documents end where the index says.
         windows: "disjoint" (Nanotron's) or "overlapping".
 
-    The order, the samples and the positions of tokens within documents (`position_ids` of `starts`)
-    are those of the Nanoset in Nanotron's main branch, bit for bit. Like that, it shuffles the
-    files of a folder with datatrove's own seed, 42, and leaves out files in subfolders.
+    The order, the samples and the positions of tokens within documents
+    (`documents.position_ids(starts)`) are those of the Nanoset in Nanotron's main branch, bit for
+    bit. As there, the files of a folder are shuffled with datatrove's own seed, 42, and files in
+    subfolders are left out.
     """
 
     def __init__(
@@ -146,7 +117,9 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         self.needs_starts = self.use_doc_masking
         if not 1 <= self.cp_size <= self.sequence_length:
             rule = f"cp_size must lie in 1 .. sequence_length = {self.sequence_length}"
-            raise ValueError(f"{rule}, as every rank gets a column or more; got {self.cp_size}")
+            raise ValueError(
+                f"{rule}, so that every rank has at least one column; got {self.cp_size}"
+            )
         if not 0 <= self.cp_rank < self.cp_size:
             raise ValueError(
                 f"cp_rank must lie in 0 .. cp_size - 1 = {self.cp_size - 1}, got {self.cp_rank}"

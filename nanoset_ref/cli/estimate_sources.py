@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nanoset_ref import megatron  # loads its modules when they are used
+from nanoset_ref.orders.base import normalize_weights
 
 if TYPE_CHECKING:
     from nanoset_ref.megatron import NanosetConfig
     from nanoset_ref.tokens import Tokens
+
+BLEND_BYTES = 10  # of the corpus and sample at a position of a blend
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,8 +25,8 @@ class Source:
     """A file, a folder or a corpus that a blend reads.
 
     Attributes:
-        path: its name.
-        disk_bytes: size of its ids.
+        path: as the user named it.
+        disk_bytes: size of its ids in the files, in bytes.
         samples: samples in one epoch of it.
         tail_tokens: tokens in no sample.
         share: its share of the blend; all shares add up to 1.
@@ -60,8 +63,8 @@ class SourceBlend:
         """Samples in one epoch of all sources."""
         return sum(source.samples for source in self.sources)
 
-    def read(self, number: int, stop: int) -> float:
-        """Samples of source `number` in positions [0, stop)."""
+    def expected_reads(self, number: int, stop: int) -> float:
+        """The expected number of samples of source `number` in positions [0, stop)."""
         source = self.sources[number]
         if self.order != "identity":
             return source.share * stop
@@ -85,6 +88,7 @@ class SourceBlend:
         done = min(1.0, stop / max(self.epoch, 1))
         if in_epoch <= samples or done == 1:
             return min(in_epoch * done, samples)
+        # an epoch draws in_epoch / samples copies of each sample, at random places
         return samples * (1 - (1 - done) ** (in_epoch / max(samples, 1)))
 
 
@@ -100,7 +104,7 @@ def token_blend(
     Args:
         named: {name: its open files}.
         weights: a weight, or None, for each name.
-        length: tokens per sample.
+        length: S, labels per sample.
         order: the name of the order.
         disjoint: whether samples share no token.
     """
@@ -126,15 +130,15 @@ def token_blend(
 
 def _with_shares(sources: list[Source], weights: Sequence[float | None]) -> list[Source]:
     """The sources with their shares: by weight, or by samples without a weight."""
-    from nanoset_ref.megatron.nanoset_config import normalize
-
     amounts = [
         float(source.samples if weight is None else weight)
         for source, weight in zip(sources, weights, strict=True)
     ]
     return [
         dataclasses.replace(source, share=share)
-        for source, share in zip(sources, normalize(amounts), strict=True)
+        for source, share in zip(
+            sources, normalize_weights(amounts, len(amounts)).tolist(), strict=True
+        )
     ]
 
 
@@ -150,20 +154,20 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
     if blend is None or bounds is None:
         raise ValueError("the run has no train split: give its first part a size above 0")
     weights: Sequence[float | None] = blend.weights or [None] * len(blend.prefixes)
-    is_alone = len(blend.prefixes) == 1
+    has_one_corpus = len(blend.prefixes) == 1
     sources = []
     index_bytes = 0
     for prefix, weight in zip(blend.prefixes, weights, strict=True):
-        wanted = size if is_alone else None
+        wanted = size if has_one_corpus else None
         if weight is not None and size is not None:
             share = weight / sum(blend.weights or [])
             wanted = math.ceil(math.ceil(size * share) * (1 + config.mid_level_dataset_surplus))
         source, of_source = _megatron_source(config, prefix, bounds, wanted)
         sources.append(source)
         index_bytes += of_source
-    if not is_alone:
+    if not has_one_corpus:
         positions = sum(source.samples for source in sources) if size is None else size
-        index_bytes += 10 * positions  # corpus and sample of each position
+        index_bytes += BLEND_BYTES * positions
     return SourceBlend(
         sources=_with_shares(sources, weights),
         order="megatron",
@@ -175,12 +179,12 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
 def _megatron_source(
     config: NanosetConfig, prefix: str, bounds: tuple[float, float], wanted: int | None
 ) -> tuple[Source, int]:
-    """A corpus, and the bytes of its indexes.
+    """A corpus, and the size of its indexes in bytes.
 
     Args:
         config: the dataset.
         prefix: the .bin/.idx pair.
-        bounds: the first and last share of its sequences that the split has.
+        bounds: where the split begins and ends in its sequences, fractions in [0, 1].
         wanted: samples of the run; None: one epoch.
     """
     corpus = megatron.MMapIndexedDataset(prefix)

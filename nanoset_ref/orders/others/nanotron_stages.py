@@ -1,4 +1,5 @@
-"""The stages of a config of Nanotron's main branch, each from the ledger of those before.
+"""The stages of a config of Nanotron's main branch; each begins where Nanotron's counts of
+the earlier stages end.
 
 Source: huggingface/nanotron 2411b022 (April 2026), `run_train.py` and `trainer.py`.
 """
@@ -20,15 +21,18 @@ def nanotron_stages(
     """The orders of the stages of a run.
 
     1. a stage reads until the next one starts, the last one until train_steps
-    2. it begins in each folder behind all rows that Nanotron has counted of it in earlier stages
-    3. Nanotron counts the places of the stage's blend that have the numbers of the run, see
-       `NanotronMainOrder.counted`; of a folder that is listed twice it keeps the last count
+    2. in each folder it skips the rows that Nanotron counted as read in earlier stages
+    3. Nanotron counts with the run's step numbers, although the stage's blend starts at 0 (see
+       `NanotronMainOrder.counted`); of a folder that is listed twice it keeps the last count
 
     Args:
-        config: Nanotron's YAML, parsed. Its global batch size holds for all stages.
+        config: Nanotron's YAML, parsed. The global batch size is the same in all stages.
         rows: for each dataset_folder the rows of S + 1 tokens in its .ds files, in the order of
-            ``datatrove_files(folder, recursive=False)``; with shuffle_files also
-            ``shuffle=True, seed=...``.
+            `datatrove_files(folder, recursive=False)`; with shuffle_files also
+            `shuffle=True, seed=...`.
+
+    Returns:
+        An order for each stage, in the order of their first steps.
 
     Raises:
         KeyError: the config or `rows` lacks something.
@@ -36,9 +40,11 @@ def nanotron_stages(
             use_old_brrr_dataloader.
     """
     tokens = config["tokens"]
-    batch = tokens["micro_batch_size"]
-    batch *= tokens["batch_accumulation_per_replica"]
-    batch *= config["parallelism"]["dp"]
+    global_batch_size = (
+        tokens["micro_batch_size"]
+        * tokens["batch_accumulation_per_replica"]
+        * config["parallelism"]["dp"]
+    )
     stages = sorted(
         config["data_stages"],
         key=lambda stage: stage["start_training_step"],
@@ -50,24 +56,24 @@ def nanotron_stages(
         for option in NOT_REPRODUCED:
             if dataset.get(option):
                 raise ValueError(f"stage {stage['name']!r} sets {option}, which is not reproduced")
-        # 1.
+        # 1. which steps the stage has
         first = stage["start_training_step"]
         last = tokens["train_steps"]
         if number + 1 < len(stages):
             last = stages[number + 1]["start_training_step"] - 1
-        # 2.
+        # 2. where it begins in each folder
         names = as_list(dataset["dataset_folder"])
         files = [rows[name] for name in names]
         order = NanotronMainOrder(
-            [*itertools.chain(*files)],
+            list(itertools.chain.from_iterable(files)),
             dataset.get("dataset_weights"),
-            (last - first + 1) * batch,
+            (last - first + 1) * global_batch_size,
             folders=[len(folder) for folder in files],
             offsets=[consumed.get(name, 0) for name in names],
         )
         orders.append(order)
-        # 3.
-        counted = order.counted(first, last, batch)
+        # 3. how many rows Nanotron counts
+        counted = order.counted(first, last, global_batch_size)
         for name, count in dict(zip(names, counted, strict=True)).items():
             consumed[name] = consumed.get(name, 0) + count
     return orders

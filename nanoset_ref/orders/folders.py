@@ -1,0 +1,39 @@
+"""Nanotron's order over folders of files."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nanoset_ref.orders.base import NumberedOrder
+from nanoset_ref.orders.nanotron import NanotronOrder
+
+
+class FolderOrder(NumberedOrder):
+    """The order over folders, expressed over their files: the instance numbers are the same.
+
+    Args:
+        folders: the order over folders, whose lengths are the sums of `file_lengths`.
+        file_lengths: per folder, the samples of each of its files.
+    """
+
+    name = "folders"
+    endless = True
+    repeats = True
+
+    def __init__(self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]) -> None:
+        self.folders = folders
+        self.numbers = folders.numbers  # shared, so there is nothing to build
+        shares = folders.dataset_weights / np.maximum(folders.dataset_lengths, 1)  # of one sample
+        lengths: list[int] = []
+        weights: list[float] = []
+        for share, folder in zip(shares, file_lengths, strict=True):
+            lengths += folder
+            weights += [share * length for length in folder]
+        super().__init__(lengths, weights, len(folders), folders.random_seed)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The identity of the order over folders, and the lengths of all their files."""
+        lengths = self.dataset_lengths.tolist()
+        return self.folders.identity | {"kind": self.name, "file_lengths": lengths}

@@ -1,0 +1,63 @@
+"""The ids before and after each document: BOS, EOS, and texts that the user chooses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.preprocess.backends import Ragged
+from nanoset_ref.preprocess.tokenizer import TokenizerError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+def special_ids(fast: Tokenizer) -> tuple[list[int], list[int]]:
+    """The ids that a tokenizer puts before and after every text."""
+    found = fast.encode("a")
+    start = found.special_tokens_mask.index(0)
+    stop = len(found.ids) - found.special_tokens_mask[::-1].index(0)
+    return found.ids[:start], found.ids[stop:]
+
+
+def separator_ids(tokenizer: Any, fast: Tokenizer, name: str, text: str) -> list[int]:
+    """The id of a separator, in a list; [] if `text` is empty.
+
+    Raises:
+        TokenizerError: the text is several tokens; the message calls it `name`.
+    """
+    if not text:
+        return []
+    ids: list[int] = fast.encode(text, add_special_tokens=False).ids
+    if len(ids) > 1:
+        known = ", ".join(map(repr, tokenizer.all_special_tokens)) or "it has none"
+        raise TokenizerError(
+            f"{name} {text!r} is {len(ids)} tokens of this tokenizer and would not be seen as "
+            f"one; take one of its special tokens: {known}"
+        )
+    return ids
+
+
+def with_eos(suffix: list[int], eos_token_id: int | None) -> list[int]:
+    """The ids after each document with the EOS id at their end, unless they end with it."""
+    if eos_token_id is None:
+        raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none")
+    if suffix[-1:] == [eos_token_id]:
+        return suffix
+    return [*suffix, eos_token_id]
+
+
+def add_separators(
+    ids: NDArray[Any], lengths: NDArray[np.int64], prefix: list[int], suffix: list[int]
+) -> Ragged:
+    """Add prefix and suffix to each document: 1 2 3 of lengths 2 1 -> p 1 2 s p 3 s."""
+    separators = [*prefix, *suffix]
+    if not separators:
+        return ids, lengths
+    ends = np.cumsum(lengths)
+    places = [ends - lengths] * len(prefix) + [ends] * len(suffix)
+    before = np.stack(places, axis=1).ravel()  # the index in ids that each separator precedes
+    whole = np.insert(ids, before, np.tile(separators, len(lengths)))
+    return whole, lengths + len(separators)
