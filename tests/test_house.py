@@ -1,5 +1,6 @@
 """The house: what `make` says when something is missing, what is pinned, what Binder builds, what stands at the top."""
 
+import ast
 import os
 import re
 import shutil
@@ -253,6 +254,24 @@ def test_actions_are_pinned_by_commit() -> None:
     assert [
         line for line in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)
     ] == []
+
+
+def modules_named(text: str) -> list[str]:
+    """The names of "name, name  what they hold", lines of a package's docstring."""
+    lines = re.findall(r"^ {0,4}([a-z]\w*(?:, [a-z]\w*)*) {2,}\S", text, flags=re.M)
+    return [name for line in lines for name in line.split(", ")]
+
+
+def test_the_docstring_of_a_package_names_each_of_its_modules_once() -> None:
+    """So that a reader finds a file from its package, and no line names a file that is gone."""
+    packages = sorted((ROOT / "nanoset_ref").rglob("__init__.py"))
+    assert len(packages) > 12
+    for package in packages:
+        files = [path for path in package.parent.glob("*.py") if not path.stem.startswith("__")]
+        folders = [path.parent for path in package.parent.glob("*/__init__.py")]
+        present = {path.stem for path in files + folders} - {"plain"}
+        text = ast.get_docstring(ast.parse(package.read_text())) or ""
+        assert sorted(modules_named(text)) == sorted(present), package
 
 
 def test_the_version_is_one() -> None:

@@ -13,6 +13,17 @@ Each step is a function and a command:
     python -m nanoset_ref.chunks convert mixed_360/train --output_prefix datasets/mixed
 
 The public names are listed in `__init__.pyi` and imported on first use.
+
+downloads                          download
+subsets, packing, tokenize_config  tokenize: documents packed into rows
+pipeline                           the same with datatrove
+mixing                             mix
+validation                         validate
+chunk_conversion                   convert
+row_format                         the rows of all these files
+chunk_manifest                     the manifest of a folder, and its counts, which must add up
+commands                           the commands
+corpus                             the embedded corpus of the course
 """
 
 import lazy_loader

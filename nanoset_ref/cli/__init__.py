@@ -11,6 +11,14 @@ An error is one line on standard error. Exit codes:
 
 A command's module is imported when the command is chosen, so a command loads neither torch nor
 another package that it does not use.
+
+command, launcher           commands made from functions; the start of a process
+run_options                 options that name a run
+file_commands               inspect, verify, convert, merge, split
+lookup_commands             show, where, when
+run_commands                replay, skip, audit, loss, and commands of other packages
+card_commands               card, compare
+estimate, estimate_sources  estimate: the command, and the sizes of what a stage reads
 """
 
 from __future__ import annotations

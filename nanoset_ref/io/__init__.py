@@ -1,1 +1,14 @@
-"""Files that are complete or absent; paths, buckets, cached objects and indexes, kernels."""
+"""Files that are complete or absent; paths, buckets, cached objects and indexes, kernels.
+
+files                     atomic writes of one file or a set; locks
+paths, urls               names of files and objects: existence, versions, checksums
+buckets, bucket_ids       requests to s3://, gs://, az:// and http(s)://; ids read by ranges
+object_cache              pieces of objects, kept on the local disk
+index_cache               indexes built once and mapped by every process
+memory                    how much there is, and mapped files that were truncated
+njit, compilation         kernels, and the import of numba
+options, pydantic_errors  checks of a user's options, and messages about them
+extras                    optional packages, and which extra installs them
+pools                     threads of a generator
+torchrun                  this process's rank, from the environment
+"""

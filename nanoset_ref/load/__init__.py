@@ -1,11 +1,20 @@
 """From token files to batches: rows, who reads them when, and the loader of one rank.
 
-rows, nanoset, best_fit           sample -> sequence_length + 1 token ids
-gather, bucket_gather, direct     what copies them out of the files
-schedule, samplers, skip_sampler  which rank reads which position, and when
-documents, collator               model inputs, with positions and masks of documents
-blocks, prefetch, dataloader      batches, ahead of time, with exact resume
-datatrove                         folders of .ds files as Nanotron reads them
+rows                       the interface: position -> sequence_length + 1 token ids
+nanoset, best_fit          rows of token files: cut into samples, or packed with whole documents
+nanotron_folders           folders of .ds files as Nanotron reads them
+gather, gather_kernel      read many rows through the page cache
+direct, direct_kernel      read many rows past it
+bucket_gather              read many rows from a bucket
+pieces                     rows put together from several places of a file
+schedule, samplers         which rank reads which position, and when
+skip_sampler               Nanotron's sampler, for code that wraps samplers
+documents                  where documents begin in a row: positions and masks
+collator, labels_collator  model inputs
+blocks, prefetch           many batches at a time, ahead of time
+dataloader                 batches, with exact resume
+seeding, device            seeds of workers; batches moved to a GPU
+tables                     tables for notebooks
 """
 
 import lazy_loader

@@ -2,6 +2,14 @@
 
 They are bit for bit equal to Megatron-Core's samples. The public names are listed in `__init__.pyi`
 and imported on first use, so that preprocessing never loads torch.
+
+nanoset_config     the configuration
+builder            datasets from a configuration
+dataset            samples, and blends of corpora
+index              the document, sample and shuffle index, and the command that builds them
+megatron_collator  batches of Megatron-LM's training loop
+pairs              .bin/.idx pairs, defined in `nanoset_ref.tokens`
+preprocess         text to a pair, with Megatron-LM's flags
 """
 
 import lazy_loader

@@ -2,6 +2,18 @@
 
 An order's module is imported when the order is asked for. To add one, write a module with a
 subclass of `Order`, and add the class to `__init__.pyi` and its name to `ORDERS`.
+
+base                              `Order`: checks, slices, counts, fingerprints; weights normalized
+nanotron, mt19937                 Nanotron's order (2024), and its shuffle
+stateless                         an order that stores nothing, made of the next three
+share_tree, windows, permutation  exact shares, the source of each position, shuffles by formula
+folders                           Nanotron's order over folders of files
+published                         orders that a file lists
+others                            orders of other loaders
+inverse                           the positions of many samples, in one pass
+skipping                          an order without some of its positions
+plans                             what a run reads, as JSON; two plans compared
+pictures                          pictures and tables for notebooks
 """
 
 from collections.abc import Sequence

@@ -3,18 +3,19 @@
     python -m nanoset_ref.preprocess --input text.jsonl --output-prefix data/text \\
         --tokenizer-name-or-path gpt2
 
-text                 opens files and datasets; text_formats, text_blocks and json_lines read the
-                     documents in them, with errors that name file and line
-tokenizer            loads a tokenizer from a folder or the Hub
-encode               text -> token ids
-batch_encoder        encodes batches in several threads
-backends             the libraries that encode
-separators           the ids before and after each document: BOS, EOS
-special_tokens       special tokens in documents: kept, split or refused
-cut                  cuts long documents where no token spans the cut
-jobs                 a job: documents handed out to threads, processes or ranks of torchrun
-helpers              the processes and ranks that encode for the first one
-token_file           a whole job, into one token file
+text                       opens files and datasets of text
+text_formats, text_blocks  the documents in them, block by block
+json_lines                 documents in lines of JSON, with errors that name file and line
+tokenizer                  loads a tokenizer from a folder or the Hub
+encode                     text -> token ids
+batch_encoder              encodes batches in several threads
+backends                   the libraries that encode
+separators                 the ids before and after each document: BOS, EOS
+special_tokens             special tokens in documents: kept, split or refused
+cut                        cuts long documents where no token spans the cut
+jobs                       a job: documents handed out to threads, processes or ranks of torchrun
+helpers                    the processes and ranks that encode for the first one
+token_file                 a whole job, into one token file
 """
 
 import lazy_loader

@@ -10,6 +10,17 @@ without a manifest can be read too; then the caller gives the dtype.
 
 All formats implement one interface, `Tokens`: .npy, .bin/.idx (Megatron), .ds (datatrove) and the
 shards of llm.c.
+
+interface                `Tokens`: ids, document boundaries, facts
+opening                  `open_tokens`: the right reader for a path
+npy, npy_writer          the format above: read and write
+manifest, companions     the files beside the ids
+bin_idx, bin_idx_writer  Megatron's pairs
+ds, llm_c_shard          files of datatrove and of llm.c
+content                  all documents of a file, in blocks, and a hash of them
+conversion               from any format to any other
+description              statistics of a file's documents
+verification             a file compared with its checksums and facts
 """
 
 import lazy_loader

@@ -2,6 +2,15 @@
 
 `build_order` takes the names of `OTHERS`, with the options of the class behind a colon:
 "olmo_core:chunk_size=2,batch_size=2048". `docs/loaders.md` compares the loaders.
+
+grain, maxtext                   google/grain, and MaxText with it
+levanter                         Levanter and Marin
+llm_c                            llm.c
+modded_nanogpt                   modded-nanogpt
+mosaicml                         mosaicml-streaming
+nanotron_main, nanotron_stages   Nanotron's main branch: a stage, and the stages of a config
+olmo_core, olmo_core_packed      OLMo-core: rows of one length, and packed documents
+epochs                           the base of orders that shuffle each epoch anew
 """
 
 from nanoset_ref.orders.base import Order
