@@ -64,9 +64,9 @@ def resume_lines() -> list[str]:
     dp_size, rows, accumulation = 4, 2, 3
     batch = dp_size * rows * accumulation
     consumed = 10 * batch
-    left = plain.rest_of_epoch(1000, consumed, dp_size, rows)
-    micro_batches = plain.rank_positions(left, 1, dp_size, rows)[:accumulation]
-    fewer = plain.rank_positions(left, 1, 2, 4)[:accumulation]
+    left = plain.positions_left(1000, consumed, dp_size, rows)
+    micro_batches = plain.micro_batches_of_rank(left, 1, dp_size, rows)[:accumulation]
+    fewer = plain.micro_batches_of_rank(left, 1, 2, 4)[:accumulation]
     step, micro, rank, row = plain.slot(250 - consumed, dp_size, rows, accumulation)
     return [
         f"D = {dp_size} ranks, B = {rows} rows, A = {accumulation} micro-batches: "
@@ -162,8 +162,8 @@ def draw_ranks(sheet: Sheet, y: float) -> None:
         for rank in range(dp_size):
             y += 18
             sheet.write(left, y, f"rank {rank}", color=SOFT)
-            positions = plain.rest_of_epoch(264, 240, dp_size, rows)
-            batches = plain.rank_positions(positions, rank, dp_size, rows)
+            positions = plain.positions_left(264, 240, dp_size, rows)
+            batches = plain.micro_batches_of_rank(positions, rank, dp_size, rows)
             draw_row(sheet, y, left + 30, batches)
         y += 26
     sheet.write(left, y - 4, "Positions of step 11. Colors are the four ranks", color=SOFT)

@@ -24,7 +24,8 @@ micro-batch of two rows:
 >>> files = [np.arange(33), np.arange(100, 117)]                    # two token files
 >>> lengths = [count_samples(len(tokens), 4) for tokens in files]   # S = 4: 8 and 4 samples
 >>> epoch = nanotron_order(lengths, None, seed=1234)
->>> positions = rank_positions(rest_of_epoch(12, 0, 2, 2), 1, 2, 2)[1]
+>>> left = positions_left(num_samples=12, consumed_train_samples=0, dp_size=2, micro_batch_size=2)
+>>> positions = micro_batches_of_rank(left, dp_rank=1, dp_size=2, micro_batch_size=2)[1]
 >>> positions
 [5, 7]
 >>> pairs = [nanotron_at(k, epoch) for k in positions]              # (dataset, sample)
@@ -193,18 +194,18 @@ def read_rows(files, pairs, sequence_length):
 # ---- 4. schedule: the positions of each rank, and where a stopped run continues
 
 
-def rest_of_epoch(num_samples, consumed_train_samples, dp_size, micro_batch_size, tail="drop"):
+def positions_left(num_samples, consumed_train_samples, dp_size, micro_batch_size, tail="drop"):
     """The positions that are left in an epoch after all ranks together consumed some samples.
 
     The global count `consumed_train_samples` is all a resume needs, even if the number of ranks
     changes. An incomplete last micro-batch is dropped, or filled from the beginning of the epoch:
     to a multiple of dp_size ("pad"), or to a full micro-batch on every rank ("loop").
 
-    >>> rest_of_epoch(11, 6, 2, 2)
+    >>> positions_left(11, 6, 2, 2)
     [6, 7, 8, 9]
-    >>> rest_of_epoch(11, 6, 2, 2, "pad")
+    >>> positions_left(11, 6, 2, 2, "pad")
     [6, 7, 8, 9, 10, 0]
-    >>> rest_of_epoch(11, 6, 2, 2, "loop")
+    >>> positions_left(11, 6, 2, 2, "loop")
     [6, 7, 8, 9, 10, 0, 1, 2]
     """
     left = list(range(consumed_train_samples % num_samples, num_samples))
@@ -219,14 +220,14 @@ def rest_of_epoch(num_samples, consumed_train_samples, dp_size, micro_batch_size
     return left
 
 
-def rank_positions(positions, dp_rank, dp_size, micro_batch_size, layout="strided"):
+def micro_batches_of_rank(positions, dp_rank, dp_size, micro_batch_size, layout="strided"):
     """The micro-batches of one data-parallel rank, each a list of positions.
 
-    >>> rank_positions(range(8), 0, 2, 2), rank_positions(range(8), 1, 2, 2)
+    >>> micro_batches_of_rank(range(8), 0, 2, 2), micro_batches_of_rank(range(8), 1, 2, 2)
     ([[0, 2], [4, 6]], [[1, 3], [5, 7]])
-    >>> rank_positions(range(8), 0, 2, 2, "contiguous")
+    >>> micro_batches_of_rank(range(8), 0, 2, 2, "contiguous")
     [[0, 1], [4, 5]]
-    >>> rank_positions(range(8), 1, 2, 2, "contiguous")
+    >>> micro_batches_of_rank(range(8), 1, 2, 2, "contiguous")
     [[2, 3], [6, 7]]
     """
     samples_per_micro_batch = dp_size * micro_batch_size

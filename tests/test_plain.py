@@ -92,8 +92,8 @@ def test_nanotron_batches(golden, tmp_path):
         for loader in config["loaders"]:
             size, batch = loader["dp_size"], loader["micro_batch_size"]
             consumed = loader["consumed_train_samples"] // size * size  # upstream rounds down
-            left = plain.rest_of_epoch(length, consumed, size, batch)
-            batches = plain.rank_positions(left, loader["dp_rank"], size, batch)
+            left = plain.positions_left(length, consumed, size, batch)
+            batches = plain.micro_batches_of_rank(left, loader["dp_rank"], size, batch)
             flat = [k for positions in batches for k in positions]
             assert flat == loader["sample_indices"][: len(flat)]
             assert len(batches) == loader["num_batches"]
@@ -135,10 +135,10 @@ def test_datatrove_nanoset(golden):
             if loader["context_parallel_size"] > 1 or not loader["use_doc_masking"]:
                 continue
             size, batch = loader["dp_size"], loader["micro_batch_size"]
-            left = plain.rest_of_epoch(
+            left = plain.positions_left(
                 case["len"], loader["consumed_train_samples"] // size * size, size, batch
             )
-            positions = plain.rank_positions(left, loader["dp_rank"], size, batch)
+            positions = plain.micro_batches_of_rank(left, loader["dp_rank"], size, batch)
             read = [k for micro_batch in positions for k in micro_batch]
             assert (
                 sha256([documents[k]["label_mask"] for k in read]) == loader["sha256"]["label_mask"]

@@ -58,9 +58,9 @@ def test_ranks_share_the_rest_of_the_epoch_in_order(
         )
         for r in range(dp_size)
     ]
-    left = plain.rest_of_epoch(num_samples, consumed, dp_size, micro_batch_size, tail)
+    left = plain.positions_left(num_samples, consumed, dp_size, micro_batch_size, tail)
     expected = [
-        plain.rank_positions(left, rank, dp_size, micro_batch_size, layout)
+        plain.micro_batches_of_rank(left, rank, dp_size, micro_batch_size, layout)
         for rank in range(dp_size)
     ]
     padded = len(left) - (num_samples - consumed % num_samples)

@@ -24,7 +24,7 @@ def test_every_rank_reads_what_plain_deals_out(schedule):
     dp_size, batch_size, accumulation, layout, consumed, first_step = vars(schedule).values()
     positions = range(consumed, consumed + 3 * schedule.global_batch_size)
     for rank in range(dp_size):
-        batches = plain.rank_positions(positions, rank, dp_size, batch_size, layout)
+        batches = plain.micro_batches_of_rank(positions, rank, dp_size, batch_size, layout)
         assert schedule.many_rank_positions(consumed, rank, len(batches)).tolist() == batches
         read = [position for batch in batches for position in batch]
         assert [position_at(schedule, consumed, rank, item) for item in range(len(read))] == read

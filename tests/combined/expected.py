@@ -317,9 +317,9 @@ def streamed(reads: Reads, epoch: int = 0) -> Expected:
 def positions_read(draw: Draw, count: int, consumed: int) -> list[list[list[int]]]:
     """For each rank its micro-batches from a global count to the end of the epoch."""
     shape = draw["dp_size"], draw["micro_batch_size"]
-    left = plain.rest_of_epoch(count, consumed, *shape, draw["tail"])
+    left = plain.positions_left(count, consumed, *shape, draw["tail"])
     return [
-        plain.rank_positions(left, rank, *shape, draw["layout"]) for rank in range(draw["dp_size"])
+        plain.micro_batches_of_rank(left, rank, *shape, draw["layout"]) for rank in range(draw["dp_size"])
     ]
 
 

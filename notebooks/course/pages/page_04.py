@@ -205,7 +205,7 @@ def figure_3(dataset, two_ranks, paths):
     names = list(paths)
     dealt = {}
     for rank, loader in enumerate(two_ranks):
-        positions = plain.rank_positions(range(10), rank, 2, 1)
+        positions = plain.micro_batches_of_rank(range(10), rank, 2, 1)
         dealt[f"rank {rank}"] = [
             (k, pieces(batch["input_ids"][0][:1])[0], names[dataset.order[k][0]])
             for (k,), batch in zip(positions, loader, strict=True)

@@ -167,8 +167,8 @@ def opening():
 @answer("05.1", 70, words=("68 + 2",))
 def answer_1():
     consumed = 17 * 4
-    next_read = plain.rank_positions(plain.rest_of_epoch(1000, consumed, 4, 1), 2, 4, 1)[0]
-    assert next_read == plain.rank_positions(range(1000), 2, 4, 1)[17] == [70]
+    next_read = plain.micro_batches_of_rank(plain.positions_left(1000, consumed, 4, 1), 2, 4, 1)[0]
+    assert next_read == plain.micro_batches_of_rank(range(1000), 2, 4, 1)[17] == [70]
     print("consumed:", consumed, "| rank 2 reads position", *next_read)
 
 
