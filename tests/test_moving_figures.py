@@ -126,7 +126,9 @@ def test_who_reads_what_is_what_plain_says() -> None:
         for gpu in range(gpus):
             first, own = (0, range(32)) if way in layouts else (part * gpu, range(part))
             rank = (gpu, gpus) if way in layouts else (0, 1)
-            batches = plain.micro_batches_of_rank(own, *rank, size, layouts.get(way, "strided"))[:step]
+            batches = plain.micro_batches_of_rank(own, *rank, size, layouts.get(way, "strided"))[
+                :step
+            ]
             assert sorted(texts(found[f"GPU {gpu}"])) == [
                 first + k for k in sorted(chain(*batches))
             ]

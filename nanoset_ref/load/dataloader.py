@@ -47,8 +47,10 @@ OUR_NAMES = {
     "batch_size": "micro_batch_size",
     "batch_sampler": "NanosetDataLoader, which takes one",
 }
-# options that torch refuses for a loader without workers
-OPTIONS_OF_WORKERS = "prefetch_factor", "persistent_workers", "multiprocessing_context"
+# torch refuses all but the first for a loader without workers
+OPTIONS_OF_WORKERS = (
+    "num_workers prefetch_factor persistent_workers multiprocessing_context".split()
+)
 
 
 class EmptyInfiniteDataset(Dataset[dict[str, Any]]):
@@ -346,9 +348,7 @@ def build_nanoset_dataloader(
     seed = whole_number(seed, "seed")
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
-    for name, ours in OUR_NAMES.items():
-        if name in options:
-            raise TypeError(f"build_nanoset_dataloader: {name}: use {ours}")
+    _refuse_options_by_another_name(options)
     _refuse_unknown_options(options, build_nanoset_dataloader)
     documents = _document_options(documents, dataset, collate_fn)
     sampler = ResumableBatchSampler(
@@ -367,14 +367,9 @@ def build_nanoset_dataloader(
     # torch draws a number when it starts workers: not from the global state, which the model uses
     options.setdefault("generator", torch.Generator().manual_seed(seed))
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
-    if num_loading_workers and not has_data:
-        num_loading_workers = 0
-        for name in OPTIONS_OF_WORKERS:
-            options.pop(name, None)
     if num_loading_workers:
-        from nanoset_ref.load.seeding import seed_worker  # imported lazily
-
-        options.setdefault("worker_init_fn", functools.partial(seed_worker, seed, dp_rank))
+        options |= {"num_workers": num_loading_workers}
+        _set_options_of_workers(options, has_data, seed, dp_rank)
     chosen = collate_fn or collator
     plan = functools.partial(_plan_of, dataset, getattr(chosen, "needs_starts", False))
     return NanosetDataLoader(
@@ -382,10 +377,15 @@ def build_nanoset_dataloader(
         sampler,
         plan,
         collate_fn=chosen if has_data else collator,
-        num_workers=num_loading_workers,
         read_ahead=read_ahead,
         **options,
     )
+
+
+def _refuse_options_by_another_name(options: dict[str, Any]) -> None:
+    for name, ours in OUR_NAMES.items():
+        if name in options:
+            raise TypeError(f"build_nanoset_dataloader: {name}: use {ours}")
 
 
 def _refuse_unknown_options(options: dict[str, Any], function: Callable[..., Any]) -> None:
@@ -394,6 +394,19 @@ def _refuse_unknown_options(options: dict[str, Any], function: Callable[..., Any
     for name in options:
         if name not in known:
             raise TypeError(f"{function.__name__}: {name}: {unknown_key(name, known)}")
+
+
+def _set_options_of_workers(
+    options: dict[str, Any], has_data: bool, seed: int, dp_rank: int
+) -> None:
+    """Seed the workers; a rank without data has none."""
+    if has_data:
+        from nanoset_ref.load.seeding import seed_worker  # imported lazily
+
+        options.setdefault("worker_init_fn", functools.partial(seed_worker, seed, dp_rank))
+        return
+    for name in OPTIONS_OF_WORKERS:
+        options.pop(name, None)
 
 
 def _refuse_options_that_change_batches(options: dict[str, Any]) -> None:

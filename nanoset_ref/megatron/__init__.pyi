@@ -1,10 +1,10 @@
 from .builder import NanosetBuilder as NanosetBuilder
 from .dataset import BlendedNanoset as BlendedNanoset
 from .dataset import MegatronNanoset as MegatronNanoset
-from .mappings import EpochPlan as EpochPlan
-from .mappings import blend_samples as blend_samples
-from .mappings import build_mappings as build_mappings
-from .mappings import plan_epochs as plan_epochs
+from .index.three_indexes import EpochPlan as EpochPlan
+from .index.three_indexes import blend_samples as blend_samples
+from .index.three_indexes import build_mappings as build_mappings
+from .index.three_indexes import plan_epochs as plan_epochs
 from .megatron_collator import MegatronCollator as MegatronCollator
 from .nanoset_config import NanosetConfig as NanosetConfig
 from .pairs import MMapIndexedDataset as MMapIndexedDataset

@@ -319,7 +319,8 @@ def positions_read(draw: Draw, count: int, consumed: int) -> list[list[list[int]
     shape = draw["dp_size"], draw["micro_batch_size"]
     left = plain.positions_left(count, consumed, *shape, draw["tail"])
     return [
-        plain.micro_batches_of_rank(left, rank, *shape, draw["layout"]) for rank in range(draw["dp_size"])
+        plain.micro_batches_of_rank(left, rank, *shape, draw["layout"])
+        for rank in range(draw["dp_size"])
     ]
 
 
