@@ -149,7 +149,7 @@ def test_documents_are_answered_as_one_by_one(run):
         ("x", "a line is .*got 'x'"),
         ("-3", "a line is"),
         ("2:0", "2:0: there are 2 files"),
-        ("30", "30: there are 30 documents, from 0 on"),
+        ("30", "30: there are 30 documents, counted from 0"),
         ("3-3", "3-3: the ids are bytes 0-420 of the file"),
         ("0-421", "0-421: the ids are"),
     ],

@@ -424,7 +424,7 @@ def test_unknown_characters_are_no_special_tokens_unless_they_end_documents():
         encoder.encode_batch(["a b"])
         assert encoder.found.tokens == counted
     with pytest.raises(
-        InputError, match="'</s>' cannot be split: this tokenizer makes it of plain text"
+        InputError, match="'</s>' cannot be split: this tokenizer also makes it from plain text"
     ):
         Encoder(wrapped(words, eos_token="</s>"), special_tokens="split").encode_batch(["a </s>"])
 

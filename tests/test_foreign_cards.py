@@ -258,7 +258,7 @@ def test_what_is_given_must_be_asked_for_and_agree(tmp_path):
         card(tmp_path, "olmo-core", text, step=3)
     with pytest.raises(ValueError, match="--given steps=3: the config says 6"):
         card(tmp_path, "olmo-core", text, steps=3)
-    with pytest.raises(ValueError, match="is no config of nanotron: KeyError"):
+    with pytest.raises(ValueError, match="is not a config of nanotron: KeyError"):
         card(tmp_path, "nanotron", "a: 1")
 
 

@@ -201,7 +201,7 @@ def test_an_error_of_the_input_or_a_killed_worker_ends_the_job_at_once(
         threading.Thread(target=kill).start()
         error, message = (
             JobError,
-            r"worker \d \(pid \d+\) died amid its work .*; nothing was written",
+            r"worker \d \(pid \d+\) died while it worked .*; nothing was written",
         )
     else:
         (corpus / "c.jsonl").write_text('{"text": "ok"}\n{"text": \n')

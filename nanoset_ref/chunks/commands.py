@@ -63,11 +63,11 @@ def tokenize(
 
     Args:
         input_root: its subfolders contain .jsonl, .json (also .gz, .zst) or .parquet files.
-        out_root: may be below `input_root`.
+        out_root: the folder to write to; it may be below `input_root`.
         num_workers: processes; under torchrun its ranks, on any number of nodes, are the workers.
             The result is the same for any number.
-        subfolders: comma separated, to tokenize only these.
-        overwrite: whether the output of other settings may be replaced.
+        subfolders: tokenize only these subsets, comma separated.
+        overwrite: replace the output of other settings.
     """
     manifests = chunks.tokenize(
         input_root,
@@ -104,10 +104,10 @@ def mix(
         num_chunks: number of chunks.
         num_valid_samples_per_subfolder: samples held out from each subset.
         random_seed: the seed of the held-out samples and of the shuffle, in [0, 2**32).
-        shuffle: whether to shuffle each chunk.
-        keep_leftover: whether to write the samples left over to leftover/<subset>.jsonl. They are
+        shuffle: shuffle each chunk.
+        keep_leftover: write the samples left over to leftover/<subset>.jsonl. They are
             always counted.
-        overwrite: whether the output of another call in out_root may be replaced.
+        overwrite: replace the output of another call in out_root.
     """
     manifest = chunks.mix(
         input_root,
@@ -170,7 +170,7 @@ def convert(
         output_prefix: the output is <prefix>_input_ids.npy, or <prefix>.bin and .idx.
         format: the format to write.
         vocab_size: the size of the vocabulary, for chunks without a manifest.
-        overwrite: whether to replace an existing output.
+        overwrite: replace an existing output.
     """
     output_prefix.parent.mkdir(parents=True, exist_ok=True)
     suffix = ".bin" if format == "megatron" else "_input_ids.npy"

@@ -91,7 +91,7 @@ def mix(
         num_chunks: number of chunks.
         num_valid_samples_per_subfolder: samples held out from each subset.
         random_seed: the seed of the held-out samples and of the shuffle, in [0, 2**32).
-        shuffle: whether to shuffle each chunk.
+        shuffle: shuffle each chunk.
         keep_leftover: whether to write the samples left over to leftover/<subset>.jsonl. They are
             always counted.
         overwrite: whether the output of another call in out_root may be replaced.

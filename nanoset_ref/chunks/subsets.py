@@ -103,11 +103,11 @@ def tokenize(
 
     Args:
         input_root: its subfolders contain .jsonl, .json (also .gz, .zst) or .parquet files.
-        out_root: may be below `input_root`.
+        out_root: the folder to write to; it may be below `input_root`.
         config: the options.
         num_workers: processes; under torchrun its ranks, on any number of nodes, are the workers.
             The result is the same for any number.
-        subfolders: comma separated, to tokenize only these.
+        subfolders: tokenize only these subsets, comma separated.
         overwrite: whether the output of other settings may be replaced.
 
     Returns:

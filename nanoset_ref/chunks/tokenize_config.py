@@ -33,8 +33,8 @@ class TokenizeConfig:
             than a row are cut. The rest of a row is padding, as with tail="pad".
         tail: "drop"; "pad", with the padding, EOS or separator token; "carry", into the first row
             of the next subset.
-        format: "jsonl", "tokens" or "both".
-        column: the column with the text; None: "text", or "content" in a document without "text".
+        format: what to write: rows as lines of JSON, a token file, or both.
+        column: the column with the text; default: "text", or "content" if there is no "text".
         worker_packing: number of workers of the original script, to reproduce its rows; 0: off.
         backend: see `Encoder`; the ids are the same with every backend.
         on_error: for a document that cannot be read. raise: stop, and name file and line; skip:

@@ -130,7 +130,9 @@ def at_least(least: int) -> Callable[[str], int]:
         with contextlib.suppress(ValueError):
             if int(text) >= least:
                 return int(text)
-        raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number of at least {least}, got {text!r}"
+        )
 
     return number
 
@@ -138,7 +140,7 @@ def at_least(least: int) -> Callable[[str], int]:
 def paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | None]:
     """["a=0.8", "b=0.2"] -> (["a", "b"], [0.8, 0.2]); ["a", "x=1/b"] -> (["a", "x=1/b"], None).
 
-    A number behind the last "=" is a weight, unless the whole item is a file: `data/crawl=2024` is
+    A number after the last "=" is a weight, unless the whole item is a file: `data/crawl=2024` is
     one if it exists.
 
     Raises:
@@ -165,7 +167,7 @@ def _path_and_weight(item: str) -> tuple[str, float | None]:
     elif _exists(item):
         if _exists(path):
             raise ValueError(
-                f"{item} and {path} are both there: {item}=1 is the first with the weight 1, "
+                f"{item} and {path} both exist: {item}=1 is the first with the weight 1, "
                 f"{path}={float(text)} the second with this weight"
             )
         return item, None

@@ -22,13 +22,13 @@ IdDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64
 
 @dataclasses.dataclass(kw_only=True)
 class FileOptions:
-    """Facts that a file may not hold, and the form of the results.
+    """Facts that a file may not record, and the form of the results.
 
     Args:
-        token_dtype: dtype of the ids, for a .npy or .ds file that does not hold it (default:
+        token_dtype: dtype of the ids, for a .npy or .ds file that does not record it (default:
             uint16).
-        eos_token_id: the end-of-document id, for a file that does not hold it; a .npy file without
-            a manifest is cut after it.
+        eos_token_id: the end-of-document id, for a file that does not record it; a .npy file
+            without a manifest is cut after it.
         json: print JSON instead of text.
     """
 
@@ -106,7 +106,7 @@ def verify(
 
     Args:
         files: .npy token files, .bin/.idx pairs or .ds files.
-        vocab_size: ids must be below it, for a file that does not hold it.
+        vocab_size: ids must be below it; for a file that does not record it.
         seal: write a .seal file with the checksum beside each file that has none and passes the
             other checks.
     """

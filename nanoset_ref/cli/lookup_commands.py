@@ -45,8 +45,8 @@ def show(
         position: a position in the global order.
         step: all rows of an optimizer step.
         source: number of the file, from 0.
-        mirror: for a run card without --data, whose step or sample is read from the published
-            files: ask this server, such as http://localhost:8000, instead.
+        mirror: the server to read published files from, such as http://localhost:8000; for a run
+            card without --data.
     """
     exactly_one(sample=sample, document=document, position=position, step=step)
     if run.is_card_alone and document is None and position is None:
@@ -96,7 +96,7 @@ def _part_of_file(
         return f"document {document}", file, file.tokens[first:stop]
     if not isinstance(dataset, Nanoset):
         raise ValueError(
-            "samples of Megatron-style data are no pieces of one file; show a --position or a --document"
+            "a sample of Megatron-style data is not one piece of a file; show a --position or a --document"
         )
     number = checked_number(sample, dataset.dataset_lengths[source], "sample")
     first = number * int(dataset.strides[source])
@@ -163,9 +163,9 @@ def when(
     Args:
         document: a document of the file (see --source).
         text: a piece of text; every occurrence in all files is looked up.
-        sample: a row of the file, from 0, of a run with a card (--run).
-        byte_range: the first byte in the file and the one after the last, of a run with a card.
-        bulk: a file of many questions, one a line: [SOURCE:]DOCUMENT or
+        sample: a row of the file, counted from 0; needs --run.
+        byte_range: the first byte in the file, and the one after the last; needs --run.
+        bulk: a file of many questions, one per line: [SOURCE:]DOCUMENT or
             [SOURCE:]FIRST_BYTE-STOP_BYTE. The answers are a table with tabs between its columns.
         source: number of the file, from 0.
     """
@@ -175,7 +175,7 @@ def when(
         return
     if document is None and text is None:
         if not run.run:
-            raise UsageError("--sample and --byte-range are asked of a card; name it with --run")
+            raise UsageError("--sample and --byte-range need a run card; name it with --run")
         show_card_when(run, run.card(schedule), source, sample, byte_range)
         return
     found: list[tuple[dict[str, Any], str]] = []

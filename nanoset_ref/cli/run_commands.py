@@ -127,7 +127,7 @@ def skip(
     """What a run reads without some documents or bytes, and from which step on it differs.
 
     Args:
-        bulk: a file that names them, one a line: [SOURCE:]DOCUMENT or
+        bulk: a file that names them, one per line: [SOURCE:]DOCUMENT or
             [SOURCE:]FIRST_BYTE-STOP_BYTE.
         source: number of the file, from 0, for lines that name none.
     """
@@ -192,7 +192,9 @@ def _dataset_of_stage(stretches: Sequence[Stretch], stage: str | None) -> Nanose
         raise ValueError(f"it was saved in the stage {stage!r}, this run has {[*datasets]}")
     dataset = datasets[stage]
     if not isinstance(dataset, Nanoset):
-        raise ValueError("plans of token files are compared, and this run reads .bin/.idx pairs")
+        raise ValueError(
+            "only plans of token files can be compared; this run reads .bin/.idx pairs"
+        )
     return dataset
 
 
@@ -201,7 +203,7 @@ def loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> None:
 
     Args:
         metrics: the metrics.jsonl in the folder of the run's checkpoints.
-        lines: the most bars.
+        lines: the largest number of bars.
     """
     rows = train.read_metrics(metrics)
     if not rows:

@@ -37,9 +37,9 @@ class RunOptions(FileOptions):
         sizes: the file that `nanoset-ref card complete` wrote, for a card without sizes:
             [[name, bytes], ...].
         data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or .bin/.idx
-            pairs by either name or their prefix; all with a weight or none. Pairs alone are
+            pairs by either name or their prefix; give each a weight, or none. Pairs alone are
             Megatron-style data, unless --order or --row-length is given. A .bin without .idx is a
-            raw token file. A number behind the last "=" is a weight, unless the whole is a file
+            raw token file. A number after the last "=" is a weight, unless the whole is a file
             that exists.
         sequence_length: tokens per sample (default: 2048).
         row_length: tokens per row if rows share none and the rest of a file is dropped (OLMo: its
@@ -70,7 +70,7 @@ class RunOptions(FileOptions):
         named_by_data = bool(self.data) and not self.run
         if [bool(self.config), bool(self.run), named_by_data].count(True) != 1:
             raise UsageError(
-                "say which run is meant: --config FILE.yaml, --run CARD, or --data FILE[=WEIGHT] ..."
+                "name a run: --config FILE.yaml, --run CARD, or --data FILE[=WEIGHT] ..."
             )
         if self.sizes and not self.run:
             raise UsageError("--sizes belongs to a card; name it with --run")
@@ -258,7 +258,7 @@ def stretch_at(stretches: Sequence[Stretch], step: int) -> Stretch:
     last = stretches[-1].steps.stop - 1
     if last < first:
         raise IndexError(
-            f"this run has no steps: its {len(stretches[0].dataset)} samples fill none; give --num-samples"
+            f"this run has no steps: its {len(stretches[0].dataset)} samples do not fill one; give --num-samples"
         )
     raise IndexError(f"step {step} is not one of this run's steps {first} to {last}")
 

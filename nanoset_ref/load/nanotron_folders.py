@@ -127,7 +127,7 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         lost = self.sequence_length % self.cp_size
         if lost:
             logger.warning(
-                "sequence_length=%d is no multiple of cp_size=%d: the last %d columns of every row "
+                "sequence_length=%d is not a multiple of cp_size=%d: the last %d columns of every row "
                 "reach no rank, as in Nanotron; take another sequence_length",
                 self.sequence_length,
                 self.cp_size,

@@ -1,6 +1,6 @@
 """Which rank reads which position, and in which step.
 
-From the global count c at which a layout begins, D data-parallel ranks share positions c, c + 1,
+From the global count c at which a schedule begins, D data-parallel ranks share positions c, c + 1,
 c + 2, ... in micro-batches of B samples per rank. One step is A micro-batches (gradient
 accumulation), D * A * B positions:
 
@@ -47,9 +47,10 @@ class Schedule:
         dp_size: D, number of data-parallel ranks.
         micro_batch_size: B, samples per rank and micro-batch.
         batch_accumulation_per_replica: A, micro-batches per optimizer step.
-        layout: "strided" or "contiguous", how ranks share a micro-batch (drawn above).
+        layout: how ranks share a micro-batch. "strided": neighboring positions go to different
+            ranks; "contiguous": to the same rank.
         consumed_train_samples: c, the global count at which this schedule begins, in samples.
-        first_step: number of the step that begins there; steps count from 1.
+        first_step: the number of its first step; steps count from 1.
 
     Raises:
         ValueError: an argument is not an integer or too small; an unknown layout.

@@ -106,8 +106,8 @@ class StatelessOrder(Order):
         lengths = self.dataset_lengths
         if len(start.reads) != len(lengths) or min(start.position, *start.reads) < 0:
             raise ValueError(
-                f"a ledger counts from 0, each of the order's {len(lengths)} sources: keep dropped "
-                "sources with weight 0, and give added ones a 0 in the ledger (Ledger.reads); "
+                f"a ledger has a count of at least 0 for each of the order's {len(lengths)} sources: "
+                "keep dropped sources with weight 0, and give added ones a count of 0 (Ledger.reads); "
                 f"got {start}"
             )
         if max(self.num_samples, self.samples_per_epoch) > MAX_SAMPLES:

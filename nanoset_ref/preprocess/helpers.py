@@ -84,7 +84,7 @@ class Helper(NamedTuple):
             rest = np.frombuffer(self.connection.recv_bytes(), np.int64)
         except (EOFError, OSError):
             raise JobError(
-                f"{self.name} died amid its work (was it killed, for want of memory?); "
+                f"{self.name} died while it worked (perhaps killed for lack of memory); "
                 "nothing was written"
             ) from None
         lengths, holders, numbers = np.split(rest, answer["ends"])

@@ -143,8 +143,8 @@ class SpecialTokenCounter:
             )
         if self.special_tokens == "split":
             raise InputError(
-                f"{name(first)}: the special token {token!r} cannot be split: this tokenizer makes "
-                "it of plain text; take --special-tokens keep or refuse"
+                f"{name(first)}: the special token {token!r} cannot be split: this tokenizer also "
+                "makes it from plain text; take --special-tokens keep or refuse"
             )
         if not self.documents and not self.quiet:
             logger.warning("%s: %s, which is kept; %s", name(first), held, WAYS_OUT)

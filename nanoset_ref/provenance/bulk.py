@@ -72,7 +72,7 @@ class QueryParser(NamedTuple):
         if stop is None:
             boundaries = self.documents(source)
             if first + 1 >= len(boundaries):
-                raise ValueError(f"there are {len(boundaries) - 1:,} documents, from 0 on")
+                raise ValueError(f"there are {len(boundaries) - 1:,} documents, counted from 0")
             return boundaries[first], boundaries[first + 1]
         _, header, end, itemsize = self.files[source]
         if not header <= first < int(stop) <= end:
@@ -117,7 +117,7 @@ def readers_of_card(card: Card, source: int) -> Readers:
         readers.append(reader)
 
     def documents(source: int) -> Int64Array:
-        raise ValueError("the documents are in the file: give bytes, or --data")
+        raise ValueError("document numbers need the token files: give bytes, or --data")
 
     itemsize = np.dtype(card.facts["dtype"]).itemsize
     files = [
@@ -143,7 +143,7 @@ def readers_of_stretches(stretches: Sequence[Stretch], source: int) -> Readers:
     for stretch in stretches:
         rows = stretch.dataset
         if not isinstance(rows, Nanoset):
-            raise ValueError("--bulk works with Nanosets alone; these rows are Megatron's samples")
+            raise ValueError("--bulk works only with Nanosets; these rows are Megatron's samples")
         reader = StageReader(
             name=stretch.name,
             order=rows.order,

@@ -53,7 +53,7 @@ class CardFacts:
     def __init__(self, facts: Facts, sizes: Sequence[Sequence[Any]] | None = None) -> None:
         problems = problems_of_card(facts)
         if problems:
-            raise ValueError(f"this is no card: {'; '.join(problems)}")
+            raise ValueError(f"this is not a card: {'; '.join(problems)}")
         self.facts = facts
         self.name: str = facts["name"]
         self.stages: list[Facts] = facts["stages"]

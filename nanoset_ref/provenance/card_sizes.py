@@ -68,7 +68,7 @@ def mirrored(address: str, mirror: str | None) -> str:
 def _size_of(address: str) -> int:
     size = _request(address, "HEAD").headers["Content-Length"]
     if size is None:
-        raise OSError(f"{address}: the server does not say its size")
+        raise OSError(f"{address}: the server does not report its size")
     return int(size)
 
 

@@ -28,7 +28,7 @@ def card_of_stretches(
 
     Raises:
         ValueError: a card cannot describe the run: it reads rows other than those of a `Nanoset`,
-            its stages cut files differently, or an order goes on from a ledger.
+            its stages cut files differently, or an order continues from a ledger.
     """
     nanosets = [_nanoset(stretch) for stretch in stretches]
     files: dict[str, Any] = {}
@@ -74,7 +74,9 @@ def _nanoset(stretch: Stretch) -> Nanoset:
             f"{stretch.name}: a card holds runs on token files, not {type(rows).__name__}"
         )
     if rows.order.recipe is None:
-        raise ValueError(f"{stretch.name}: it goes on from a ledger, for which a card has no place")
+        raise ValueError(
+            f"{stretch.name}: its order continues from a ledger, which a card cannot record"
+        )
     return rows
 
 

@@ -57,7 +57,7 @@ def card_of_config(
         facts = reader.describe(config)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{path} is no config of {loader}: {type(error).__name__} {error}"
+            f"{path} is not a config of {loader}: {type(error).__name__} {error}"
         ) from error
     config.check()
     by_hand = [f"{key}={value}, given by hand" for key, value in given.items()]
@@ -97,7 +97,7 @@ def _from_nanotron(config: ForeignConfig, is_main: bool) -> Facts:
     stages = sorted(config.values["data_stages"], key=lambda stage: stage["start_training_step"])
     datasets = [stage["data"]["dataset"] for stage in stages]
     if any(dataset.get("shuffle_files") for dataset in datasets):
-        raise ValueError("shuffle_files is not read: write this card by hand")
+        raise ValueError("shuffle_files is not supported: write this card by hand")
     dtype = {2: "uint16", 4: "uint32"}.get(datasets[0].get("token_size_in_bytes"))
     row_length = tokens["sequence_length"] + 1
     stride = row_length
@@ -300,7 +300,7 @@ def _refuse_other_rows(dataset: Facts) -> None:
             f"only rows of one length (NumpyFSLDatasetConfig) are reproduced, not {kind}"
         )
     if any("*" in path for path in dataset.get("paths") or []):
-        raise ValueError("paths with a * are not read: name the files in the order of the run")
+        raise ValueError("paths with a * are not expanded: name the files in the order of the run")
 
 
 def _olmo_core_steps(values: Mapping[str, Any]) -> int | None:

@@ -169,8 +169,8 @@ def split(
         )
     if not 0 < count < documents:
         raise ValueError(
-            f"of {documents} documents, 1 to {documents - 1} can be held out; "
-            f"{held_out} asks for {count}"
+            f"{held_out} asks for {count} of {documents} documents; 1 to {documents - 1} of them "
+            "can be held out"
         )
     chosen = np.zeros(documents, dtype=np.bool_)
     chosen[np.random.default_rng(seed).choice(documents, count, replace=False)] = True

@@ -215,7 +215,7 @@ def test_many_questions_are_answered_in_a_table(run, ask, demo):
         row["position"] for row in asked
     ]
     error = run("when", "--run", "demo", "--bulk", "bulk.txt")[2]
-    assert "139: the documents are in the file: give bytes, or --data" in error
+    assert "139: document numbers need the token files: give bytes, or --data" in error
 
 
 def test_a_run_without_some_documents(run, ask, demo):
@@ -340,10 +340,10 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
     [
         ("where --run demo --seed 1234 3", "--seed is fixed by the card; drop it"),
         ("where --run demo --seed 7 3", "--seed is fixed by the card; drop it"),
-        ("where --run demo --config x.yaml 3", "say which run is meant"),
+        ("where --run demo --config x.yaml 3", "name a run"),
         ("where --run demo", "give exactly one of --step-number, --step"),
         ("where --data a.npy --sizes b.json --step 3", "--sizes belongs to a card"),
-        ("when --data a.npy --sample 3", "--sample and --byte-range are asked of a card"),
+        ("when --data a.npy --sample 3", "--sample and --byte-range need a run card"),
         ("when --run demo --text x", "this needs the token files of demo"),
         ("when --run demo --sample 3 --document 3", "exactly one of --document, --text, --sample"),
         ("show --run demo --position 3", "this needs the token files of demo"),

@@ -28,7 +28,7 @@ from nanoset_ref.provenance import Stretch
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("where --step 1", "say which run is meant"),
+        ("where --step 1", "name a run"),
         ("where --data a=1 b --step 1", "give every file a weight or none"),
         ("where --data nothing.npy --step 1", "no token file at nothing.npy"),
         ("where --data m.bin=1 --step 1", "give --num-samples"),
@@ -53,7 +53,7 @@ from nanoset_ref.provenance import Stretch
         ("audit --data m.bin --sequence-length 4 --state half.json", "reads .bin/.idx pairs"),
         ("inspect m.bin --png nofolder/a.png", "the folder nofolder does not exist"),
         ("verify m.bin --png", "unrecognized arguments: --png; see nanoset-ref verify --help"),
-        ("verify m.bin --vocab-size 0", "must be a whole number from 1 on, got '0'"),
+        ("verify m.bin --vocab-size 0", "must be a whole number of at least 1, got '0'"),
         ("show --data raw.npy --sequence-length 4 --position -1", "there is no position -1"),
         (
             "convert m.bin a.npy --dtype wide",
@@ -72,7 +72,7 @@ from nanoset_ref.provenance import Stretch
         ("show --data raw.npy --sequence-length 4 --position 1000", "there is no position 1000"),
         (
             "audit --data raw.npy --sequence-length 4 --num-loading-workers -1",
-            "must be a whole number from 0 on, got",
+            "must be a whole number of at least 0, got",
         ),
         (
             "show --data raw.npy --sequence-length 4 --num-samples -3 --position 0",
@@ -107,7 +107,7 @@ from nanoset_ref.provenance import Stretch
             "estimate --data raw.npy --step-time 1 --tokens-per-second 2",
             "either --tokens-per-second or --step-time",
         ),
-        ("estimate", "say which run is meant"),
+        ("estimate", "name a run"),
         (
             "audit --data raw.npy --sequence-length 4 --micro-batch-size 99",
             "num_steps must be at least 1",

@@ -214,7 +214,7 @@ def test_a_file_whose_name_ends_in_a_number_is_no_weight(tmp_path, monkeypatch):
     assert parse_data_path(["crawl=2024=0.5", "other=2"]) == [0.5, "crawl=2024", 2.0, "other"]
     with pytest.raises(
         ValueError,
-        match="both=3 and both are both there: both=3=1 is the first .*, both=3.0 the sec",
+        match="both=3 and both both exist: both=3=1 is the first .*, both=3.0 the sec",
     ):
         parse_data_path(["both=3"])
     assert parse_data_path(["both=3=1", "both=3.0"]) == [1.0, "both=3", 3.0, "both"]
