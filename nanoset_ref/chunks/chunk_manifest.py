@@ -54,6 +54,7 @@ class FileEntry(_Entry):
 
     @classmethod
     def of(cls, path: Path, lines: int) -> Self:
+        """The entry of a file as it is now."""
         return cls(lines=lines, checksum=checksum(path))
 
 
@@ -136,6 +137,7 @@ class ChunkManifest(_Entry):
             ) from error
 
     def write(self, folder: Path) -> Self:
+        """Write the manifest into its folder, atomically."""
         with atomic_write(folder / NAME, "w") as file:
             file.write(self.model_dump_json(indent=1))
         return self

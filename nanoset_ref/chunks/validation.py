@@ -39,10 +39,12 @@ class FileReport:
 
     @property
     def ok(self) -> bool:
+        """Whether the file has no errors."""
         return not self.errors
 
     @property
     def bad_lines(self) -> list[int]:
+        """The numbers of the lines with errors."""
         return sorted(chain.from_iterable(self.errors.values()))
 
     def __str__(self) -> str:

@@ -37,6 +37,7 @@ class FileOptions:
     json: bool = False
 
     def open(self, path: str) -> Tokens:
+        """Open a file with these facts."""
         return tokens.open_tokens(path, self.token_dtype, self.eos_token_id)
 
     def show(self, value: Any, *lines: str) -> None:

@@ -165,6 +165,7 @@ class RunOptions(FileOptions):
 
     @property
     def order_seed(self) -> int:
+        """The seed of the order: the given one, or 1234."""
         return 1234 if self.seed is None else self.seed
 
     def _rows(self) -> Rows:
@@ -237,11 +238,13 @@ class RunOptions(FileOptions):
         return load_once(chosen)
 
     def decode(self, file: Tokens, ids: NDArray[Any]) -> str:
+        """The text of some ids."""
         return self.tokenizer_of(file).decode(ids.tolist())
 
 
 @functools.cache
 def load_once(name: str) -> Any:
+    """Load a tokenizer, once per process."""
     return preprocess.load_tokenizer(name)
 
 

@@ -94,10 +94,12 @@ class Version(NamedTuple):
 
     @property
     def is_known(self) -> bool:
+        """Whether the server reports anything that changes with the content."""
         return self != Version(self.size)
 
     @property
     def is_strong(self) -> bool:
+        """Whether equal versions mean equal bytes."""
         return bool(self.e_tag) and not str(self.e_tag).startswith("W/")
 
     @property
@@ -294,6 +296,7 @@ def _owner() -> int:
 
 
 def refuse_forked() -> None:
+    """Raise StorageError in a forked process."""
     if _owner() != os.getpid():
         raise StorageError(
             f"a forked process cannot read from the bucket that its parent reads; {WITHOUT_FORK}"
@@ -301,6 +304,7 @@ def refuse_forked() -> None:
 
 
 def obstore_function(name: str) -> Any:
+    """A function of obstore by its name; imports obstore."""
     with extra("bucket", "reading a bucket"):
         import obstore
 

@@ -93,10 +93,12 @@ class BucketPath:
 
     @property
     def name(self) -> str:
+        """The part of the key after its last slash."""
         return PurePosixPath(self.key).name
 
     @property
     def suffix(self) -> str:
+        """The name from its last dot on."""
         return PurePosixPath(self.key).suffix
 
     @property
@@ -112,14 +114,17 @@ class BucketPath:
         return BucketPath(f"{stem}{suffix}{query}", self.allow_unversioned)
 
     def exists(self) -> bool:
+        """Whether the object exists."""
         return file_version(self) is not None
 
     is_file = exists
 
     def read_bytes(self) -> bytes:
+        """The content of the object."""
         return b"".join(read_in_blocks(self))
 
     def unlink(self, missing_ok: bool = False) -> None:
+        """Delete the object."""
         from nanoset_ref.io.buckets import ask  # imported lazily
 
         ask(self, "delete")

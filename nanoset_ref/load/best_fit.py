@@ -270,6 +270,7 @@ class PackedNanoset(Nanoset):
             yield self.files[number], np.stack(found, axis=1)
 
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
+        """See `Rows.fill`."""
         out[:] = self.pad_id
         for file, pieces in self._pieces(positions):
             copy_from_file(file, pieces, out)
@@ -285,6 +286,7 @@ class PackedNanoset(Nanoset):
         return starts | is_padding
 
     def spans(self, position: int) -> list[Span]:
+        """See `Rows.spans`."""
         [(file, pieces)] = self._pieces(np.array([position]))
         spans = []
         for _, begin, end, _ in pieces.tolist():

@@ -166,6 +166,7 @@ class NanosetDataLoader(OneIterationLoader):
         self._workers: Any = None  # persistent workers, reused by the next iteration
 
     def batches(self) -> Generator[Any, None, None]:
+        """The rest of the epoch; counts each batch as it is delivered."""
         sampler = self.batch_sampler
         start = self.consumed_train_samples
         sampler.consumed_train_samples = start  # forgets what an abandoned iteration prefetched

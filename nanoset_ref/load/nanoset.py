@@ -144,6 +144,7 @@ class Nanoset(Rows):
 
     @property
     def files(self) -> list[Tokens]:
+        """See `Rows.files`."""
         return self._files
 
     @property
@@ -157,6 +158,7 @@ class Nanoset(Rows):
     # ---- reading
 
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
+        """See `Rows.fill`."""
         datasets, samples = self.order.lookup(positions)
         self._gather(datasets, samples * self.strides[datasets], out)
 
@@ -176,10 +178,12 @@ class Nanoset(Rows):
     # ---- where tokens come from, and where they go
 
     def origin(self, position: int) -> Origin:
+        """See `Rows.origin`."""
         source, sample = self.order[position]
         return Origin(source, sample, self.order.epoch_of(position))
 
     def spans(self, position: int) -> list[Span]:
+        """See `Rows.spans`."""
         from nanoset_ref.load.documents import document_spans  # imported lazily
 
         source, sample = self.order[position]
@@ -210,6 +214,7 @@ class Nanoset(Rows):
         return range(max(0, first), min(stop, self.dataset_lengths[source]))
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
+        """See `Rows.usage`."""
         reads = self.order.counts(stop) - self.order.counts(start)
         coverage = self.order.coverage(stop)
         uses = []

@@ -149,7 +149,8 @@ class Rows(_TorchDataset):
 
     @property
     @abstractmethod
-    def files(self) -> Sequence[Tokens]: ...
+    def files(self) -> Sequence[Tokens]:
+        """The token files behind the rows, by source number."""
 
     @abstractmethod
     def _describe(self) -> dict[str, Any]:

@@ -171,9 +171,11 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
                 yield np.array(positions)
 
     def state_dict(self) -> dict[str, int]:
+        """{"consumed_train_samples": int}, the samples in all batches yielded so far."""
         return {"consumed_train_samples": self.consumed_train_samples}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue after the samples that `state` counts."""
         self.consumed_train_samples = consumed_in(state)
 
     def __repr__(self) -> str:

@@ -58,7 +58,8 @@ class PartRows(Rows):
 
     @property
     @abstractmethod
-    def parts(self) -> "Sequence[MegatronNanoset]": ...
+    def parts(self) -> "Sequence[MegatronNanoset]":
+        """The datasets of single corpora behind these rows."""
 
     @abstractmethod
     def routes(self, positions: Positions) -> Iterable[Route]:
@@ -77,6 +78,7 @@ class PartRows(Rows):
 
     @property
     def files(self) -> list[MMapIndexedDataset]:
+        """See `Rows.files`."""
         return [part.corpus for part in self.parts]
 
     def pieces(self, positions: Positions) -> Iterator[tuple[MMapIndexedDataset, Positions]]:
@@ -99,6 +101,7 @@ class PartRows(Rows):
             yield corpus, _locate(mappings, layout, places, samples, extra)
 
     def fill(self, positions: Positions, out: NDArray[Any]) -> None:
+        """See `Rows.fill`."""
         if not self.config.drop_last_partial_validation_sequence:
             out[:] = self.config.pad_id
         for corpus, pieces in self.pieces(positions):
@@ -128,6 +131,7 @@ class PartRows(Rows):
         return Origin(source, sample, sample * self.sequence_length // part.tokens_per_epoch)
 
     def spans(self, position: int) -> list[Span]:
+        """See `Rows.spans`."""
         ((corpus, pieces),) = self.pieces(np.array([position]))
         spans: list[Span] = []
         for _, start, stop, _ in pieces.tolist():
@@ -313,9 +317,11 @@ class MegatronNanoset(PartRows):
 
     @property
     def parts(self) -> "Sequence[MegatronNanoset]":
+        """See `PartRows.parts`: this dataset alone."""
         return [self]
 
     def routes(self, positions: Positions) -> Iterable[Route]:
+        """See `PartRows.routes`."""
         return [(0, np.arange(len(positions)), positions)]
 
     @property
@@ -426,9 +432,11 @@ class BlendedNanoset(PartRows):
 
     @property
     def parts(self) -> Sequence[MegatronNanoset]:
+        """See `PartRows.parts`."""
         return self.datasets
 
     def routes(self, positions: Positions) -> Iterable[Route]:
+        """See `PartRows.routes`."""
         require_whole(self.dataset_index, self.dataset_sample_index)
         sources = self.dataset_index[positions]
         samples = self.dataset_sample_index[positions]

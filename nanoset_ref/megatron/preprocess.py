@@ -145,6 +145,7 @@ def preprocess_corpus(
 def main(
     arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.preprocess"
 ) -> int:
+    """Run the command; return the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     words = [
         re.sub(r"^--[\w-]+", lambda name: UPSTREAM_FLAGS.get(name[0], name[0]), word)

@@ -320,6 +320,7 @@ class NumberedOrder(Order):
     numbers: NDArray[Any]
 
     def lookup(self, positions: Int64Array) -> Pairs:
+        """See `Order.lookup`."""
         return pairs_of(self.firsts, self.numbers[positions % len(self.numbers)])
 
     def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:

@@ -63,6 +63,7 @@ class NanotronOrder(NumberedOrder):
         return super().identity | {"dataset_weights": self.dataset_weights.tolist()}
 
     def build(self) -> None:
+        """Blend and shuffle one epoch."""
         count = self.samples_per_epoch
         itemsize = 4 if count <= 2**32 else 8
         size = count * itemsize

@@ -48,9 +48,11 @@ class IdentityOrder(Order):
         return identity_of_instances(self.dataset_lengths)
 
     def lookup(self, positions: Int64Array) -> Pairs:
+        """See `Order.lookup`."""
         return self.pairs(positions % self.samples_per_epoch)
 
     def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
+        """See `Order.find_each`."""
         places = self.firsts[datasets] + samples
         return in_every_epoch(np.arange(len(places)), places, self.samples_per_epoch, until)
 
@@ -93,6 +95,7 @@ class PublishedOrder(NumberedOrder):
         super().__init__(*order_arguments)
 
     def build(self) -> None:
+        """Read the instance numbers, and check that they fit the files."""
         self.numbers = open_numbers(self.name)
         given = len(self.numbers)
         if self.num_samples > given:
@@ -126,6 +129,7 @@ class PublishedOrder(NumberedOrder):
 
     @functools.cached_property
     def checksum(self) -> str | None:
+        """The checksum of the file of instance numbers."""
         digest = xxhash.xxh3_128()
         is_identity = True
         for first in range(0, len(self.numbers), POSITIONS_AT_ONCE):

@@ -62,6 +62,7 @@ class SkippingOrder(Order):
 
     @property
     def first_position(self) -> int:  # type: ignore[override]
+        """See `Order.first_position`."""
         first = self.order.first_position
         skipped = sum(min(stop, first) - min(begin, first) for begin, stop in self.ranges)
         return first - skipped
@@ -82,12 +83,15 @@ class SkippingOrder(Order):
         return identity | {"skipped": [*skipped_before, merged]}
 
     def epoch_of(self, position: int) -> int:
+        """See `Order.epoch_of`."""
         return self.order.epoch_of(self._original_of(position))
 
     def lookup(self, positions: Int64Array) -> Pairs:
+        """See `Order.lookup`."""
         return self.order.lookup(self.original(positions))
 
     def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
+        """See `Order.reverse_lookup`."""
         found = self.order.positions(dataset, sample, self._original_of(until))
         stretch = np.searchsorted(self._kept_firsts, found, side="right") - 1
         is_kept = found < self._kept_stops[stretch]

@@ -102,6 +102,7 @@ class StatelessOrder(Order):
             )
 
     def build(self) -> None:
+        """Check the ledger and the weights, derive the keys, build the tree of shares."""
         start = self.start
         lengths = self.dataset_lengths
         if len(start.reads) != len(lengths) or min(start.position, *start.reads) < 0:
@@ -150,6 +151,7 @@ class StatelessOrder(Order):
 
     @property
     def first_position(self) -> int:  # type: ignore[override]
+        """See `Order.first_position`."""
         return self.start.position
 
     @property
@@ -167,6 +169,7 @@ class StatelessOrder(Order):
         return identity
 
     def lookup(self, positions: Int64Array) -> Pairs:
+        """See `Order.lookup`."""
         self._check_start(positions.min(initial=self.num_samples))
         return _lookup(
             self._tree,

@@ -170,4 +170,5 @@ def encode_in_order(
 
 
 def equal_encodings(one: Ragged, other: Ragged) -> bool:
+    """Whether two encodings have the same ids and lengths."""
     return all(map(np.array_equal, one, other))

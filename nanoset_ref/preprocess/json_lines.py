@@ -151,4 +151,5 @@ def _parsed_slowly(line: bytes) -> Any:
 
 
 def no_column(wanted: Sequence[str], columns: Iterable[str]) -> str:
+    """The message for a column that is not there."""
     return f"no column {' or '.join(map(repr, wanted))}; the columns here are {list(columns)}"

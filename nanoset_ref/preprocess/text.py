@@ -50,10 +50,12 @@ class TextSource:
         return sum(part.num_bytes for part in self.parts)
 
     def blocks(self) -> Iterator[TextBlock]:
+        """The blocks of all parts, in order."""
         for part in self.parts:
             yield from part.kind(part)
 
     def documents(self) -> Iterator[Document]:
+        """All documents, in order."""
         for block in self.blocks():
             yield from block.documents()
 

@@ -38,6 +38,7 @@ SUFFIXES = (
 
 
 def part_of_file(path: str, columns: tuple[str, ...], on_error: OnError) -> TextPart:
+    """The part that a file is, by the kind that its name shows."""
     if not path.endswith(SUFFIXES):
         raise InputError(f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}")
     kind = _lines
@@ -174,6 +175,7 @@ class ArrowValues:
 
     @classmethod
     def from_message(cls, message: bytes) -> ArrowValues:
+        """The values in a `message`."""
         with extra("text", "reading Parquet files"):
             import pyarrow
 

@@ -109,6 +109,7 @@ def preprocess(
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.preprocess") -> int:
+    """Run the command; return the exit code."""
     return run(preprocess, arguments, prog, report=report, says=logging.INFO)
 
 

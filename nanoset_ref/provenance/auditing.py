@@ -139,6 +139,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Whether every check passed."""
         return all(check.holds for stretch in self.stretches for check in stretch.checks)
 
     def __str__(self) -> str:

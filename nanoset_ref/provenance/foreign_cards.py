@@ -339,6 +339,7 @@ def from_llm_c(config: ForeignConfig) -> Facts:
 
 
 def read_yaml(path: PathLike) -> Facts:
+    """The content of a YAML file."""
     config: Facts = train.read_yaml(path)
     return config
 

@@ -157,6 +157,7 @@ class Uneven:
     first: list[tuple[int, int, int]]
 
     def line(self, paths: Sequence[str]) -> str:
+        """The finding as a line of text."""
         named = [f"{paths[file]} sample {sample} ({reads}x)" for file, sample, reads in self.first]
         if self.count > len(self.first):
             named.append("...")

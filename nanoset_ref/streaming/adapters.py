@@ -131,6 +131,7 @@ class LinesAdapter(Adapter):
         return map(self.__getitem__, range(len(self)))
 
     def preprocess_line(self, line: str) -> Any:
+        """The element that a line becomes."""
         try:
             return self.parse(line)
         except (ValueError, RecursionError, csv.Error) as error:
@@ -151,6 +152,7 @@ class JSONLinesAdapter(LinesAdapter):
     keeps_blank_lines = False
 
     def parse(self, line: str) -> Any:
+        """A line as a JSON value."""
         return json.loads(line)
 
 
@@ -199,6 +201,7 @@ class CSVAdapter(LinesAdapter):
             self._bounds = self._bounds[1:]
 
     def parse(self, line: str) -> Any:
+        """A line as {column: field}."""
         # the limit of the process is 131,072 characters, unless it was raised
         if len(line) > csv.field_size_limit():
             csv.field_size_limit(len(line))

@@ -64,15 +64,19 @@ class SuperDataModule(LightningDataModule):
         self._start = {"epoch": 0, "batches": 0}
 
     def train_dataloader(self) -> Any:
+        """The loader of `train_adapter`."""
         return self._loader("train", **self._start)
 
     def val_dataloader(self) -> Any:
+        """The loader of `valid_adapter`; an empty list without one."""
         return [] if self.valid_adapter is None else self._loader("valid")
 
     def test_dataloader(self) -> Any:
+        """The loader of `test_adapter`."""
         return self._loader("test")
 
     def predict_dataloader(self) -> Any:
+        """The loader of `predict_adapter`."""
         return self._loader("predict")
 
     def state_dict(self) -> State:
@@ -87,6 +91,7 @@ class SuperDataModule(LightningDataModule):
         return {"epoch": epoch, "batches": done.current.processed}
 
     def load_state_dict(self, state_dict: State) -> None:
+        """Keep the state for the loaders that are built next."""
         self._start = check_state(state_dict, self._start)
 
     def _loader(self, name: str, epoch: int = 0, batches: int = 0) -> Any:

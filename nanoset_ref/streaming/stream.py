@@ -267,6 +267,7 @@ class TokenStreamDataLoader(OneIterationLoader):
         self._start = dict(stream.start)
 
     def batches(self) -> Generator[Any, None, None]:
+        """See `OneIterationLoader.batches`."""
         self.stream.seek(**self._start)
         for batch, cursors in DataLoader.__iter__(self):
             self._start["consumed_train_samples"] += self.stream.schedule.samples_per_micro_batch

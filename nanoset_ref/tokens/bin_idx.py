@@ -166,10 +166,12 @@ class MMapIndexedDataset(Tokens):
 
     @property
     def num_documents(self) -> int:
+        """Documents in the pair; each has one or more sequences."""
         return len(self.document_indices) - 1
 
     @functools.cached_property
     def document_offsets(self) -> NDArray[np.int64]:
+        """See `Tokens.document_offsets`."""
         ends = np.append(self.sequence_pointers // self.dtype.itemsize, self.num_tokens)
         return ends[self.document_indices]
 

@@ -63,6 +63,7 @@ class MMapIndexedDatasetBuilder:
 
     @property
     def num_sequences(self) -> int:
+        """Sequences written so far."""
         return len(self._lengths)
 
     def add_item(self, tensor: ArrayLike, mode: int = 0) -> None:

@@ -70,6 +70,7 @@ class DatatroveFile(Tokens):
 
     @property
     def facts(self) -> dict[str, Any]:
+        """See `Tokens.facts`."""
         return {"tokenizer": self._tokenizer} if self._tokenizer else {}
 
     @cached_property

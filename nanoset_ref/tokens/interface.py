@@ -71,6 +71,7 @@ class Tokens(ABC):
 
     @property
     def facts(self) -> dict[str, Any]:
+        """What the file records of its ids; nothing unless a format says so (see above)."""
         return {}
 
     @property

@@ -142,6 +142,7 @@ class TokenFile(Tokens):
 
     @property
     def facts(self) -> dict[str, Any]:
+        """See `Tokens.facts`."""
         if self.manifest is not None:
             return {name: getattr(self.manifest, name) for name in KEPT_FACTS}
         if self.eos_token_id is None:
@@ -184,6 +185,7 @@ class TokenFile(Tokens):
         return offsets
 
     def source_of(self, document: int | None) -> str | None:
+        """See `Tokens.source_of`."""
         if document is None or self._sources is None:
             return None
         labels, numbers = self._sources

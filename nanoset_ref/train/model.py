@@ -71,6 +71,7 @@ class PipelineStage(nn.Module):
             model.lm_head = None
 
     def forward(self, values: Tensor) -> Tensor:
+        """Ids or hidden states [B, S, ...] to hidden states, or to logits on the last rank."""
         if self.is_whole:
             return self.model(input_ids=values, use_cache=False).logits
         name = "input_ids" if self.is_first else "inputs_embeds"

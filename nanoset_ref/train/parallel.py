@@ -140,6 +140,7 @@ class World:
         return parts
 
     def close(self) -> None:
+        """Leave the process group."""
         dist.destroy_process_group()
 
 

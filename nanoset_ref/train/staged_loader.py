@@ -59,6 +59,7 @@ class StageRecord(BaseModel, strict=True):
 
     @property
     def start(self) -> Ledger:
+        """Where the stage began, for a stateless order."""
         return Ledger(self.first_position, tuple(self.first_reads))
 
     @property

@@ -80,4 +80,5 @@ def parse_data_path(items: Sequence[str]) -> list[Any]:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.index") -> int:
+    """Run the command; return the exit code."""
     return run(build_indexes, arguments, prog)
