@@ -14,7 +14,6 @@ collator, labels_collator  model inputs
 blocks, prefetch           many batches at a time, ahead of time
 dataloader                 batches, with exact resume
 seeding, device            seeds of workers; batches moved to a GPU
-tables                     tables for notebooks
 """
 
 import lazy_loader

@@ -207,8 +207,8 @@ class NanosetDataLoader(OneIterationLoader):
         return self._workers
 
     def _blocks_read_here(self, dataset: Rows, needs_starts: bool) -> Iterator[RowBlock]:
-        batches, private, _ = self._block_memory(dataset)
-        buffers = itertools.cycle(private)
+        batches, shape, private, _ = self._block_memory(dataset)
+        buffers = itertools.cycle(allocate_buffers(private, shape, dataset.row_dtype))
         copy = self._copy()
         for positions in self.batch_sampler.blocks(batches):
             rows = next(buffers)[: len(positions)]
@@ -222,29 +222,26 @@ class NanosetDataLoader(OneIterationLoader):
             return Tensor.pin_memory  # torch keeps pinned memory and uses it again
         return own_copy
 
-    def _block_memory(self, dataset: Rows) -> tuple[int, list[Tensor], list[Tensor]]:
-        """Batches per block, the buffers of this process, and those shared with workers."""
-        num_private, num_shared = num_buffers(
-            self.num_workers, self.prefetch_factor, self.read_ahead
-        )
+    def _block_memory(self, dataset: Rows) -> tuple[int, tuple[int, int], int, int]:
+        """Batches per block, the shape of a buffer, and the two numbers of `num_buffers`."""
+        private, shared = num_buffers(self.num_workers, self.prefetch_factor, self.read_ahead)
         size = self.batch_sampler.micro_batch_size
         batches = batches_per_block(
             size * dataset.row_length * dataset.row_dtype.itemsize,
-            num_private + num_shared,
+            private + shared,
             dataset.block_factor,
-            shared=num_shared > 0,
+            shared=shared > 0,
         )
-        shape = batches * size, dataset.row_length
-        private = allocate_buffers(num_private, shape, dataset.row_dtype)
-        shared = allocate_buffers(num_shared, shape, dataset.row_dtype, shared=True)
-        return batches, private, shared
+        return batches, (batches * size, dataset.row_length), private, shared
 
     def _start_workers(self, dataset: Rows, needs_starts: bool) -> Any:
         """Worker processes that read blocks into shared memory."""
         # imported lazily
         from nanoset_ref.load.prefetch import BufferReader, ReadRequests, WorkerBlocks
 
-        batches, private, shared = self._block_memory(dataset)
+        batches, shape, num_private, num_shared = self._block_memory(dataset)
+        shared = allocate_buffers(num_shared, shape, dataset.row_dtype, shared=True)
+        private = allocate_buffers(num_private, shape, dataset.row_dtype)
         reader = BufferReader(dataset, shared, needs_starts)
         requests = ReadRequests(self.batch_sampler, batches, len(shared))
         block = RowBlock(shared[0], self.batch_sampler.micro_batch_size, None, self._copy())
@@ -263,7 +260,7 @@ class NanosetDataLoader(OneIterationLoader):
         return self.batch_sampler.rest_of_epoch(self.consumed_train_samples).batches
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.load.tables import loader_table  # imported lazily
+        from nanoset_ref.orders.pictures import loader_table  # imported lazily
 
         return loader_table(self)
 

@@ -279,7 +279,7 @@ class Nanoset(Rows):
         return self.order.plot(self._labels())
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.load.tables import nanoset_table  # imported lazily
+        from nanoset_ref.orders.pictures import nanoset_table  # imported lazily
 
         return nanoset_table(self)
 

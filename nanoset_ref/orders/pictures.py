@@ -128,6 +128,23 @@ def order_table(order: Order) -> str:
     return html_table(type(order).__name__, facts, ("dataset", "samples", "share"), rows)
 
 
+def nanoset_table(nanoset: Any) -> str:
+    """`html_table` of a Nanoset."""
+    order = nanoset.order
+    facts = {
+        "samples": len(nanoset),
+        "sequence length": nanoset.sequence_length,
+        "tokens": len(nanoset) * nanoset.sequence_length,
+        "epochs": len(nanoset) / order.samples_per_epoch,
+        "order": order.name,
+        "seed": nanoset.random_seed,
+    }
+    shares = order.dataset_weights.tolist()
+    tokens = [file.num_tokens for file in nanoset.files]
+    rows = list(zip(nanoset.dataset_paths, tokens, nanoset.dataset_lengths, shares, strict=True))
+    return html_table(type(nanoset).__name__, facts, ("file", "tokens", "samples", "share"), rows)
+
+
 def _stretches(positions: range) -> Ints:
     """The edges of the stretches, int64 [stretches + 1]."""
     stretches = min(STRETCHES, len(positions))
@@ -252,6 +269,21 @@ def _shortened(name: str) -> str:
     if len(name) <= MOST_CHARACTERS:
         return name
     return f"...{name[3 - MOST_CHARACTERS :]}"
+
+
+def loader_table(loader: Any) -> str:
+    """`html_table` of a NanosetDataLoader."""
+    sampler = loader.batch_sampler
+    facts = {
+        "dataset": repr(loader.dataset),
+        "rank": f"{sampler.dp_rank} of {sampler.schedule.dp_size}, {sampler.schedule.layout}",
+        "micro-batch size": sampler.micro_batch_size,
+        "samples consumed by all ranks": loader.consumed_train_samples,
+        "batches to the end of the epoch": len(loader),
+        "workers": loader.num_workers,
+        "blocks read ahead": loader.read_ahead,
+    }
+    return html_table(type(loader).__name__, facts)
 
 
 def html_table(
