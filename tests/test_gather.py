@@ -72,7 +72,7 @@ def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
     out = np.full((len(wanted) + 1, length), -1, dtype=np.int32)
     gather = Gatherer(token_files(tmp_path_factory.mktemp("t"), *arrays))
     for _ in range(3):  # without the kernel, or by it: first by pread, then through the mapping
-        gather._waited = data.draw(st.booleans())
+        gather._reads_from_disk = data.draw(st.booleans())
         gather.plain_rows = data.draw(st.sampled_from([0, MAX_PLAIN_ROWS]))
         out[:] = -1
         gather(datasets, starts, out[:-1])

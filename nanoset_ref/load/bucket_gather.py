@@ -24,14 +24,16 @@ class BucketGatherer:
     def __init__(self, files: Sequence[Tokens]) -> None:
         self._files = files
 
-    def __call__(self, datasets: Int64Array, starts: Int64Array, out: NDArray[np.int32]) -> None:
+    def __call__(
+        self, datasets: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
+    ) -> None:
         length = out.shape[1]
         extents = []
         rows = []
         for number in np.unique(datasets).tolist():
             ids = self._files[number].tokens
             for row in np.flatnonzero(datasets == number).tolist():
-                start = int(starts[row])
+                start = int(first_tokens[row])
                 if isinstance(ids, BucketIds):
                     size = ids.dtype.itemsize
                     extents.append((ids, start * size, (start + length) * size))

@@ -74,7 +74,7 @@ class DirectGatherer:
         for _, descriptors in self._open.parts(np.zeros(1, dtype=np.int64)):
             os.preadv(int(descriptors[0]), [mmap.mmap(-1, BLOCK)], 0)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
-        self._first_bytes = np.array([file.first_byte for file in files], dtype=np.int64)
+        self._header_bytes = np.array([file.first_byte for file in files], dtype=np.int64)
         self.plain_rows = MAX_PLAIN_ROWS
         with _queue(0):  # an error now, not in the middle of a run
             pass
@@ -84,26 +84,28 @@ class DirectGatherer:
     def __reduce__(self) -> tuple[Any, ...]:
         return DirectGatherer, (self._files,)
 
-    def __call__(self, datasets: Int64Array, starts: Int64Array, out: NDArray[np.int32]) -> None:
+    def __call__(
+        self, datasets: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
+    ) -> None:
         """See `Gatherer.__call__`.
 
         Raises:
             OSError: a row cannot be read.
         """
         for part, descriptors in self._open.parts(datasets):
-            self._read(descriptors, datasets[part], starts[part], out[part])
+            self._read(descriptors, datasets[part], first_tokens[part], out[part])
 
     def _read(
         self,
         descriptors: Int64Array,
         datasets: Int64Array,
-        starts: Int64Array,
+        first_tokens: Int64Array,
         out: NDArray[np.int32],
     ) -> None:
         itemsizes = self._itemsizes[datasets]
-        begins = self._first_bytes[datasets] + starts * itemsizes
+        first_bytes = self._header_bytes[datasets] + first_tokens * itemsizes
         sizes = out.shape[1] * itemsizes
-        reads = np.stack([descriptors[datasets], begins, sizes], axis=1)
+        reads = np.stack([descriptors[datasets], first_bytes, sizes], axis=1)
         # the most bytes of a request; whole pages, so that a fork during a read is harmless
         most = int(sizes.max(initial=1)) + BLOCK
         step = -(-most // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -119,7 +121,7 @@ class DirectGatherer:
                 calls = SYSTEM_CALLS[platform.machine()]
                 failed = read_rows(calls, context, places, reads, out)
         if failed >= 0:
-            raise cut_short(self._files[datasets[failed]], int(starts[failed]))
+            raise cut_short(self._files[datasets[failed]], int(first_tokens[failed]))
 
 
 def _read_plainly(memory: NDArray[np.uint8], reads: Int64Array, out: NDArray[np.int32]) -> int:

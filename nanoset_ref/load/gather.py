@@ -73,41 +73,45 @@ class Gatherer:
         self._mappings: list[mmap.mmap] = []
         self._addresses = np.zeros(len(files), dtype=np.uint64)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
-        self._first_bytes = np.array([file.first_byte for file in files], dtype=np.int64)
-        sizes = self._first_bytes + self._itemsizes * [file.num_tokens for file in files]
+        self._header_bytes = np.array([file.first_byte for file in files], dtype=np.int64)
+        sizes = self._header_bytes + self._itemsizes * [file.num_tokens for file in files]
         windows = -(-sizes // WINDOW)
         self._first_windows = np.cumsum(windows) - windows
         self._visited = np.zeros(min(max(1, windows.sum()), MAX_WINDOWS), dtype=np.uint8)
         self._blocks_read = resource.getrusage(THREAD).ru_inblock
-        self._waited = True
+        self._reads_from_disk = True  # whether the last call read blocks from a disk
         self.plain_rows = MAX_PLAIN_ROWS
         self._kernel: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Gatherer, (self._files,)  # addresses mean nothing in another process
 
-    def __call__(self, datasets: Int64Array, starts: Int64Array, out: NDArray[np.int32]) -> None:
-        """Fill row i of `out` with tokens[starts[i] : starts[i] + length] of file datasets[i].
+    def __call__(
+        self, datasets: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
+    ) -> None:
+        """Fill each row of `out` with ids of its file, from a given token on.
 
         Args:
             datasets: int64 [n], numbers of files.
-            starts: int64 [n], in tokens. The caller has checked them against the length that the
-                file had when it was opened.
+            first_tokens: int64 [n], where each row begins in its file, in tokens. The caller has
+                checked them against the length that the file had when it was opened.
             out: int32 [n, length].
 
         Raises:
             OSError: a row extends past the current end of its file.
             TokenFileError: a file was replaced before its first row was read.
         """
-        begins = self._first_bytes[datasets] + starts * self._itemsizes[datasets]
-        is_plain = len(starts) <= min(MAX_PLAIN_ROWS_PER_CALL, self.plain_rows)
+        first_bytes = self._header_bytes[datasets] + first_tokens * self._itemsizes[datasets]
+        is_plain = len(first_tokens) <= min(MAX_PLAIN_ROWS_PER_CALL, self.plain_rows)
         kept = self._open.kept
         parts: Any = [(slice(None), kept)]
         if (kept[datasets] < 0).any():
             parts = self._open.parts(datasets)
         for part, descriptors in parts:
             if is_plain:
-                failed = self._read_plainly(descriptors, datasets[part], begins[part], out[part])
+                failed = self._read_plainly(
+                    descriptors, datasets[part], first_bytes[part], out[part]
+                )
             else:
                 if self._open.new or self._kernel is None:
                     self._prepare_kernel()
@@ -118,20 +122,22 @@ class Gatherer:
                     self._first_windows,
                     self._visited,
                 )
-                early = ANNOUNCED_ROWS if self._waited else 0
-                failed = self._kernel(files, datasets[part], begins[part], early, out[part])
+                rows_ahead = ANNOUNCED_ROWS if self._reads_from_disk else 0
+                failed = self._kernel(
+                    files, datasets[part], first_bytes[part], rows_ahead, out[part]
+                )
             if failed >= 0:
                 row = (part.start or 0) + failed
-                raise cut_short(self._files[datasets[row]], int(starts[row]))
+                raise cut_short(self._files[datasets[row]], int(first_tokens[row]))
         blocks_read = resource.getrusage(THREAD).ru_inblock  # from a disk, by this thread
-        self._waited = blocks_read != self._blocks_read
+        self._reads_from_disk = blocks_read != self._blocks_read
         self._blocks_read = blocks_read
 
     def _read_plainly(
         self,
         descriptors: Int64Array,
         datasets: Int64Array,
-        begins: Int64Array,
+        first_bytes: Int64Array,
         out: NDArray[np.int32],
     ) -> int:
         """Do what the kernel does, row by row.
@@ -139,9 +145,9 @@ class Gatherer:
         Returns:
             -1, or the first row that cannot be read.
         """
-        self.plain_rows -= len(begins)
+        self.plain_rows -= len(first_bytes)
         sizes = out.shape[1] * self._itemsizes[datasets]
-        rows = np.stack([descriptors[datasets], begins, sizes], axis=1).tolist()
+        rows = np.stack([descriptors[datasets], first_bytes, sizes], axis=1).tolist()
         if hasattr(os, "posix_fadvise"):
             for descriptor, begin, size in rows:
                 os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_WILLNEED)

@@ -55,8 +55,8 @@ _madvise = types.ExternalFunction("madvise", types.intc(types.uint64, types.uint
 
 
 @njit(cache=True, nogil=True)
-def gather_rows(files, datasets, begins, early, out):
-    """Fill the rows of `out` with the ids from byte begins[row] on of file datasets[row].
+def gather_rows(files, datasets, first_bytes, rows_ahead, out):
+    """Fill the rows of `out` with the ids from byte first_bytes[row] on of file datasets[row].
 
     Args:
         files: a tuple of
@@ -66,8 +66,9 @@ def gather_rows(files, datasets, begins, early, out):
             int64 [files], number of the first window of each file
             uint8 [windows], 1 where a window has been read
         datasets: int64 [rows], the number of each row's file.
-        begins: int64 [rows], the byte at which each row begins in its file.
-        early: rows ahead of the current one that madvise(WILLNEED) announces; 0: none.
+        first_bytes: int64 [rows], the byte at which each row begins in its file.
+        rows_ahead: how many rows before it is read a row is announced, by madvise(WILLNEED); 0
+            announces none.
         out: int32 [rows, length].
 
     Returns:
@@ -77,20 +78,20 @@ def gather_rows(files, datasets, begins, early, out):
     rows, length = out.shape
     scratch = np.empty(length, dtype=np.uint16)
     ends = np.full(len(descriptors), -1, dtype=np.int64)  # bytes, of the files met so far
-    for row in range(min(early, rows)):
+    for row in range(min(rows_ahead, rows)):
         dataset = datasets[row]
-        _announce(addresses[dataset], begins[row], length * itemsizes[dataset])
+        _announce(addresses[dataset], first_bytes[row], length * itemsizes[dataset])
     for row in range(rows):
-        soon = row + early
-        if early and soon < rows:
-            dataset = datasets[soon]
-            _announce(addresses[dataset], begins[soon], length * itemsizes[dataset])
+        announced = row + rows_ahead
+        if rows_ahead and announced < rows:
+            dataset = datasets[announced]
+            _announce(addresses[dataset], first_bytes[announced], length * itemsizes[dataset])
         if row + 2 < rows:
-            address = addresses[datasets[row + 2]] + np.uint64(begins[row + 2])
+            address = addresses[datasets[row + 2]] + np.uint64(first_bytes[row + 2])
             for line in range(CACHE_LINES):
                 _prefetch(address + np.uint64(CACHE_LINE * line))
         dataset = datasets[row]
-        begin = begins[row]
+        begin = first_bytes[row]
         size = length * itemsizes[dataset]
         if ends[dataset] < 0:
             end = _lseek(descriptors[dataset], 0, os.SEEK_END)
@@ -119,6 +120,9 @@ def gather_rows(files, datasets, begins, early, out):
 
 @njit(cache=True, nogil=True)
 def _announce(address, begin, size):
-    """Announce a read of bytes begin : begin + size of the file mapped at `address`."""
+    """Announce a read of bytes begin : begin + size of the file mapped at `address`.
+
+    For a file that is not mapped, madvise returns an error, which is ignored.
+    """
     first = begin // mmap.PAGESIZE * mmap.PAGESIZE
     _madvise(address + np.uint64(first), np.uintp(begin + size - first), mmap.MADV_WILLNEED)

@@ -21,12 +21,19 @@ Tail = Literal["drop", "pad", "loop"]
 
 
 class RestOfEpoch(NamedTuple):
-    """The rest of an epoch, from a global count on."""
+    """The rest of an epoch, from a global count on.
 
-    batches: int  # of each rank
-    dropped: int  # positions that no rank reads, over all ranks
-    padded: int  # positions read twice to fill the last batch, over all ranks
-    end: int  # the global count at the end of the epoch
+    Attributes:
+        batches: batches of each rank.
+        dropped: positions that no rank reads, over all ranks.
+        padded: positions read twice to fill the last batch, over all ranks.
+        end: the global count at the end of the epoch.
+    """
+
+    batches: int
+    dropped: int
+    padded: int
+    end: int
 
 
 class ResumableBatchSampler(Iterable[Sequence[int]]):

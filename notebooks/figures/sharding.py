@@ -84,7 +84,7 @@ def machine(layouts: Sequence[Any], reads: Sequence[str], title: str) -> Figure:
     """All processes of a run: a column per data-parallel rank, in it its pipeline stages, in those the tp ranks.
 
     Args:
-        layouts: of every global rank, in order: a `ParallelLayout`.
+        layouts: of every global rank, in order: a `ParallelRanks`.
         reads: what each reads, as text; empty for nothing.
         title: the takeaway.
     """
@@ -104,7 +104,7 @@ def nodes(layouts: Sequence[Any], positions: Sequence[Sequence[int]], per_node: 
     """Two nodes side by side: the GPUs, the page cache and the disk of each, and what crosses the network.
 
     Args:
-        layouts: of every global rank, in order: a `ParallelLayout`.
+        layouts: of every global rank, in order: a `ParallelRanks`.
         positions: by rank, those of its first micro-batch.
         per_node: GPUs of a node.
         rate: ids that a node of a real run reads, as text.

@@ -17,7 +17,7 @@ from course.registry import answer, figure, rule
 from figures import resume as plots
 from figures.draw import COLOURS, IDLE, SOURCES
 from figures.moving import Box, Moving, State
-from nanoset_ref.train import ConfigError, ParallelLayout, StagedLoader, load_config, read_metrics, read_state
+from nanoset_ref.train import ConfigError, ParallelRanks, StagedLoader, load_config, read_metrics, read_state
 
 
 def stage(name, first_step, dataset_path, workers=0):
@@ -47,7 +47,7 @@ def write_config(name, stages, **changes):
 def continued(stages, state):
     """A loader that goes on from a state, with other stages."""
     config = load_config(write_config("longer", stages, tokens={"train_steps": 50}))
-    loader = StagedLoader(config, ParallelLayout(dp_rank=0, dp_size=2))
+    loader = StagedLoader(config, ParallelRanks(dp_rank=0, dp_size=2))
     loader.load_state_dict(state)
     return loader
 
