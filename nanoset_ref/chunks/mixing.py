@@ -1,8 +1,8 @@
 """Mix tokenized subsets and split them into chunks, with a validation split per subset.
 
-1. Count: a subset of n samples has num_chunks x ((n - valid) // num_chunks) training samples. Its
-   first valid + training lines are used. The lines after them are left over (and copied to
-   leftover/<subset>.jsonl with `keep_leftover`).
+1. Count: a subset of n samples, V of them for validation, has num_chunks x ((n - V) // num_chunks)
+   training samples. Its first lines are used, as many as both together. The lines after them are
+   left over (and copied to leftover/<subset>.jsonl with `keep_leftover`).
 2. Draw the validation lines from the used ones with `random.Random(seed).sample`, subset by subset
    in the order given.
 3. Distribute: the i-th training sample goes to chunk i mod num_chunks. A chunk has the subsets one
@@ -10,10 +10,10 @@
 4. With `shuffle`, permute each chunk by (seed, chunk).
 
 Lines are copied, not parsed. A chunk is a pure function of the inputs, the seed and its number, so
-chunks are written one at a time through an index of line starts (8 bytes per line: 5 GB for Amber's
-1.2 trillion tokens). Any number of chunks needs one open file, a shuffle does not need a second
-pass, and an interrupted run resumes with the first missing chunk. In exchange, the lines of a chunk
-are scattered over the inputs.
+chunks are written one at a time; an index of line starts (8 bytes per line: 5 GB for Amber's 1.2
+trillion tokens) finds their lines. Only one output file is open at a time, a shuffle does not need
+a second pass, and an interrupted run resumes with the first missing chunk. The price: each chunk
+reads its lines from all over the inputs.
 """
 
 import mmap
@@ -44,7 +44,8 @@ from nanoset_ref.io.paths import PathLike
 with extra("text", "preparing a corpus"):
     from tqdm import tqdm
 
-VALID = "valid"  # the folders of a mix
+# the folders of a mix
+VALID = "valid"
 TRAIN = "train"
 LEFTOVER = "leftover"
 
@@ -57,7 +58,7 @@ class _SplitSubset(NamedTuple):
         content: the subset's rows, as a memory map.
         starts: {folder of the mix: the byte offsets in `content` at which its lines start, int64
             [lines], ascending}.
-        account: the account of the subset's samples.
+        account: its counts; samples = valid + train + leftover.
     """
 
     name: str
@@ -205,37 +206,46 @@ def _split(
 
 
 def _write_all(
-    out: Path, subsets: list[_SplitSubset], num_chunks: int, leftover: bool, seed: int | None
+    out: Path,
+    subsets: list[_SplitSubset],
+    num_chunks: int,
+    keep_leftover: bool,
+    shuffle_seed: int | None,
 ) -> dict[str, FileEntry]:
-    """Write all files: steps 3 and 4; with a `seed` of None, chunks are not shuffled."""
+    """Write all files: steps 3 and 4; with a `shuffle_seed` of None, chunks are not shuffled."""
+    folders = [VALID]
+    if keep_leftover:
+        folders.append(LEFTOVER)
     files = {}
     for subset in subsets:
-        for folder in [VALID, LEFTOVER] if leftover else [VALID]:
+        for folder in folders:
             name = f"{folder}/{subset.name}.jsonl"
             files[name] = _write(out / name, [(subset.content, subset.starts[folder])], None)
     for chunk in tqdm(range(num_chunks), "chunks", disable=None):
         name = f"{TRAIN}/train_{chunk}.jsonl"
         parts = [(subset.content, subset.starts[TRAIN][chunk::num_chunks]) for subset in subsets]
-        files[name] = _write(out / name, parts, None if seed is None else (seed, chunk))
+        seed = None if shuffle_seed is None else (shuffle_seed, chunk)
+        files[name] = _write(out / name, parts, seed)
     return files
 
 
 def _write(
     path: Path,
     parts: list[tuple[mmap.mmap, NDArray[np.int64]]],
-    shuffle_seed: tuple[int, int] | None,
+    seed: tuple[int, int] | None,
 ) -> FileEntry:
     """Write the lines that start at the given offsets of each content.
 
-    A file that exists is complete, and stays. Lines are shuffled by (seed, chunk); None: not.
+    A file that exists is complete, and stays. `seed` is (seed, chunk), for RandomState; None keeps
+    the order of the inputs.
     """
     part_of_line = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
     starts = np.concatenate([starts for _, starts in parts])
     if path.exists():
         return FileEntry.of(path, len(starts))
     order = np.arange(len(starts))
-    if shuffle_seed is not None:
-        order = np.random.RandomState(shuffle_seed).permutation(len(starts))
+    if seed is not None:
+        order = np.random.RandomState(seed).permutation(len(starts))
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as out:
         for k in order:

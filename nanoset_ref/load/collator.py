@@ -123,7 +123,7 @@ class DataCollatorForCLM(Collator):
         input_pp_rank: the pipeline rank that feeds input_ids to the model.
         output_pp_rank: the pipeline rank that computes the loss from the labels.
         current_pp_rank: this rank.
-        documents: fields about documents to add (see DocumentOptions); None: no such fields.
+        documents: which fields about documents to add (see DocumentOptions); by default, none.
 
     Called with samples (see `Collator`), or with a list of empty dicts on a rank that is neither
     input nor output. Returns a dict of

@@ -61,7 +61,7 @@ class FilledBuffer(NamedTuple):
 
 
 class ReadRequests:
-    """The blocks of a sampler, each with the next buffer; an iteration goes on where it is."""
+    """The blocks of a sampler, each with the next buffer; an iteration continues where it is."""
 
     def __init__(self, sampler: ResumableBatchSampler, batches: int, num_buffers: int) -> None:
         self.sampler = sampler

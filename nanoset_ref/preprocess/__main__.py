@@ -5,7 +5,7 @@ import sys
 from nanoset_ref.cli.launcher import begin_command
 
 if __name__ == "__main__":
-    begin_command()  # before the import: Ctrl-C amid it is one line
+    begin_command()  # before the import, so that Ctrl-C during it gives one line
     from nanoset_ref.preprocess.token_file import main
 
     sys.exit(main())
