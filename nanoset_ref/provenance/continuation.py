@@ -31,15 +31,18 @@ def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
             or the content of a checkpoint's state.json.
 
     Raises:
-        KeyError, TypeError, AttributeError, IndexError: this is another kind of state.
+        ValueError: this is another kind of state.
     """
-    state: Any = saved.get("state", saved)  # a checkpoint's state.json has it under "state"
-    state = state.get("data", state)  # and the trainer's state the loader's under "data"
-    if "stages" not in state:
-        return state, None
-    stage = state["stages"][-1]
-    consumed = stage["first_position"] + stage["consumed_train_samples"]
-    return {"consumed_train_samples": consumed, "plan": stage["plan"]}, stage["name"]
+    try:
+        state: Any = saved.get("state", saved)  # a checkpoint's state.json has it under "state"
+        state = state.get("data", state)  # and the trainer's state the loader's under "data"
+        if "stages" not in state:
+            return state, None
+        stage = state["stages"][-1]
+        consumed = stage["first_position"] + stage["consumed_train_samples"]
+        return {"consumed_train_samples": consumed, "plan": stage["plan"]}, stage["name"]
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError("this is not a saved state of a loader") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +111,10 @@ class Continuation:
 def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     """Compare the rest of the epoch under the saved plan and under the plan of `dataset`.
 
+    1. Find which files are the same in both plans.
+    2. Count how often each plan reads each sample, before and after the change.
+    3. Compare the counts of each file, in units of tokens.
+
     Args:
         state: {"consumed_train_samples": int, "plan": dict}, as NanosetDataLoader.state_dict
             returns it.
@@ -118,6 +125,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         ValueError: the state holds no plan, or one whose order cannot be rebuilt (an order object
             was given to the Nanoset).
     """
+    # 1. find the same files
     consumed = state["consumed_train_samples"]
     saved = _PlanFiles(state.get("plan"))
     new = _PlanFiles(dataset.plan)
@@ -127,6 +135,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     else:
         saved.keys = new.keys  # the same files, whatever their names
     _check_counts(saved, new, consumed)
+    # 2. count the reads of each sample
     epoch = sum(saved.lengths)
     until = (consumed // epoch + 1) * epoch
     old_order = saved.order(until)
@@ -139,6 +148,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     reads_before = old_order.read_counts(old_order.first_position, consumed)
     reads_saved = old_order.read_counts(consumed, until)
     reads_new = new_order.read_counts(consumed, until)
+    # 3. compare the reads of each file
     unit = math.gcd(*saved.strides, *new.strides)
     files = []
     for key, name in (saved.names | new.names).items():

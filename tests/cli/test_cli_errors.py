@@ -44,7 +44,7 @@ from nanoset_ref.provenance import Stretch
         ("audit --data raw.npy --sequence-length 4 --state raw.npy", "raw.npy is not JSON"),
         (
             "audit --data raw.npy --sequence-length 4 --state list.json",
-            "cannot be compared with this run (AttributeError",
+            "cannot be compared with this run (ValueError: this is not a saved state of a loader)",
         ),
         (
             "audit --data raw.npy --sequence-length 4 --state half.json",
