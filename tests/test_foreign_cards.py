@@ -82,7 +82,7 @@ def test_a_folder_that_is_not_here_makes_no_order_but_all_else(tmp_path):
     with pytest.raises(ValueError, match="nobody has published enough"):
         found.where(1)
     shuffled = NANOTRON.replace("dataset_weights", "shuffle_files: true\n      dataset_weights")
-    with pytest.raises(ValueError, match="shuffle_files is not read"):
+    with pytest.raises(ValueError, match="shuffle_files is not supported"):
         card(tmp_path, "nanotron", shuffled.format(folder="s3://bucket"))
 
 

@@ -13,7 +13,8 @@ backends                   the libraries that encode
 separators                 the ids before and after each document: BOS, EOS
 special_tokens             special tokens in documents: kept, split or refused
 cut                        cuts long documents where no token spans the cut
-jobs                       a job: documents handed out to threads, processes or ranks of torchrun
+jobs                       a job: from a source of text into a sink, with counts and progress
+sharing                    batches handed out to threads, processes and ranks of torchrun
 helpers                    the processes and ranks that encode for the first one
 token_file                 a whole job, into one token file
 """

@@ -5,16 +5,13 @@ While gigatoken encodes, hf encodes a few excerpts of every batch as well (see `
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.pools import close_pool
 from nanoset_ref.preprocess.backends import LIBRARIES, Encode, Ragged, hf_encoder
 from nanoset_ref.preprocess.separators import add_separators
 from nanoset_ref.preprocess.special_tokens import Found, SpecialFinder
@@ -44,9 +41,6 @@ class Encoded(NamedTuple):
     found: Found
     rows: Sequence[int]
     skipped: dict[str, int]
-
-
-BatchFunction = Callable[[TextBatch], Encoded]
 
 
 @dataclass(eq=False)
@@ -136,37 +130,6 @@ def from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:
     """The encoder of another process, from its `worker_config`."""
     config["dtype"] = np.dtype(config["dtype"])
     return BatchEncoder(restored(tokenizer, split), **config)
-
-
-def encode_in_order(
-    batches: Iterable[TextBatch], functions: Sequence[BatchFunction]
-) -> Iterator[tuple[TextBatch, Encoded]]:
-    """Encode batches, a few in advance; yield each with its ids, in order.
-
-    Args:
-        batches: batches of text; prefetched.
-        functions: each runs in a thread of its own, one batch at a time.
-    """
-    free = deque(functions)
-
-    def run(batch: TextBatch) -> Encoded:
-        function = free.popleft()
-        encoded = function(batch)
-        free.append(function)  # unless it failed
-        return encoded
-
-    pending: deque[tuple[TextBatch, Future[Encoded]]] = deque()
-    pool = ThreadPoolExecutor(len(functions))
-    try:
-        for batch in batches:
-            pending.append((batch, pool.submit(run, batch)))
-            if len(pending) > 2 * len(functions):
-                first, future = pending.popleft()
-                yield first, future.result()
-        for batch, future in pending:
-            yield batch, future.result()
-    finally:
-        close_pool(pool, [future for _, future in pending])  # waits for the running batches only
 
 
 def equal_encodings(one: Ragged, other: Ragged) -> bool:

@@ -28,12 +28,11 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.backends import LIBRARIES, Ragged, threads
 from nanoset_ref.preprocess.batch_encoder import (
     BatchEncoder,
-    BatchFunction,
     Encoded,
-    encode_in_order,
     equal_encodings,
 )
 from nanoset_ref.preprocess.separators import separator_ids, special_ids, with_eos
+from nanoset_ref.preprocess.sharing import BatchFunction, encode_in_order
 from nanoset_ref.preprocess.special_tokens import SpecialTokenCounter, SpecialTokens
 from nanoset_ref.preprocess.text_blocks import TextBatch
 from nanoset_ref.preprocess.tokenizer import TokenizerError, own_copy
