@@ -150,9 +150,11 @@ def _tail(file: Tokens, length: int, disjoint: bool) -> int:
 
 def megatron_blend(config: NanosetConfig) -> SourceBlend:
     """The train split of Megatron-style data, with the sizes of its indexes."""
-    _, blend, bounds, size = config.splits[0]
-    if blend is None or bounds is None:
+    train = config.splits[0]
+    if train.blend is None or train.bounds is None:
         raise ValueError("the run has no train split: give its first part a size above 0")
+    blend = train.blend
+    size = train.num_samples
     weights: Sequence[float | None] = blend.weights or [None] * len(blend.prefixes)
     has_one_corpus = len(blend.prefixes) == 1
     sources = []
@@ -162,7 +164,7 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
         if weight is not None and size is not None:
             share = weight / sum(blend.weights or [])
             wanted = math.ceil(math.ceil(size * share) * (1 + config.mid_level_dataset_surplus))
-        source, of_source = _megatron_source(config, prefix, bounds, wanted)
+        source, of_source = _megatron_source(config, prefix, train.bounds, wanted)
         sources.append(source)
         index_bytes += of_source
     if not has_one_corpus:

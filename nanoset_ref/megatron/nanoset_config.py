@@ -43,7 +43,20 @@ class Blend(NamedTuple):
     weights: list[float] | None = None
 
 
-SplitPlan = tuple[str, Blend | None, Bounds | None, int | None]
+class SplitPlan(NamedTuple):
+    """What a split is made of; one without a blend or bounds is unused.
+
+    Attributes:
+        name: "train", "valid" or "test".
+        blend: its corpora.
+        bounds: where it begins and ends in each corpus, fractions in [0, 1].
+        num_samples: its samples; None: one epoch.
+    """
+
+    name: str
+    blend: Blend | None
+    bounds: Bounds | None
+    num_samples: int | None
 
 
 @refuses_unknown
@@ -159,10 +172,12 @@ class NanosetConfig(DocumentOptions):
                 'give data_path with a split (such as "949,50,1", or "1,0,0" to train on '
                 "everything), or data_path_per_split alone"
             )
-        if not any(blend for _, blend, *_ in self.splits):
+        if not any(plan.blend for plan in self.splits):
             yield "data_path_per_split must name a corpus for train, valid or test"
         unlimited = [
-            name for name, blend, _, size in self.splits if blend and blend.weights and size is None
+            plan.name
+            for plan in self.splits
+            if plan.blend and plan.blend.weights and plan.num_samples is None
         ]
         if unlimited:
             yield (
@@ -177,14 +192,12 @@ class NanosetConfig(DocumentOptions):
 
     @property
     def splits(self) -> list[SplitPlan]:
-        """(name, corpora, (start, stop) as fractions of each corpus, samples) per split.
-
-        A split without corpora or fractions is unused. If samples is None, the split has one epoch.
-        """
+        """The plans of train, valid and test."""
         paths = self.data_path_per_split or (self.data_path,) * len(SPLITS)
         blends = [None if path is None else read_blend(path) for path in paths]
         bounds = [(0.0, 1.0)] * len(SPLITS) if self.split is None else parse_split(self.split)
-        return list(zip(SPLITS, blends, bounds, self.split_num_samples, strict=True))
+        parts = zip(SPLITS, blends, bounds, self.split_num_samples, strict=True)
+        return [SplitPlan(*part) for part in parts]
 
 
 def _integer_problems(

@@ -199,6 +199,7 @@ class Tokens(ABC):
                 f"sequence_length={sequence_length} needs {sequence_length + 1}: take a shorter "
                 "sequence_length or leave the file out"
             )
+        # one row, and another for each stride that follows it; equal to both formulas above
         return (self.num_tokens - sequence_length - 1) // self.stride(sequence_length, disjoint) + 1
 
     def check_content(self) -> bool:

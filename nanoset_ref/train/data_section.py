@@ -187,7 +187,7 @@ class MegatronSection(DatasetSection):
 
     def tokens(self) -> list[Tokens]:
         """Open every .bin/.idx pair."""
-        blends = [blend for _, blend, *_ in self._config(1, 1, 0).splits if blend]
+        blends = [plan.blend for plan in self._config(1, 1, 0).splits if plan.blend]
         prefixes = dict.fromkeys(prefix for blend in blends for prefix in blend.prefixes)
         return [megatron.MMapIndexedDataset(prefix) for prefix in prefixes]
 
