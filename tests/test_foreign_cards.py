@@ -98,7 +98,7 @@ data_stages:
 parallelism: {{dp: 2}}
 tokens: {{sequence_length: 4, train_steps: 5, micro_batch_size: 3, batch_accumulation_per_replica: 1}}
 """
-    with pytest.raises(ValueError, match=r"does not say: dtype \(of the ids.*--given dtype=\.\.\."):
+    with pytest.raises(ValueError, match=r"lacks dtype \(of the ids.*--given dtype=\.\.\."):
         card(tmp_path, "nanotron-2024", text)
     found = card(tmp_path, "nanotron-2024", text, dtype="uint16")
     rows = Nanoset(paths, [0.2, 0.8], 4, 30, 9)
@@ -268,7 +268,7 @@ def test_the_command_asks_by_name(tmp_path, capsys):
     path.write_text(json.dumps(config))
     words = ["card", str(path), "--loader", "olmo-core", "--name", "x", "--date", "2026-11"]
     assert main(words) == 1
-    assert "does not say: steps (optimizer steps of the run). Add --given steps=..." in (
+    assert "lacks steps (optimizer steps of the run): add --given steps=..." in (
         capsys.readouterr().err
     )
     assert main([*words, "--given", "steps=7"]) == 0

@@ -229,6 +229,6 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks
         COMMANDS[words[0]],
         words[1:],
         f"{prog} {words[0]}",
-        says=logging.INFO,
+        log_level=logging.INFO,
         interrupted="the same command continues after the last complete file",
     )

@@ -61,7 +61,7 @@ def run(
     prog: str,
     *,
     report: Callable[..., int | None] | None = None,
-    says: int = logging.WARNING,
+    log_level: int = logging.WARNING,
     interrupted: str = "no file is half written",
 ) -> int:
     """Run a function as a command.
@@ -75,7 +75,7 @@ def run(
         prog: the name of the command in help and errors.
         report: prints a summary; called with the function's result and its arguments by name.
             Without it, the result is the exit code or None.
-        says: the lowest logging level that is shown on the main rank.
+        log_level: the lowest logging level that is shown on the main rank.
         interrupted: the state that Ctrl-C and SIGTERM leave behind, for the error message.
 
     Returns:
@@ -85,7 +85,7 @@ def run(
     words = sys.argv[1:] if arguments is None else arguments
 
     def work() -> int:
-        _prepare_process(prog, says)
+        _prepare_process(prog, log_level)
         call = _parse(function, words, prog)
         result = function(*call.args, **call.kwargs)
         if report:

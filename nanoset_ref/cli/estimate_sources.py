@@ -49,7 +49,7 @@ class SourceBlend:
             order.
         weighted: whether weights were given; without weights, shares follow from the samples.
         index_bytes: size of the index that each process holds, or maps from a cache of indexes.
-        padded: whether rows may end in padding; no file says how much.
+        padded: whether rows may end in padding; no file records how much.
     """
 
     sources: Sequence[Source]

@@ -74,7 +74,7 @@ class Collator(ABC):
     Attributes:
         row_length: the number of tokens that a row must have.
         needs_starts: whether `split` needs `RowBlock.starts`.
-        has_loss_mask: whether batches can say which labels no loss counts.
+        has_loss_mask: whether batches can mark labels that are excluded from the loss.
 
     Raises:
         ValueError: there are no samples, or one has another key than input_ids or another length

@@ -34,7 +34,7 @@ class DatatroveNanoset(Nanoset):
         dataset_folders: the folders (or one).
         dataset_weights, sequence_length, train_split_num_samples, random_seed: as in `Nanoset`;
             weights are per folder.
-        eos_token_id: the id at the end of each document; None: documents end where the index says.
+        eos_token_id: the id at the end of each document; by default the index has their ends.
         windows: "disjoint" (Nanotron's) or "overlapping".
 
     The order, the samples and the positions of tokens within documents

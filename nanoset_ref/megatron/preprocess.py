@@ -151,7 +151,7 @@ def main(
         re.sub(r"^--[\w-]+", lambda name: UPSTREAM_FLAGS.get(name[0], name[0]), word)
         for word in words
     ]
-    return run(preprocess_corpus, words, prog, report=report_all, says=logging.INFO)
+    return run(preprocess_corpus, words, prog, report=report_all, log_level=logging.INFO)
 
 
 def report_all(counts: dict[str, Counts] | None, **options: Any) -> int:

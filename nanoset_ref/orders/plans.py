@@ -1,4 +1,4 @@
-"""Plans describe, as JSON, the tokens that a run reads; two plans say whether runs read the same.
+"""Plans describe, as JSON, the tokens that a run reads; runs with equal plans read the same.
 
 A plan holds everything that determines the tokens at every position; nothing else is compared:
 

@@ -110,7 +110,7 @@ def preprocess(
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.preprocess") -> int:
     """Run the command; return the exit code."""
-    return run(preprocess, arguments, prog, report=report, says=logging.INFO)
+    return run(preprocess, arguments, prog, report=report, log_level=logging.INFO)
 
 
 def report(counts: Counts | None, **options: Any) -> int:

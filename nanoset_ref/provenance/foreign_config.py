@@ -1,6 +1,6 @@
 """The config of another system, and the parts of a card that are made from it.
 
-A fact that a config does not say is asked of the user by name, never guessed.
+The user is asked by name for each fact that a config lacks; nothing is guessed.
 """
 
 import os
@@ -70,7 +70,7 @@ class ForeignConfig:
         if self._missing:
             lacks = "; ".join(f"{name} ({what})" for name, what in self._missing.items())
             names = " ".join(f"{name}=..." for name in self._missing)
-            raise ValueError(f"the config does not say: {lacks}. Add --given {names}")
+            raise ValueError(f"the config lacks {lacks}: add --given {names}")
 
 
 def source_facts(path: str, header: int = 0) -> Facts:
@@ -109,7 +109,7 @@ def stage_facts(
         steps: the optimizer steps.
         batch_size: rows of a step.
         layout: how ranks share a micro-batch.
-        dp_size, micro_batch_size: as in the config; None if it does not say.
+        dp_size, micro_batch_size: as in the config; None if it has none.
     """
     ranks = {
         "layout": layout,

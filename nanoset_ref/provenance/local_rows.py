@@ -51,8 +51,8 @@ def replay(stretches: Sequence[Stretch], step: int) -> Iterator[NDArray[Any]]:
     """Read the rows of each step from `step` on, to train on them again.
 
     Yields:
-        integers [rows of the step, row_length], ordered by position, as in `where`; `Schedule` says
-        which rank reads which.
+        integers [rows of the step, row_length], ordered by position, as in `where`; a
+        `Schedule` computes which rank reads which.
     """
     for stretch in stretches:
         for number in range(max(step, stretch.steps.start), stretch.steps.stop):

@@ -71,7 +71,7 @@ class Tokens(ABC):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the file records of its ids; nothing unless a format says so (see above)."""
+        """What the file records of its ids (see above); empty unless a format overrides it."""
         return {}
 
     @property

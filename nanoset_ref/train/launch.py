@@ -66,4 +66,4 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train"
     message = "the same command continues after the newest checkpoint, if there is one"
     if under_torchrun():
         message += " (a traceback after this line is of torchrun itself)"
-    return command.run(train, arguments, prog, says=logging.INFO, interrupted=message)
+    return command.run(train, arguments, prog, log_level=logging.INFO, interrupted=message)
