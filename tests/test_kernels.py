@@ -20,7 +20,8 @@ from nanoset_ref import IdentityOrder, NanotronOrder, StatelessOrder, derive, pe
 from nanoset_ref.io import compilation
 from nanoset_ref.io import njit as kernels
 from nanoset_ref.load import documents, pieces
-from nanoset_ref.megatron import dataset, mappings
+from nanoset_ref.megatron import dataset
+from nanoset_ref.megatron.index import three_indexes
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.orders import base, nanotron, share_tree, stateless, windows
 from nanoset_ref.tokens import bin_idx
@@ -252,7 +253,7 @@ def cut(draw):
 
 def located_pieces(draw):
     lengths, order, _, extra, cuts = arguments = cut(draw)
-    mappings._cut_stream.py_func(*arguments)
+    three_indexes._cut_stream.py_func(*arguments)
     itemsize = draw(st.sampled_from([1, 2, 4, 8]))
     pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * itemsize
     kind = draw(st.sampled_from([np.uint32, np.int64]))
@@ -292,8 +293,8 @@ EDGES = {  # of every kernel that Python runs at first: it, and how its argument
     "share_of": (share_tree.share_of, shared),
     "pairs_of": (base.pairs_of, numbered),
     "blend": (nanotron.blend, blended),
-    "blend_samples": (mappings.blend_samples, blended_with_limits),
-    "_cut_stream": (mappings._cut_stream, cut),
+    "blend_samples": (three_indexes.blend_samples, blended_with_limits),
+    "_cut_stream": (three_indexes._cut_stream, cut),
     "_locate": (dataset._locate, located_pieces),
     "_end_to_end": (bin_idx._end_to_end, end_to_end),
     "copy_pieces": (pieces.copy_pieces, pieces_to_copy),

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from nanoset_ref.chunks.subsets import TokenizeConfig, tokenize
 from nanoset_ref.megatron import MMapIndexedDataset
 from nanoset_ref.megatron.preprocess import preprocess_corpus
-from nanoset_ref.preprocess import load_tokenizer, preprocess, ranks
+from nanoset_ref.preprocess import helpers, load_tokenizer, preprocess
 from nanoset_ref.preprocess.helpers import JobError
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
@@ -164,12 +164,12 @@ def test_what_is_reported_is_what_the_files_of_every_road_hold(
 
 def test_ranks_are_let_go_when_the_call_in_rank_0_fails(monkeypatch):
     ours, theirs = Pipe()
-    monkeypatch.setattr(ranks, "other_ranks", lambda: [ranks.Helper("another rank", ours)])
+    monkeypatch.setattr(helpers, "other_ranks", lambda: [helpers.Helper("another rank", ours)])
     monkeypatch.setattr(ranks, "is_main_rank", lambda: True)
-    rank = threading.Thread(target=ranks.serve, args=[theirs], daemon=True)
+    rank = threading.Thread(target=helpers.serve, args=[theirs], daemon=True)
     rank.start()
     with pytest.raises(ZeroDivisionError):
-        ranks.in_rank_0(lambda: 1 / 0)()
+        helpers.in_rank_0(lambda: 1 / 0)()
     rank.join(60)
     assert not rank.is_alive()
 
