@@ -165,7 +165,7 @@ def test_what_is_reported_is_what_the_files_of_every_road_hold(
 def test_ranks_are_let_go_when_the_call_in_rank_0_fails(monkeypatch):
     ours, theirs = Pipe()
     monkeypatch.setattr(helpers, "other_ranks", lambda: [helpers.Helper("another rank", ours)])
-    monkeypatch.setattr(ranks, "is_main_rank", lambda: True)
+    monkeypatch.setattr(helpers, "is_main_rank", lambda: True)
     rank = threading.Thread(target=helpers.serve, args=[theirs], daemon=True)
     rank.start()
     with pytest.raises(ZeroDivisionError):
