@@ -17,6 +17,15 @@ settings.load_profile("patient")
 
 HERE = Path(__file__).parent
 
+# Of the files that take longest, longest first: what is begun last should be short, or one of two processes waits.
+LONGEST = """
+tests/test_notebooks.py tests/laws/test_our_loaders.py tests/test_train.py notebooks/06_training_run.ipynb
+tests/test_kills.py notebooks/12_subsets_to_chunks.ipynb tests/test_recipes.py tests/test_executors.py
+tests/test_training_data.py tests/laws/test_planted_faults.py tests/laws/test_laws.py tests/test_tokenise.py
+tests/streaming/test_trainers.py tests/test_orders_others.py notebooks/01_quickstart.ipynb
+notebooks/09_document_masks.ipynb tests/test_combinations.py tests/test_readme.py tests/test_encode.py
+""".split()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes half a minute or more; `-m slow` runs it")
@@ -31,12 +40,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = [item for item in kept if not item.get_closest_marker("slow")]
     left_out = [item for item in items if item not in kept]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = kept
+    items[:] = sorted(kept, key=lambda item: turn(item.nodeid.partition("::")[0]))
+
+
+def turn(file: str) -> int:
+    """When a file is begun; those that are not listed come last, as they were collected."""
+    return next((at for at, name in enumerate(LONGEST) if file.endswith(name)), len(LONGEST))
 
 
 def applies(only_on: pytest.Mark) -> bool:
     """Whether a test with the mark `only_on(platform, below=(3, 14))` can be run here."""
     return sys.platform == only_on.args[0] and sys.version_info < only_on.kwargs.get("below", (4,))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_power_cuts() -> Iterator[None]:
+    """Files stay in the memory of the system: thousands of syncs take longer than the tests that write."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which refuses a closed file, too
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

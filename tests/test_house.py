@@ -126,7 +126,7 @@ def test_pip_runs_once_until_what_it_reads_changes(tmp_path: Path) -> None:
     first = calls("test")
     assert "--constraint constraints.txt --editable .[lab,test]" in first[1]
     corpus = ["-m nanoset_ref.chunks.corpus data", "-c import course; course.tiny_corpus()"]
-    suite = "-m pytest --nbval --nbval-current-env -n 2 --dist loadfile"
+    suite = "-m pytest --nbval --nbval-current-env -n 2 --dist loadfile --no-loadscope-reorder"
     assert first[-3:] == [*corpus, suite]
     later = (
         tmp_path / "constraints.txt"

@@ -16,7 +16,12 @@ from nanoset_ref.cli import main
 from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.megatron.index.three_indexes import blend_samples
 from nanoset_ref.orders import build_order
-from nanoset_ref.orders.others import document_walk, nanotron_stages, packed_instances
+from nanoset_ref.orders.others import (
+    GrainOrder,
+    document_walk,
+    nanotron_stages,
+    packed_instances,
+)
 
 SIZES = st.lists(st.integers(0, 15), min_size=1, max_size=4).filter(any)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -592,6 +597,24 @@ def test_hosts_read_what_those_of_maxtext_read(golden):
 def test_maxtext_finds_what_it_reads(sizes, weights, seed, hosts, count):
     order = build_order(f"maxtext:hosts={hosts}", sizes, weights[: len(sizes)], count, seed)
     check_contract(order)
+
+
+def test_maxtext_searches_no_further_than_it_is_asked_to(monkeypatch):
+    """The mixture repeats after 2,000 records, of which 20 positions ask for the first few."""
+    ends = []
+    find_each = GrainOrder.find_each
+
+    def noting(order, datasets, samples, until):
+        ends.append(until)
+        return find_each(order, datasets, samples, until)
+
+    monkeypatch.setattr(GrainOrder, "find_each", noting)
+    order = build_order("maxtext", [3, 5], [0.05, 0.95], 20)
+    for source, read in enumerate(order.counts(20).tolist()):
+        assert order.positions(source, 0).tolist() == [
+            k for k in range(20) if order[k] == (source, 0)
+        ]
+        assert ends.pop() == read
 
 
 def test_maxtext_refuses_what_grain_cannot_mix():

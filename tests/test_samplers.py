@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from resume_contract import check_resume_contract
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
 
 from nanoset_ref import plain
@@ -157,19 +156,6 @@ def test_what_is_no_state_is_refused(state):
             ValueError, match="a state holds consumed_train_samples, an integer of at least 0; got"
         ):
             loader.load_state_dict(state)
-
-
-@pytest.mark.parametrize("layout", ["strided", "contiguous"])
-def test_the_sampler_alone_keeps_the_resume_contract(layout):
-    check_resume_contract(
-        lambda rank, size, batch, workers: ResumableBatchSampler(
-            101, batch, rank, size, layout=layout
-        ),
-        list,
-        101,
-        layout=layout,
-        workers=[0],
-    )
 
 
 # ---- SkipBatchSampler

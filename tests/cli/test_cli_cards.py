@@ -141,7 +141,7 @@ def public(tmp_path):
     server.objects.clear()
 
 
-def test_a_step_of_pythia_is_shown_where_it_is_public(run, ask, corpus, public):
+def test_a_step_of_pythia_is_shown_where_it_is_public(run, ask, demo, corpus, public):
     server, serve = public
     card = Card.load("pythia-1.4b")
     rows = card.where(7150)  # which begins in one part of the file and ends in the next

@@ -90,16 +90,16 @@ class MaxTextOrder(Order):
 
     def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
         found = [(np.empty(0, dtype=np.int64),) * 2]
-        periods = until // (self._hosts * self._period) + 1
+        periods, rest = divmod(-(-until // self._hosts), self._period)
         for source in np.unique(datasets).tolist():
             chosen = np.flatnonzero(datasets == source)
             part = self._parts[source]
-            most = int(periods * part) * self._hosts
+            most = int(periods * part + self._counts_before[source, rest]) * self._hosts
             zeros = np.zeros_like(chosen)
             owners, numbers = self._sources[source].find_each(zeros, samples[chosen], most)
             numbers, hosts = np.divmod(numbers, self._hosts)
-            whole, rest = np.divmod(numbers, part)
-            elements = whole * self._period + np.flatnonzero(self._source_at == source)[rest]
+            whole, place = np.divmod(numbers, part)
+            elements = whole * self._period + np.flatnonzero(self._source_at == source)[place]
             found.append((chosen[owners], elements * self._hosts + hosts))
         owners, positions = np.concatenate(found, axis=1)
         is_read = positions < until
