@@ -141,10 +141,9 @@ PICTURES: dict[str, list[Any]] = {
         LAYOUTS,
         [[0, 2], [1, 3]] * 4,
         4,
-        "84 kB/s",
         "two nodes",
         "Node 0: pp rank 0 needs input_ids|GPU 7\ndp 1 · tp 1|page cache: positions 0, 1, 2, 3"
-        "|84 kB/s|no ids|two nodes",
+        "|no ids|two nodes",
     ],
     "resume.times_read": [
         {"x": [0, 1, 2, 1] * 6},
