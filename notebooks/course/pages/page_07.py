@@ -77,7 +77,7 @@ def opening():
     runs = {title: {f"k = {k}": tokens_of(build(n), k) for k in range(3)} for n, title in titles.items()}
     show(
         plots.bars(runs),
-        "The first three rows of each run. Each shade is one of six stories; its number stands where it begins in a row.",
+        "The first three rows of each run. Each shade is one of six stories; its number stands where it begins.",
         "Two panels of three rows of tokens, the first three of a run of 8 samples and of a run of "
         "9: no row is in both.",
     )
