@@ -75,7 +75,7 @@ def epochs(runs: Mapping[str, ArrayLike], samples_per_epoch: int, followed: int)
     for axes, samples in places:
         samples = np.asarray(samples)
         shown = np.flatnonzero(abs(samples - followed) <= 16)
-        axes.plot(shown, samples[shown], ls="none", marker="o", ms=4, color=SOURCES["stories"][0])
+        axes.plot(shown, samples[shown], ls="none", marker="o", ms=4, alpha=0.5, color=SOURCES["stories"][1])
         found = np.flatnonzero(samples == followed)
         axes.plot(found, samples[found], ls="none", marker="o", ms=7, color=SOURCES["arithmetic"][1])
         axes.text(found[0], followed - 1, f"sample {followed}", ha="center", va="top", size=9.5, weight="bold")

@@ -89,7 +89,7 @@ def answer_3():
         with TokenFileWriter("data/x_input_ids.npy", dtype="uint16", overwrite=True) as file:
             file.write_document([65_535, 65_536])
     except ValueError as error:
-        print("TokenFileWriter:", error)
+        print("TokenFileWriter:", *str(error).split(": ", 1), sep="\n  ")
 
 
 @answer("01.4", 3, words=("fourth would need",))
