@@ -18,7 +18,7 @@ from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.streaming import CompressedDictionary
 from nanoset_ref.tokens import TokenFileWriter, convert, open_tokens
 from nanoset_ref.train import Checkpoints, load_config
-from nanoset_ref.train.parallel import ParallelRanks
+from nanoset_ref.train.parallel import ParallelLayout
 from nanoset_ref.train.staged_loader import StagedLoader
 
 ALONE = SimpleNamespace(is_first=True, agree=lambda value=0: value)
@@ -39,7 +39,7 @@ def loader_of(folder):
 
 
 def staged_loader_of(folder):
-    return StagedLoader(load_config(folder / "run.yaml"), ParallelRanks())
+    return StagedLoader(load_config(folder / "run.yaml"), ParallelLayout())
 
 
 def indexes_of(folder):

@@ -34,26 +34,25 @@ def test_the_tiny_corpus_holds_its_documents_and_ten_samples(tmp_path: Path) -> 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 MAP = (NOTEBOOKS / "00_map.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| \[(\d\d) [^]]*\]\((\S+)\) \| ([^|]+) \| (\d+) \|", re.MULTILINE)
-PARTS = re.compile("^(Sections|The first section)")  # of a row of the map for a part of a page
 
 
 def minutes_of_the_map() -> dict[str, int]:
-    """By number of a page, the minutes for all of it."""
-    whole = [row for row in ROW.findall(MAP) if not PARTS.match(row[2])]
-    assert len({number for number, *_ in whole}) == len(whole)
-    return {number: int(minutes) for number, _, _, minutes in whole}
+    """By number of a page, the minutes for it."""
+    rows = ROW.findall(MAP)
+    assert len({number for number, *_ in rows}) == len(rows)
+    return {number: int(minutes) for number, _, _, minutes in rows}
 
 
 def test_map_and_site_have_all_pages_in_one_order() -> None:
     site = (NOTEBOOKS.parent / "docs" / "contents.txt").read_text(encoding="utf-8")
     listed = re.findall(r"^\.\./notebooks/(\d\d_\w+)$", site, re.MULTILINE)
-    whole = [page for _, page, question, _ in ROW.findall(MAP) if not PARTS.match(question)]
-    assert listed == ["00_map", *[page.removesuffix(".ipynb") for page in whole]]
-    assert sorted(whole) == sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
+    pages = [page for _, page, _, _ in ROW.findall(MAP)]
+    assert listed == ["00_map", *[page.removesuffix(".ipynb") for page in pages]]
+    assert sorted(pages) == sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
 
 def test_the_last_line_of_a_page_leads_to_the_next_one_of_the_map() -> None:
-    pages = [page for _, page, question, _ in ROW.findall(MAP) if not PARTS.match(question)]
+    pages = [page for _, page, _, _ in ROW.findall(MAP)]
     for page, following in itertools.pairwise(pages):
         cells = json.loads((NOTEBOOKS / page).read_text(encoding="utf-8"))["cells"]
         text = "\n".join("".join(cell["source"]) for cell in cells)
@@ -74,11 +73,9 @@ def test_the_minutes_of_the_map_are_about_those_of_the_pages() -> None:
 def test_the_minutes_of_a_path_are_the_sum_of_its_pages() -> None:
     paths = re.findall(r"^- \*\*\w+\*\*(.*?): (\d+) minutes", MAP, re.MULTILINE | re.DOTALL)
     assert len(paths) == 3
-    [a_part] = [int(row[3]) for row in ROW.findall(MAP) if row[0] == "17" and PARTS.match(row[2])]
+    minutes = minutes_of_the_map()
     for pages, said in paths:
-        named = re.findall(r"(sections 1 and 2 of\s+)?\[(\d\d)\]", pages)
-        whole = minutes_of_the_map()
-        assert sum(a_part if part else whole[number] for part, number in named) == int(said)
+        assert sum(minutes[number] for number in re.findall(r"\[(\d\d)\]", pages)) == int(said)
 
 
 @pytest.fixture

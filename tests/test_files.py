@@ -17,7 +17,7 @@ from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import NanosetConfig
 from nanoset_ref.streaming.packed import StreamOptions
 from nanoset_ref.tokens import TokenFile, TokenFileWriter, convert, open_tokens
-from nanoset_ref.train.parallel import ParallelRanks
+from nanoset_ref.train.parallel import ParallelLayout
 
 
 @pytest.mark.parametrize("old", [None, "old"])
@@ -120,7 +120,7 @@ def test_a_temporary_that_was_taken_for_a_leftover_is_made_anew(tmp_path, monkey
         (Schedule, "dpsize", "dp_size"),
         (StreamOptions, "shufle_buffer", "shuffle_buffer"),
         (TokenizeConfig, "concat_token", "concat_tokens"),
-        (ParallelRanks, "dp_rnk", "dp_rank"),
+        (ParallelLayout, "dp_rnk", "dp_rank"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_closest_one(options, wrong, meant):

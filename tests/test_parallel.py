@@ -12,7 +12,7 @@ from nanoset_ref import plain
 from nanoset_ref.load.collator import TensorPointer
 from nanoset_ref.load.dataloader import EmptyInfiniteDataset, build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.train import ParallelRanks, layout_of_rank, start_world
+from nanoset_ref.train import ParallelLayout, layout_of_rank, start_world
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_wrong_layouts_are_refused():
 )
 def test_a_rank_is_below_its_size_and_both_are_integers(wrong, message):
     with pytest.raises(ValueError, match=message):
-        ParallelRanks(**wrong)
-    ParallelRanks(dp_rank=np.int64(1), dp_size=np.int64(2))
+        ParallelLayout(**wrong)
+    ParallelLayout(dp_rank=np.int64(1), dp_size=np.int64(2))
 
 
 def test_a_mesh_in_any_order_gives_the_layout(tmp_path):

@@ -12,7 +12,7 @@ from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.train import (
     Config,
     ConfigError,
-    ParallelRanks,
+    ParallelLayout,
     StagedLoader,
     planned_stages,
     stages_of,
@@ -66,7 +66,7 @@ def loaders_of(config, state=None):
     loaders = []
     for rank in range(config.parallelism.dp):
         loaders.append(
-            StagedLoader(config, ParallelRanks(dp_rank=rank, dp_size=config.parallelism.dp))
+            StagedLoader(config, ParallelLayout(dp_rank=rank, dp_size=config.parallelism.dp))
         )
         if state is not None:
             loaders[-1].load_state_dict(json.loads(json.dumps(state)))
@@ -297,7 +297,7 @@ def test_the_loader_holds_the_resume_contract(make):
             rows=micro_batch_size,
             workers=workers,
         )
-        return StagedLoader(config, ParallelRanks(dp_rank=rank, dp_size=dp_size))
+        return StagedLoader(config, ParallelLayout(dp_rank=rank, dp_size=dp_size))
 
     taken, _ = run(make([("one", 1, "ab", {"order": "stateless"})], steps=80, rows=1), 80)
     where = {samples[0]: position for position, (_, samples) in enumerate(taken)}

@@ -9,7 +9,7 @@ from .launch import main as main
 from .launch import train as train
 from .metrics import read_metrics as read_metrics
 from .model import DistributedModel as DistributedModel
-from .parallel import ParallelRanks as ParallelRanks
+from .parallel import ParallelLayout as ParallelLayout
 from .parallel import World as World
 from .parallel import layout_from_mesh as layout_from_mesh
 from .parallel import layout_of_rank as layout_of_rank

@@ -1,7 +1,7 @@
 """The rank of this process; only this module uses torch.distributed, all others take numbers.
 
 A run has dp x pp x tp processes, laid out by a `DeviceMesh` with named dimensions. Data loading
-needs only six numbers, a `ParallelRanks`:
+needs only six numbers, a `ParallelLayout`:
 
     dp   splits the data: rank r of D reads positions c + r, c + r + D, ... (see `schedule`)
     pp   splits the model by layers: the first rank gets input_ids, the last one label_ids
@@ -30,7 +30,7 @@ DIMENSIONS = ("dp", "pp", "tp")
 
 @refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ParallelRanks:
+class ParallelLayout:
     """One process among dp_size x pp_size x tp_size.
 
     Args:
@@ -63,7 +63,7 @@ class ParallelRanks:
         return self.pp_size - 1
 
 
-def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelRanks:
+def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
     """The ranks of a global rank in each dimension, by arithmetic.
 
     As in a DeviceMesh, the first dimension varies slowest.
@@ -85,10 +85,10 @@ def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelRanks:
     for (name, size), along in zip(sizes.items(), ranks, strict=True):
         layout[f"{name}_rank"] = int(along)
         layout[f"{name}_size"] = size
-    return ParallelRanks(**layout)
+    return ParallelLayout(**layout)
 
 
-def layout_from_mesh(mesh: DeviceMesh) -> ParallelRanks:
+def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
     """The layout of this process in a mesh.
 
     Args:
@@ -114,7 +114,7 @@ class World:
 
     mesh: DeviceMesh
     device: torch.device
-    layout: ParallelRanks
+    layout: ParallelLayout
 
     @property
     def is_first(self) -> bool:

@@ -26,7 +26,7 @@ from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
 from nanoset_ref.tokens import open_tokens
 from nanoset_ref.train.config import Config
 from nanoset_ref.train.data_section import DataConfig
-from nanoset_ref.train.parallel import ParallelRanks
+from nanoset_ref.train.parallel import ParallelLayout
 from nanoset_ref.train.stages import Stage, stages_of
 from nanoset_ref.train.strict_yaml import ConfigError, shorten
 
@@ -178,7 +178,7 @@ class StagedLoader:
         ConfigError: a stage is configured to continue an earlier one, but cannot.
     """
 
-    def __init__(self, config: Config, layout: ParallelRanks) -> None:
+    def __init__(self, config: Config, layout: ParallelLayout) -> None:
         self.config = config
         self.layout = layout
         self.stages = stages_of(config)
@@ -316,7 +316,7 @@ class StagedLoader:
         )
 
 
-def stream_loader(config: Config, data: DataConfig, layout: ParallelRanks) -> TokenStreamDataLoader:
+def stream_loader(config: Config, data: DataConfig, layout: ParallelLayout) -> TokenStreamDataLoader:
     """Make the endless loader of one rank, which tokenizes text while the model trains.
 
     Its batches match DataCollatorForCLM. Pipeline ranks between the first and the last do not need

@@ -165,19 +165,28 @@ def shuffles(contents: Mapping[str, ArrayLike], asked: int, samples_per_epoch: f
 
 
 def attention(tokens: Sequence[tuple[str, Kind]]) -> Figure:
-    """Who sees whom, queries below each other, keys side by side: the own document in its colour, others grey."""
+    """Who sees whom, queries below each other, keys side by side: the own document in its colour, others hatched."""
     figure, axes = canvas(0.19 * len(tokens) + 0.9)
-    starts = np.cumsum([0] + [piece == "EOS" for piece, _ in tokens[:-1]])
+    document = np.cumsum([0] + [piece == "EOS" for piece, _ in tokens[:-1]])
+    foreign = {"edgecolor": "#b0b0b0", "hatch": "////", "lw": 0.4}
     for query, (_, kind) in enumerate(tokens):
-        colours = [_colour(kind) if same else "#c9c9c9" for same in (starts == starts[query])[: query + 1]]
-        draw_row(axes, side_by_side(("", colour, 1) for colour in colours), query, height=0.94)
+        own = document[: query + 1] == document[query]
+        looks = [(_colour(kind), 1) if same else ("white", 1, foreign) for same in own]
+        draw_row(axes, [Cell(key, "", *look) for key, look in enumerate(looks)], query, height=0.94)
+    pairs = len(tokens) * (len(tokens) + 1) // 2
+    within = sum(count * (count + 1) // 2 for count in np.bincount(document).tolist())
+    left = 0.56 * len(tokens)
+    legend = [Cell(left, "", SOURCES["stories"][0])], [Cell(left, "", "white", 1, foreign)]
+    said = f"own document: {within} of {pairs} pairs", f"another document: {pairs - within} of {pairs} pairs"
+    for row, (box, text) in enumerate(zip(legend, said, strict=True)):
+        draw_row(axes, box, 0.3 + 1.4 * row, height=0.94)
+        axes.text(left + 1.2, 0.77 + 1.4 * row, text, va="center")
     pieces = [printable(piece) for piece, _ in tokens]
     axes.set_yticks(np.arange(len(tokens)) + 0.5, pieces, size=9)
     axes.set_xticks(np.arange(0, len(tokens), 3) + 0.5, pieces[::3], size=9)
     axes.set(xlim=(0, len(tokens)), ylim=(len(tokens), 0), xlabel="token looked at", ylabel="token that looks")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.text(len(tokens), 0.4, "colored: own document\ngray: another document", ha="right", va="top")
     axes.set_title("Colored: what a document mask leaves of a causal mask")
     return figure
 

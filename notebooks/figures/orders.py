@@ -64,26 +64,29 @@ def times_read(counts: Mapping[str, ArrayLike], title: str) -> Figure:
 
 
 def epochs(runs: Mapping[str, ArrayLike], samples_per_epoch: int, followed: int) -> Figure:
-    """Which sample is read at each position, over several epochs, and where one of them is.
+    """Which of 33 samples is read at each position, over several epochs, and where the middle one is.
 
     Args:
         runs: by title, the sample at each position.
         samples_per_epoch: positions from one vertical line to the next.
-        followed: the sample whose dots are large.
+        followed: the sample whose dots are large; its 16 neighbors on either side are shown, too.
     """
     figure, places = panels(runs, 3, sharey=True)
     for axes, samples in places:
         samples = np.asarray(samples)
-        axes.plot(samples, ls="none", marker=".", ms=2.5, color=SOURCES["stories"][0])
+        shown = np.flatnonzero(abs(samples - followed) <= 16)
+        axes.plot(shown, samples[shown], ls="none", marker="o", ms=4, alpha=0.5, color=SOURCES["stories"][1])
         found = np.flatnonzero(samples == followed)
         axes.plot(found, samples[found], ls="none", marker="o", ms=7, color=SOURCES["arithmetic"][1])
-        axes.text(found[0], followed - 9, f"sample {followed}", ha="center", va="top", size=9.5, weight="bold")
+        axes.text(found[0], followed - 1, f"sample {followed}", ha="center", va="top", size=9.5, weight="bold")
         for begin, end in pairwise(found.tolist()):
             axes.plot([begin, end], [followed, followed], color=INK, lw=1)
-            axes.text((begin + end) / 2, followed + 5, f"{end - begin}", ha="center", va="bottom", weight="bold")
+            axes.text((begin + end) / 2, followed + 0.6, f"{end - begin}", ha="center", va="bottom", weight="bold")
         for number, edge in enumerate(range(0, len(samples), samples_per_epoch)):
             axes.axvline(edge, color=GREY, lw=0.8)
-            axes.text(edge + samples_per_epoch / 2, -6, f"epoch {number + 1}", ha="center", va="top", size=9.5)
-        axes.set(xlabel="position", ylim=(-30, None))
+            axes.text(
+                edge + samples_per_epoch / 2, followed - 17, f"epoch {number + 1}", ha="center", va="top", size=9.5
+            )
+        axes.set(xlabel="position", ylim=(followed - 20, followed + 17.5))
     figure.axes[0].set_ylabel("sample")
     return figure

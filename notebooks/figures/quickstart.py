@@ -11,15 +11,16 @@ from matplotlib.figure import Figure
 from figures.cells import Cell, draw_row, side_by_side
 from figures.draw import GREY, INK, RED, SOURCES, arrow, canvas, panels, printable
 
-LEFT, CELL, LINE = 0.82, 0.47, 0.235  # inches: where tokens begin, from one to the next, from row to row
-ORDER, END = 5.95, 7.38  # inches: where the order begins, and where the line from it to the batch runs down
+LEFT, CELL, LINE = 0.82, 0.47, 0.215  # inches: where tokens begin, from one to the next, from row to row
+ORDER, END = 5.95, 7.38  # inches: where the order begins, and where lines from it to the batch run down
+BATCH = END - 0.35 - 8 * CELL  # inches: where a batch of eight columns begins
 Runs = Mapping[str, Sequence[float]]
 
 
 def text_to_batch(
     files: Mapping[str, Sequence[str]], sequence_length: int, order: Sequence[tuple[str, int]], batch_size: int
 ) -> Figure:
-    """The whole road in one picture: documents, token files, their samples, the order, and its first batch.
+    """The whole road in one picture: token files, their samples, the order, and its first batch.
 
     Args:
         files: by source, the text of its tokens; "EOS" ends a document.
@@ -27,17 +28,14 @@ def text_to_batch(
         order: the (source, sample) at each position.
         batch_size: samples in the batch: positions 0 to batch_size - 1.
     """
-    figure, axes = canvas(6.6)
-    axes.set(xlim=(0, 7.5), ylim=(6.25, -0.05), title="Text becomes token files, samples in one order, and a batch")
+    figure, axes = canvas(4.6)
+    axes.set(xlim=(0, 7.5), ylim=(4.26, -0.05), title="Text becomes token files, samples in one order, and a batch")
     axes.axis("off")
-    y = _head(axes, 0, 0, f"1  Text: {sum(pieces.count('EOS') for pieces in files.values())} documents")
-    for source, pieces in files.items():
-        texts = "".join(pieces).replace("\n   ", " ↵   ").removesuffix("EOS").split("EOS")
-        for row in np.array_split(range(len(texts)), -(-len(texts) // 4)):
-            documents = ((texts[i], _shade(source, i), (END - LEFT) / len(row)) for i in row)
-            y = _row(axes, side_by_side(documents, LEFT), y, "" if row[0] else source)
-    _head(axes, ORDER, y + 0.12, "3  One order")
-    top = y = _head(axes, 0, y + 0.12, f"2  Token files, cut into samples of S + 1 = {sequence_length + 1} tokens")
+    documents = sum(pieces.count("EOS") for pieces in files.values())
+    _head(axes, ORDER, 0, "2  One order")
+    top = y = _head(
+        axes, 0, 0, f"1  {documents} documents in token files, cut into samples of {sequence_length + 1} tokens"
+    )
     end, ends, rows = LEFT + sequence_length * CELL, {}, {}
     for source, pieces in files.items():
         document, tokens = 0, []
@@ -62,21 +60,22 @@ def text_to_batch(
         t, begin = np.linspace(0, 1, 50), end + CELL
         bend = ends[sample] + (slot - ends[sample]) * (3 * t**2 - 2 * t**3)
         axes.plot(begin + (ORDER - begin) * t, bend, color=line, lw=2.2 if used else 1, alpha=1 if used else 0.5)
-    _first_batch(axes, y + 0.1, end, {slot: rows[sample] for slot, sample in zip(slots[:batch_size], order)})
+    _first_batch(axes, y + 0.02, {slot: rows[sample] for slot, sample in zip(slots[:batch_size], order)})
     return figure
 
 
-def _first_batch(axes: Axes, top: float, end: float, samples: Mapping[float, Sequence[tuple[str, Any, float]]]) -> None:
+def _first_batch(axes: Axes, top: float, samples: Mapping[float, Sequence[tuple[str, Any, float]]]) -> None:
     """The inputs and labels of samples, by their height in the order, where lines to the batch begin."""
-    y = _head(axes, 0, top, f"4  The first batch: the first {len(samples)} of the order")
-    middle = y + (1.1 * len(samples) - 0.1) * LINE
-    for slot in samples:
-        axes.plot([END - 0.13, END, END], [slot, slot, middle], INK, lw=1)
-    arrow(axes, (END, middle), (end, middle))
-    axes.text(end + 0.3, y - 0.12, "A label is the token after the input above it.", size=9, va="center")
-    for k, tokens in enumerate(samples.values()):
-        y = _row(axes, side_by_side(tokens[:-1], LEFT), y, f"{k}:  inputs")
-        y = _row(axes, side_by_side(tokens[1:], LEFT), y, "labels") + 0.2 * LINE
+    _head(axes, 0, top, "3  The first batch")
+    axes.text(0, top + 0.42, "Labels are the tokens\nafter the inputs above.", size=9, va="center")
+    y = top
+    for k, (slot, tokens) in enumerate(samples.items()):
+        middle, line = y + LINE, END + 0.07 * k
+        right = BATCH + (len(tokens) - 1) * CELL
+        axes.plot([END - 0.13, line, line], [slot, slot, middle], INK, lw=1)
+        arrow(axes, (line, middle), (right, middle))
+        y = _row(axes, side_by_side(tokens[:-1], BATCH), y, f"{k}:  inputs", BATCH)
+        y = _row(axes, side_by_side(tokens[1:], BATCH), y, "labels", BATCH) + 0.2 * LINE
 
 
 def _head(axes: Axes, left: float, top: float, text: str) -> float:
@@ -84,10 +83,10 @@ def _head(axes: Axes, left: float, top: float, text: str) -> float:
     return top + 0.25
 
 
-def _row(axes: Axes, cells: Sequence[Cell], top: float, name: str = "") -> float:
+def _row(axes: Axes, cells: Sequence[Cell], top: float, name: str = "", left: float = LEFT) -> float:
     """Draw cells with a name at their left; where the next row begins."""
     draw_row(axes, cells, top, height=LINE - 0.03, gap=0.03)
-    axes.text(LEFT - 0.07, top + LINE / 2 - 0.015, name, size=9, ha="right", va="center")
+    axes.text(left - 0.07, top + LINE / 2 - 0.015, name, size=9, ha="right", va="center")
     return top + LINE
 
 

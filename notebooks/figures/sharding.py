@@ -30,23 +30,23 @@ def readers(rows: Mapping[str, Sequence[tuple[int, bool]]], title: str) -> Figur
 
 
 def columns(ways: Mapping[str, Sequence[Sequence[int]]], title: str) -> Figure:
-    """One strip of cells per way of cutting a row: the color of column k is its context rank, its number k + 1.
+    """One strip of cells per way of cutting a row: in column k, the number k + 1 and the context rank.
 
     Args:
         ways: by name, the columns of each context rank.
         title: the takeaway.
     """
     drawn = {
-        way: [Cell(k, str(k + 1), colour_of(rank)) for rank, mine in enumerate(ranks) for k in mine]
+        way: [Cell(k, f"{k + 1}\nr{rank}", colour_of(3 * rank)) for rank, mine in enumerate(ranks) for k in mine]
         for way, ranks in ways.items()
     }
-    figure, axes = picture(drawn, 0.5, room=0.3, title=title)
+    figure, axes = picture(drawn, 0.56, room=0.3, title=title)
     length = max(cell.left for cell in drawn[next(iter(ways))]) + 1
     for row, ranks in enumerate(ways.values()):
         for rank, mine in enumerate(ranks):
             place = row + (rank + 0.5) * HEIGHT / len(ranks)
             said = f"rank {rank}: {sum(k + 1 for k in mine)}"
-            axes.add_patch(Rectangle((length + 0.15, place - 0.12), 0.3, 0.24, facecolor=colour_of(rank), lw=0))
+            axes.add_patch(Rectangle((length + 0.15, place - 0.12), 0.3, 0.24, facecolor=colour_of(3 * rank), lw=0))
             axes.text(length + 0.6, place, said, size=9, va="center")
     axes.set_xlim(-0.05, length + 3)
     return figure
@@ -84,7 +84,7 @@ def machine(layouts: Sequence[Any], reads: Sequence[str], title: str) -> Figure:
     """All processes of a run: a column per data-parallel rank, in it its pipeline stages, in those the tp ranks.
 
     Args:
-        layouts: of every global rank, in order: a `ParallelRanks`.
+        layouts: of every global rank, in order: a `ParallelLayout`.
         reads: what each reads, as text; empty for nothing.
         title: the takeaway.
     """
@@ -100,14 +100,13 @@ def machine(layouts: Sequence[Any], reads: Sequence[str], title: str) -> Figure:
     return figure
 
 
-def nodes(layouts: Sequence[Any], positions: Sequence[Sequence[int]], per_node: int, rate: str, title: str) -> Figure:
+def nodes(layouts: Sequence[Any], positions: Sequence[Sequence[int]], per_node: int, title: str) -> Figure:
     """Two nodes side by side: the GPUs, the page cache and the disk of each, and what crosses the network.
 
     Args:
-        layouts: of every global rank, in order: a `ParallelRanks`.
+        layouts: of every global rank, in order: a `ParallelLayout`.
         positions: by rank, those of its first micro-batch.
         per_node: GPUs of a node.
-        rate: ids that a node of a real run reads, as text.
         title: the takeaway.
     """
     figure, axes = canvas(4.35)
@@ -124,7 +123,6 @@ def nodes(layouts: Sequence[Any], positions: Sequence[Sequence[int]], per_node: 
     draw_row(axes, [Cell(0, store, IDLE, 7.44, edge={"ls": ":"})], 3.4, height=0.33, gap=0)
     for left in (1.7, 5.8):
         arrow(axes, (left, 3.38), (left, 3.07))
-    axes.text(1.8, 3.25, rate, size=9, va="center", color=GREY)
     return figure
 
 

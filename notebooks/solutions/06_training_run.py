@@ -2,7 +2,7 @@
 my_samples = 15 * 8 * 2 * 3
 
 # %% Exercise 2
-third_may_change, second_may_change = True, False
+numbers = 8  # 1, 2, 4, ... 128
 
 
 # %% Exercise 3

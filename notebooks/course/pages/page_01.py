@@ -23,6 +23,14 @@ def two_orders(dataset, samples):
     return shuffled, np.lexsort((numbers[shuffled], sources[shuffled]))
 
 
+def get_batch(rng, tokens, S=64, B=8):
+    """The starts of B random rows of S tokens, their inputs and their labels: the three lines of the page's opening."""
+    starts = rng.integers(len(tokens) - S, size=B)
+    inputs = np.stack([tokens[i : i + S] for i in starts])
+    labels = np.stack([tokens[i + 1 : i + 1 + S] for i in starts])
+    return starts, inputs, labels
+
+
 def opening():
     paths = tiny_corpus()
     sources = list(paths)
@@ -33,9 +41,9 @@ def opening():
     )
     show(
         figure,
-        "Read it from 1 to 4. Two shades tell neighboring documents apart. A dotted token is "
+        "Read it from 1 to 3. Two shades tell neighboring documents apart. A dotted token is "
         "shared: it ends one sample and begins the next. EOS marks the end of a document.",
-        "Twelve documents become three token files; each is cut into samples of nine tokens, with "
+        "Three token files hold twelve documents; each is cut into samples of nine tokens, with "
         "one or two tokens left over; crossing lines lead from the ten samples to their places in "
         "one shuffled order; the first two, stories 3 and programs 0, form a batch of inputs and "
         "labels, the labels shifted by one token",
@@ -43,14 +51,14 @@ def opening():
 
 
 @answer("01.1", 37, words=("37%",), within=4)
-def answer_1(tokens, get_batch):
+def answer_1(tokens):
     S, B = 64, 8
     an_epoch = len(tokens) // (S * B)
     places = len(tokens) - S
 
     def times_read(seed, batches):
         rng = np.random.default_rng(seed)
-        starts = np.concatenate([get_batch(rng)[0] for _ in range(batches)])
+        starts = np.concatenate([get_batch(rng, tokens, S, B)[0] for _ in range(batches)])
         times = np.bincount((starts[:, None] + np.arange(S)).ravel(), minlength=len(tokens))
         return times, np.bincount(starts, minlength=places)
 
@@ -60,10 +68,10 @@ def answer_1(tokens, get_batch):
     never_a_start = np.bincount(drawn, minlength=places) == 0
     print("one epoch's worth of tokens:")
     print(f"    {np.mean(times == 0):.0%} of the tokens never read, {np.mean(times > 1):.0%} twice or more")
-    print(f"    {np.mean(starts == 0):.0%} of the places never a start")
+    print(f"    {np.mean(starts == 0):.0%} of the possible starts never drawn")
     print(f"    shared by two ranks: {np.mean((first > 0) & (second > 0)):.0%} of the tokens read by both")
-    print("as many draws as there are places:")
-    print(f"    {np.mean(never_a_start):.0%} of the places never a start")
+    print("as many draws as there are possible starts:")
+    print(f"    {np.mean(never_a_start):.0%} of the possible starts never drawn")
 
 
 @answer("01.2", 70, words=("70%",), within=8)
@@ -81,7 +89,7 @@ def answer_3():
         with TokenFileWriter("data/x_input_ids.npy", dtype="uint16", overwrite=True) as file:
             file.write_document([65_535, 65_536])
     except ValueError as error:
-        print("TokenFileWriter:", error)
+        print("TokenFileWriter:", *str(error).split(": ", 1), sep="\n  ")
 
 
 @answer("01.4", 3, words=("fourth would need",))
@@ -129,13 +137,13 @@ def figure_1(paths, sources):
         Moving(
             {"show": [*STAGES], "seed": [1234, 99, 7], "samples in a batch": [2, 5]},
             state,
-            ("three files", 1234, 2),
+            ("batches", 1234, 2),
             length=10,
             gliding=True,
         ),
         "s3 is sample 3 of the stories, a of arithmetic, p of programs.",
-        "Three rows of samples: stories s0 to s4, arithmetic a0 to a2, programs p0 and p1. Moved on, the ten stand in "
-        "one order, and then in batches.",
+        "Five batches of two samples, those at positions 0 to 9 of the order: the first has stories 3 and programs 0. "
+        "Moved back, the ten samples stand in one order, and before that in three files.",
     )
 
 
@@ -154,6 +162,7 @@ def answer_6(runs, loss_of, rows, dataset, tokenizer, sources, shuffled, in_file
             for name, (model, _) in runs.items()
         }
     uniform = float(np.log(len(tokenizer)))
+    assert all(4 < loss < 5.5 for loss in losses_on["shuffled"])
     print(
         "in file order, on stories:",
         "worse" if losses_on["in file order"][0] > uniform else "better",

@@ -45,16 +45,17 @@ def answer_1():
     )
 
 
-@answer("02.2", False, words=("one epoch and copies it",))
+@answer("02.2", (10, 20), words=("one epoch and copies it",))
 def answer_2(tiny):
     first, second, third = tiny.dataset_sample_index.reshape(3, 10)
+    assert tiny.order.positions(dataset=0, sample=3).tolist() == [0, 10, 20]
     print("epoch 1 = epoch 2 = epoch 3:", np.array_equal(first, second) and np.array_equal(second, third))
     runs = {"nanotron: the same epoch again": NanotronOrder([300], None, 900)[:][1]}
     runs["stateless: a new shuffle each time"] = StatelessOrder([300], None, 900)[:][1]
     show(
         orders.epochs(runs, samples_per_epoch=300, followed=156),
-        "One file of 300 samples, three epochs. Each dot is a reading; the numbers count the positions from "
-        "one reading of sample 156 to the next.",
+        "One file of 300 samples, three epochs. Each dot is a reading of one of its samples 140 to 172; the numbers "
+        "count the positions from one reading of sample 156 to the next.",
         "Two clouds of dots, sample against position, over three epochs. On the left the cloud repeats, and "
         "the followed sample returns every 300 positions; on the right every epoch differs and the distances"
         " are unequal",
@@ -122,14 +123,15 @@ def rule_2(found):
 
 
 @rule(
-    "02.3", "the length less the file's part of an epoch of sum(lengths); weights need not sum to 1; less than 0 is 0"
+    "02.3",
+    "after P positions file d has given w_d P samples, with weights that sum to 1: which file is the last one done?",
 )
-def rule_3(rule):
+def rule_3(positions):
+    def reads_everything(lengths, weights, size):
+        return all((count > 0).all() for count in readings(StatelessOrder(lengths, weights, int(size))).values())
+
     return all(
-        np.allclose(
-            rule(lengths, weights),
-            [(count == 0).sum() for count in readings(NanotronOrder(lengths, weights, 2 * sum(lengths))).values()],
-            atol=1,
-        )
-        for lengths, weights in [(LENGTHS, [8, 1, 1]), ([1000, 1000], [0.9, 0.1]), ([80, 20, 50], [10, 50, 30])]
+        reads_everything(lengths, weights, 1.05 * positions(lengths, weights))
+        and not reads_everything(lengths, weights, 0.95 * positions(lengths, weights))
+        for lengths, weights in [(LENGTHS, [8, 1, 1]), ([1000, 1000], [0.9, 0.1]), ([800, 200, 500], [10, 50, 30])]
     )

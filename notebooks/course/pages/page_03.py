@@ -125,13 +125,21 @@ def answer_4(loader, paths, dataset):
     )
 
 
+def loader_ahead(nanoset, workers, batches_ahead):
+    """A loader with batches of one sample, whose workers read ahead by torch's rule.
+
+    This package's loader has a rule of its own (notebook 15), but not for a collator that it does not know.
+    """
+    options = {"collate_fn": DataCollatorForCLM(8, 0, 0, 0).__call__, "num_loading_workers": workers}
+    if workers:
+        options["prefetch_factor"] = batches_ahead
+    return build_nanoset_dataloader(nanoset, micro_batch_size=1, **options)
+
+
 @cache
 def given_out(nanoset, workers, ahead, most):
     """How many samples the sampler has given out once the loop got 1, 2, ... `most`, in batches of one."""
-    options = {"collate_fn": DataCollatorForCLM(8, 0, 0, 0).__call__, "num_loading_workers": workers}
-    if workers:
-        options["prefetch_factor"] = ahead
-    loader = build_nanoset_dataloader(nanoset, micro_batch_size=1, **options)
+    loader = loader_ahead(nanoset, workers, ahead)
     return [loader.batch_sampler.consumed_train_samples for _ in islice(loader, most)]
 
 
@@ -154,20 +162,20 @@ def figure_1(paths):
         Moving(
             {"workers": [0, 1, 2], "batches ahead of each": [1, 2, 3], "delivered": got},
             state,
-            (2, 2, 1),
+            (2, 2, 4),
             length=20,
             gliding=True,
         ),
         "Twenty positions, one sample in a batch. What a worker holds has left the sampler and not reached the loop.",
-        "Rows of positions. Position 0 is delivered; worker 0 holds positions 2 and 4, worker 1 holds 1 and 3; 5 to 19 "
-        "are waiting.",
+        "Rows of positions. Positions 0 to 3 are delivered; worker 0 holds positions 4 and 6, worker 1 holds 5 and 7; "
+        "8 to 19 are waiting.",
     )
 
 
 @figure("03.2")
 def figure_2(dataset):
     show(
-        batches.shift(pieces(dataset[4]["input_ids"]), "Nine tokens make eight questions and their answers"),
+        batches.shift(pieces(dataset[4]["input_ids"]), "Nine tokens make eight inputs and eight labels"),
         "After each input, and with everything to its left in mind, the model has to say the label above it.",
         "The nine tokens of a sample, from The to the. Below them the labels, which are the last eight, each one place "
         "to the left; below those the inputs, the first eight, with an arrow from each input up to its label.",

@@ -73,13 +73,13 @@ def stories_read(index, asked):
 def opening():
     paths = tiny_corpus()
     convert([open_tokens(paths["stories"])], "data/07_stories.bin", overwrite=True)
-    rows = {f"{n} samples: k = {k}": tokens_of(build(n), k) for n in (8, 9) for k in range(3)}
+    titles = {8: "The run of 8 samples", 9: "The run of 9: not one whole row is the same"}
+    runs = {title: {f"k = {k}": tokens_of(build(n), k) for k in range(3)} for n, title in titles.items()}
     show(
-        plots.bars({"One more sample, and no row is the same": rows}),
-        "The first three rows of the run of 8 samples, and of the run of 9. Each shade is one of the six stories; its "
-        "number stands where it begins in a row.",
-        "Six rows of tokens, the first three of a run of 8 samples and the first three of a run of 9: no row is the "
-        "same.",
+        plots.bars(runs),
+        "The first three rows of each run. Each shade is one of six stories; its number stands where it begins.",
+        "Two panels of three rows of tokens, the first three of a run of 8 samples and of a run of "
+        "9: no row is in both.",
     )
 
 
@@ -123,7 +123,7 @@ def answer_3(as_documented, train):
         print(f"right,      {len(right):>2} tokens: {''.join(pieces(right))!r}")
 
 
-@answer("07.4", 3, words=("need 89 tokens",))
+@answer("07.4", 89, words=("the code reads three",))
 def answer_4():
     plan = plan_epochs(tokens_per_epoch=42, num_samples=11, sequence_length=S)
     assert plan.num_epochs == -(-(11 * S + 1) // 42) == 3
