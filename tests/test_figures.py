@@ -1,6 +1,7 @@
 """Every picture of the notebooks draws and says what it should, within its frame."""
 
 import importlib
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 import figures
-from figures.draw import GREY, INK, LINES, RED, WIDTH
+from figures.draw import COLOURS, GREY, INK, LINES, RED, SOURCES, WIDTH
 from nanoset_ref.train import layout_of_rank
 
 DRAW = np.random.RandomState(0)
@@ -35,7 +36,7 @@ LAST = POINTERS | {"label_ids": "int32 [4, 8]", "label_mask": "bool [4, 8]"}
 LAYOUTS = [layout_of_rank(rank, {"pp": 2, "dp": 2, "tp": 2}) for rank in range(8)]
 PACKED = [(" lantern" if k % 5 else "EOS", NAMES[k // 20]) for k in range(25)]
 TEXTS = {name: ["Nobody had seen the letter."] * 4 for name in NAMES}
-SOURCES = [k // 30 for k in range(90)]
+KINDS = [k // 30 for k in range(90)]
 DEALT = {"first job": {0: "0", 4: "1"}, "second job": {4: "2"}}
 LOSSES = {"whole": (range(9), range(9)), "after": ([7, 8], [7, 8])}
 HANDED_OVER = {
@@ -244,7 +245,7 @@ PICTURES: dict[str, list[Any]] = {
         "row 2|EOS|␣lantern",
     ],
     "streaming.mixtures": [
-        dict.fromkeys(["no buffer", "all"], SOURCES),
+        dict.fromkeys(["no buffer", "all"], KINDS),
         8,
         "it does not mix",
         "no buffer|stories",
@@ -414,9 +415,26 @@ def test_a_killed_run_is_drawn_as_it_was_on_the_whole_one() -> None:
     assert drawn == [[8.0, 6.5], [8.0], [8.0, 6.75]]
 
 
+def luminance(color: str) -> float:
+    """WCAG's relative luminance, 0 to 1."""
+    parts = np.array([int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
 @pytest.mark.parametrize("color", [*LINES, INK, GREY, RED])
 def test_text_in_the_color_of_a_line_can_be_read_on_white(color: str) -> None:
     """WCAG's contrast of 4.5."""
-    parts = np.array([int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)])
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    assert 1.05 / (linear @ [0.2126, 0.7152, 0.0722] + 0.05) >= 4.5
+    assert 1.05 / (luminance(color) + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize("color", COLOURS)
+def test_dark_text_can_be_read_on_every_fill(color: str) -> None:
+    assert (luminance(color) + 0.05) / (luminance(INK) + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["fills", "lines"])
+def test_sources_can_be_told_apart_in_gray(side: int) -> None:
+    """A ratio of 1.25 between the contrasts of two fills, or two lines, can be seen without a hue."""
+    lightness = sorted(luminance(colors[side]) + 0.05 for colors in SOURCES.values())
+    assert min(b / a for a, b in itertools.pairwise(lightness)) >= 1.25

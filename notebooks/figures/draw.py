@@ -14,10 +14,10 @@ from matplotlib.patches import FancyArrowPatch
 WIDTH = 7.5  # inches of every picture: the text column
 DPI = 200
 
-# Okabe and Ito's hues, which color-blind readers can tell apart. Lines are dark enough for labels in
-# their color on white (a contrast of 4.5 or more), fills light enough for dark type on them.
-LINES = ("#0072b2", "#b84e00", "#007a58", "#8e4585")
-COLOURS = ("#9ccbee", "#f6b57a", "#83cdb1", "#d3b5e0", "#efdf7f", "#d9d9d9", "#f2a6a0", "#c3d98c")
+# Okabe and Ito's hues, which color-blind readers can tell apart; each has its own lightness, so print in gray can, too.
+# Lines are dark enough for labels in their color on white, fills light enough for dark type (contrasts of 4.5 or more).
+LINES = ("#0067a5", "#c45500", "#005a40", "#521a66")
+COLOURS = ("#bcdcf6", "#f0a04a", "#55a384", "#bb8fd0", "#f7ec9c", "#d9d9d9", "#ee8f88", "#c3d98c")
 SOURCES = dict(zip(("stories", "arithmetic", "programs"), zip(COLOURS, LINES), strict=False))  # fill and line of each
 INK, GREY, IDLE, RED = "#222222", "#5f5f5f", "#efefef", "#b3261e"
 
