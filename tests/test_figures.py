@@ -130,7 +130,6 @@ PICTURES: dict[str, list[Any]] = {
         "flow",
         "→ rank 3|int32 [4, 8]|label_mask|activations|layers|flow",
     ],
-    "reading.reading_ahead": [[1, 2, 4, 8, 16, 32, 64], 5, 31, 2, "worker 1|batches: 4\nasked for"],
     "sharding.readers": [RANKS, "fair", "parts, 4 GPUs|28|page|fair"],
     "sharding.machine": [
         LAYOUTS,
@@ -269,10 +268,10 @@ PICTURES: dict[str, list[Any]] = {
         {"dealt": DRAW.randint(0, 3, 3300)},
         NAMES,
         128,
-        "bars of 128 rows|stories",
+        "row of the run|stories",
     ],
     "chunks.tails": [{"packer 0": 27, "packer 1": 31}, 10, "Lost", "Lost|packer 0|7 lost|1 lost"],
-    "packing.ways": [IN_ROWS, 6, "row 0|wrap|best|0: The …|1: walk…|3: 7 * 8 = 56|lost"],
+    "packing.ways": [IN_ROWS, 6, "row 0|wrap|best|0|1|3|lost"],
     "packing.tree": [
         [0, 2, 1, 1, 1, 0, 1, 0],
         [5, 3, 6],
@@ -290,6 +289,14 @@ PICTURES: dict[str, list[Any]] = {
         {"stories": SEEDS, "programs": SEEDS},
         "forgotten",
         "forgotten|stories|shuffled|file order",
+    ],
+    "experiments.intervals": [
+        {
+            "corpus": {"file order": (0.5, 0.1, "x"), "16 epochs": (-0.2, 0.1, "")},
+            "real": {"file order": (0, 1, "")},
+        },
+        "What is left",
+        "What is left|corpus|real|file order|16 epochs|extra nats per token|x",
     ],
     "experiments.differences": [
         {"corpus": COSTS, "real": COSTS},
@@ -313,6 +320,13 @@ PICTURES: dict[str, list[Any]] = {
         [("as drawn", range(53), range(12, 24)), ("rows = 2", [1, 0], [0])],
         "shrinks",
         "shrinks|as drawn|12 of 53 rows lost|1 of 2 rows lost",
+    ],
+    "provenance.jump": [
+        [3.0, 2.5, 4.0, 2.4],
+        range(2, 5),
+        [3],
+        "It jumps",
+        "It jumps|step 3|training step",
     ],
     "provenance.step": [
         [("stories", "4: home.", "k = 224", "rank 0", 3)],

@@ -5,6 +5,7 @@ from itertools import groupby
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
 from figures.cells import HEIGHT, Cell, picture, side_by_side
@@ -59,9 +60,10 @@ def mixture_over_time(runs: Mapping[str, ArrayLike], names: Sequence[str], sampl
             axes.bar(np.arange(count) + 0.5, share, 1, bottom=top - share, color=colour, edgecolor="white", lw=0.3)
         for target in np.cumsum(np.bincount(sources, minlength=len(names)))[:-1] / len(np.asarray(sources)):
             axes.axhline(target, color=INK, lw=1.2, ls="--")
-        axes.set(xlabel=f"bars of {samples_per_bar} rows", xlim=(0, count), ylim=(0, 1), xticks=(0, count))
-    for top, share, name in zip(np.cumsum(shares, axis=0), shares, names, strict=True):
-        axes.text(count / 2, (top - share / 2).mean(), name, ha="center", va="center", weight="bold")
+        axes.set(xlabel="row of the run", xlim=(0, count), ylim=(0, 1))
+        axes.set_xticks([0, count // 2, count], [f"{bars * samples_per_bar}" for bars in (0, count // 2, count)])
+    patches = [Patch(facecolor=fill, edgecolor=INK, label=name) for name, fill in zip(names, FILLS, strict=True)]
+    figure.legend(handles=patches[::-1], loc="outside right center", frameon=False, fontsize=10)
     figure.axes[0].set_ylabel("share of the rows")
     return figure
 

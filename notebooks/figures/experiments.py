@@ -79,3 +79,28 @@ def differences(contents: Mapping[str, Mapping[str, Sequence[float]]], title: st
         axes.set(yticks=range(len(ways)), yticklabels=ways)
     places[0][0].set_ylim(len(ways) - 0.4, -0.6)
     return figure
+
+
+def intervals(contents: Mapping[str, Mapping[str, tuple[float, float, str]]], title: str) -> Figure:
+    """Differences with their intervals, a row each, a panel per title; a panel without a row leaves it empty.
+
+    Args:
+        contents: by title, by row, (mean, half of the interval, a mark). A row with a mark has a full dot.
+        title: of the picture.
+    """
+    rows = list(dict.fromkeys(row for found in contents.values() for row in found))
+    figure, places = panels(contents, 0.185 * len(rows) + 1, sharey=True, headline=title)
+    figure.supxlabel("extra nats per token", size="medium")
+    for axes, found in places:
+        for name, (mean, reach, mark) in found.items():
+            row = rows.index(name)
+            colour = GREY if not mark else RED if mean > 0 else LINES[0]
+            axes.hlines(row, mean - reach, mean + reach, color=colour, lw=2)
+            axes.plot(mean, row, "o", ms=5, color=colour, mfc=colour if mark else "white")
+            axes.annotate(mark, (mean + reach, row), (4, -1), textcoords="offset points", color=colour, va="center")
+        axes.axvline(0, color=INK, lw=0.8)
+        axes.grid(axis="y", alpha=0.25)
+        axes.set(yticks=range(len(rows)), yticklabels=rows)
+        axes.tick_params(axis="y", labelsize=9, length=0)
+    places[0][0].set_ylim(len(rows) - 0.4, -0.6)
+    return figure

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from figures.cells import Cell, fill, picture
-from figures.draw import COLOURS, IDLE, INK, LINES, RED, draw_lines, panels, printable
+from figures.draw import COLOURS, IDLE, INK, LINES, RED, draw_lines, panels
 
 PADDING, LOST = -1, -2  # in the place of a document's number
 WAYS = dict(zip(("wrap", "pad", "best fit", "cut"), LINES, strict=True))
@@ -34,8 +34,8 @@ def ways(contents: Mapping[str, Sequence[Row]], row_length: int) -> Figure:
 def _cells(pieces: Row) -> list[Cell]:
     cells, left = [], 0
     for text, document, size in pieces:
-        number = f"{document}: " if document >= 0 else ""
-        shown = number + printable(text.strip(), int(2.4 * size) - 2).replace("␣", " ") if size > 2 else number[:-2]
+        whole = f"{document}: {text.strip()}" if document >= 0 else text
+        shown = whole if len(whole) <= 2.4 * size else str(document)
         colour = {PADDING: IDLE, LOST: "white"}.get(document, (COLOURS[0], 0.2 + 0.16 * document))
         cells.append(Cell(left, shown, colour, size, font={"color": RED if document == LOST else INK}))
         left += size

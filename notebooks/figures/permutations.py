@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import ArrayLike
 
 from figures.cells import Cell, colour_of, fill, in_line, picture
-from figures.draw import IDLE, INK, LINES, curves, panels
+from figures.draw import COLOURS, IDLE, INK, LINES, curves, panels
+
+ORANGE = COLOURS[1]
 
 
 def clouds(runs: Sequence[tuple[str, ArrayLike]], xlabel: str = "position", ylabel: str = "sample") -> Figure:
@@ -20,26 +24,46 @@ def clouds(runs: Sequence[tuple[str, ArrayLike]], xlabel: str = "position", ylab
     return curves(contents, 3, colours=LINES, style=style, xlabel=xlabel, ylabel=ylabel)
 
 
-def rounds(stages: Sequence[tuple[str, ArrayLike]], traced: Sequence[int], title: str) -> Figure:
+def rounds(
+    stages: Sequence[tuple[str, ArrayLike]], traced: Sequence[int], title: str, slides: Collection[int] = ()
+) -> Figure:
     """Boards on which numbers move; the colour is the number.
 
     Args:
         stages: (title, board [rows, columns] of numbers) of each; four to a line.
-        traced: up to two numbers with a dot on each, and a line from where it was before, on all boards but the last.
+        traced: up to two numbers with a dot on each, on all boards but the last.
         title: of the picture.
+        slides: the boards, from 0, that are one slide away from the board before; there a line shows it.
     """
     figure, boards = panels(dict(stages), 4.8, rows=len(stages) // 4, headline=title)
     before: dict[int, Any] = {}
-    for axes, board in boards:
+    for stage, (axes, board) in enumerate(boards):
         axes.imshow(board, cmap="viridis", interpolation="nearest")
         axes.axis("off")
-        for number, colour in zip(traced if axes is not boards[-1][0] else [], ("white", LINES[1]), strict=False):
+        for number, colour in zip(traced if axes is not boards[-1][0] else [], ("white", ORANGE), strict=False):
             ((row, column),) = np.argwhere(np.asarray(board) == number)
-            was = before.get(number, (row, column))
-            axes.plot([was[1], column], [was[0], row], color=colour, lw=2)
-            axes.plot(column, row, "o", ms=7.5, color=colour, mec=INK)
+            if stage in slides:
+                _slide(axes, before[number], (row, column), np.shape(board), colour)
+            axes.plot(column, row, "o", ms=8.5, color=colour, mec=INK, mew=1.2)
             before[number] = row, column
     return figure
+
+
+def _slide(axes: Axes, was: Sequence[int], now: Sequence[int], shape: Sequence[int], colour: str) -> None:
+    """A line down or to the right, over the edge of the board if need be."""
+    (row_was, column_was), (row, column), (rows, columns) = was, now, shape
+    style: dict[str, Any] = {
+        "color": colour,
+        "lw": 2,
+        "path_effects": [Stroke(linewidth=3.5, foreground=INK), Normal()],
+    }
+    parts = [((column_was, column), (row_was, row))]
+    if row < row_was:
+        parts = [((column, column), (row_was, rows - 0.5)), ((column, column), (-0.5, row))]
+    if column < column_was:
+        parts = [((column_was, columns - 0.5), (row, row)), ((-0.5, column), (row, row))]
+    for x, y in parts:
+        axes.plot(x, y, **style)
 
 
 def sharing(tree: Any, items: Mapping[int, int], names: Sequence[str]) -> Figure:

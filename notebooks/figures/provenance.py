@@ -1,4 +1,4 @@
-"""Pictures of where batches come from: a step, another plan."""
+"""Pictures of where batches come from: a jump of the loss, a step, another plan."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from figures.cells import HEIGHT, Cell, draw_row, picture
-from figures.draw import COLOURS, IDLE, RED, SOURCES, canvas
+from figures.draw import COLOURS, IDLE, LINES, RED, SOURCES, canvas
 
 COLUMNS = {"file": (0, 1), "document and its tokens": (1.7, 4.7), "position": (5.2, 6.1), "rank": (6.7, 7.4)}
 LOST = {"edgecolor": RED, "ls": "--", "lw": 1.5}
@@ -42,6 +42,25 @@ def step(pieces: Sequence[tuple[str, str, str, str, int]], title: str) -> Figure
         before, came = here, right
     axes.set(title=title, xlim=(-0.05, 7.45), ylim=(sum(piece[-1] for piece in pieces) + edge, -edge - 2))
     axes.set_axis_off()
+    return figure
+
+
+def jump(losses: Sequence[float], steps: range, marked: Sequence[int], title: str) -> Figure:
+    """Losses of training steps, with a dot and its number on those that are marked.
+
+    Args:
+        losses: of each step of a run; the first is that of step 1.
+        steps: those that are drawn.
+        marked: steps with a dot.
+        title: above the picture.
+    """
+    figure, axes = canvas(2.9)
+    axes.plot(steps, [losses[step - 1] for step in steps], color=LINES[0], lw=1.3)
+    for step in marked:
+        axes.plot(step, losses[step - 1], "o", ms=8, color=RED)
+        axes.annotate(f"step {step}", (step, losses[step - 1]), (7, 5), textcoords="offset points", color=RED)
+    axes.set(title=title, xlabel="training step", ylabel="loss, nats per token", xlim=(steps[0], steps[-1] + 1))
+    axes.grid(alpha=0.3)
     return figure
 
 

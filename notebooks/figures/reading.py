@@ -4,18 +4,19 @@ Most draw results that `benchmarks` has written as JSON.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle, repeat
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.cells import Cell, picture
-from figures.draw import COLOURS, GREY, IDLE, INK, LINES, Lines, canvas, curves, panels
+from figures.draw import GREY, IDLE, INK, LINES, Lines, canvas, curves, panels
 
 OURS, OTHERS = LINES[1], LINES[0]
+PEERS = (LINES[0], LINES[2], LINES[3])
+DASHES = [("--", "s"), ("-.", "^"), (":", "D"), ((0, (5, 1)), "v"), ((0, (1, 1)), "P"), ((0, (3, 1, 1, 1, 1, 1)), "X")]
 WORKERS = ", 2 workers"
-STATES = {"delivered": COLOURS[2], "asked for": COLOURS[0], "later": "white"}
 UNDER = {"facecolor": "white", "lw": 0, "pad": 0.5}  # a number hides the line behind it
 MARKS: dict[str, dict[str, Any]] = {
     "consumed": {"marker": "s", "ms": 8, "color": LINES[2]},
@@ -58,25 +59,6 @@ def steps(microseconds: Mapping[str, Mapping[str, float]], title: str) -> Figure
 
 def _colours(names: Iterable[str]) -> list[str]:
     return [OURS if name.startswith("nanoset_ref") else OTHERS for name in names]
-
-
-def reading_ahead(sizes: Sequence[int], delivered: int, asked: int, num_workers: int) -> Figure:
-    """The first blocks of a run, one column each, in the row of the worker that reads them.
-
-    Args:
-        sizes: batches in each block.
-        delivered: batches that the training loop has got.
-        asked: batches in the blocks that the workers have been asked for.
-        num_workers: rows.
-    """
-    rows: dict[str, list[Cell]] = {f"worker {worker}": [] for worker in range(num_workers)}
-    first = 0
-    for block, size in enumerate(sizes):
-        end = first + size
-        state = "delivered" if end <= delivered else "asked for" if end <= asked else "later"
-        rows[f"worker {block % num_workers}"].append(Cell(block, f"batches: {size}\n{state}", STATES[state]))
-        first = end
-    return picture(rows, 0.55, size=9.5)[0]
 
 
 def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title: str) -> Figure:
@@ -136,18 +118,24 @@ def against_samples(contents: Mapping[str, Mapping[str, Mapping[str, float]]]) -
     """Seconds against the number of samples, on logarithmic axes, one panel below the other; names right of the lines.
 
     Args:
-        contents: title -> way -> number of samples (as text) -> seconds. Ways that begin with nanoset_ref stand out.
+        contents: title -> way -> number of samples (as text) -> seconds. Ways that begin with nanoset_ref stand out;
+            each other way has a dash and a mark of its own, in all panels.
     """
+    others = dict.fromkeys(way for ways in contents.values() for way in ways if not way.startswith("nanoset_ref"))
+    looks = dict(zip(others, zip(cycle(DASHES), cycle(PEERS), repeat("white"))))
     figure, places = panels(contents, 5.6, rows=len(contents), sharex=True)
     for axes, ways in places:
         height = 0.0
         for name in sorted(ways, key=lambda way: list(ways[way].values())[-1]):
-            samples, seconds, (colour,) = [int(n) for n in ways[name]], list(ways[name].values()), _colours([name])
-            axes.plot(samples, seconds, color=colour, marker="o", ms=3, lw=2)
+            samples, seconds = [int(n) for n in ways[name]], list(ways[name].values())
+            (dash, mark), colour, inside = looks.get(name, (("-", "o"), OURS, OURS))
+            lighter = {"color": colour, "marker": mark, "ms": 5, "mfc": inside}
+            axes.plot(samples, seconds, ls=dash, lw=1.5 if name in looks else 2.5, **lighter)
             height = max(seconds[-1], 3.6 * height)  # no name on another
             axes.plot([1.15 * samples[-1], 1.6 * samples[-1]], [seconds[-1], height], color=colour, lw=0.7)
-            axes.text(1.8 * samples[-1], height, name, va="center", size=9.5, color=colour)
-        axes.set(ylabel="seconds", xscale="log", yscale="log", xlim=(700, 2.5e10), ylim=(3e-6, 900))
+            axes.plot(2 * samples[-1], height, ls="", **lighter)
+            axes.text(2.6 * samples[-1], height, name, va="center", size=9.5, color=colour)
+        axes.set(ylabel="seconds", xscale="log", yscale="log", xlim=(700, 4e10), ylim=(3e-6, 900))
         axes.set_xticks([10**power for power in range(3, 9)])
         axes.spines.bottom.set_bounds(1e3, 1e8)
         axes.minorticks_off()

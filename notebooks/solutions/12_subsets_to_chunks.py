@@ -1,6 +1,7 @@
 # %% Exercise 1
-def left_over(n, held_out, num_chunks):
-    return (n - held_out) % num_chunks
+def most_chunks(n, held_out, limit):
+    rows = n - held_out
+    return next(chunks for chunks in range(rows, 0, -1) if rows % chunks <= limit)
 
 
 # %% Exercise 2

@@ -10,6 +10,9 @@ def first_byte(j):
 
 
 # %% Exercise 3
+import numpy as np
+
+
 def steps_of(source, document):
     first, stop = run.files[source].known_documents()[document : document + 2]
     datasets, samples = run.order[:4000]

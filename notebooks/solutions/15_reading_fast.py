@@ -14,6 +14,6 @@ def gather(positions):
 
 
 # %% Exercise 3
-def asked(delivered, workers=2, prefetch=2):
-    taken = delivered.bit_length()  # blocks 0 .. taken - 1 hold the first 2^taken - 1 batches
-    return 2 ** (workers * prefetch + taken) - 1
+def requests(gpus, parameters, seconds, row=2048):
+    consumed = gpus * 989e12 * 0.4 / (6 * parameters)
+    return int(np.ceil(consumed * seconds / row))

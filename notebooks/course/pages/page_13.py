@@ -38,16 +38,30 @@ def boards():
     return found
 
 
+def walk(place, coins_of_stage):
+    """Where a place of a window of 64 goes: the second half of `plain.window_of`.
+
+    Args:
+        place: 0 to 63.
+        coins_of_stage: 64 bits for each stage; a pair of places flips that of its lower place.
+    """
+    for stage in range(12):
+        stride = 2 ** (stage % 6)
+        lower = place & ~stride  # of the two places that are `stride` apart
+        if coins_of_stage[stage] >> lower & 1:
+            place ^= stride  # swap; otherwise stay
+    return place
+
+
 def opening():
     titles = {0: "start", 1: "1: columns slide", 2: "2: rows slide", 3: "3: columns", 4: "4: rows"}
     titles |= {6: "6: rows", 12: "12: rows"}
     stages = [(title, boards()[done]) for done, title in titles.items()]
     stages.append(("NumPy's shuffle", np.random.RandomState(0).permutation(400).reshape(ROWS, COLUMNS)))
     show(
-        plots.rounds(stages, [206, 207], "Twelve rounds of sliding make a shuffle, and neighbors part"),
-        "The color is the number. White and orange are 206 and 207, with a line from where each was on the "
-        "board before; what leaves the board on one side comes in again on the other, and the line takes the"
-        " short way.",
+        plots.rounds(stages, [206, 207], "Twelve rounds of sliding make a shuffle, and neighbors part", range(1, 5)),
+        "The color is the number. The dots are 206 and 207; a line is the slide of the round. What leaves the board "
+        "on one side comes in again on the other.",
         "Eight boards of 25 by 16 colored cells: in order, after 1, 2, 3, 4, 6 and 12 rounds in which "
         "columns and rows slide in turn, and NumPy's shuffle. After round 1 bands are left, after 12 the "
         "board looks as random as NumPy's.",
@@ -82,13 +96,13 @@ def figure_1():
     )
 
 
-@answer("13.1", 0, words=("no other number was placed",))
+@answer("13.1", 12, words=("12 hashes",))
 def answer_1():
     n, key = 10**12, np.uint64(1234)
     place = permute(123_456_789_012, n, key)  # compiled; the same rule
     assert place == plain.permute(123_456_789_012, n, 1234)
     assert unpermute(place, n, key) == 123_456_789_012
-    print(f"to place {place:,}; no other number was placed, and the way back is as short")
+    print(f"12 hashes, to place {place:,}; no other number was placed, and the way back is as short")
 
 
 @answer("13.2", 1, words=("Only one",))
@@ -134,6 +148,8 @@ def figure_2(tree, shares, names):
 @figure("13.3")
 def figure_3(shares, sources, samples):
     laid = [source for source in shares for _ in range(shares[source])]
+    coins = [plain.derive(1234, 0, 0, stage) for stage in range(12)]
+    assert [laid[walk(place, coins)] for place in range(64)] == sources
     readings = [sources[:k].count(source) for k, source in enumerate(sources)]
     stages = {"1 · laid side by side": (laid, [""] * 64), "2 · mixed by coins": (sources, readings)}
     stages["3 · the sample of each"] = sources, samples

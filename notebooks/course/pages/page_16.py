@@ -1,7 +1,9 @@
 """Notebook 16: its opening, what its folds and figures show, and the rules of its exercises."""
 
+import json
 from functools import cache
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,13 +15,16 @@ from figures import packing as pictures
 from figures.draw import SOURCES
 from figures.moving import Box, Moving, State
 from nanoset_ref import (
+    Encoder,
     Nanoset,
     PackedNanoset,
     TokenFileWriter,
     build_nanoset_dataloader,
+    load_tokenizer,
     open_tokens,
     pack_documents,
     plain,
+    prepare_corpus,
 )
 
 ROW = 15
@@ -39,13 +44,15 @@ def shares(sizes, R):
     """What each way cuts (documents), loses or pads (tokens), and how many rows it needs."""
     sizes = np.array(sizes)
     offsets = np.append(0, np.cumsum(sizes))
-    lost = used = 0
+    lost = used = shortened = 0
     for size in sizes.tolist():
         taken = min(size, R - used)
         lost += size - taken
+        shortened += taken < size
         used = (used + taken) % R if taken == size else 0
     num_rows = len(pack_documents(offsets, R)[0]) - 1
     documents_cut = {"wrap": np.mean(offsets[:-1] // R != (offsets[1:] - 1) // R), "best fit": np.mean(sizes > R)}
+    documents_cut["cut"] = shortened / len(sizes)
     padding = {"pad": 1 - sizes.sum() / (R * (-(-sizes // R)).sum()), "best fit": 1 - sizes.sum() / (R * num_rows)}
     rows = {"wrap": -(-sizes.sum() // R), "best fit": num_rows}
     return documents_cut, {"cut": lost / sizes.sum(), **padding}, rows
@@ -86,6 +93,19 @@ class Counted:
     def __getitem__(self, node):
         self.looks += 1
         return self._tree[int(node)]
+
+
+@cache
+def encoded_corpus():
+    """The token ids of the course's corpus, document after document, and the length of each."""
+    corpus = prepare_corpus("data")
+    documents = [json.loads(line)["text"] for path in corpus.domains.values() for line in path.open()]
+    return Encoder(load_tokenizer(corpus.tokenizer), append_eod=True).encode_batch(documents)
+
+
+def lengths_of_others():
+    """The lengths of documents of two larger collections, by collection."""
+    return json.loads((Path(__file__).parents[1] / "lengths.json").read_text())
 
 
 @cache
@@ -146,7 +166,7 @@ def opening():
     sizes = [len(text) for text in texts]
     cut = drawn([[(0, 0, 6), (1, 0, 8), (2, 0, 1)], [(3, 0, 7), (4, 0, 7), (5, 0, 1)]])
     for row, document in zip(cut, (2, 5), strict=True):
-        row.append(("".join(texts[document][1:]), pictures.LOST, sizes[document] - 1))
+        row.append((f"rest of {document}", pictures.LOST, sizes[document] - 1))
     show(
         pictures.ways(
             {
@@ -193,7 +213,7 @@ def figure_2():
             for place, begin, end in parts:
                 document = chosen[place]
                 look = "thick" if place == placed - 1 else ""
-                text = f"{document}: {end - begin}"
+                text = f"{document}: {end - begin} tokens" if end - begin > 2 else document
                 colour = SOURCES[names[document]][0]
                 shown[f"row {row}"].append(Box(left, text, colour, end - begin, look))
                 left += end - begin
@@ -202,12 +222,15 @@ def figure_2():
         return State(f"{way}: {placed} documents in {len(rows)} rows, {cut} cut", shown)
 
     show(
-        Moving({"way": list(orders), "documents": list(range(1, len(sizes) + 1))}, state, ("best fit", 7), length=ROW),
-        "The twelve documents of the course in rows of 15 tokens, in the order in which they are placed; each box has "
-        "the number of a document and its tokens. Thick: the one placed last.",
-        "Rows of 15 tokens. By best fit, the seven longest documents lie in four rows; the last of them, of 7 tokens, "
-        "has joined a document of 8.",
+        Moving({"way": list(orders), "documents": list(range(1, len(sizes) + 1))}, state, ("best fit", 12), length=ROW),
+        "The twelve documents of the course in rows of 15 tokens, placed longest first; each box has the number of a "
+        "document and its tokens. Thick: the one placed last.",
+        "Seven rows of 15 tokens. By best fit, none of the twelve documents is cut: five rows hold two of them, two "
+        "hold one.",
     )
+
+
+DRAWN = ("wrap", "best fit"), ("cut", "pad", "best fit")  # above: documents that are cut; below: tokens
 
 
 @answer("16.2", 28, words=("28% must be cut",), within=5)
@@ -217,13 +240,17 @@ def answer_2(collections):
     found = {name: [shares(sizes, R) for R in LENGTHS] for name, sizes in collections.items()}
     for name, by_length in found.items():
         cuts, tokens, rows = by_length[LENGTHS.index(8193)]
-        words = [f"{way} cuts {share:.1%} in {rows[way]} rows" for way, share in cuts.items()]
-        print(f"{name:<12}", ", ".join([*words, f"{tokens['best fit']:.2%} padding"]))
+        print(f"{name + ',':<13} rows of 8,193    documents cut   tokens lost   padding")
+        for way in ("wrap", "cut", "pad", "best fit"):
+            cut = cuts.get(way, cuts["best fit"])  # padding cuts what best fit cuts
+            lost, padded = (tokens.get(way, 0) * (way in which) for which in ("cut", ("pad", "best fit")))
+            print(f"  {way:<28} {cut:>14.1%} {lost:>13.1%} {padded:>9.2%}")
+        print(f"  wrap takes {rows['wrap']} rows, best fit {rows['best fit']}")
     show(
         pictures.counts(
             LENGTHS,
             {
-                name: [{way: [at[part][way] for at in by_length] for way in by_length[0][part]} for part in (0, 1)]
+                name: [{way: [at[part][way] for at in by_length] for way in drawn} for part, drawn in enumerate(DRAWN)]
                 for name, by_length in found.items()
             },
             "Best fit cuts far fewer documents, and pads next to nothing",
@@ -290,7 +317,7 @@ def answer_5(S, EOS, masks):
     with torch.no_grad():
         losses = {way: loss_of(model, test).item() for way, model in models.items()}
     rounded = ", ".join(f"{way} {round(5 * loss) / 5}" for way, loss in losses.items())
-    print(f"a first pair of 40 steps, held-out loss in nats per token, to the nearest 0.2: {rounded}")
+    print(f"a first pair of 40 steps, held-out loss in nats, to the nearest 0.2: {rounded}")
     assert losses["best fit"] < 0.98 * losses["wrap"]
     wins = 0
     print("the six, wrap -> best fit:")
@@ -302,7 +329,7 @@ def answer_5(S, EOS, masks):
 
 @rule(
     "16.1",
-    "np.cumsum(lengths) is where documents end; the last token is one before; integer division by R gives the row",
+    "a document is cut if its first and last token are in different rows; np.cumsum(lengths) is where documents end",
 )
 def rule_1(f, collections):
     return all(
