@@ -20,7 +20,7 @@ SCRIPT = '''"""The law {law!r}: {message}"""
 from nanoset_ref.laws import Case, judge
 from {module} import {name}
 
-print(judge({name}, {law!r}, {case!r}))
+raise SystemExit(judge({name}, {law!r}, {case!r}))
 '''
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8">
@@ -97,13 +97,20 @@ class LawReport:
         return f"{text} {reason}".rstrip()
 
     def __repr__(self) -> str:
-        return "\n".join([*map(self.line, self.outcomes), self.tables()])
+        return "\n".join([*map(self.line, self.chosen), self.tables()])
 
     def tables(self) -> str:
-        """The smallest case of each broken law, with a table of rank by step."""
-        lines = []
+        """The laws that are not claimed, and the smallest case of each broken law with a table of
+        rank by step; laws that are broken by the same case in the same way share a table.
+        """
+        others = [law for law in self.outcomes if self.word(law) == "not claimed"]
+        lines = [f"not claimed: {' '.join(others) or 'none'}"]
+        tables: dict[str, list[str]] = {}
         for law in self.broken:
-            lines += ["", f"{law}: {self.outcomes[law].case}", *self._table(law)]
+            table = "\n".join([str(self.outcomes[law].case), *self._table(law)])
+            tables.setdefault(table, []).append(law)
+        for table, laws in tables.items():
+            lines += ["", f"{' '.join(laws)}: {table}"]
         return "\n".join(lines)
 
     def _table(self, law: str) -> list[str]:
@@ -138,14 +145,10 @@ class LawReport:
 
     def _repr_html_(self) -> str:
         overview = []
-        others = []
-        for law in self.outcomes:
+        for law in self.chosen:
             word = self.word(law)
-            if word == "not claimed":
-                others.append(law)
-            else:
-                overview.append([(law, ""), (word, word), (self.line(law)[21:].strip(), "")])
-        parts = [_html_table(overview), f"<p>not claimed: {' '.join(others) or 'none'}</p>"]
+            overview.append([(law, ""), (word, word), (self.line(law)[21:].strip(), "")])
+        parts = [_html_table(overview), f"<p>{self.tables().splitlines()[0]}</p>"]
         for law in self.broken:
             outcome = self.outcomes[law]
             parts.append(f"<h3>{law}, broken by {html.escape(self.loader)}</h3>")
@@ -208,12 +211,17 @@ class LawReport:
 def _cell(read: list[Any], wanted: list[Any], step: int, finding: Finding) -> Cell:
     actual = read[step : step + 1]
     expected = wanted[step : step + 1]
-    text = " ".join(map(str, actual[0])) if actual else "-"
+    text = _batch_text(actual)
     if actual != expected:
-        due = " ".join(map(str, expected[0])) if expected else "-"
-        return f"{text} (not {due})", "broken"
+        return f"{text} (not {_batch_text(expected)})", "broken"
     marked = bool(actual) and not finding.wanted and bool({*actual[0]} & {*finding.rows})
     return (f"{text} !", "broken") if marked else (text, "")
+
+
+def _batch_text(batches: list[Any]) -> str:
+    """The rows of the batch of one step, or "-" if there is none."""
+    rows = [str(row).removeprefix("tokens ") for batch in batches for row in batch]
+    return " ".join(rows) if batches else "-"
 
 
 def _versions(module: str) -> list[str]:

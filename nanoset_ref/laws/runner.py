@@ -101,8 +101,7 @@ def run_ranks(adapter: Adapter, request: EpochRequest) -> EpochTrace:
         for rank in range(request.world_size):
             _run_rank(adapter, request, rank, trace)
     except Exception as error:
-        stack = "".join(reversed(traceback.format_tb(error.__traceback__)))
-        trace.error = f"{type(error).__name__}: {error}{_innermost_frame(stack)}"
+        trace.error = describe_error(error)
         has_begun = len(trace.batches) > rank and len(trace.batches[rank]) > 0
         trace.refused = isinstance(error, ValueError) and not has_begun
     return trace
@@ -258,6 +257,18 @@ def _use_one_thread() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+def describe_error(error: Exception) -> str:
+    """An error in one line, with the innermost frame of a loader and its libraries.
+
+    The message of an error that another process raised may hold a traceback: its first and last
+    line are kept.
+    """
+    said = f"{type(error).__name__}: {error}".strip().splitlines()
+    stack = "".join(traceback.format_tb(error.__traceback__)).splitlines() + said
+    ends = dict.fromkeys((said[0], said[-1]))
+    return " ... ".join(ends) + _innermost_frame("\n".join(reversed(stack)))
 
 
 def _last_stack(file: Any) -> str:

@@ -10,7 +10,7 @@ import inspect
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -18,12 +18,14 @@ from typing import Any
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.laws.adapter import Adapter
+from nanoset_ref.laws.corpora import write_corpus
 from nanoset_ref.laws.findings import Verdict
 from nanoset_ref.laws.law_report import LawReport, Outcome
 from nanoset_ref.laws.rules import LAWS, check_case
 from nanoset_ref.laws.runner import LoaderProcesses
 from nanoset_ref.laws.trial import Case, Refused
 
+SMALL = 24  # rows of the cases that are tried first: they are quick to run and to shrink
 BOUNDARIES = [4**power + 1 for power in range(3, 12)]
 
 
@@ -52,7 +54,8 @@ def check(
         budget: seconds for all laws together; a case that has begun is finished.
         seed: the seed of the search.
         examples: the maximum number of cases per law.
-        progress: called with a line after each law.
+        progress: called with the name of each law before its search, and the rest of its line
+            after it.
         options: fields of the adapter.
 
     Raises:
@@ -64,6 +67,8 @@ def check(
     if not budget > 0:
         raise ValueError(f"budget must be a positive number of seconds, got {budget}")
     adapter = as_adapter(loader, options)
+    if not isinstance(adapter.claims, str):
+        raise TypeError(f"claims must be one string of names, got {adapter.claims!r}")
     _check_signature(adapter)
     claimed = adapter.claims.split()
     chosen = [law for law in LAWS if law in (claimed if laws is None else laws)]
@@ -73,14 +78,18 @@ def check(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         processes = stack.enter_context(LoaderProcesses(adapter))
+        write_corpus(folder, adapter.format, [1])  # fails early
         for number, law in enumerate(chosen):
+            if progress:
+                progress(f"{law:<8} ")
             now = time.monotonic()
-            share = max(end - now, 0) / (len(chosen) - number)
-            search = Search(processes, folder, law, now + share)
+            left = max(end - now, 0)
+            share = left / (len(chosen) - number)
+            search = Search(processes, folder, law, now + share, now + max(share, left / 2))
             known = report.outcomes["resume"].case if law == "killed" else None
             report.outcomes[law] = search.outcome(seed, examples, known)
             if progress:
-                progress(report.line(law))
+                progress(report.line(law)[9:] + "\n")
     return report
 
 
@@ -114,13 +123,21 @@ def _check_names(adapter: Adapter, names: list[str]) -> None:
 
 
 class Search:
-    """Looks for a case that breaks one law, until a deadline."""
+    """Looks for a case that breaks one law, until a deadline, and shrinks it until a later one."""
 
-    def __init__(self, processes: LoaderProcesses, folder: Path, law: str, deadline: float) -> None:
+    def __init__(
+        self,
+        processes: LoaderProcesses,
+        folder: Path,
+        law: str,
+        deadline: float,
+        shrink_deadline: float,
+    ) -> None:
         self.processes = processes
         self.folder = folder
         self.law = law
         self.deadline = deadline
+        self.shrink_deadline = shrink_deadline
         self.judged: dict[Case, Verdict] = {}
         self.refused = ""
         self.late = False
@@ -131,14 +148,16 @@ class Search:
             from hypothesis import find, settings, strategies
             from hypothesis.errors import NoSuchExample
 
-        limits = settings(max_examples=examples, database=None, deadline=None)
         random = Random(f"{seed} {self.law}")
-        case = known
-        if not (known and self._breaks(known)):
-            try:
-                case = find(self._cases(strategies), self._breaks, settings=limits, random=random)
-            except NoSuchExample:
-                case = next(filter(self._breaks, self._boundaries()), None)
+        case = known if known and self._breaks(known) else None
+        few = 1 + examples // 3
+        most_rows = self.processes.adapter.most_rows
+        for rows, count in ((min(SMALL, most_rows), few), (most_rows, max(1, examples - few))):
+            limits = settings(max_examples=count, database=None, deadline=None)
+            drawn = self._cases(strategies, rows)
+            with suppress(NoSuchExample):
+                case = case or find(drawn, self._breaks, settings=limits, random=random)
+        case = case or next(filter(self._breaks, self._boundaries()), None)
         finding = self.judged[case] if case else None
         return Outcome(len(self.judged), case, finding, self.refused, self.late)
 
@@ -152,6 +171,8 @@ class Search:
             except Refused as reason:
                 self.refused = str(reason)
                 return False
+            if self.judged[case]:
+                self.deadline = self.shrink_deadline
         return self.judged[case] is not None
 
     def _boundaries(self) -> list[Case]:
@@ -160,10 +181,10 @@ class Search:
             return []
         return [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
 
-    def _cases(self, draw: Any) -> Any:
+    def _cases(self, draw: Any, most_rows: int) -> Any:
         """What hypothesis draws, by its module `strategies`."""
         adapter = self.processes.adapter
-        rows = draw.integers(1, adapter.most_rows)
+        rows = draw.integers(1, most_rows)
         if self.law == "spread":
             rows = draw.integers(200, 400)
         stop = draw.integers(0, 20)

@@ -11,7 +11,7 @@ from nanoset_ref.laws.findings import Batches, Finding, Verdict, difference, fin
 from nanoset_ref.laws.runner import EpochRequest, EpochTrace, LoaderProcesses
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Case:
     """The numbers that hypothesis draws and shrinks.
 
@@ -26,6 +26,13 @@ class Case:
     epoch: int = 0
     other: int = 1
     stops: tuple[int, ...] = (0,)
+
+    def __repr__(self) -> str:
+        """The number of rows, and what differs from the default."""
+        fields = vars(self).items()
+        shown = [(name, value) for name, value in fields if value != getattr(Case, name)]
+        given = {"rows": self.rows} | dict(shown)
+        return f"Case({', '.join(f'{name}={value}' for name, value in given.items())})"
 
     @property
     def global_batch_size(self) -> int:
@@ -50,6 +57,7 @@ class Trial:
     def __init__(self, processes: LoaderProcesses, folder: Path, case: Case) -> None:
         self.processes = processes
         self.adapter = processes.adapter
+        self.claims = self.adapter.claims.split()
         self.folder = folder
         self.case = case
         self.epoch = EpochRequest(
