@@ -38,7 +38,7 @@ Grid = list[list[Cell]]
 COLORS = {"holds": "#008a66", "broken": "#e0352b"}  # readable on white and on black
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
     """The result of one law.
 
@@ -91,10 +91,8 @@ class LawReport:
         if outcome.cases:
             early = ", ended by the budget" if outcome.late else ""
             return f"{text} {outcome.cases} cases{early}"
-        reason = outcome.refused
-        if outcome.late and not reason:
-            reason = "the budget ended"
-        return f"{text} {reason}".rstrip()
+        ended = "the budget ended" if outcome.late else ""
+        return f"{text} {outcome.refused or ended}".rstrip()
 
     def __repr__(self) -> str:
         return "\n".join([*map(self.line, self.chosen), self.tables()])
@@ -129,25 +127,24 @@ class LawReport:
         finding = self.outcomes[law].finding
         if finding is None or not finding.found:
             return []
-        steps = range(max(map(len, [*finding.found, *finding.wanted])))
-        rows = []
-        for rank, read in enumerate(finding.found):
-            wanted = finding.wanted[rank] if finding.wanted else read
-            rows.append([_cell(read, wanted, step, finding) for step in steps])
-        shown = list(steps)
-        if len(steps) > MAX_STEPS:
-            wrong = [step for step in steps if any(row[step][1] for row in rows)]
-            shown = (wrong or shown)[:MAX_STEPS]
-        grid: Grid = [[("", ""), *((f"step {step}", "") for step in shown)]]
-        for rank, row in enumerate(rows):
-            grid.append([(f"rank {rank}", ""), *(row[step] for step in shown)])
-        return grid
+        wanted = finding.wanted or finding.found
+        columns: list[list[Cell]] = []
+        for step in range(max(map(len, finding.found + wanted))):
+            column = [(f"step {step}", "")]
+            for read, due in zip(finding.found, wanted, strict=True):
+                column.append(_cell(read[step : step + 1], due[step : step + 1], finding.rows))
+            columns.append(column)
+        if len(columns) > MAX_STEPS:
+            wrong = [column for column in columns if any(mark for _, mark in column)]
+            columns = (wrong or columns)[:MAX_STEPS]
+        head = [("", ""), *((f"rank {rank}", "") for rank in range(len(finding.found)))]
+        return [list(row) for row in zip(head, *columns, strict=True)]
 
     def _repr_html_(self) -> str:
-        overview = []
-        for law in self.chosen:
-            word = self.word(law)
-            overview.append([(law, ""), (word, word), (self.line(law)[21:].strip(), "")])
+        overview = [
+            [(law, ""), (self.word(law), self.word(law)), (self.line(law)[22:], "")]
+            for law in self.chosen
+        ]
         parts = [_html_table(overview), f"<p>{self.tables().splitlines()[0]}</p>"]
         for law in self.broken:
             outcome = self.outcomes[law]
@@ -177,12 +174,9 @@ class LawReport:
         laws = {}
         for law, outcome in self.outcomes.items():
             laws[law] = asdict(outcome) | {"is": self.word(law)}
-            if outcome.finding:
-                laws[law]["finding"] = {
-                    "kind": outcome.finding.kind,
-                    "words": outcome.finding.message,
-                    "table": self._table(law),
-                }
+            if finding := outcome.finding:
+                kept = {"kind": finding.kind, "words": finding.message, "table": self._table(law)}
+                laws[law]["finding"] = kept
         return json.dumps({"seed": self.seed, "laws": laws}, indent=1)
 
     def badge(self) -> str:
@@ -208,14 +202,13 @@ class LawReport:
         )
 
 
-def _cell(read: list[Any], wanted: list[Any], step: int, finding: Finding) -> Cell:
-    actual = read[step : step + 1]
-    expected = wanted[step : step + 1]
-    text = _batch_text(actual)
-    if actual != expected:
-        return f"{text} (not {_batch_text(expected)})", "broken"
-    marked = bool(actual) and not finding.wanted and bool({*actual[0]} & {*finding.rows})
-    return (f"{text} !", "broken") if marked else (text, "")
+def _cell(read: list[Any], due: list[Any], marked: tuple[Any, ...]) -> Cell:
+    """The batch of a rank at a step, and what it should have been if it is another."""
+    if read != due:
+        return f"{_batch_text(read)} (not {_batch_text(due)})", "broken"
+    if any(row in marked for batch in read for row in batch):
+        return f"{_batch_text(read)} !", "broken"
+    return _batch_text(read), ""
 
 
 def _batch_text(batches: list[Any]) -> str:

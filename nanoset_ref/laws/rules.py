@@ -21,7 +21,7 @@ from nanoset_ref.laws.findings import (
     reads,
     rows_of,
 )
-from nanoset_ref.laws.runner import EpochTrace, LoaderProcesses
+from nanoset_ref.laws.runner import LoaderProcesses
 from nanoset_ref.laws.trial import Broken, Case, Refused, Trial
 
 DISTINCT = 20  # with this many rows, two shuffles do not agree by chance: 1 / 20!
@@ -221,9 +221,7 @@ def law_growth(trial: Trial) -> Verdict:
     """Startup time and memory stay nearly flat: at most 8x for 64x the rows."""
     small = _measure(trial, 2**10)
     large = _measure(trial, GROWTH)
-    for name, floor, unit in (("seconds", 0.05, "s"), ("memory", 2**20, "bytes")):
-        before = min(getattr(trace, name) for trace in small)
-        after = min(getattr(trace, name) for trace in large)
+    for before, after, floor, unit in zip(small, large, (0.05, 2**20), ("s", "bytes"), strict=True):
         if after > 8 * before + floor:
             message = (
                 f"the first batch of {GROWTH:,} rows takes {after:,.3g} {unit}, "
@@ -233,9 +231,11 @@ def law_growth(trial: Trial) -> Verdict:
     return None
 
 
-def _measure(trial: Trial, rows: int) -> list[EpochTrace]:
+def _measure(trial: Trial, rows: int) -> tuple[float, int]:
+    """The least seconds and bytes of three runs until the first batch."""
     data = trial.data(rows)
-    return [trial.run(data=data, steps=1, trace_memory=True) for _ in range(3)]
+    traces = [trial.run(data=data, steps=1, trace_memory=True) for _ in range(3)]
+    return min(trace.seconds for trace in traces), min(trace.memory for trace in traces)
 
 
 def _another_size(case: Case) -> int:
@@ -277,16 +277,14 @@ def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
         read = _join(read, part.batches)
         states = part.states
     last = trial.run(resume_from=states)
-    endless = len(wanted[0]) == trial.epoch.steps
+    endless = len(wanted[0]) == trial.steps
     if left == 0 and not endless:
         return _compare_at_the_end(trial, wanted, read, last.batches)
     how = "killed" if kill else "stopped"
     count = " and ".join(map(str, stops))
     when = f"{how} after {count} step{'s' * (stops != [1])} and resumed"
     read = _join(read, last.batches)
-    if endless:
-        read = [steps[: trial.epoch.steps] for steps in read]
-    return difference(wanted, read, when)
+    return difference(wanted, [steps[: trial.steps] for steps in read] if endless else read, when)
 
 
 def _compare_at_the_end(trial: Trial, wanted: Batches, read: Batches, after: Batches) -> Verdict:

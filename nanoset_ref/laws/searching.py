@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +22,7 @@ from nanoset_ref.laws.corpora import write_corpus
 from nanoset_ref.laws.findings import Verdict
 from nanoset_ref.laws.law_report import LawReport, Outcome
 from nanoset_ref.laws.rules import LAWS, check_case
-from nanoset_ref.laws.runner import LoaderProcesses
+from nanoset_ref.laws.runner import PLACE, LoaderProcesses
 from nanoset_ref.laws.trial import Case, Refused
 
 SMALL = 24  # rows of the cases that are tried first: they are quick to run and to shrink
@@ -39,7 +39,7 @@ def as_adapter(loader: Any, options: dict[str, Any]) -> Adapter:
 def check(
     loader: Any,
     *,
-    laws: Iterable[str] | None = None,
+    laws: Sequence[str] | None = None,
     budget: float = 60.0,
     seed: int = 0,
     examples: int = 60,
@@ -71,25 +71,23 @@ def check(
         raise TypeError(f"claims must be one string of names, got {adapter.claims!r}")
     _check_signature(adapter)
     claimed = adapter.claims.split()
-    chosen = [law for law in LAWS if law in (claimed if laws is None else laws)]
     _check_names(adapter, [*claimed, *(laws or ())])
+    chosen = [law for law in LAWS if law in (laws or claimed)]
     report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed, chosen)
+    say = progress or len
     end = time.monotonic() + budget
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        processes = stack.enter_context(LoaderProcesses(adapter))
-        write_corpus(folder, adapter.format, [1])  # fails early
+    with tempfile.TemporaryDirectory() as folder, LoaderProcesses(adapter) as processes:
+        search = Search(processes, Path(folder), seed, examples)
+        write_corpus(search.folder, adapter.format, [1])  # fails early
         for number, law in enumerate(chosen):
-            if progress:
-                progress(f"{law:<8} ")
+            say(f"{law:<8} ")
             now = time.monotonic()
             left = max(end - now, 0)
             share = left / (len(chosen) - number)
-            search = Search(processes, folder, law, now + share, now + max(share, left / 2))
             known = report.outcomes["resume"].case if law == "killed" else None
-            report.outcomes[law] = search.outcome(seed, examples, known)
-            if progress:
-                progress(report.line(law)[9:] + "\n")
+            deadlines = [now + max(share, left / 2), now + share]
+            report.outcomes[law] = search.run(law, deadlines, known)
+            say(report.line(law)[9:] + "\n")
     return report
 
 
@@ -101,9 +99,8 @@ def judge(loader: Any, law: str, case: Case, **options: Any) -> Verdict:
 
 
 def _check_signature(adapter: Adapter) -> None:
-    place = ("rank", "world_size", "workers", "seed", "epoch", "batch_size", "state")
     try:
-        inspect.signature(adapter.make).bind(None, **dict.fromkeys(place))
+        inspect.signature(adapter.make).bind(None, **dict.fromkeys(("rank", *PLACE, "state")))
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"{adapter.make!r} must be a function make(data, *, rank, world_size, workers, seed, "
@@ -122,80 +119,76 @@ def _check_names(adapter: Adapter, names: list[str]) -> None:
         raise ValueError("the law 'masks' needs the name of the field: mask=")
 
 
+@dataclass(frozen=True)
 class Search:
-    """Looks for a case that breaks one law, until a deadline, and shrinks it until a later one."""
+    """Looks for a case that breaks a law."""
 
-    def __init__(
-        self,
-        processes: LoaderProcesses,
-        folder: Path,
-        law: str,
-        deadline: float,
-        shrink_deadline: float,
-    ) -> None:
-        self.processes = processes
-        self.folder = folder
-        self.law = law
-        self.deadline = deadline
-        self.shrink_deadline = shrink_deadline
-        self.judged: dict[Case, Verdict] = {}
-        self.refused = ""
-        self.late = False
+    processes: LoaderProcesses
+    folder: Path
+    seed: int
+    examples: int
 
-    def outcome(self, seed: int, examples: int, known: Case | None = None) -> Outcome:
-        """Search, unless the law is broken by `known`, the smallest case of a similar law."""
+    def run(self, law: str, deadlines: list[float], known: Case | None = None) -> Outcome:
+        """Search, unless the law is broken by `known`, the smallest case of a similar law.
+
+        Args:
+            law: its name.
+            deadlines: the end of shrinking a case that breaks the law, and the end of the search.
+            known: the case to try first.
+        """
         with extra("laws", "the search for a case that breaks a law"):
             from hypothesis import find, settings, strategies
             from hypothesis.errors import NoSuchExample
 
-        random = Random(f"{seed} {self.law}")
-        case = known if known and self._breaks(known) else None
-        few = 1 + examples // 3
-        most_rows = self.processes.adapter.most_rows
-        for rows, count in ((min(SMALL, most_rows), few), (most_rows, max(1, examples - few))):
+        outcome = Outcome()
+        judged: dict[Case, Verdict] = {}
+
+        def breaks(case: Case) -> bool:
+            if case not in judged:
+                if time.monotonic() > deadlines[-1]:
+                    outcome.late = True
+                    return False
+                try:
+                    judged[case] = check_case(self.processes, self.folder, law, case)
+                except Refused as reason:
+                    outcome.refused = str(reason)
+                    return False
+                if judged[case]:
+                    del deadlines[1:]
+            return judged[case] is not None
+
+        adapter = self.processes.adapter
+        random = Random(f"{self.seed} {law}")
+        few = 1 + self.examples // 3
+        case = known if known and breaks(known) else None
+        for most_rows, count in ((SMALL, few), (10**9, max(1, self.examples - few))):
             limits = settings(max_examples=count, database=None, deadline=None)
-            drawn = self._cases(strategies, rows)
+            cases = _cases(strategies, adapter, law, min(most_rows, adapter.most_rows))
             with suppress(NoSuchExample):
-                case = case or find(drawn, self._breaks, settings=limits, random=random)
-        case = case or next(filter(self._breaks, self._boundaries()), None)
-        finding = self.judged[case] if case else None
-        return Outcome(len(self.judged), case, finding, self.refused, self.late)
+                case = case or find(cases, breaks, settings=limits, random=random)
+        if law == "once" and adapter.format == "rows":
+            boundaries = [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
+            case = case or next(filter(breaks, boundaries), None)
+        outcome.cases = len(judged)
+        outcome.case = case
+        outcome.finding = judged[case] if case else None
+        return outcome
 
-    def _breaks(self, case: Case) -> bool:
-        if case not in self.judged:
-            if time.monotonic() > self.deadline:
-                self.late = True
-                return False
-            try:
-                self.judged[case] = check_case(self.processes, self.folder, self.law, case)
-            except Refused as reason:
-                self.refused = str(reason)
-                return False
-            if self.judged[case]:
-                self.deadline = self.shrink_deadline
-        return self.judged[case] is not None
 
-    def _boundaries(self) -> list[Case]:
-        adapter = self.processes.adapter
-        if self.law != "once" or adapter.format != "rows":
-            return []
-        return [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
-
-    def _cases(self, draw: Any, most_rows: int) -> Any:
-        """What hypothesis draws, by its module `strategies`."""
-        adapter = self.processes.adapter
-        rows = draw.integers(1, most_rows)
-        if self.law == "spread":
-            rows = draw.integers(200, 400)
-        stop = draw.integers(0, 20)
-        fields = {
-            "rows": rows,
-            "world_size": draw.integers(1, adapter.most_ranks),
-            "batch_size": draw.integers(1, adapter.most_batch),
-            "workers": draw.integers(0, adapter.most_workers),
-            "seed": draw.integers(0, 5),
-            "epoch": draw.integers(0, 3),
-            "other": draw.integers(1, 5),
-            "stops": draw.lists(stop, min_size=1, max_size=3).map(tuple),
-        }
-        return draw.builds(Case, **{name: fields[name] for name in LAWS[self.law][1].split()})
+def _cases(draw: Any, adapter: Adapter, law: str, most_rows: int) -> Any:
+    """What hypothesis draws, by its module `strategies`."""
+    rows = draw.integers(1, most_rows)
+    if law == "spread":
+        rows = draw.integers(200, 400)
+    stop = draw.integers(0, 20)
+    fields = {
+        "rows": rows,
+        "world_size": draw.integers(1, adapter.most_ranks),
+        "batch_size": draw.integers(1, adapter.most_batch),
+        "workers": draw.integers(0, adapter.most_workers),
+        "seed": draw.integers(0, 5),
+        "epoch": draw.integers(0, 3),
+        "other": draw.integers(1, 5),
+        "stops": draw.lists(stop, min_size=1, max_size=3).map(tuple),
+    }
+    return draw.builds(Case, **{name: fields[name] for name in LAWS[law][1].split()})
