@@ -159,11 +159,12 @@ class Search:
 
         adapter = self.processes.adapter
         random = Random(f"{self.seed} {law}")
-        few = 1 + self.examples // 3
+        few = max(1, self.examples // 3)
         case = known if known and breaks(known) else None
-        for most_rows, count in ((SMALL, few), (10**9, max(1, self.examples - few))):
+        most = adapter.most_rows
+        for most_rows, count in ((min(SMALL, most), few), (most, 1 + self.examples - few)):
             limits = settings(max_examples=count, database=None, deadline=None)
-            cases = _cases(strategies, adapter, law, min(most_rows, adapter.most_rows))
+            cases = _cases(strategies, adapter, law, most_rows)
             with suppress(NoSuchExample):
                 case = case or find(cases, breaks, settings=limits, random=random)
         if law == "once" and adapter.format == "rows":
