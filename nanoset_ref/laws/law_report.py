@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import platform
+import re
 import sys
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import packages_distributions, version
@@ -32,10 +33,7 @@ PAGE = """<!doctype html>
 {body}
 </html>
 """
-STYLE = "border:1px solid #767676;padding:2px 8px;text-align:left"
-Cell = tuple[str, str]  # a text, and a key of COLORS or ""
-Grid = list[list[Cell]]
-COLORS = {"holds": "#008a66", "broken": "#e0352b"}  # readable on white and on black
+WRONG = re.compile(r"\bbroken\b|\S+ \(not [^)]+\)|\S+ !")  # red; readable on white and on black
 
 
 @dataclass
@@ -90,7 +88,7 @@ class LawReport:
             return f"{text} {outcome.finding}"
         if outcome.cases:
             early = ", ended by the budget" if outcome.late else ""
-            return f"{text} {outcome.cases} cases{early}"
+            return f"{text} {outcome.cases} case{'s' * (outcome.cases > 1)}{early}"
         ended = "the budget ended" if outcome.late else ""
         return f"{text} {outcome.refused or ended}".rstrip()
 
@@ -112,46 +110,32 @@ class LawReport:
         return "\n".join(lines)
 
     def _table(self, law: str) -> list[str]:
-        lines = []
-        grid = self._grid(law)
-        width = max((len(text) for row in grid for text, _ in row[1:]), default=0)
-        for (rank, _), *cells in grid:
-            texts = "  ".join(text.ljust(width) for text, _ in cells)
-            lines.append(f"{rank:<8}{texts}".rstrip())
-        return lines
-
-    def _grid(self, law: str) -> Grid:
-        """Rank by step, with a head: the rows read and, in parentheses, the expected ones if
-        they differ. A long epoch shows the first steps with something wrong.
+        """Rank by step: the rows read and, in parentheses, the expected ones if they differ. A long
+        epoch shows the first steps with something wrong.
         """
         finding = self.outcomes[law].finding
         if finding is None or not finding.found:
             return []
         wanted = finding.wanted or finding.found
-        columns: list[list[Cell]] = []
+        columns = []
         for step in range(max(map(len, finding.found + wanted))):
-            column = [(f"step {step}", "")]
+            cells = [f"step {step}"]
             for read, due in zip(finding.found, wanted, strict=True):
-                column.append(_cell(read[step : step + 1], due[step : step + 1], finding.rows))
-            columns.append(column)
+                cells.append(_cell(read[step : step + 1], due[step : step + 1], finding.rows))
+            columns.append(cells)
         if len(columns) > MAX_STEPS:
-            wrong = [column for column in columns if any(mark for _, mark in column)]
+            wrong = [cells for cells in columns if any(cell[-1] in ")!" for cell in cells)]
             columns = (wrong or columns)[:MAX_STEPS]
-        head = [("", ""), *((f"rank {rank}", "") for rank in range(len(finding.found)))]
-        return [list(row) for row in zip(head, *columns, strict=True)]
+        width = max((len(cell) for cells in columns for cell in cells), default=0)
+        lines = []
+        for number, row in enumerate(zip(*columns, strict=True)):
+            head = f"rank {number - 1}" if number else ""
+            lines.append(f"{head:<8}{'  '.join(cell.ljust(width) for cell in row)}".rstrip())
+        return lines
 
     def _repr_html_(self) -> str:
-        overview = [
-            [(law, ""), (self.word(law), self.word(law)), (self.line(law)[22:], "")]
-            for law in self.chosen
-        ]
-        parts = [_html_table(overview), f"<p>{self.tables().splitlines()[0]}</p>"]
-        for law in self.broken:
-            outcome = self.outcomes[law]
-            parts.append(f"<h3>{law}, broken by {html.escape(self.loader)}</h3>")
-            parts.append(f"<p>{html.escape(f'{outcome.finding} in {outcome.case}')}</p>")
-            parts.append(_html_table(self._grid(law)))
-        return "\n".join(parts)
+        text = WRONG.sub(r'<b style="color:#e0352b">\g<0></b>', html.escape(repr(self)))
+        return f'<pre style="overflow-x:auto">{text}</pre>'
 
     @property
     def loader(self) -> str:
@@ -181,12 +165,12 @@ class LawReport:
 
     def badge(self) -> str:
         """A line of Markdown for a README."""
-        claimed = [law for law in self.outcomes if law in self.adapter.claims.split()]
-        held = [law for law in claimed if self.word(law) == "holds"]
-        color = "brightgreen" if len(held) == len(claimed) else "lightgrey"
+        words = [self.word(law) for law in {*self.adapter.claims.split()}]
+        held = words.count("holds")
+        color = "brightgreen" if held == len(words) else "lightgrey"
         if self.broken:
             color = "red"
-        text = f"{len(held)}%20of%20{len(claimed)}"
+        text = f"{held}%20of%20{len(words)}"
         return f"![laws of loading](https://img.shields.io/badge/laws_of_loading-{text}-{color})"
 
     def script(self, law: str) -> str:
@@ -202,13 +186,12 @@ class LawReport:
         )
 
 
-def _cell(read: list[Any], due: list[Any], marked: tuple[Any, ...]) -> Cell:
+def _cell(read: list[Any], due: list[Any], marked: tuple[Any, ...]) -> str:
     """The batch of a rank at a step, and what it should have been if it is another."""
     if read != due:
-        return f"{_batch_text(read)} (not {_batch_text(due)})", "broken"
-    if any(row in marked for batch in read for row in batch):
-        return f"{_batch_text(read)} !", "broken"
-    return _batch_text(read), ""
+        return f"{_batch_text(read)} (not {_batch_text(due)})"
+    is_marked = any(row in marked for batch in read for row in batch)
+    return _batch_text(read) + " !" * is_marked
 
 
 def _batch_text(batches: list[Any]) -> str:
@@ -225,16 +208,3 @@ def _versions(module: str) -> list[str]:
     known = packages_distributions()
     found = [known[name][0] for name in sorted(packages & known.keys())]
     return [f"{name} {version(name)}" for name in found]
-
-
-def _html_table(grid: Grid) -> str:
-    rows = []
-    for row in grid:
-        cells = []
-        for text, kind in row:
-            color = COLORS.get(kind, "inherit")
-            style = f'style="{STYLE};color:{color}"'
-            cells.append(f"<td {style}>{html.escape(text)}</td>")
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    table = f'<table style="border-collapse:collapse">{"".join(rows)}</table>'
-    return f'<div style="overflow-x:auto">{table}</div>'

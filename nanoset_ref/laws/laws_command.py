@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def check_loader(
     """
     sys.path.insert(0, os.getcwd())
     made = _loader(loader)
-    progress = None if json else _say
+    progress = None if json else partial(print, end="", flush=True)
     try:
         report = check(made, laws=law, budget=budget, seed=seed, progress=progress)
     except (ImportError, TypeError, ValueError) as error:
@@ -73,10 +74,6 @@ def _loader(name: str) -> Any:
     if made is None:
         raise UsageError(f"{module} has no {member!r}; name a function or an adapter of the module")
     return made
-
-
-def _say(text: str) -> None:
-    print(text, end="", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset-ref laws") -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from nanoset_ref.laws.findings import (
     Batches,
     Finding,
+    Kind,
     Verdict,
     by_step,
     difference,
@@ -60,12 +61,10 @@ def law_ranks(trial: Trial) -> Verdict:
 
 def law_order(trial: Trial) -> Verdict:
     """All ranks together read the same rows at the same step, however many ranks there are."""
-    case = trial.case
-    world_size = _another_size(case)
-    batch_size = case.global_batch_size // world_size
+    sizes = _other_sizes(trial.case)
     wanted = by_step(trial.run().batches, trial.full_steps)
-    found = trial.run(world_size=world_size, batch_size=batch_size).batches
-    when = f"with {world_size} ranks instead of {case.world_size}"
+    found = trial.run(**sizes).batches
+    when = f"with {sizes['world_size']} ranks instead of {trial.case.world_size}"
     return difference(wanted, by_step(found, trial.full_steps), when)
 
 
@@ -108,18 +107,16 @@ def law_elastic(trial: Trial) -> Verdict:
     """A stopped run resumes with another number of ranks, and no row is lost or read twice."""
     case = trial.case
     stop = case.stops[0] % (trial.full_steps + 1)
-    size = _another_size(case)
+    sizes = _other_sizes(case)
     before = trial.run(steps=stop, take_states=True)
-    if stop * case.global_batch_size >= case.rows - case.rows % case.global_batch_size:
+    if stop == trial.full_steps:
         return None  # the next epoch follows
-    after = trial.run(
-        resume_from=before.states, world_size=size, batch_size=case.global_batch_size // size
-    )
+    after = trial.run(resume_from=before.states, **sizes)
     read = _join(by_step(before.batches), by_step(after.batches))
     if "order" not in trial.claims:
         return trial.find_miscount(read)
     wanted = by_step(trial.run().batches, trial.full_steps)
-    when = f"stopped after {stop} steps and resumed with {size} ranks"
+    when = f"stopped after {stop} steps and resumed with {sizes['world_size']} ranks"
     return difference(wanted, by_step(read, trial.full_steps), when)
 
 
@@ -135,16 +132,18 @@ def law_weights(trial: Trial) -> Verdict:
     drawn = np.searchsorted(bounds, rows_of(batches), side="right")
     taken = np.cumsum(drawn[:, None] == np.arange(len(sources)), axis=0)
     count = np.arange(1, len(drawn) + 1)[:, None]
-    chance = SIGMAS * np.sqrt(count * shares * (1 - shares)) + 2
-    step, source = np.unravel_index(np.argmax(abs(taken - count * shares) - chance), taken.shape)
-    read = taken[step, source]
-    due = (count * shares)[step, source]
-    if abs(read - due) <= chance[step, source]:
+    due = count * shares
+    chance = SIGMAS * np.sqrt(due * (1 - shares)) + 2
+    excess = abs(taken - due) - chance
+    worst = np.unravel_index(np.argmax(excess), excess.shape)
+    if excess[worst] <= 0:
         return None
+    step, source = worst
     message = (
-        f"{read} of the first {step + 1} rows came from source {source}, and {due:.1f} should have"
+        f"{taken[worst]} of the first {step + 1} rows came from source {source}, "
+        f"and {due[worst]:.1f} should have"
     )
-    return Finding("lost" if read < due else "doubled", message, batches)
+    return Finding("lost" if taken[worst] < due[worst] else "doubled", message, batches)
 
 
 def law_spread(trial: Trial) -> Verdict:
@@ -170,11 +169,8 @@ def law_spread(trial: Trial) -> Verdict:
 
 def law_owned(trial: Trial) -> Verdict:
     """A batch belongs to its receiver: it never changes, and writing to it changes no other."""
-    trace = trial.run()
-    if trace.changed:
-        return Finding("other data", trace.changed, trace.batches)
-    found = trial.run(overwrite_batches=True).batches
-    return difference(trace.batches, found, "when every batch is overwritten by its receiver")
+    when = "when every batch is overwritten by its receiver"
+    return _find_fault(trial, "owned") or trial.compare(when, overwrite_batches=True)
 
 
 def law_data(trial: Trial) -> Verdict:
@@ -202,19 +198,12 @@ def law_refuses(trial: Trial) -> Verdict:
 
 def law_length(trial: Trial) -> Verdict:
     """len(loader) is the number of batches yielded."""
-    trace = trial.run(take_length=True)
-    for rank, declared in enumerate(trace.lengths):
-        yielded = len(trace.batches[rank])
-        if declared != yielded:
-            message = f"rank {rank} declared {declared} batches and yielded {yielded}"
-            return Finding("lost", message, trace.batches)
-    return None
+    return _find_fault(trial, "length", kind="lost", take_length=True)
 
 
 def law_masks(trial: Trial) -> Verdict:
     """A mask is true at every token and false at padding."""
-    trace = trial.run()
-    return Finding("other data", trace.mask, trace.batches) if trace.mask else None
+    return _find_fault(trial, "masks")
 
 
 def law_growth(trial: Trial) -> Verdict:
@@ -231,6 +220,12 @@ def law_growth(trial: Trial) -> Verdict:
     return None
 
 
+def _find_fault(trial: Trial, law: str, *, kind: Kind = "other data", **changes: Any) -> Verdict:
+    """A fault that was seen while the batches were delivered."""
+    trace = trial.run(**changes)
+    return Finding(kind, trace.faults[law], trace.batches) if law in trace.faults else None
+
+
 def _measure(trial: Trial, rows: int) -> tuple[float, int]:
     """The least seconds and bytes of three runs until the first batch."""
     data = trial.data(rows)
@@ -238,13 +233,14 @@ def _measure(trial: Trial, rows: int) -> tuple[float, int]:
     return min(trace.seconds for trace in traces), min(trace.memory for trace in traces)
 
 
-def _another_size(case: Case) -> int:
-    """Another number of ranks that divides the global batch."""
+def _other_sizes(case: Case) -> dict[str, Any]:
+    """Another number of ranks, with the same global batch."""
     whole = case.global_batch_size
     sizes = [size for size in range(1, whole + 1) if whole % size == 0 and size != case.world_size]
     if not sizes:
         raise Refused("a global batch of one row has no other number of ranks")
-    return sizes[case.other % len(sizes)]
+    world_size = sizes[case.other % len(sizes)]
+    return {"world_size": world_size, "batch_size": whole // world_size}
 
 
 def _check_reordered(trial: Trial, name: str, step: int) -> Verdict:

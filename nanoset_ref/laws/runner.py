@@ -69,9 +69,7 @@ class EpochTrace:
     Attributes:
         batches: [rank][step] -> the rows.
         states: the state of every rank, pickled when it was taken.
-        lengths: len(loader) of every rank before the first batch, if `take_length`.
-        changed: says which batch changed after it was delivered; "" if none did.
-        mask: the first fault in a mask; "" if there is none.
+        faults: {law: the first fault of a batch, a mask, or a length that was taken}.
         seconds: the time until the first batch of rank 0.
         memory: the peak in bytes.
         error: the error that ended the epoch early; "" if there was none.
@@ -81,9 +79,7 @@ class EpochTrace:
 
     batches: Batches = field(default_factory=list)
     states: tuple[bytes, ...] = ()
-    lengths: list[int] = field(default_factory=list)
-    changed: str = ""
-    mask: str = ""
+    faults: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     memory: int = 0
     error: str = ""
@@ -111,8 +107,7 @@ def _run_rank(adapter: Adapter, request: EpochRequest, rank: int, trace: EpochTr
     if request.trace_memory:
         tracemalloc.start()
     loader = _make_loader(adapter, request, rank)
-    if request.take_length:
-        trace.lengths.append(len(loader))
+    declared = len(loader) if request.take_length else None
     batches = islice(loader, request.steps) if request.steps else ()
     read: list[tuple[Any, ...]] = []
     trace.batches.append(read)
@@ -121,8 +116,9 @@ def _run_rank(adapter: Adapter, request: EpochRequest, rank: int, trace: EpochTr
         if not read and rank == 0:
             trace.seconds = time.perf_counter() - started
         read.append(_rows(adapter, batch))
-        if adapter.mask and not trace.mask:
-            trace.mask = wrong_mask(batch, adapter.mask)
+        wrong = wrong_mask(batch, adapter.mask) if adapter.mask else ""
+        if wrong:
+            trace.faults.setdefault("masks", wrong)
         if request.overwrite_batches:
             write_into(batch)
         else:
@@ -134,10 +130,12 @@ def _run_rank(adapter: Adapter, request: EpochRequest, rank: int, trace: EpochTr
         trace.states += (pickle.dumps(adapter.state_of(loader)),)
         _stopped_loaders.append((loader, batches))
     for step, batch in enumerate(held):
-        if _rows(adapter, batch) != read[step] and not trace.changed:
-            trace.changed = (
-                f"the batch of rank {rank} at step {step} changed after it was delivered"
-            )
+        if _rows(adapter, batch) != read[step]:
+            changed = f"the batch of rank {rank} at step {step} changed after it was delivered"
+            trace.faults.setdefault("owned", changed)
+    if declared not in (None, len(read)):
+        wrong = f"rank {rank} declared {declared} batches and yielded {len(read)}"
+        trace.faults.setdefault("length", wrong)
 
 
 def _make_loader(adapter: Adapter, request: EpochRequest, rank: int) -> Any:

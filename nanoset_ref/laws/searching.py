@@ -25,6 +25,7 @@ from nanoset_ref.laws.rules import LAWS, check_case
 from nanoset_ref.laws.runner import PLACE, LoaderProcesses
 from nanoset_ref.laws.trial import Case, Refused
 
+STATEFUL = "resume killed elastic refuses"
 SMALL = 24  # rows of the cases that are tried first: they are quick to run and to shrink
 BOUNDARIES = [4**power + 1 for power in range(3, 12)]
 
@@ -74,10 +75,12 @@ def check(
     _check_names(adapter, [*claimed, *(laws or ())])
     chosen = [law for law in LAWS if law in (laws or claimed)]
     report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed, chosen)
+    with extra("laws", "the search for a case that breaks a law"):
+        import hypothesis
     say = progress or len
     end = time.monotonic() + budget
     with tempfile.TemporaryDirectory() as folder, LoaderProcesses(adapter) as processes:
-        search = Search(processes, Path(folder), seed, examples)
+        search = Search(hypothesis, processes, Path(folder), seed, examples)
         write_corpus(search.folder, adapter.format, [1])  # fails early
         for number, law in enumerate(chosen):
             say(f"{law:<8} ")
@@ -109,20 +112,20 @@ def _check_signature(adapter: Adapter) -> None:
 
 
 def _check_names(adapter: Adapter, names: list[str]) -> None:
-    unknown = [name for name in names if name not in LAWS]
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is not a law; the laws are {', '.join(LAWS)}")
-    stateful = {"resume", "killed", "elastic", "refuses"} & {*names}
-    if stateful and adapter.state_of is None:
-        raise ValueError(f"the law {min(stateful)!r} needs state_of")
-    if "masks" in names and not adapter.mask:
-        raise ValueError("the law 'masks' needs the name of the field: mask=")
+    for name in names:
+        if name not in LAWS:
+            raise ValueError(f"{name!r} is not a law; the laws are {', '.join(LAWS)}")
+        if name in STATEFUL and adapter.state_of is None:
+            raise ValueError(f"the law {name!r} needs state_of")
+        if name == "masks" and not adapter.mask:
+            raise ValueError("the law 'masks' needs the name of the field: mask=")
 
 
 @dataclass(frozen=True)
 class Search:
     """Looks for a case that breaks a law."""
 
+    hypothesis: Any  # the module, which is imported before the time runs
     processes: LoaderProcesses
     folder: Path
     seed: int
@@ -136,10 +139,7 @@ class Search:
             deadlines: the end of shrinking a case that breaks the law, and the end of the search.
             known: the case to try first.
         """
-        with extra("laws", "the search for a case that breaks a law"):
-            from hypothesis import find, settings, strategies
-            from hypothesis.errors import NoSuchExample
-
+        tool = self.hypothesis
         outcome = Outcome()
         judged: dict[Case, Verdict] = {}
 
@@ -163,10 +163,10 @@ class Search:
         case = known if known and breaks(known) else None
         most = adapter.most_rows
         for most_rows, count in ((min(SMALL, most), few), (most, 1 + self.examples - few)):
-            limits = settings(max_examples=count, database=None, deadline=None)
-            cases = _cases(strategies, adapter, law, most_rows)
-            with suppress(NoSuchExample):
-                case = case or find(cases, breaks, settings=limits, random=random)
+            limits = tool.settings(max_examples=count, database=None, deadline=None)
+            cases = _cases(tool.strategies, adapter, law, most_rows)
+            with suppress(tool.errors.NoSuchExample):
+                case = case or tool.find(cases, breaks, settings=limits, random=random)
         if law == "once" and adapter.format == "rows":
             boundaries = [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
             case = case or next(filter(breaks, boundaries), None)

@@ -29,10 +29,11 @@ class Case:
 
     def __repr__(self) -> str:
         """The number of rows, and what differs from the default."""
-        fields = vars(self).items()
-        shown = [(name, value) for name, value in fields if value != getattr(Case, name)]
-        given = {"rows": self.rows} | dict(shown)
-        return f"Case({', '.join(f'{name}={value}' for name, value in given.items())})"
+        shown = [f"rows={self.rows}"]
+        for name, value in vars(self).items():
+            if name != "rows" and value != getattr(Case, name):
+                shown.append(f"{name}={value}")
+        return f"Case({', '.join(shown)})"
 
     @property
     def global_batch_size(self) -> int:

@@ -105,7 +105,8 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
         "        step 0     step 1     step 2",
         "rank 0  0          0 (not 1)  1 (not -)",
     ]
-    assert "broken" in report._repr_html_()
+    red = re.findall(r"<b [^>]*>([^<]+)</b>", report._repr_html_())
+    assert red == ["broken", "0 (not 1)", "1 (not -)"]
     assert json.loads(report.to_json())["laws"]["resume"]["finding"]["kind"] == "doubled"
     assert "0%20of%2016-red" in report.badge()
     script = re.sub("from .* import make\n", "", report.script("resume"))
@@ -241,7 +242,7 @@ def test_the_command_judges_a_function_of_a_module(tmp_path: Path) -> None:
         page = (tmp_path / "laws.html").read_text()
         assert f"<title>{name}:make under the laws of loading</title>" in page
         assert f"nanoset_ref {version('nanoset_ref')}; seed 0" in page
-        assert (f"<h3>once, broken by {name}:make</h3>" in page) == bool(code)
+        assert (">broken</b>" in page) == bool(code)
 
 
 def test_the_plugin_has_a_test_for_all_laws_and_one_for_each(tmp_path: Path) -> None:
