@@ -23,9 +23,8 @@ NUMBERS = (int, np.integer)
 
 def rows_in(batch: Any, form: str) -> tuple[Any, ...]:
     """The rows of a batch in order, as numbers, or as text if tokens are not whole rows."""
-    arrays = list(_arrays(batch))
     rows: list[Any] = []
-    for array in arrays:
+    for array in _arrays(batch):
         if array.dtype.kind not in "iu":
             raise TypeError(f"it has values of {array.dtype.name}, not integers")
         if form == "rows":

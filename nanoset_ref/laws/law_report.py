@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import platform
+import re
 import sys
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import packages_distributions, version
@@ -20,7 +21,7 @@ SCRIPT = '''"""The law {law!r}: {message}"""
 from nanoset_ref.laws import Case, judge
 from {module} import {name}
 
-print(judge({name}, {law!r}, {case!r}))
+raise SystemExit(judge({name}, {law!r}, {case!r}))
 '''
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8">
@@ -32,13 +33,10 @@ PAGE = """<!doctype html>
 {body}
 </html>
 """
-STYLE = "border:1px solid #767676;padding:2px 8px;text-align:left"
-Cell = tuple[str, str]  # a text, and a key of COLORS or ""
-Grid = list[list[Cell]]
-COLORS = {"holds": "#008a66", "broken": "#e0352b"}  # readable on white and on black
+WRONG = re.compile(r"\bbroken\b|\S+ \(not [^)]+\)|\S+ !")  # red; readable on white and on black
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
     """The result of one law.
 
@@ -90,68 +88,54 @@ class LawReport:
             return f"{text} {outcome.finding}"
         if outcome.cases:
             early = ", ended by the budget" if outcome.late else ""
-            return f"{text} {outcome.cases} cases{early}"
-        reason = outcome.refused
-        if outcome.late and not reason:
-            reason = "the budget ended"
-        return f"{text} {reason}".rstrip()
+            return f"{text} {outcome.cases} case{'s' * (outcome.cases > 1)}{early}"
+        ended = "the budget ended" if outcome.late else ""
+        return f"{text} {outcome.refused or ended}".rstrip()
 
     def __repr__(self) -> str:
-        return "\n".join([*map(self.line, self.outcomes), self.tables()])
+        return "\n".join([*map(self.line, self.chosen), self.tables()])
 
     def tables(self) -> str:
-        """The smallest case of each broken law, with a table of rank by step."""
-        lines = []
+        """The laws that are not claimed, and the smallest case of each broken law with a table of
+        rank by step; laws that are broken by the same case in the same way share a table.
+        """
+        others = [law for law in self.outcomes if self.word(law) == "not claimed"]
+        lines = [f"not claimed: {' '.join(others) or 'none'}"]
+        tables: dict[str, list[str]] = {}
         for law in self.broken:
-            lines += ["", f"{law}: {self.outcomes[law].case}", *self._table(law)]
+            table = "\n".join([str(self.outcomes[law].case), *self._table(law)])
+            tables.setdefault(table, []).append(law)
+        for table, laws in tables.items():
+            lines += ["", f"{' '.join(laws)}: {table}"]
         return "\n".join(lines)
 
     def _table(self, law: str) -> list[str]:
-        lines = []
-        grid = self._grid(law)
-        width = max((len(text) for row in grid for text, _ in row[1:]), default=0)
-        for (rank, _), *cells in grid:
-            texts = "  ".join(text.ljust(width) for text, _ in cells)
-            lines.append(f"{rank:<8}{texts}".rstrip())
-        return lines
-
-    def _grid(self, law: str) -> Grid:
-        """Rank by step, with a head: the rows read and, in parentheses, the expected ones if
-        they differ. A long epoch shows the first steps with something wrong.
+        """Rank by step: the rows read and, in parentheses, the expected ones if they differ. A long
+        epoch shows the first steps with something wrong.
         """
         finding = self.outcomes[law].finding
         if finding is None or not finding.found:
             return []
-        steps = range(max(map(len, [*finding.found, *finding.wanted])))
-        rows = []
-        for rank, read in enumerate(finding.found):
-            wanted = finding.wanted[rank] if finding.wanted else read
-            rows.append([_cell(read, wanted, step, finding) for step in steps])
-        shown = list(steps)
-        if len(steps) > MAX_STEPS:
-            wrong = [step for step in steps if any(row[step][1] for row in rows)]
-            shown = (wrong or shown)[:MAX_STEPS]
-        grid: Grid = [[("", ""), *((f"step {step}", "") for step in shown)]]
-        for rank, row in enumerate(rows):
-            grid.append([(f"rank {rank}", ""), *(row[step] for step in shown)])
-        return grid
+        wanted = finding.wanted or finding.found
+        columns = []
+        for step in range(max(map(len, finding.found + wanted))):
+            cells = [f"step {step}"]
+            for read, due in zip(finding.found, wanted, strict=True):
+                cells.append(_cell(read[step : step + 1], due[step : step + 1], finding.rows))
+            columns.append(cells)
+        if len(columns) > MAX_STEPS:
+            wrong = [cells for cells in columns if any(cell[-1] in ")!" for cell in cells)]
+            columns = (wrong or columns)[:MAX_STEPS]
+        width = max((len(cell) for cells in columns for cell in cells), default=0)
+        lines = []
+        for number, row in enumerate(zip(*columns, strict=True)):
+            head = f"rank {number - 1}" if number else ""
+            lines.append(f"{head:<8}{'  '.join(cell.ljust(width) for cell in row)}".rstrip())
+        return lines
 
     def _repr_html_(self) -> str:
-        overview = []
-        others = []
-        for law in self.outcomes:
-            word = self.word(law)
-            if word == "not claimed":
-                others.append(law)
-            else:
-                overview.append([(law, ""), (word, word), (self.line(law)[21:].strip(), "")])
-        parts = [_html_table(overview), f"<p>not claimed: {' '.join(others) or 'none'}</p>"]
-        for law in self.broken:
-            outcome = self.outcomes[law]
-            parts.append(f"<h3>{law}, broken by {html.escape(self.loader)}</h3>")
-            parts.append(f"<p>{html.escape(f'{outcome.finding} in {outcome.case}')}</p>")
-            parts.append(_html_table(self._grid(law)))
-        return "\n".join(parts)
+        text = WRONG.sub(r'<b style="color:#e0352b">\g<0></b>', html.escape(repr(self)))
+        return f'<pre style="overflow-x:auto">{text}</pre>'
 
     @property
     def loader(self) -> str:
@@ -174,22 +158,19 @@ class LawReport:
         laws = {}
         for law, outcome in self.outcomes.items():
             laws[law] = asdict(outcome) | {"is": self.word(law)}
-            if outcome.finding:
-                laws[law]["finding"] = {
-                    "kind": outcome.finding.kind,
-                    "words": outcome.finding.message,
-                    "table": self._table(law),
-                }
+            if finding := outcome.finding:
+                kept = {"kind": finding.kind, "words": finding.message, "table": self._table(law)}
+                laws[law]["finding"] = kept
         return json.dumps({"seed": self.seed, "laws": laws}, indent=1)
 
     def badge(self) -> str:
         """A line of Markdown for a README."""
-        claimed = [law for law in self.outcomes if law in self.adapter.claims.split()]
-        held = [law for law in claimed if self.word(law) == "holds"]
-        color = "brightgreen" if len(held) == len(claimed) else "lightgrey"
+        words = [self.word(law) for law in {*self.adapter.claims.split()}]
+        held = words.count("holds")
+        color = "brightgreen" if held == len(words) else "lightgrey"
         if self.broken:
             color = "red"
-        text = f"{len(held)}%20of%20{len(claimed)}"
+        text = f"{held}%20of%20{len(words)}"
         return f"![laws of loading](https://img.shields.io/badge/laws_of_loading-{text}-{color})"
 
     def script(self, law: str) -> str:
@@ -205,15 +186,18 @@ class LawReport:
         )
 
 
-def _cell(read: list[Any], wanted: list[Any], step: int, finding: Finding) -> Cell:
-    actual = read[step : step + 1]
-    expected = wanted[step : step + 1]
-    text = " ".join(map(str, actual[0])) if actual else "-"
-    if actual != expected:
-        due = " ".join(map(str, expected[0])) if expected else "-"
-        return f"{text} (not {due})", "broken"
-    marked = bool(actual) and not finding.wanted and bool({*actual[0]} & {*finding.rows})
-    return (f"{text} !", "broken") if marked else (text, "")
+def _cell(read: list[Any], due: list[Any], marked: tuple[Any, ...]) -> str:
+    """The batch of a rank at a step, and what it should have been if it is another."""
+    if read != due:
+        return f"{_batch_text(read)} (not {_batch_text(due)})"
+    is_marked = any(row in marked for batch in read for row in batch)
+    return _batch_text(read) + " !" * is_marked
+
+
+def _batch_text(batches: list[Any]) -> str:
+    """The rows of the batch of one step, or "-" if there is none."""
+    rows = [str(row).removeprefix("tokens ") for batch in batches for row in batch]
+    return " ".join(rows) if batches else "-"
 
 
 def _versions(module: str) -> list[str]:
@@ -224,16 +208,3 @@ def _versions(module: str) -> list[str]:
     known = packages_distributions()
     found = [known[name][0] for name in sorted(packages & known.keys())]
     return [f"{name} {version(name)}" for name in found]
-
-
-def _html_table(grid: Grid) -> str:
-    rows = []
-    for row in grid:
-        cells = []
-        for text, kind in row:
-            color = COLORS.get(kind, "inherit")
-            style = f'style="{STYLE};color:{color}"'
-            cells.append(f"<td {style}>{html.escape(text)}</td>")
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    table = f'<table style="border-collapse:collapse">{"".join(rows)}</table>'
-    return f'<div style="overflow-x:auto">{table}</div>'

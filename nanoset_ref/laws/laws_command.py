@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
-from nanoset_ref.cli.command import run
+from nanoset_ref.cli.command import UsageError, run
+from nanoset_ref.laws.runner import describe_error
 from nanoset_ref.laws.searching import check
 
 
@@ -25,8 +27,10 @@ def check_loader(
     script: Path | None = None,
     badge: bool = False,
 ) -> int:
-    """Check the laws of loading that a data loader claims; exit code 1 if it breaks one, and 3 if
-    a claimed law could not be judged.
+    """Check the laws of loading that a data loader claims.
+
+    The exit code is 0 if all of them hold, 1 if one is broken, 2 if the loader could not be
+    imported or its adapter is wrong, and 3 if a law could not be judged.
 
     Args:
         loader: MODULE:NAME of an adapter, or of its function `make`
@@ -40,8 +44,11 @@ def check_loader(
     """
     sys.path.insert(0, os.getcwd())
     made = _loader(loader)
-    progress = None if json else _say
-    report = check(made, laws=law, budget=budget, seed=seed, progress=progress)
+    progress = None if json else partial(print, end="", flush=True)
+    try:
+        report = check(made, laws=law, budget=budget, seed=seed, progress=progress)
+    except (ImportError, TypeError, ValueError) as error:
+        raise UsageError(str(error)) from error
     print(report.to_json() if json else report.tables())
     if html:
         html.write_text(report.to_html())
@@ -58,15 +65,15 @@ def _loader(name: str) -> Any:
     """The adapter or function that MODULE:NAME names; MODULE may end in .py."""
     module, colon, member = name.partition(":")
     if not colon or not member:
-        raise ValueError(f"a loader is named MODULE:NAME, such as {module}:make; got {name!r}")
+        raise UsageError(f"a loader is named MODULE:NAME, such as {module}:make; got {name!r}")
+    module = module.removesuffix(".py")
     try:
-        return resolve_name(f"{module.removesuffix('.py')}:{member}")
-    except AttributeError as error:
-        raise ValueError(f"{error}; name a function or an adapter of the module") from error
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
+        made = vars(import_module(module)).get(member)
+    except Exception as error:
+        raise UsageError(f"cannot import {module}: {describe_error(error)}") from error
+    if made is None:
+        raise UsageError(f"{module} has no {member!r}; name a function or an adapter of the module")
+    return made
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset-ref laws") -> int:

@@ -31,6 +31,7 @@ from nanoset_ref.laws.batch_rows import rows_in, write_into, wrong_mask
 from nanoset_ref.laws.findings import Batches, Kind
 
 LAWS = os.path.dirname(__file__)
+PLACE = ("world_size", "workers", "seed", "epoch", "batch_size")
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _stopped_loaders: list[Any] = []  # loaders that a stop left in the middle of an epoch
 
@@ -41,6 +42,7 @@ class EpochRequest:
 
     Args:
         data: a number of rows, or a Corpus.
+        place: world_size, batch_size, workers, seed and epoch, as `make` takes them.
         steps: batches to take on every rank.
         take_states: whether to take the states after these batches.
         resume_from: the states of the ranks that this epoch continues; rank r takes number r mod
@@ -51,11 +53,7 @@ class EpochRequest:
     """
 
     data: Any
-    world_size: int
-    batch_size: int
-    workers: int
-    seed: int
-    epoch: int
+    place: dict[str, int]
     steps: int
     take_states: bool = False
     resume_from: tuple[bytes, ...] = ()
@@ -71,9 +69,7 @@ class EpochTrace:
     Attributes:
         batches: [rank][step] -> the rows.
         states: the state of every rank, pickled when it was taken.
-        lengths: len(loader) of every rank before the first batch, if `take_length`.
-        changed: says which batch changed after it was delivered; "" if none did.
-        mask: the first fault in a mask; "" if there is none.
+        faults: {law: the first fault of a batch, a mask, or a length that was taken}.
         seconds: the time until the first batch of rank 0.
         memory: the peak in bytes.
         error: the error that ended the epoch early; "" if there was none.
@@ -83,9 +79,7 @@ class EpochTrace:
 
     batches: Batches = field(default_factory=list)
     states: tuple[bytes, ...] = ()
-    lengths: list[int] = field(default_factory=list)
-    changed: str = ""
-    mask: str = ""
+    faults: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     memory: int = 0
     error: str = ""
@@ -98,11 +92,10 @@ def run_ranks(adapter: Adapter, request: EpochRequest) -> EpochTrace:
     trace = EpochTrace()
     _stopped_loaders.clear()
     try:
-        for rank in range(request.world_size):
+        for rank in range(request.place["world_size"]):
             _run_rank(adapter, request, rank, trace)
     except Exception as error:
-        stack = "".join(reversed(traceback.format_tb(error.__traceback__)))
-        trace.error = f"{type(error).__name__}: {error}{_innermost_frame(stack)}"
+        trace.error = describe_error(error)
         has_begun = len(trace.batches) > rank and len(trace.batches[rank]) > 0
         trace.refused = isinstance(error, ValueError) and not has_begun
     return trace
@@ -114,8 +107,7 @@ def _run_rank(adapter: Adapter, request: EpochRequest, rank: int, trace: EpochTr
     if request.trace_memory:
         tracemalloc.start()
     loader = _make_loader(adapter, request, rank)
-    if request.take_length:
-        trace.lengths.append(len(loader))
+    declared = len(loader) if request.take_length else None
     batches = islice(loader, request.steps) if request.steps else ()
     read: list[tuple[Any, ...]] = []
     trace.batches.append(read)
@@ -124,8 +116,9 @@ def _run_rank(adapter: Adapter, request: EpochRequest, rank: int, trace: EpochTr
         if not read and rank == 0:
             trace.seconds = time.perf_counter() - started
         read.append(_rows(adapter, batch))
-        if adapter.mask and not trace.mask:
-            trace.mask = wrong_mask(batch, adapter.mask)
+        wrong = wrong_mask(batch, adapter.mask) if adapter.mask else ""
+        if wrong:
+            trace.faults.setdefault("masks", wrong)
         if request.overwrite_batches:
             write_into(batch)
         else:
@@ -137,10 +130,12 @@ def _run_rank(adapter: Adapter, request: EpochRequest, rank: int, trace: EpochTr
         trace.states += (pickle.dumps(adapter.state_of(loader)),)
         _stopped_loaders.append((loader, batches))
     for step, batch in enumerate(held):
-        if _rows(adapter, batch) != read[step] and not trace.changed:
-            trace.changed = (
-                f"the batch of rank {rank} at step {step} changed after it was delivered"
-            )
+        if _rows(adapter, batch) != read[step]:
+            changed = f"the batch of rank {rank} at step {step} changed after it was delivered"
+            trace.faults.setdefault("owned", changed)
+    if declared not in (None, len(read)):
+        wrong = f"rank {rank} declared {declared} batches and yielded {len(read)}"
+        trace.faults.setdefault("length", wrong)
 
 
 def _make_loader(adapter: Adapter, request: EpochRequest, rank: int) -> Any:
@@ -148,16 +143,7 @@ def _make_loader(adapter: Adapter, request: EpochRequest, rank: int) -> Any:
     state = None
     if request.resume_from:
         state = pickle.loads(request.resume_from[rank % len(request.resume_from)])
-    loader = adapter.make(
-        request.data,
-        rank=rank,
-        world_size=request.world_size,
-        workers=request.workers,
-        seed=request.seed,
-        epoch=request.epoch,
-        batch_size=request.batch_size,
-        state=state,
-    )
+    loader = adapter.make(request.data, rank=rank, state=state, **request.place)
     if not hasattr(loader, "__iter__"):
         raise TypeError(f"make returned {loader!r:.80}, not an iterable of batches")
     return loader
@@ -258,6 +244,18 @@ def _use_one_thread() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+def describe_error(error: Exception) -> str:
+    """An error in one line, with the innermost frame of a loader and its libraries.
+
+    The message of an error that another process raised may hold a traceback: its first and last
+    line are kept.
+    """
+    said = f"{type(error).__name__}: {error}".strip().splitlines()
+    stack = "".join(traceback.format_tb(error.__traceback__)).splitlines() + said
+    ends = dict.fromkeys((said[0], said[-1]))
+    return " ... ".join(ends) + _innermost_frame("\n".join(reversed(stack)))
 
 
 def _last_stack(file: Any) -> str:

@@ -9,21 +9,24 @@ from __future__ import annotations
 import inspect
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.laws.adapter import Adapter
+from nanoset_ref.laws.corpora import write_corpus
 from nanoset_ref.laws.findings import Verdict
 from nanoset_ref.laws.law_report import LawReport, Outcome
 from nanoset_ref.laws.rules import LAWS, check_case
-from nanoset_ref.laws.runner import LoaderProcesses
+from nanoset_ref.laws.runner import PLACE, LoaderProcesses
 from nanoset_ref.laws.trial import Case, Refused
 
+STATEFUL = "resume killed elastic refuses"
+SMALL = 24  # rows of the cases that are tried first: they are quick to run and to shrink
 BOUNDARIES = [4**power + 1 for power in range(3, 12)]
 
 
@@ -37,7 +40,7 @@ def as_adapter(loader: Any, options: dict[str, Any]) -> Adapter:
 def check(
     loader: Any,
     *,
-    laws: Iterable[str] | None = None,
+    laws: Sequence[str] | None = None,
     budget: float = 60.0,
     seed: int = 0,
     examples: int = 60,
@@ -52,7 +55,8 @@ def check(
         budget: seconds for all laws together; a case that has begun is finished.
         seed: the seed of the search.
         examples: the maximum number of cases per law.
-        progress: called with a line after each law.
+        progress: called with the name of each law before its search, and the rest of its line
+            after it.
         options: fields of the adapter.
 
     Raises:
@@ -64,23 +68,29 @@ def check(
     if not budget > 0:
         raise ValueError(f"budget must be a positive number of seconds, got {budget}")
     adapter = as_adapter(loader, options)
+    if not isinstance(adapter.claims, str):
+        raise TypeError(f"claims must be one string of names, got {adapter.claims!r}")
     _check_signature(adapter)
     claimed = adapter.claims.split()
-    chosen = [law for law in LAWS if law in (claimed if laws is None else laws)]
     _check_names(adapter, [*claimed, *(laws or ())])
+    chosen = [law for law in LAWS if law in (laws or claimed)]
     report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed, chosen)
+    with extra("laws", "the search for a case that breaks a law"):
+        import hypothesis
+    say = progress or len
     end = time.monotonic() + budget
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        processes = stack.enter_context(LoaderProcesses(adapter))
+    with tempfile.TemporaryDirectory() as folder, LoaderProcesses(adapter) as processes:
+        search = Search(hypothesis, processes, Path(folder), seed, examples)
+        write_corpus(search.folder, adapter.format, [1])  # fails early
         for number, law in enumerate(chosen):
+            say(f"{law:<8} ")
             now = time.monotonic()
-            share = max(end - now, 0) / (len(chosen) - number)
-            search = Search(processes, folder, law, now + share)
+            left = max(end - now, 0)
+            share = left / (len(chosen) - number)
             known = report.outcomes["resume"].case if law == "killed" else None
-            report.outcomes[law] = search.outcome(seed, examples, known)
-            if progress:
-                progress(report.line(law))
+            deadlines = [now + max(share, left / 2), now + share]
+            report.outcomes[law] = search.run(law, deadlines, known)
+            say(report.line(law)[9:] + "\n")
     return report
 
 
@@ -92,9 +102,8 @@ def judge(loader: Any, law: str, case: Case, **options: Any) -> Verdict:
 
 
 def _check_signature(adapter: Adapter) -> None:
-    place = ("rank", "world_size", "workers", "seed", "epoch", "batch_size", "state")
     try:
-        inspect.signature(adapter.make).bind(None, **dict.fromkeys(place))
+        inspect.signature(adapter.make).bind(None, **dict.fromkeys(("rank", *PLACE, "state")))
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"{adapter.make!r} must be a function make(data, *, rank, world_size, workers, seed, "
@@ -103,78 +112,84 @@ def _check_signature(adapter: Adapter) -> None:
 
 
 def _check_names(adapter: Adapter, names: list[str]) -> None:
-    unknown = [name for name in names if name not in LAWS]
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is not a law; the laws are {', '.join(LAWS)}")
-    stateful = {"resume", "killed", "elastic", "refuses"} & {*names}
-    if stateful and adapter.state_of is None:
-        raise ValueError(f"the law {min(stateful)!r} needs state_of")
-    if "masks" in names and not adapter.mask:
-        raise ValueError("the law 'masks' needs the name of the field: mask=")
+    for name in names:
+        if name not in LAWS:
+            raise ValueError(f"{name!r} is not a law; the laws are {', '.join(LAWS)}")
+        if name in STATEFUL and adapter.state_of is None:
+            raise ValueError(f"the law {name!r} needs state_of")
+        if name == "masks" and not adapter.mask:
+            raise ValueError("the law 'masks' needs the name of the field: mask=")
 
 
+@dataclass(frozen=True)
 class Search:
-    """Looks for a case that breaks one law, until a deadline."""
+    """Looks for a case that breaks a law."""
 
-    def __init__(self, processes: LoaderProcesses, folder: Path, law: str, deadline: float) -> None:
-        self.processes = processes
-        self.folder = folder
-        self.law = law
-        self.deadline = deadline
-        self.judged: dict[Case, Verdict] = {}
-        self.refused = ""
-        self.late = False
+    hypothesis: Any  # the module, which is imported before the time runs
+    processes: LoaderProcesses
+    folder: Path
+    seed: int
+    examples: int
 
-    def outcome(self, seed: int, examples: int, known: Case | None = None) -> Outcome:
-        """Search, unless the law is broken by `known`, the smallest case of a similar law."""
-        with extra("laws", "the search for a case that breaks a law"):
-            from hypothesis import find, settings, strategies
-            from hypothesis.errors import NoSuchExample
+    def run(self, law: str, deadlines: list[float], known: Case | None = None) -> Outcome:
+        """Search, unless the law is broken by `known`, the smallest case of a similar law.
 
-        limits = settings(max_examples=examples, database=None, deadline=None)
-        random = Random(f"{seed} {self.law}")
-        case = known
-        if not (known and self._breaks(known)):
-            try:
-                case = find(self._cases(strategies), self._breaks, settings=limits, random=random)
-            except NoSuchExample:
-                case = next(filter(self._breaks, self._boundaries()), None)
-        finding = self.judged[case] if case else None
-        return Outcome(len(self.judged), case, finding, self.refused, self.late)
+        Args:
+            law: its name.
+            deadlines: the end of shrinking a case that breaks the law, and the end of the search.
+            known: the case to try first.
+        """
+        tool = self.hypothesis
+        outcome = Outcome()
+        judged: dict[Case, Verdict] = {}
 
-    def _breaks(self, case: Case) -> bool:
-        if case not in self.judged:
-            if time.monotonic() > self.deadline:
-                self.late = True
-                return False
-            try:
-                self.judged[case] = check_case(self.processes, self.folder, self.law, case)
-            except Refused as reason:
-                self.refused = str(reason)
-                return False
-        return self.judged[case] is not None
+        def breaks(case: Case) -> bool:
+            if case not in judged:
+                if time.monotonic() > deadlines[-1]:
+                    outcome.late = True
+                    return False
+                try:
+                    judged[case] = check_case(self.processes, self.folder, law, case)
+                except Refused as reason:
+                    outcome.refused = str(reason)
+                    return False
+                if judged[case]:
+                    del deadlines[1:]
+            return judged[case] is not None
 
-    def _boundaries(self) -> list[Case]:
         adapter = self.processes.adapter
-        if self.law != "once" or adapter.format != "rows":
-            return []
-        return [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
+        random = Random(f"{self.seed} {law}")
+        few = max(1, self.examples // 3)
+        case = known if known and breaks(known) else None
+        most = adapter.most_rows
+        for most_rows, count in ((min(SMALL, most), few), (most, 1 + self.examples - few)):
+            limits = tool.settings(max_examples=count, database=None, deadline=None)
+            cases = _cases(tool.strategies, adapter, law, most_rows)
+            with suppress(tool.errors.NoSuchExample):
+                case = case or tool.find(cases, breaks, settings=limits, random=random)
+        if law == "once" and adapter.format == "rows":
+            boundaries = [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
+            case = case or next(filter(breaks, boundaries), None)
+        outcome.cases = len(judged)
+        outcome.case = case
+        outcome.finding = judged[case] if case else None
+        return outcome
 
-    def _cases(self, draw: Any) -> Any:
-        """What hypothesis draws, by its module `strategies`."""
-        adapter = self.processes.adapter
-        rows = draw.integers(1, adapter.most_rows)
-        if self.law == "spread":
-            rows = draw.integers(200, 400)
-        stop = draw.integers(0, 20)
-        fields = {
-            "rows": rows,
-            "world_size": draw.integers(1, adapter.most_ranks),
-            "batch_size": draw.integers(1, adapter.most_batch),
-            "workers": draw.integers(0, adapter.most_workers),
-            "seed": draw.integers(0, 5),
-            "epoch": draw.integers(0, 3),
-            "other": draw.integers(1, 5),
-            "stops": draw.lists(stop, min_size=1, max_size=3).map(tuple),
-        }
-        return draw.builds(Case, **{name: fields[name] for name in LAWS[self.law][1].split()})
+
+def _cases(draw: Any, adapter: Adapter, law: str, most_rows: int) -> Any:
+    """What hypothesis draws, by its module `strategies`."""
+    rows = draw.integers(1, most_rows)
+    if law == "spread":
+        rows = draw.integers(200, 400)
+    stop = draw.integers(0, 20)
+    fields = {
+        "rows": rows,
+        "world_size": draw.integers(1, adapter.most_ranks),
+        "batch_size": draw.integers(1, adapter.most_batch),
+        "workers": draw.integers(0, adapter.most_workers),
+        "seed": draw.integers(0, 5),
+        "epoch": draw.integers(0, 3),
+        "other": draw.integers(1, 5),
+        "stops": draw.lists(stop, min_size=1, max_size=3).map(tuple),
+    }
+    return draw.builds(Case, **{name: fields[name] for name in LAWS[law][1].split()})

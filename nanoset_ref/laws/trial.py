@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nanoset_ref.laws.corpora import Corpus, write_corpus
 from nanoset_ref.laws.findings import Batches, Finding, Verdict, difference, find_miscount
-from nanoset_ref.laws.runner import EpochRequest, EpochTrace, LoaderProcesses
+from nanoset_ref.laws.runner import PLACE, EpochRequest, EpochTrace, LoaderProcesses
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Case:
     """The numbers that hypothesis draws and shrinks.
 
@@ -26,6 +26,14 @@ class Case:
     epoch: int = 0
     other: int = 1
     stops: tuple[int, ...] = (0,)
+
+    def __repr__(self) -> str:
+        """The number of rows, and what differs from the default."""
+        shown = [f"rows={self.rows}"]
+        for name, value in vars(self).items():
+            if name != "rows" and value != getattr(Case, name):
+                shown.append(f"{name}={value}")
+        return f"Case({', '.join(shown)})"
 
     @property
     def global_batch_size(self) -> int:
@@ -50,18 +58,13 @@ class Trial:
     def __init__(self, processes: LoaderProcesses, folder: Path, case: Case) -> None:
         self.processes = processes
         self.adapter = processes.adapter
+        self.claims = self.adapter.claims.split()
         self.folder = folder
         self.case = case
-        self.epoch = EpochRequest(
-            data=self.data(case.rows),
-            world_size=case.world_size,
-            batch_size=case.batch_size,
-            workers=case.workers,
-            seed=case.seed,
-            epoch=case.epoch,
-            # of a loader without an end; one rank may read everything
-            steps=case.rows // case.global_batch_size + case.rows // case.batch_size + 3,
-        )
+        self.request = {name: getattr(case, name) for name in PLACE}
+        self.request["data"] = self.data(case.rows)
+        # of a loader without an end; one rank may read everything
+        self.steps = case.rows // case.global_batch_size + case.rows // case.batch_size + 3
 
     def data(self, rows: int) -> Any:
         if self.adapter.format == "rows":
@@ -83,14 +86,16 @@ class Trial:
                 step.
             Broken: the loader crashed or hung.
         """
-        request = replace(self.epoch, **changes)
-        trace = self.processes.run(request, kill=kill)
+        wanted = self.request | {"steps": self.steps} | changes
+        place = {name: wanted.pop(name) for name in PLACE}
+        trace = self.processes.run(EpochRequest(place=place, **wanted), kill=kill)
         if not trace.error:
             return trace
         small = trace.kind == "crash" and self.case.rows < self.case.global_batch_size
-        if not request.resume_from and (trace.refused or small):
+        resumed = bool(changes.get("resume_from"))
+        if not resumed and (trace.refused or small):
             raise Refused(trace.error)
-        when = "after a resume, " if request.resume_from else ""
+        when = "after a resume, " if resumed else ""
         raise Broken(Finding(trace.kind, f"{when}{trace.error}", trace.batches))
 
     def compare(self, when: str, **changes: Any) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from nanoset_ref.megatron import (
 from nanoset_ref.streaming import (
     CompressedDataset,
     CompressedDictionary,
+    IterableDataset,
     JSONLinesAdapter,
     MapDataset,
     StackDataset,
@@ -33,6 +35,7 @@ from nanoset_ref.streaming import (
     TokenStreamDataLoader,
 )
 
+SAMPLER = "once ranks order repeat resume elastic data length growth epochs"
 CLAIMS = "once ranks order workers repeat resume killed elastic owned data refuses length"
 
 
@@ -115,13 +118,14 @@ def stacked(samples: Any) -> Any:
     return {"tokens": np.stack([sample["input_ids"] for sample in samples])}
 
 
-def sampler(data: int, *, state: Any = None, **place: Any) -> Any:
+def sampler(data: int, *, state: Any = None, layout: str = "strided", **place: Any) -> Any:
     made = ResumableBatchSampler(
         data,
         place["batch_size"],
         place["rank"],
         place["world_size"],
         place["epoch"] * data,
+        layout=layout,
     )
     if state is not None:
         made.load_state_dict(state)
@@ -132,6 +136,23 @@ def stateful(data: int, *, state: Any = None, **place: Any) -> Any:
     """torchdata's loader, which keeps the sampler's state of each batch that it delivers."""
     batches = sampler(data, **place)
     made = StatefulDataLoader(range(data), batch_sampler=batches, num_workers=place["workers"])
+    if state is not None:
+        made.load_state_dict(state)
+    return made
+
+
+def iterable(data: Any, *, state: Any = None, **place: Any) -> Any:
+    """Lines of text, in torchdata's loader."""
+    settings = SimpleNamespace(batch_size=place["batch_size"])
+    ranks = {"dp_rank": place["rank"], "dp_size": place["world_size"]}
+    dataset = IterableDataset(settings, JSONLinesAdapter(None, data.path), **ranks)
+    made = StatefulDataLoader(
+        dataset,
+        place["batch_size"],
+        num_workers=place["workers"],
+        collate_fn=list,
+        drop_last=True,
+    )
     if state is not None:
         made.load_state_dict(state)
     return made
@@ -223,7 +244,15 @@ OURS = {
         format="jsonl",
         most_rows=60,
     ),
-    "ResumableBatchSampler": of(
-        sampler, claims="once ranks order repeat resume elastic data length growth epochs"
+    "IterableDataset": of(
+        iterable,
+        claims="once ranks order workers repeat resume killed owned data",
+        format="jsonl",
+        most_rows=60,
+        most_workers=1,  # several deal the lines in another order, and each drops its own tail
+    ),
+    "ResumableBatchSampler": of(sampler, claims=SAMPLER),
+    "ResumableBatchSampler, contiguous": of(
+        functools.partial(sampler, layout="contiguous"), claims=SAMPLER
     ),
 }

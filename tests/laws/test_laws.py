@@ -105,10 +105,14 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
         "        step 0     step 1     step 2",
         "rank 0  0          0 (not 1)  1 (not -)",
     ]
-    assert "broken" in report._repr_html_()
+    red = re.findall(r"<b [^>]*>([^<]+)</b>", report._repr_html_())
+    assert red == ["broken", "0 (not 1)", "1 (not -)"]
     assert json.loads(report.to_json())["laws"]["resume"]["finding"]["kind"] == "doubled"
     assert "0%20of%2016-red" in report.badge()
-    compile(report.script("resume"), "script", "exec")
+    script = re.sub("from .* import make\n", "", report.script("resume"))
+    scope = {"make": adapter_of("state before delivery")}
+    with pytest.raises(SystemExit, match="doubled: stopped after 1 step"):
+        exec(script, scope)
 
 
 def test_a_broken_resume_is_not_searched_again_with_a_kill() -> None:
@@ -234,10 +238,11 @@ def test_the_command_judges_a_function_of_a_module(tmp_path: Path) -> None:
         done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (code, "")
         assert done.stdout.splitlines()[1].split()[:2] == ["ranks", "holds"]
+        assert done.stdout.splitlines()[2].startswith("not claimed: order workers repeat")
         page = (tmp_path / "laws.html").read_text()
         assert f"<title>{name}:make under the laws of loading</title>" in page
         assert f"nanoset_ref {version('nanoset_ref')}; seed 0" in page
-        assert (f"<h3>once, broken by {name}:make</h3>" in page) == bool(code)
+        assert (">broken</b>" in page) == bool(code)
 
 
 def test_the_plugin_has_a_test_for_all_laws_and_one_for_each(tmp_path: Path) -> None:
@@ -410,15 +415,74 @@ def test_a_corpus_of_shards_has_a_file_for_each() -> None:
     ("name", "message"),
     [
         ("right", "a loader is named MODULE:NAME, such as right:make; got 'right'"),
-        ("right:mak", "module 'right' has no attribute 'mak'; name a function or an adapter"),
+        ("right:mak", "right has no 'mak'; name a function or an adapter of the module"),
+        ("nowhere:make", "cannot import nowhere: ModuleNotFoundError: No module named 'nowhere'"),
+        ("typing_error:make", "keyword argument 'formt', in <module> (typing_error.py:3)"),
+        ("claims_list:make", "claims must be one string of names, got ['once']"),
+        ("no_format:make", "format must be rows or one of npy, bin"),
     ],
 )
-def test_a_loader_that_is_not_there_is_an_error_in_one_line(
+def test_a_wrong_module_or_adapter_is_an_error_in_one_line_and_no_broken_law(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str, message: str
 ) -> None:
-    (tmp_path / "right.py").write_text(LOADER.format(less=0))
+    right = LOADER.format(less=0)
+    for module, text in (
+        ("right", right),
+        ("typing_error", right.replace("tail=", "formt=")),
+        ("claims_list", right.replace('"once ranks"', '["once"]')),
+        ("no_format", right.replace("tail=", "format='bin16', tail=")),
+    ):
+        (tmp_path / f"{module}.py").write_text(text.strip())
     monkeypatch.chdir(tmp_path)
-    assert laws_command.main([name]) == 1
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    assert laws_command.main([name]) == 2
+    said = capsys.readouterr()
+    assert message in said.err and said.err.count("\n") == 1 and said.out == ""
     assert laws_command.main(["right.py:make", "--budget", "1e-9"]) == 3
+
+
+def test_the_traceback_of_a_worker_is_one_line_with_its_innermost_frame() -> None:
+    def make(data: Any, **place: Any) -> Any:
+        worker = (
+            "Caught IndexError in DataLoader worker process 0.\nOriginal Traceback (most recent "
+            'call last):\n  File "/a/rows.py", line 7, in fetch\nIndexError: list index out of range\n'
+        )
+        raise IndexError(worker)
+
+    assert str(judge(make, "repeat", Case(rows=9))) == (
+        "crash: IndexError: Caught IndexError in DataLoader worker process 0. ... "
+        "IndexError: list index out of range, in fetch (rows.py:7)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seeds_of_ranks", "message"),
+    [
+        (lambda seed, rank: [seed, rank], "None"),
+        (lambda seed, rank: [seed], "doubled: rank 1 read what rank 0 read"),
+    ],
+)
+def test_ranks_that_draw_crops_do_not_read_the_same(seeds_of_ranks: Any, message: str) -> None:
+    def make(data: Any, *, rank: int, seed: int, batch_size: int, **place: Any) -> Any:
+        random = np.random.default_rng(seeds_of_ranks(seed, rank))
+        while True:
+            starts = 8 + random.integers(8 * sum(data.rows) - 7, size=batch_size)
+            yield np.stack([np.arange(start, start + 8) for start in starts])
+
+    case = Case(rows=40, world_size=2)
+    found = judge(make, "ranks", case, format="npy", claims="ranks repeat")
+    assert str(found) == message
+
+
+@pytest.mark.parametrize("law", ["epochs", "seed"])
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_two_shuffled_files_may_have_the_same_order_by_chance(law: str, shuffled: bool) -> None:
+    def make(data: Any, *, seed: int, epoch: int, **place: Any) -> Any:
+        order = np.random.default_rng([seed, epoch]).permutation(2) if shuffled else [0, 1]
+        for number in order:
+            yield from map(json.loads, Path(data.paths[number]).read_text().splitlines())
+
+    options = {"format": "jsonl", "files": 2, "claims": law}
+    words = [str(judge(make, law, Case(rows=40, seed=seed), **options)) for seed in range(4)]
+    same = f"{law.removesuffix('s')}s 0 and 1 have the same order"
+    assert words[0] == "None" if shuffled else words[0].endswith(same)
+    assert ({*words} == {"None"}) is shuffled

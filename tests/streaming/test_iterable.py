@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import Ranks
-from resume_contract import check_resume_contract
 from stream_parts import (
     ByEpoch,
     Indexed,
@@ -218,24 +217,6 @@ def test_stateful_dataloader_continues_exactly_also_in_the_second_epoch(workers)
         assert [list(first) for _ in range(epochs)] == [whole] * epochs
         taken, resumed = read_resumed(loader, first, (stop, 1))
         assert taken == list(resumed) == whole
-
-
-@pytest.mark.parametrize(
-    ("workers", "make", "options"),
-    [
-        (0, Numbers, {"layouts": [(2, 3)]}),
-        (1, Numbers, {"layouts": [(2, 3)]}),
-        (4, Indexed, {"layouts": [(2, 1)], "stops": [3], "epochs": False}),
-    ],
-)
-def test_it_keeps_the_resume_contract(workers, make, options):
-    def factory(rank, size, batch, num_workers):
-        dataset = IterableDataset(hparams(batch), make(50), dp_rank=rank, dp_size=size)
-        return StatefulDataLoader(
-            dataset, batch, num_workers=num_workers, collate_fn=list, drop_last=True
-        )
-
-    check_resume_contract(factory, lambda batch: batch, 50, workers=[workers], **options)
 
 
 # ---- arguments, ranks
