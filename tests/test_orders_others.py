@@ -8,15 +8,21 @@ import re
 import numpy as np
 import pytest
 from file_kinds import write_shard
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
 from nanoset_ref.cli import main
 from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.megatron.mappings import blend_samples
-from nanoset_ref.orders import build_order
-from nanoset_ref.orders.others import document_walk, nanotron_stages, packed_instances
+from nanoset_ref.orders import build_order, traced_shuffle
+from nanoset_ref.orders.others import (
+    OLMoCoreOrder,
+    document_walk,
+    nanotron_stages,
+    olmo_core,
+    packed_instances,
+)
 
 SIZES = st.lists(st.integers(0, 15), min_size=1, max_size=4).filter(any)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -111,6 +117,33 @@ def test_olmo_core_by_hand(sizes, chunk, seed, batch, epochs):
     order = build_order("olmo_core", sizes, None, len(expected), seed, **options)
     assert [order[k] for k in range(len(order))] == expected
     check_contract(order)
+
+
+@given(st.integers(1, 5000), st.integers(0, 2**40), st.integers(1, 200), st.sampled_from([8, 64]))
+def test_places_and_values_are_traced_through_numpys_shuffle(n, seed, count, block):
+    values = np.arange(n, dtype=np.uint32)
+    np.random.Generator(np.random.PCG64(seed)).shuffle(values)
+    places = np.random.default_rng(n).permutation(n)[:count]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traced_shuffle, "BLOCK", block)
+        assert np.array_equal(traced_shuffle.values_at(seed, n, places), values[places])
+        found = traced_shuffle.places_of(seed, n, values[places].astype(np.int64))
+    assert np.array_equal(found, places)
+
+
+@given(SIZES, st.integers(1, 5), st.integers(0, 2**31), st.integers(1, 8), st.integers(1, 3))
+def test_olmo_core_traces_the_rows_that_it_looks_up(sizes, chunk, seed, batch, epochs):
+    expected = by_hand(sizes, chunk, seed, batch, epochs)
+    assume(expected)
+    options = {"chunk_size": chunk, "batch_size": batch}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(olmo_core, "SHORT", 0)
+        order = build_order("olmo_core", sizes, None, len(expected), seed, **options)
+        assert [order[k] for k in range(min(len(order), 4))] == expected[:4]
+        check_contract(order)
+        patch.setattr(OLMoCoreOrder, "_shuffle", None)  # a step is found without it
+        order = build_order("olmo_core", sizes, None, len(expected), seed, **options)
+        assert [*zip(*(part.tolist() for part in order[-3:]), strict=True)] == expected[-3:]
 
 
 def test_olmo_core_refuses_what_it_cannot_read():

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.orders.finding import find_each
 from nanoset_ref.provenance.card_facts import CardFacts, Facts, Int64Array, stop_of
 
 
@@ -140,14 +141,16 @@ class Card(CardFacts):
         found = []
         for stage in self.stages:
             order = self.order(stage["order"])
+            stop = min(stop_of(stage), len(order))
             numbers = self.source_numbers(stage["order"])
             files = [
                 file for file, other in enumerate(numbers) if self.sources[other]["name"] == name
             ]
-            for file, number in itertools.product(files, samples):
-                positions = order.positions(file, number, stop_of(stage))
-                positions = positions[positions >= stage["first_position"]]
-                found += self._rows(stage, positions, file, number)
+            asked = np.array([*itertools.product(files, samples)], dtype=np.int64).reshape(-1, 2)
+            each, positions = find_each(order, *asked.T, stop)
+            is_read = positions >= stage["first_position"]
+            read = asked[each[is_read]]
+            found += self._rows(stage, positions[is_read], *read.T)
         return sorted(found, key=lambda row: (row.step, row.position))
 
     def _samples_at(
@@ -174,13 +177,15 @@ class Card(CardFacts):
         lowest = max(0, -(-(begin - window["row_length"] + 1) // window["stride"]))
         return range(lowest, min(num_rows, -(-end // window["stride"])))
 
-    def _rows(self, stage: Facts, positions: Int64Array, files: Any, samples: Any) -> list[CardRow]:
+    def _rows(
+        self, stage: Facts, positions: Int64Array, files: Int64Array, samples: Int64Array
+    ) -> list[CardRow]:
         """The rows at positions of a stage, from their files (of the order) and samples.
 
         Args:
             stage: the stage.
             positions: int64 [n].
-            files, samples: int64 [n], or one for all positions.
+            files, samples: int64 [n].
         """
         order = self.order(stage["order"])
         schedule = self.schedule(stage)
@@ -190,7 +195,7 @@ class Card(CardFacts):
         if stage["layout"] is None:
             unknown = dict.fromkeys(["micro_batch", "dp_rank", "row"])
         rows = []
-        table = np.stack(np.broadcast_arrays(positions, files, samples), axis=1)
+        table = np.stack([positions, files, samples], axis=1)
         for position, file, sample in table.tolist():
             slot = schedule.slot(position)
             source = self.sources[numbers[file]]
