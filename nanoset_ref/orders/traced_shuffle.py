@@ -1,4 +1,4 @@
-"""A few places or values of NumPy's ``Generator(PCG64(seed)).shuffle(arange(n))``, without the rest.
+"""A few places or values of NumPy's ``Generator(PCG64(seed)).shuffle(arange(n))``, and no others.
 
 Shuffling half a billion numbers takes a minute, as each swap waits for memory, and 2 GB. Drawing
 the swaps takes a second, and following a few thousand numbers through them another two:
@@ -73,7 +73,7 @@ class _Trace:
         _enter(self.at, self._heads, self._nexts)
 
     def partners(self, block: int, step: int) -> NDArray[np.uint32]:
-        """The partners of step, step - 1, ..., as many as a block gives; valid until the next call."""
+        """The partners of step, step - 1, ... from a block; valid until the next call."""
         self._start.state = self._start_state
         self._start.advance(block * BLOCK)
         words = self._start.random_raw(BLOCK).astype("<u8", copy=False)
@@ -95,15 +95,16 @@ def _draw_partners(draws, step, partners):
     Returns:
         The number of partners.
     """
-    count = 0
-    used = 0
+    count = np.int64(0)
+    used = np.int64(0)
     left = np.uint32(step)
     while used < len(draws) and left > 0:
         mask = np.uint32(1)
         while mask < left:
             mask = np.uint32(2) * mask + np.uint32(1)
         # the mask holds while the step is above mask // 2, and a word takes at most one step
-        stop = min(len(draws), used + np.int64(left) - np.int64(mask >> np.uint32(1)))
+        stop = used + np.int64(left) - np.int64(mask >> np.uint32(1))
+        stop = min(np.int64(len(draws)), stop)
         for k in range(used, stop):
             partner = draws[k] & mask
             partners[count] = partner  # the next one overwrites it if it is rejected

@@ -12,7 +12,6 @@ counted from 0, steps from 1. Reading a card loads neither torch nor numba.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -142,15 +141,16 @@ class Card(CardFacts):
         for stage in self.stages:
             order = self.order(stage["order"])
             stop = min(stop_of(stage), len(order))
-            numbers = self.source_numbers(stage["order"])
+            sources = self.source_numbers(stage["order"])
             files = [
-                file for file, other in enumerate(numbers) if self.sources[other]["name"] == name
+                file for file, other in enumerate(sources) if self.sources[other]["name"] == name
             ]
-            asked = np.array([*itertools.product(files, samples)], dtype=np.int64).reshape(-1, 2)
-            each, positions = find_each(order, *asked.T, stop)
+            each_file = np.repeat(files, len(samples)).astype(np.int64)
+            each_sample = np.tile(samples, len(files))
+            numbers, positions = find_each(order, each_file, each_sample, stop)
             is_read = positions >= stage["first_position"]
-            read = asked[each[is_read]]
-            found += self._rows(stage, positions[is_read], *read.T)
+            read = numbers[is_read]
+            found += self._rows(stage, positions[is_read], each_file[read], each_sample[read])
         return sorted(found, key=lambda row: (row.step, row.position))
 
     def _samples_at(
