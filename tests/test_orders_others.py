@@ -3,7 +3,6 @@
 import json
 import pickle
 import random
-import re
 
 import numpy as np
 import pytest
@@ -232,40 +231,6 @@ def test_rows_are_those_that_olmo_core_packs_from_its_files_where_no_lengths_tie
     if all((pieces[:, 3] == 1).all() for pieces in found):
         check_rows(found, groups, arrays, length)
         assert not fragment and length == 1024, "the case without ties"
-
-
-def test_the_page_about_loaders_packs_as_olmo_core_does(golden, tmp_path):
-    folder = golden / "olmo_core_packed"
-    case = json.loads((folder / "packed.json").read_text())[3]  # without ties
-    files = []
-    with np.load(folder / "packed.npz") as members:
-        for number in range(3):
-            files.append(tmp_path / f"{number}.npy")
-            members[f"3/file{number}"].tofile(files[-1])
-        rows = members["3/rows"]
-    page = (golden.parents[1] / "docs/loaders.md").read_text(encoding="utf-8")
-    code = re.search(r"^## Packed rows.*?^```python\n(.*?)^```$", page, re.M | re.S)[1]
-    for theirs, here in {
-        "uint32": "uint16",
-        "100257": "0",
-        "65_536": "1024",
-        "8": str(case["group_size"]),
-        "batch_size=64": f"batch_size={case['batch']}",
-        "64 * STEPS": "24",
-        "64 * 999": "case['batch'] * 4",
-        "64 + 1": f"{case['batch']} + 1",
-    }.items():
-        code, found = re.subn(rf"\b{re.escape(theirs)}\b", here, code)
-        assert found
-    scope = {"files": files, "case": case}
-    exec(code, scope)
-    instance = case["read"][0][case["batch"] * 4]
-    assert [scope["group"], scope["row"]] == [*scope["order"].pairs(np.array([instance]))]
-    ids = np.concatenate([np.fromfile(name, np.uint16) for name in scope["groups"][scope["group"]]])
-    pieces = scope["packed"][scope["group"]]
-    pieces = pieces[pieces[:, 0] == scope["row"]]
-    joined = np.concatenate([ids[start:stop] for _, start, stop, _ in pieces])
-    assert np.array_equal(np.trim_zeros(rows[instance], "b"), np.trim_zeros(joined, "b"))
 
 
 def test_the_packing_of_the_docstring():

@@ -70,7 +70,8 @@ class _Trace:
         self._buffer = np.empty(2 * BLOCK + 1, dtype=np.uint32)
         self._heads = np.full(SLOTS, -1, dtype=np.int32)
         self._nexts = np.empty(len(places), dtype=np.int32)
-        _enter(self.at, self._heads, self._nexts)
+        for item, place in enumerate(places.tolist()):
+            _put(self.at, self._heads, self._nexts, item, place)
 
     def partners(self, block: int, step: int) -> NDArray[np.uint32]:
         """The partners of step, step - 1, ... from a block; valid until the next call."""
@@ -120,7 +121,7 @@ def _follow(at, heads, nexts, step, partners, backwards):
     """Move tracked numbers, int64 [m] in place, through the steps of a block.
 
     Args:
-        heads, nexts: a table of the numbers by place, as `_enter` fills it; updated.
+        heads, nexts: a table of the numbers by place: int32 [SLOTS] and [m], -1 for none; updated.
         step: of the block's first partner.
         partners: uint32 [n].
         backwards: from the last step to the first.
@@ -135,13 +136,6 @@ def _follow(at, heads, nexts, step, partners, backwards):
             second = _take_out(at, heads, nexts, there)
             _put(at, heads, nexts, first, there)
             _put(at, heads, nexts, second, here)
-
-
-@njit(cache=True)
-def _enter(at, heads, nexts):
-    """Fill the table: int32 heads [SLOTS], all -1, and nexts [m], of numbers at int64 [m]."""
-    for item in range(len(at)):
-        _put(at, heads, nexts, item, at[item])
 
 
 @njit(cache=True)

@@ -215,11 +215,14 @@ class Card(CardFacts):
     def published(self, source: int, first_byte: int, end_byte: int) -> list[tuple[str, int, int]]:
         """(address, first, last) of each published part of bytes [first_byte, end_byte) of a file.
 
-        [] if the card does not say in which parts the file is published.
+        [] if the card does not say where the file is published.
         """
-        parts = self.sources[source].get("parts")
-        if parts is None:
+        file = self.sources[source]
+        if "://" in file["name"]:
+            return [(file["name"], first_byte, end_byte)]
+        if "parts" not in file:
             return []
+        parts = file["parts"]
         size = parts["bytes"]
         found = []
         for part in range(first_byte // size, -(-end_byte // size)):

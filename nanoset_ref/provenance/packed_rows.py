@@ -7,7 +7,7 @@ a row, one group of files at a time; ``order="olmo_core"`` says when a row is re
 import bisect
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,23 +122,23 @@ class OLMoCorePackedRows(Rows):
             pieces.append((members[place], start - firsts[place], stop - firsts[place], candidates))
         return pieces
 
-    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
-        out[:] = self._pad
+    def _placed(self, positions: Int64Array) -> Iterator[tuple[int, int, int, int, int]]:
+        """(row, column, file, first token in it, stop) of every piece of the rows at positions."""
         for row, position in enumerate(positions.tolist()):
             column = 0
             for number, start, stop, _ in self._row(position):
-                piece = np.array([[row, start, stop, column]])
-                copy_from_file(self._files[number], piece, out)
+                yield row, column, number, start, stop
                 column += stop - start
 
+    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
+        out[:] = self._pad
+        for row, column, number, start, stop in self._placed(positions):
+            copy_from_file(self._files[number], np.array([[row, start, stop, column]]), out)
+
     def _starts(self, positions: Int64Array) -> Starts:
-        starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
-        for row, position in enumerate(positions.tolist()):
-            column = 0
-            for _, start, stop, _ in self._row(position):
-                starts[row, column] = True
-                column += stop - start
-            starts[row, column:] = True
+        starts = np.ones((len(positions), self.row_length), dtype=np.bool_)
+        for row, column, _, start, stop in self._placed(positions):
+            starts[row, column + 1 : column + stop - start] = False
         return starts
 
     def origin(self, position: int) -> Origin:
