@@ -88,15 +88,14 @@ def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
 def _packed_rows(card: Card, number: int, paths: Sequence[str]) -> Rows:
     """The rows that OLMo-core packs from files, whose documents end with an id of the card."""
     facts = card.facts["orders"][number]
-    options = dict(facts["options"])
-    ends = options.pop("eos_token_id")
-    return OLMoCorePackedRows(
-        [open_tokens(path, card.facts["dtype"], ends) for path in paths],
-        card.facts["window"]["row_length"],
-        card.samples(number),
-        facts["seed"],
-        **options,
-    )
+    options = facts.get("options", {})
+    length = card.facts["window"]["row_length"]
+    try:
+        ends = options["eos_token_id"]
+        files = [open_tokens(path, card.facts["dtype"], ends) for path in paths]
+        return OLMoCorePackedRows(files, length, card.samples(number), facts["seed"], options)
+    except KeyError as error:
+        raise ValueError(f"{card.name}: the options of order {number} lack {error}") from error
 
 
 def _megatron_rows(card: Card, order: Facts, paths: Sequence[str]) -> Rows:

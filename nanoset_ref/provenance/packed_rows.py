@@ -7,7 +7,7 @@ a row, one group of files at a time; ``order="olmo_core"`` says when a row is re
 import bisect
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,11 +49,10 @@ class OLMoCorePackedRows(Rows):
         row_length: the run's sequence_length, in tokens.
         num_samples: rows of the run.
         random_seed: of the data loader.
-        group_size: files that are packed together: the run's source_group_size.
-        permutation_seed: the run's source_permutation_seed: files are shuffled before.
-        fragment: the run's long_doc_strategy is "fragment".
-        pad_token_id: fills the end of a row.
-        batch_size: rows in a global batch.
+        options: of the order in the card. batch_size: rows in a global batch; group_size: files
+            that are packed together (source_group_size); permutation_seed: files are shuffled
+            before (source_permutation_seed), or None; fragment: whether long_doc_strategy is
+            "fragment"; pad_token_id: fills the end of a row.
     """
 
     padded = True
@@ -65,20 +64,16 @@ class OLMoCorePackedRows(Rows):
         row_length: int,
         num_samples: int,
         random_seed: int,
-        *,
-        group_size: int,
-        permutation_seed: int | None,
-        fragment: bool,
-        pad_token_id: int,
-        batch_size: int,
+        options: Mapping[str, Any],
     ) -> None:
+        group_size = options["group_size"]
         self._files = list(files)
-        self._pad = pad_token_id
+        self._pad = options["pad_token_id"]
         self.row_length = row_length
         self.sequence_length = row_length - 1
         numbers = list(range(len(files)))
-        if permutation_seed is not None:
-            random.Random(permutation_seed).shuffle(numbers)
+        if options["permutation_seed"] is not None:
+            random.Random(options["permutation_seed"]).shuffle(numbers)
         self._groups = [numbers[i : i + group_size] for i in range(0, len(numbers), group_size)]
         self._group_of = {number: g for g, group in enumerate(self._groups) for number in group}
         self._firsts: dict[int, int] = {}  # the first token of each file in its group
@@ -87,11 +82,11 @@ class OLMoCorePackedRows(Rows):
             sizes = [files[number].num_tokens for number in group]
             self._firsts |= zip(group, itertools.accumulate(sizes, initial=0), strict=False)
             found = np.concatenate([self._closed_documents(number) for number in group])
-            self._documents.append(packed_instances(found, row_length, fragment=fragment))
+            packed = packed_instances(found, row_length, fragment=options["fragment"])
+            self._documents.append(packed)
         lengths = [int(found[:, 0].max(initial=-1)) + 1 for found in self._documents]
-        self.order = build_order(
-            "olmo_core", lengths, None, num_samples, random_seed, batch_size=batch_size
-        )
+        name = f"olmo_core:batch_size={options['batch_size']}"
+        self.order = build_order(name, lengths, None, num_samples, random_seed)
 
     def _closed_documents(self, number: int) -> Int64Array:
         """(start, stop) in its group of each document of a file but one that nothing closes."""
