@@ -215,9 +215,82 @@ def test_olmo_core_reads_chunks_of_the_files_it_names(tmp_path):
     rows = Nanoset(paths, None, 3, 24, 5, order=order, disjoint=True, token_dtype="uint16")
     read = [(row.source, row.sample) for row in found.where(2)]
     assert read == [rows.order[k] for k in range(4, 8)]
-    config["dataset"]["_CLASS_"] = "olmo_core.data.numpy_dataset.NumpyPackedFSLDatasetConfig"
-    with pytest.raises(ValueError, match="not NumpyPackedFSLDatasetConfig"):
+    config["dataset"]["_CLASS_"] = "olmo_core.data.numpy_dataset.NumpyVSLDatasetConfig"
+    with pytest.raises(ValueError, match="not NumpyVSLDatasetConfig"):
         card(tmp_path, "olmo-core", json.dumps(config))
+
+
+def packed_run(golden, tmp_path, number):
+    """The files of a recorded run that OLMo-core packed, its card, and its rows step by step."""
+    folder = golden / "olmo_core_packed"
+    case = json.loads((folder / "packed.json").read_text())[number]
+    paths = [str(tmp_path / f"{file}.npy") for file in range(len(case["files"]))]
+    with np.load(folder / "packed.npz") as members:
+        rows = members[f"{number}/rows"]
+        for file, path in enumerate(paths):
+            members[f"{number}/file{file}"].tofile(path)
+    read = [rows[place] for epoch in case["read"] for place in epoch]
+    length = case["sequence_length"]
+    config = {
+        "dataset": {
+            "_CLASS_": "olmo_core.data.numpy_dataset.NumpyPackedFSLDatasetConfig",
+            "paths": paths,
+            "sequence_length": length,
+            "long_doc_strategy": case["strategy"],
+            "source_group_size": case["group_size"],
+            "source_permutation_seed": case["permutation_seed"],
+            "tokenizer": {"vocab_size": 65000, "eos_token_id": 0, "pad_token_id": 0},
+        },
+        "data_loader": {"global_batch_size": case["batch"] * length, "seed": case["seed"]},
+        "trainer": {"max_duration": {"value": len(read) // case["batch"], "unit": "steps"}},
+    }
+    found = card(tmp_path, "olmo-core", json.dumps(config), name="config.json")
+    return found, paths, np.array(read).reshape(-1, case["batch"], length)
+
+
+def test_rows_that_olmo_core_packs_are_read_from_its_files(golden, tmp_path, capsys):
+    found, paths, read = packed_run(golden, tmp_path, 3)  # the case without ties
+    for rows, theirs in zip(found.replay(1, paths), read, strict=True):
+        assert np.array_equal(rows, theirs)
+    with pytest.raises(ValueError, match=r"packed from whole documents: give the files \(--data\)"):
+        found.where(1)
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps(found.facts))
+    run = ["--run", str(path), "--data", *paths]
+    main(["where", "3", "--json", *run])
+    for row, theirs in zip(json.loads(capsys.readouterr().out), read[2], strict=True):
+        pieces = []
+        for part in row["parts"]:
+            with open(paths[part["source"]], "rb") as file:
+                pieces.append(file.read()[part["first_byte"] : part["end_byte"]])
+            assert part["candidates"] == 1
+            main(
+                ["when", *run, "--source", str(part["source"]), "--document", str(part["document"])]
+            )
+            assert (
+                f"step 3, rank 0 micro-batch 0 row {row['slot']['row']}" in capsys.readouterr().out
+            )
+        ids = np.frombuffer(b"".join(pieces), np.uint16)
+        assert np.array_equal(np.trim_zeros(ids, "b"), np.trim_zeros(theirs, "b"))
+    main(["audit", *run])
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 4])
+def test_rows_whose_documents_are_uncertain_say_so(golden, tmp_path, capsys, number):
+    found, paths, read = packed_run(golden, tmp_path, number)
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps(found.facts))
+    certain = 0
+    for step, (rows, theirs) in enumerate(zip(found.replay(1, paths), read, strict=True), 1):
+        main(["where", "--json", str(step), "--run", str(path), "--data", *paths])
+        found_rows = json.loads(capsys.readouterr().out)
+        for row, ids, expected in zip(found_rows, rows, theirs, strict=True):
+            if all(part["candidates"] == 1 for part in row["parts"]):
+                assert np.array_equal(ids, expected)
+                certain += 1
+    assert certain
+    main(["where", "1", "--run", str(path), "--data", *paths])
+    assert "documents of this length: that depends on NumPy's version" in capsys.readouterr().out
 
 
 def test_the_mix_of_olmo_core_is_named_by_its_list(tmp_path):

@@ -3,23 +3,24 @@
 import json
 import pickle
 import random
-import re
 
 import numpy as np
 import pytest
 from file_kinds import write_shard
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
 from nanoset_ref.cli import main
 from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.megatron.index.three_indexes import blend_samples
-from nanoset_ref.orders import build_order
+from nanoset_ref.orders import build_order, traced_shuffle
 from nanoset_ref.orders.others import (
     GrainOrder,
+    OLMoCoreOrder,
     document_walk,
     nanotron_stages,
+    olmo_core,
     packed_instances,
 )
 
@@ -118,6 +119,33 @@ def test_olmo_core_by_hand(sizes, chunk, seed, batch, epochs):
     check_contract(order)
 
 
+@given(st.integers(1, 5000), st.integers(0, 2**40), st.integers(1, 200), st.sampled_from([8, 64]))
+def test_places_and_values_are_traced_through_numpys_shuffle(n, seed, count, block):
+    values = np.arange(n, dtype=np.uint32)
+    np.random.Generator(np.random.PCG64(seed)).shuffle(values)
+    places = np.random.default_rng(n).permutation(n)[:count]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traced_shuffle, "BLOCK", block)
+        assert np.array_equal(traced_shuffle.values_at(seed, n, places), values[places])
+        found = traced_shuffle.places_of(seed, n, values[places].astype(np.int64))
+    assert np.array_equal(found, places)
+
+
+@given(SIZES, st.integers(1, 5), st.integers(0, 2**31), st.integers(1, 8), st.integers(1, 3))
+def test_olmo_core_traces_the_rows_that_it_looks_up(sizes, chunk, seed, batch, epochs):
+    expected = by_hand(sizes, chunk, seed, batch, epochs)
+    assume(expected)
+    options = {"chunk_size": chunk, "batch_size": batch}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(olmo_core, "SHORT", 0)
+        order = build_order("olmo_core", sizes, None, len(expected), seed, **options)
+        assert [order[k] for k in range(min(len(order), 4))] == expected[:4]
+        check_contract(order)
+        patch.setattr(OLMoCoreOrder, "_shuffle", None)  # a step is found without it
+        order = build_order("olmo_core", sizes, None, len(expected), seed, **options)
+        assert [*zip(*(part.tolist() for part in order[-3:]), strict=True)] == expected[-3:]
+
+
 def test_olmo_core_refuses_what_it_cannot_read():
     with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
         build_order("olmo_core:chunk_size=0", [4], None, 4)
@@ -204,40 +232,6 @@ def test_rows_are_those_that_olmo_core_packs_from_its_files_where_no_lengths_tie
     if all((pieces[:, 3] == 1).all() for pieces in found):
         check_rows(found, groups, arrays, length)
         assert not fragment and length == 1024, "the case without ties"
-
-
-def test_the_page_about_loaders_packs_as_olmo_core_does(golden, tmp_path):
-    folder = golden / "olmo_core_packed"
-    case = json.loads((folder / "packed.json").read_text())[3]  # without ties
-    files = []
-    with np.load(folder / "packed.npz") as members:
-        for number in range(3):
-            files.append(tmp_path / f"{number}.npy")
-            members[f"3/file{number}"].tofile(files[-1])
-        rows = members["3/rows"]
-    page = (golden.parents[1] / "docs/loaders.md").read_text(encoding="utf-8")
-    code = re.search(r"^## Packed rows.*?^```python\n(.*?)^```$", page, re.M | re.S)[1]
-    for theirs, here in {
-        "uint32": "uint16",
-        "100257": "0",
-        "65_536": "1024",
-        "8": str(case["group_size"]),
-        "batch_size=64": f"batch_size={case['batch']}",
-        "64 * STEPS": "24",
-        "64 * 999": "case['batch'] * 4",
-        "64 + 1": f"{case['batch']} + 1",
-    }.items():
-        code, found = re.subn(rf"\b{re.escape(theirs)}\b", here, code)
-        assert found
-    scope = {"files": files, "case": case}
-    exec(code, scope)
-    instance = case["read"][0][case["batch"] * 4]
-    assert [scope["group"], scope["row"]] == [*scope["order"].pairs(np.array([instance]))]
-    ids = np.concatenate([np.fromfile(name, np.uint16) for name in scope["groups"][scope["group"]]])
-    pieces = scope["packed"][scope["group"]]
-    pieces = pieces[pieces[:, 0] == scope["row"]]
-    joined = np.concatenate([ids[start:stop] for _, start, stop, _ in pieces])
-    assert np.array_equal(np.trim_zeros(rows[instance], "b"), np.trim_zeros(joined, "b"))
 
 
 def test_the_packing_of_the_docstring():

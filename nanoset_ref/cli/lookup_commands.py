@@ -135,11 +135,19 @@ def where(
             f"sample {origin.sample}"
         )
         lines += [f"    source {label}" for label in origin.labels]
-        for part in origin.parts:
+        parts: tuple[Any, ...] = origin.parts
+        for part in parts:
             name = "tokens" if part.document is None else f"document {part.document} tokens"
             lines.append(
                 f"    {name} {part.start}:{part.stop}, bytes {part.first_byte}:{part.end_byte}"
             )
+            if isinstance(part, provenance.PackedSpan):
+                lines[-1] += f" of {stretch.dataset.files[part.source].path}"
+                if part.candidates > 1:
+                    lines[-1] += (
+                        f"; or another of {part.candidates} documents of this length: that depends "
+                        f"on NumPy's version and the CPU of the run"
+                    )
         if text:
             row["text"] = run.decode(*_row(stretch.dataset, slot.position))
             lines.append(f"    {row['text']!r}")

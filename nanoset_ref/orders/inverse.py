@@ -11,15 +11,18 @@ def find_each(order: Any, datasets: Int64Array, samples: Int64Array, until: int)
     """Every position below `until` that reads one of the samples.
 
     An order that computes its inverse does it in a time that does not depend on its length. Any
-    other one is read from front to back, once.
+    other one is read from front to back, once, unless a single sample is asked for.
 
     Args:
-        order: an `Order`, or anything else with its method `find_each`.
+        order: an `Order`, or anything else with its methods `find_each` and `reverse_lookup`.
         datasets, samples: int64 [n] each, pairs that exist and that differ from each other.
 
     Returns:
         Numbers of pairs and positions, int64 each; ascending by the first, then by the second.
     """
+    if len(samples) == 1:
+        positions = order.reverse_lookup(int(datasets[0]), int(samples[0]), until)
+        return np.zeros_like(positions), positions
     numbers, positions = order.find_each(datasets, samples, until)
     ascending = np.lexsort((positions, numbers))
     return numbers[ascending], positions[ascending]

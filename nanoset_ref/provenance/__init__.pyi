@@ -30,6 +30,7 @@ from .local_rows import stretches_of_card as stretches_of_card
 from .lookup import RowOrigin as RowOrigin
 from .lookup import when as when
 from .lookup import where as where
+from .packed_rows import PackedSpan as PackedSpan
 from .published_rows import fetch_rows as fetch_rows
 from .search import find as find
 from .search import find_text as find_text

@@ -12,13 +12,13 @@ counted from 0, steps from 1. Reading a card loads neither torch nor numba.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.orders.finding import find_each
 from nanoset_ref.provenance.card_facts import CardFacts, Facts, Int64Array, stop_of
 
 
@@ -140,14 +140,17 @@ class Card(CardFacts):
         found = []
         for stage in self.stages:
             order = self.order(stage["order"])
-            numbers = self.source_numbers(stage["order"])
+            stop = min(stop_of(stage), len(order))
+            sources = self.source_numbers(stage["order"])
             files = [
-                file for file, other in enumerate(numbers) if self.sources[other]["name"] == name
+                file for file, other in enumerate(sources) if self.sources[other]["name"] == name
             ]
-            for file, number in itertools.product(files, samples):
-                positions = order.positions(file, number, stop_of(stage))
-                positions = positions[positions >= stage["first_position"]]
-                found += self._rows(stage, positions, file, number)
+            each_file = np.repeat(files, len(samples)).astype(np.int64)
+            each_sample = np.tile(samples, len(files))
+            numbers, positions = find_each(order, each_file, each_sample, stop)
+            is_read = positions >= stage["first_position"]
+            read = numbers[is_read]
+            found += self._rows(stage, positions[is_read], each_file[read], each_sample[read])
         return sorted(found, key=lambda row: (row.step, row.position))
 
     def _samples_at(
@@ -174,13 +177,15 @@ class Card(CardFacts):
         lowest = max(0, -(-(begin - window["row_length"] + 1) // window["stride"]))
         return range(lowest, min(num_rows, -(-end // window["stride"])))
 
-    def _rows(self, stage: Facts, positions: Int64Array, files: Any, samples: Any) -> list[CardRow]:
+    def _rows(
+        self, stage: Facts, positions: Int64Array, files: Int64Array, samples: Int64Array
+    ) -> list[CardRow]:
         """The rows at positions of a stage, from their files (of the order) and samples.
 
         Args:
             stage: the stage.
             positions: int64 [n].
-            files, samples: int64 [n], or one for all positions.
+            files, samples: int64 [n].
         """
         order = self.order(stage["order"])
         schedule = self.schedule(stage)
@@ -190,7 +195,7 @@ class Card(CardFacts):
         if stage["layout"] is None:
             unknown = dict.fromkeys(["micro_batch", "dp_rank", "row"])
         rows = []
-        table = np.stack(np.broadcast_arrays(positions, files, samples), axis=1)
+        table = np.stack([positions, files, samples], axis=1)
         for position, file, sample in table.tolist():
             slot = schedule.slot(position)
             source = self.sources[numbers[file]]
@@ -210,11 +215,14 @@ class Card(CardFacts):
     def published(self, source: int, first_byte: int, end_byte: int) -> list[tuple[str, int, int]]:
         """(address, first, last) of each published part of bytes [first_byte, end_byte) of a file.
 
-        [] if the card does not say in which parts the file is published.
+        [] if the card does not say where the file is published.
         """
-        parts = self.sources[source].get("parts")
-        if parts is None:
+        file = self.sources[source]
+        if "://" in file["name"]:
+            return [(file["name"], first_byte, end_byte)]
+        if "parts" not in file:
             return []
+        parts = file["parts"]
         size = parts["bytes"]
         found = []
         for part in range(first_byte // size, -(-end_byte // size)):

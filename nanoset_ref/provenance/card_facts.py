@@ -27,6 +27,7 @@ Facts = dict[str, Any]
 SHIPPED = Path(__file__).with_name("cards")
 NOT_COMPUTED = {
     "megatron": "its rows are cut from shuffled documents: give the .bin/.idx pair (--data)",
+    "olmo_core_packed": "its rows are packed from whole documents: give the files (--data)",
     "unknown": "nobody has published enough to compute its order",
 }
 

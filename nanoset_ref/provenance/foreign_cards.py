@@ -258,10 +258,10 @@ def _megatron_order(values: Facts, samples: int, weights: list[float] | None) ->
 
 
 def from_olmo_core(config: ForeignConfig) -> Facts:
-    """OLMo-core's config.json with rows of one length."""
+    """OLMo-core's config.json."""
     dataset = config.values["dataset"]
     loader = config.values["data_loader"]
-    _refuse_other_rows(dataset)
+    packs = _packs_rows(dataset)
     length = dataset["sequence_length"]
     target = dataset.get("max_target_sequence_length") or length
     batch_size = loader["global_batch_size"] // length
@@ -269,14 +269,18 @@ def from_olmo_core(config: ForeignConfig) -> Facts:
     dtype = dataset.get("dtype")
     if dtype is None and vocabulary:
         dtype = np.min_scalar_type(vocabulary - 1).name  # as get_dtype does
+    name = "olmo_core"
     options = {"chunk_size": target // length, "batch_size": batch_size}
+    if packs:
+        name = "olmo_core_packed"
+        options = _packing(dataset, batch_size)
     dtype = config.take("dtype", dtype)
     steps = config.take("steps", _olmo_core_steps(config.values))
     facts = {
         "dtype": dtype,
         "window": {"row_length": length, "stride": length},
         "sources": [source_facts(path) for path in dataset.get("paths") or []],
-        "orders": [order_facts("olmo_core", loader["seed"], options=options)],
+        "orders": [order_facts(name, loader["seed"], options=options)],
         "stages": [stage_facts(config, 0, range(1, steps + 1), batch_size, "strided")],
     }
     if not facts["sources"]:
@@ -292,15 +296,27 @@ def from_olmo_core(config: ForeignConfig) -> Facts:
     return facts
 
 
-def _refuse_other_rows(dataset: Facts) -> None:
-    """Raise ValueError unless OLMo-core cuts named files into rows of one length."""
+def _packs_rows(dataset: Facts) -> bool:
+    """Whether OLMo-core packs documents; ValueError unless it does that, or cuts, named files."""
     kind = dataset.get("_CLASS_", "NumpyFSLDatasetConfig").rpartition(".")[2]
-    if kind != "NumpyFSLDatasetConfig" or dataset.get("source_mixture_config"):
-        raise ValueError(
-            f"only rows of one length (NumpyFSLDatasetConfig) are reproduced, not {kind}"
-        )
+    kinds = "NumpyFSLDatasetConfig", "NumpyPackedFSLDatasetConfig"
+    if kind not in kinds or dataset.get("source_mixture_config"):
+        raise ValueError(f"only {' and '.join(kinds)} of named files are reproduced, not {kind}")
     if any("*" in path for path in dataset.get("paths") or []):
         raise ValueError("paths with a * are not expanded: name the files in the order of the run")
+    return kind == kinds[1]
+
+
+def _packing(dataset: Facts, batch_size: int) -> Facts:
+    """The options of the order "olmo_core_packed", with the defaults of OLMo-core."""
+    return {
+        "batch_size": batch_size,
+        "group_size": dataset.get("source_group_size", 1),
+        "permutation_seed": dataset.get("source_permutation_seed"),
+        "fragment": dataset.get("long_doc_strategy", "truncate") == "fragment",
+        "eos_token_id": dataset["tokenizer"]["eos_token_id"],
+        "pad_token_id": dataset["tokenizer"]["pad_token_id"],
+    }
 
 
 def _olmo_core_steps(values: Mapping[str, Any]) -> int | None:

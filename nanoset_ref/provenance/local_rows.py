@@ -13,7 +13,8 @@ from nanoset_ref.load.rows import Rows
 from nanoset_ref.provenance.auditing import Stretch
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts
-from nanoset_ref.tokens import Tokens
+from nanoset_ref.provenance.packed_rows import OLMoCorePackedRows
+from nanoset_ref.tokens import Tokens, open_tokens
 
 
 def stretches_of_card(
@@ -33,12 +34,18 @@ def stretches_of_card(
             rows that disagree with the card's probes.
     """
     orders = card.facts["orders"]
+    datasets: list[Rows]
     if any(order["name"] == "megatron" for order in orders):
         datasets = [_megatron_rows(card, order, paths) for order in orders]
     else:
         files = [open_file(path) for path in paths]
         card = card.with_files(files)
-        datasets = [_rows(card, number, files) for number in range(len(orders))]
+        datasets = [
+            _packed_rows(card, number, paths)
+            if order["name"] == "olmo_core_packed"
+            else _rows(card, number, files)
+            for number, order in enumerate(orders)
+        ]
     for order, dataset in zip(orders, datasets, strict=True):
         _check_probes(card, order["probes"], dataset)
     return [
@@ -76,6 +83,19 @@ def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
         order=order,
         disjoint=shared == 0,
     )
+
+
+def _packed_rows(card: Card, number: int, paths: Sequence[str]) -> Rows:
+    """The rows that OLMo-core packs from files, whose documents end with an id of the card."""
+    facts = card.facts["orders"][number]
+    options = facts.get("options", {})
+    length = card.facts["window"]["row_length"]
+    try:
+        ends = options["eos_token_id"]
+        files = [open_tokens(path, card.facts["dtype"], ends) for path in paths]
+        return OLMoCorePackedRows(files, length, card.samples(number), facts["seed"], options)
+    except KeyError as error:
+        raise ValueError(f"{card.name}: the options of order {number} lack {error}") from error
 
 
 def _megatron_rows(card: Card, order: Facts, paths: Sequence[str]) -> Rows:

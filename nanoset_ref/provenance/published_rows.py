@@ -30,7 +30,13 @@ def fetch_rows(card: Card, rows: Sequence[CardRow], mirror: str | None = None) -
     """
     parts = []
     for row in rows:
-        parts += _published(card, row)
+        found = card.published(row.source, row.first_byte, row.end_byte)
+        if not found:
+            raise ValueError(
+                f"this needs the token files of {card.name}, which does not say where {row.path} "
+                f"is public: give them with --data"
+            )
+        parts += found
     paths = {address: as_path(mirrored(address, mirror)) for address, _, _ in parts}
     with ThreadPoolExecutor(MAX_REQUESTS) as pool:
         opened: Any = pool.map(bytes_of, paths.values())
@@ -38,16 +44,3 @@ def fetch_rows(card: Card, rows: Sequence[CardRow], mirror: str | None = None) -
     content = fetch([(objects[address], first, last) for address, first, last in parts])
     ids = np.frombuffer(b"".join(content), card.facts["dtype"])
     return ids.reshape(len(rows), card.facts["window"]["row_length"])
-
-
-def _published(card: Card, row: CardRow) -> list[tuple[str, int, int]]:
-    """(address, first, last) of the published parts of a row."""
-    parts = card.published(row.source, row.first_byte, row.end_byte)
-    if parts:
-        return parts
-    if "://" in row.path:
-        return [(row.path, row.first_byte, row.end_byte)]
-    raise ValueError(
-        f"this needs the token files of {card.name}, which does not say where {row.path} is "
-        f"public: give them with --data"
-    )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import Int64Array, Order, Pairs
+from nanoset_ref.orders.base import Found, Int64Array, Order, Pairs
 
 
 class EpochOrder(Order):
@@ -36,10 +36,9 @@ class EpochOrder(Order):
     def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
         """The instances [n] at places [n] of an epoch."""
 
-    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
-        """The places of an epoch, ascending, that read a sample; all are looked up."""
-        read = self._instances(epoch, np.arange(self.epoch_length))
-        return np.flatnonzero(read == self.firsts[dataset] + sample)
+    def _find_in_epoch(self, epoch: int, datasets: Int64Array, samples: Int64Array) -> Found:
+        """The samples [n], by their numbers, that an epoch reads, and their places in it."""
+        raise NotImplementedError
 
     def lookup(self, positions: Int64Array) -> Pairs:
         epochs, places = np.divmod(positions, self.epoch_length)
@@ -49,13 +48,14 @@ class EpochOrder(Order):
             instances[chosen] = self._instances(epoch, places[chosen])
         return self.pairs(instances)
 
-    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
-        found = [np.empty(0, dtype=np.int64)]
-        for first in range(0, until, self.epoch_length):
-            places = self._places(first // self.epoch_length, dataset, sample)
-            found.append(first + places)
-        positions = np.concatenate(found)
-        return positions[positions < until]
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
+        found = [(np.empty(0, dtype=np.int64),) * 2]
+        for epoch, first in enumerate(range(0, until, self.epoch_length)):
+            numbers, places = self._find_in_epoch(epoch, datasets, samples)
+            found.append((numbers, first + places))
+        numbers, positions = np.concatenate(found, axis=1)
+        is_read = positions < until
+        return numbers[is_read], positions[is_read]
 
     def epoch_of(self, position: int) -> int:
         return position // self.epoch_length

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Found, Int64Array
-from nanoset_ref.orders.inverse import read_through
 from nanoset_ref.orders.others.epochs import EpochOrder
 
 ROUNDS = 4
@@ -71,25 +70,16 @@ class GrainOrder(EpochOrder):
         keys = self._keys(epoch)
         return cipher(places, self.epoch_length, keys, self._width, False)
 
-    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
-        last = self.epoch_length - 1
-        instances = self.firsts[[dataset]] + sample
-        if self._repeats_one and instances[0] == last:
-            return np.empty(0, dtype=np.int64)
-        places = self._inverse(epoch, instances)
-        if self._repeats_one and places[0] == 0:
-            return np.array([0, last])  # which the cipher cannot tell apart
-        return places
-
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
-        if self._repeats_one:
-            return read_through(self, datasets, samples, until)
+    def _find_in_epoch(self, epoch: int, datasets: Int64Array, samples: Int64Array) -> Found:
         instances = self.firsts[datasets] + samples
-        firsts = range(0, until, self.epoch_length)
-        found = [first + self._inverse(epoch, instances) for epoch, first in enumerate(firsts)]
-        positions = np.array(found, dtype=np.int64).reshape(len(found), len(instances))
-        epochs, numbers = np.nonzero(positions < until)
-        return numbers, positions[epochs, numbers]
+        numbers = np.arange(len(instances))
+        if not self._repeats_one:
+            return numbers, self._inverse(epoch, instances)
+        last = self.epoch_length - 1
+        numbers = numbers[instances != last]  # which is never read
+        places = self._inverse(epoch, instances[numbers])
+        twice = numbers[places == 0]  # the cipher cannot tell this place and the last one apart
+        return np.append(numbers, twice), np.append(places, np.full_like(twice, last))
 
     def _inverse(self, epoch: int, instances: Int64Array) -> Int64Array:
         keys = self._keys(epoch)[::-1].copy()

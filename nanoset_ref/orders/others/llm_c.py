@@ -102,16 +102,6 @@ class LlmCOrder(Order):
         # 3.
         return files, batches * self._batch + places
 
-    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
-        batch, place = divmod(sample, self._batch)
-        number = self._first_batches[dataset] + batch
-        if number >= self._ends[dataset]:
-            return np.empty(0, dtype=np.int64)
-        rank = place // self._rows
-        steps = np.flatnonzero(self._numbers[rank] == number)
-        positions = steps * self._batch + place
-        return positions[positions < until]
-
     def epoch_of(self, position: int) -> int:
         return position // self._epoch_length
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.orders.base import Int64Array
+from nanoset_ref.orders.base import Int64Array, Order
 from nanoset_ref.orders.others.epochs import EpochOrder
 
 
@@ -49,6 +49,7 @@ class Py1eOrder(EpochOrder):
     """
 
     name = "py1e"
+    find_each = Order.find_each  # reads the order through
 
     def __init__(
         self, *arguments: Any, canonical_nodes: int = 1, block_size: int = 1 << 18, **named: Any

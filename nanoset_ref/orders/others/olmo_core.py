@@ -10,10 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.orders.base import Int64Array
+from nanoset_ref.orders.base import Found, Int64Array
+from nanoset_ref.orders.finding import read_through
 from nanoset_ref.orders.others.epochs import EpochOrder
+from nanoset_ref.orders.traced_shuffle import places_of, values_at
 
 MOST_ROWS = 2**32 - 1
+SHORT = 1 << 22  # chunks that are shuffled sooner than numba is imported
+MOST_TRACED = 1 << 14  # chunks; an epoch is shuffled sooner than more of them are traced
+MOST_TRACES = 8  # lookups; then the epoch is shuffled, and kept
 
 
 class OLMoCoreOrder(EpochOrder):
@@ -23,6 +28,8 @@ class OLMoCoreOrder(EpochOrder):
     2. the rows kept, numbered file by file, are cut into chunks, also across files
     3. ``Generator(PCG64(seed + epoch)).shuffle`` orders the chunks; the first epoch is 1
     4. rows that would fill no batch at the end of an epoch are not read
+
+    Few rows of a long epoch are traced through its shuffle; many are looked up in it.
 
     Example, lengths 5 and 4, chunk_size 2, seed 5, first epoch::
 
@@ -59,6 +66,8 @@ class OLMoCoreOrder(EpochOrder):
         if rows >= MOST_ROWS:
             raise ValueError(f"OLMo-core numbers rows in uint32; these files have {rows:,}")
         self._ends = ends
+        self._num_chunks = rows // self.chunk_size
+        self._traces = 0
         # 4.
         self.epoch_length = rows // self.batch_size * self.batch_size
         if not self.epoch_length:
@@ -70,23 +79,43 @@ class OLMoCoreOrder(EpochOrder):
     def _shuffle(self, epoch: int) -> NDArray[np.uint32]:
         """The chunks of an epoch in the order of training."""
         # 2.
-        chunks = np.arange(self._ends[-1] // self.chunk_size, dtype=np.uint32)
+        chunks = np.arange(self._num_chunks, dtype=np.uint32)
         # 3.
-        seed = self.random_seed + epoch + 1
-        np.random.Generator(np.random.PCG64(seed)).shuffle(chunks)
+        np.random.Generator(np.random.PCG64(self._seed(epoch))).shuffle(chunks)
         return chunks
 
+    def _seed(self, epoch: int) -> int:
+        return self.random_seed + epoch + 1
+
     def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
-        chunks = self.shuffled(epoch)[places // self.chunk_size].astype(np.int64)
+        numbers = places // self.chunk_size
+        if self._is_traced(epoch, len(numbers)):
+            self._traces += 1
+            distinct, at = np.unique(numbers, return_inverse=True)
+            chunks = values_at(self._seed(epoch), self._num_chunks, distinct)[at]
+        else:
+            chunks = self.shuffled(epoch)[numbers].astype(np.int64)
         rows = chunks * self.chunk_size + places % self.chunk_size
         left_out = self.firsts + self._kept - self._ends  # before each file
         files = np.searchsorted(self._ends, rows, side="right")
         return rows + left_out[files]
 
-    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
-        if sample >= self._kept[dataset]:
-            return np.empty(0, dtype=np.int64)
-        row = self._ends[dataset] - self._kept[dataset] + sample
-        found = np.flatnonzero(self.shuffled(epoch) == row // self.chunk_size)
-        places = found * self.chunk_size + row % self.chunk_size
-        return places[places < self.epoch_length]
+    def _is_traced(self, epoch: int, count: int) -> bool:
+        is_kept = self._last_shuffled[0] == epoch
+        is_long = self._num_chunks >= SHORT
+        return is_long and not is_kept and count <= MOST_TRACED and self._traces < MOST_TRACES
+
+    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
+        if self._num_chunks < SHORT or len(samples) > MOST_TRACED:
+            return read_through(self, datasets, samples, until)
+        return super().find_each(datasets, samples, until)
+
+    def _find_in_epoch(self, epoch: int, datasets: Int64Array, samples: Int64Array) -> Found:
+        numbers = np.flatnonzero(samples < self._kept[datasets])
+        kept = datasets[numbers]
+        rows = self._ends[kept] - self._kept[kept] + samples[numbers]
+        chunks, at = np.unique(rows // self.chunk_size, return_inverse=True)
+        traced = places_of(self._seed(epoch), self._num_chunks, chunks)[at]
+        places = traced * self.chunk_size + rows % self.chunk_size
+        is_read = places < self.epoch_length
+        return numbers[is_read], places[is_read]

@@ -1,0 +1,193 @@
+"""Rows that OLMo-core packs, such as those of OLMo 3's long-context stage, read from its files.
+
+The order "olmo_core_packed" of a card names them. `packed_instances` says which documents stand in
+a row, one group of files at a time; ``order="olmo_core"`` says when a row is read.
+"""
+
+import bisect
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.load.documents import document_spans
+from nanoset_ref.load.pieces import copy_from_file
+from nanoset_ref.load.rows import Origin, Rows, SourceUse, Starts, describe_file
+from nanoset_ref.orders import build_order
+from nanoset_ref.orders.base import Int64Array
+from nanoset_ref.orders.others import packed_instances
+from nanoset_ref.tokens import Tokens
+
+
+class PackedSpan(NamedTuple):
+    """A `Span` of a row that holds documents of several files.
+
+    Attributes:
+        document, start, stop, first_byte, end_byte: as in `Span`.
+        source: the number of its file.
+        candidates: documents of this length in the group of files. If not 1, which of them stands
+            here depends on NumPy's version and on the CPU of the run.
+    """
+
+    document: int
+    start: int
+    stop: int
+    first_byte: int
+    end_byte: int
+    source: int
+    candidates: int
+
+
+class OLMoCorePackedRows(Rows):
+    """The packed rows of files, which have known documents, in the order of a run.
+
+    Args:
+        files: in the order of the run's config.
+        row_length: the run's sequence_length, in tokens.
+        num_samples: rows of the run.
+        random_seed: of the data loader.
+        options: of the order in the card. batch_size: rows in a global batch; group_size: files
+            that are packed together (source_group_size); permutation_seed: files are shuffled
+            before (source_permutation_seed), or None; fragment: whether long_doc_strategy is
+            "fragment"; pad_token_id: fills the end of a row.
+    """
+
+    padded = True
+    shuffled_over = None
+
+    def __init__(
+        self,
+        files: Sequence[Tokens],
+        row_length: int,
+        num_samples: int,
+        random_seed: int,
+        options: Mapping[str, Any],
+    ) -> None:
+        group_size = options["group_size"]
+        self._files = list(files)
+        self._pad = options["pad_token_id"]
+        self.row_length = row_length
+        self.sequence_length = row_length - 1
+        numbers = list(range(len(files)))
+        if options["permutation_seed"] is not None:
+            random.Random(options["permutation_seed"]).shuffle(numbers)
+        self._groups = [numbers[i : i + group_size] for i in range(0, len(numbers), group_size)]
+        self._group_of = {number: g for g, group in enumerate(self._groups) for number in group}
+        self._firsts: dict[int, int] = {}  # the first token of each file in its group
+        self._documents = []  # of each group: row, start, stop, candidates
+        for group in self._groups:
+            sizes = [files[number].num_tokens for number in group]
+            self._firsts |= zip(group, itertools.accumulate(sizes, initial=0), strict=False)
+            found = np.concatenate([self._closed_documents(number) for number in group])
+            packed = packed_instances(found, row_length, fragment=options["fragment"])
+            self._documents.append(packed)
+        lengths = [int(found[:, 0].max(initial=-1)) + 1 for found in self._documents]
+        name = f"olmo_core:batch_size={options['batch_size']}"
+        self.order = build_order(name, lengths, None, num_samples, random_seed)
+
+    def _closed_documents(self, number: int) -> Int64Array:
+        """(start, stop) in its group of each document of a file but one that nothing closes."""
+        file = self._files[number]
+        offsets = file.known_documents()
+        stop = len(offsets)
+        if file.num_tokens and not file.facts.get("appended_eod"):
+            stop -= 1
+        return self._firsts[number] + np.stack([offsets[: stop - 1], offsets[1:stop]], axis=1)
+
+    @property
+    def files(self) -> Sequence[Tokens]:
+        return self._files
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def _row(self, position: int) -> list[tuple[int, int, int, int]]:
+        """(file, first token in it, stop, candidates) of the pieces of a row, in order."""
+        group, row = self.order[position]
+        documents = self._documents[group]
+        begin, end = np.searchsorted(documents[:, 0], [row, row + 1])
+        members = self._groups[group]
+        firsts = [self._firsts[number] for number in members]
+        pieces = []
+        for _, start, stop, candidates in documents[begin:end].tolist():
+            place = bisect.bisect_right(firsts, start) - 1
+            pieces.append((members[place], start - firsts[place], stop - firsts[place], candidates))
+        return pieces
+
+    def _placed(self, positions: Int64Array) -> Iterator[tuple[int, int, int, int, int]]:
+        """(row, column, file, first token in it, stop) of every piece of the rows at positions."""
+        for row, position in enumerate(positions.tolist()):
+            column = 0
+            for number, start, stop, _ in self._row(position):
+                yield row, column, number, start, stop
+                column += stop - start
+
+    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
+        out[:] = self._pad
+        for row, column, number, start, stop in self._placed(positions):
+            copy_from_file(self._files[number], np.array([[row, start, stop, column]]), out)
+
+    def _starts(self, positions: Int64Array) -> Starts:
+        starts = np.ones((len(positions), self.row_length), dtype=np.bool_)
+        for row, column, _, start, stop in self._placed(positions):
+            starts[row, column + 1 : column + stop - start] = False
+        return starts
+
+    def origin(self, position: int) -> Origin:
+        """The file of the row's first document, and the number of the row in its group."""
+        _, row = self.order[position]
+        return Origin(self._row(position)[0][0], row, self.order.epoch_of(position))
+
+    def spans(self, position: int) -> list[Any]:
+        return [
+            PackedSpan(span.document or 0, *span[1:], number, candidates)
+            for number, start, stop, candidates in self._row(position)
+            for span in document_spans(self._files[number], start, stop)
+        ]
+
+    def positions_of(
+        self,
+        source: int,
+        document: int,
+        tokens: tuple[int, int] | None = None,
+        until: int | None = None,
+    ) -> Int64Array:
+        begin, end = np.add(self.token_range(source, document, tokens), self._firsts[source])
+        group = self._group_of[source]
+        rows, starts, stops, _ = self._documents[group].T
+        holds = np.maximum(starts, begin) < np.minimum(stops, end)
+        found = [np.empty(0, dtype=np.int64)]
+        for row in np.unique(rows[holds]).tolist():
+            found.append(self.order.positions(group, row, until))
+        return np.sort(np.concatenate(found))
+
+    def usage(self, start: int, stop: int) -> list[SourceUse]:
+        """How positions [start, stop) use each group, which has the name of its first file."""
+        reads = self.order.counts(stop) - self.order.counts(start)
+        uses = []
+        for group, (distinct, most) in enumerate(self.order.coverage(stop)):
+            members = self._groups[group]
+            tokens = sum(self._files[number].num_tokens for number in members)
+            documents = self._documents[group]
+            rows = int(self.order.dataset_lengths[group])
+            use = SourceUse(
+                path=str(self._files[members[0]].path),
+                weight=float(self.order.dataset_weights[group]),
+                num_samples=rows,
+                read=int(reads[group]),
+                epochs=int(reads[group]) / max(rows, 1),
+                distinct=distinct,
+                repetitions=most,
+                tokens=tokens,
+                tail_tokens=tokens - int((documents[:, 2] - documents[:, 1]).sum()),
+            )
+            uses.append(use)
+        return uses
+
+    def _describe(self) -> dict[str, Any]:
+        rows = {"row_length": self.row_length, "packing": "olmo_core", "pad_id": self._pad}
+        files = [describe_file(file) for file in self._files]
+        return {"order": self.order.identity, "rows": rows, "files": files}
