@@ -25,7 +25,7 @@ import os
 import struct
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -38,8 +38,8 @@ from nanoset_ref.io.paths import (
     checksum,
     in_bucket,
     local_copy,
+    place_of,
     read_json,
-    require_regular,
     seal,
 )
 from nanoset_ref.io.torchrun import is_main_rank
@@ -64,6 +64,15 @@ def require(holds: Any, message: str) -> None:
 def seal_path(path: PathLike) -> Path:
     """The file with the checksum of a pair, by the name of its .bin or .idx."""
     return as_path(path).with_suffix(".seal")
+
+
+class Index(NamedTuple):
+    """The arrays of a pair's index; see `MMapIndexedDataset`."""
+
+    lengths: NDArray[np.int32]
+    pointers: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    modes: NDArray[np.int8] | None
 
 
 class MMapIndexedDataset(Tokens):
@@ -91,31 +100,61 @@ class MMapIndexedDataset(Tokens):
     """
 
     def __init__(self, path_prefix: PathLike, mmap: bool = True) -> None:
-        place = as_path(path_prefix)
+        place = place_of(path_prefix)
         self._given = path_prefix
         self.path_prefix = str(place)
         self._remote = in_bucket(place)
         self.mmap = mmap and not self._remote
-        self.path = place.with_suffix(f"{place.suffix}.bin")
-        self.idx_path = place.with_suffix(f"{place.suffix}.idx")
-        if not (self.path.is_file() and self.idx_path.is_file()):
+        if self._remote:
+            parts = [place.with_suffix(f"{place.suffix}{end}") for end in (".bin", ".idx")]
+        else:
+            parts = [f"{place}.bin", f"{place}.idx"]
+        super().__init__(*parts)
+        if None in self.opened.values():
             raise FileNotFoundError(
-                f"{path_prefix} is not a corpus: "
+                f"{self.path_prefix} is not a corpus: "
                 f"{self.path.name} and {self.idx_path.name} must both exist"
             )
-        super().__init__(self.path, self.idx_path)
-        self._read_index()
-        self._check_index()
-        if not seal_path(self.path).exists():
+        index = self._read_index()
+        self._check_index(index)
+        if self._remote:
+            self._index = index  # else it is mapped when it is used: a process has 65,530 mappings
+        if not _warned and not self.seal_path.exists():
             _warn_unsealed(self.path)
         if not (mmap or self._remote):
-            self._descriptor = os.open(self.path, os.O_RDONLY)
+            self._descriptor = os.open(self.place, os.O_RDONLY)
             weakref.finalize(self, os.close, self._descriptor)
 
-    def _read_index(self) -> None:
-        """Read the header, and map the arrays."""
-        name = self.idx_path
-        size = require_regular(name)
+    @property
+    def idx_path(self) -> Path:
+        """The index: a Path, or a BucketPath."""
+        return self.path.with_suffix(".idx")
+
+    @functools.cached_property
+    def _index(self) -> Index:
+        self.check_unchanged()
+        return self._read_index()
+
+    @property
+    def sequence_lengths(self) -> NDArray[np.int32]:
+        return self._index.lengths
+
+    @property
+    def sequence_pointers(self) -> NDArray[np.int64]:
+        return self._index.pointers
+
+    @property
+    def document_indices(self) -> NDArray[np.int64]:
+        return self._index.documents
+
+    @property
+    def sequence_modes(self) -> NDArray[np.int8] | None:
+        return self._index.modes
+
+    def _read_index(self) -> Index:
+        """Read the header, set `dtype`, and map the arrays."""
+        ((name, version_of_index),) = self.companions.items()
+        size = version_of_index[0] if version_of_index else 0
         with local_copy(name) as content:
             index = np.memmap(content, mode="r").view(np.ndarray) if size else np.empty(0, np.uint8)
         head = index[: HEADER.size].tobytes()
@@ -134,34 +173,33 @@ class MMapIndexedDataset(Tokens):
             index[HEADER.size :], np.cumsum([4 * sequences, 8 * sequences, 8 * entries])
         )
         self.dtype = DTYPES[code - 1]
-        self.sequence_lengths = parts[0].view("<i4")
-        self.sequence_pointers = parts[1].view("<i8")
-        self.document_indices = parts[2].view("<i8")
-        self.sequence_modes = parts[3].view("<i1") if size > expected else None
-        if entries == 1 and self.document_indices[0] == 0:
+        documents = parts[2].view("<i8")
+        if entries == 1 and documents[0] == 0:
             # GPT-NeoX closed no document in Pythia's index: each sequence is one
-            self.document_indices = np.arange(sequences + 1)
+            documents = np.arange(sequences + 1)
+        modes = parts[3].view("<i1") if size > expected else None
+        return Index(parts[0].view("<i4"), parts[1].view("<i8"), documents, modes)
 
-    def _check_index(self) -> None:
+    def _check_index(self, index: Index) -> None:
         """Check the index, and set `num_tokens`.
 
         Sequences must lie end to end and fill .bin. Document entries must not decrease.
         """
-        ends = self.document_indices
+        count = len(index.lengths)
+        ends = index.documents
         itemsize = self.dtype.itemsize
-        total = _end_to_end(self.sequence_lengths, self.sequence_pointers, ends, itemsize)
-        found = require_regular(self.path)
-        name = self.idx_path.name
-        require(
-            len(ends) > 0 and ends[0] == 0 and ends[-1] == len(self) and total >= 0,
-            f"{self.idx_path} is damaged: its document entries must run from 0 to {len(self)}, and "
-            "its sequences must lie end to end; copy it again",
-        )
-        require(
-            found == total,
-            f"{self.path} has {found} bytes, its index {name} requires {total}: it is truncated or "
-            "belongs to another index; copy or write both again",
-        )
+        total = _end_to_end(index.lengths, index.pointers, ends, itemsize)
+        found = self.version[0] if self.version else 0
+        if not (len(ends) and ends[0] == 0 and ends[-1] == count and total >= 0):
+            raise TokenFileError(
+                f"{self.idx_path} is damaged: its document entries must run from 0 to {count}, and "
+                "its sequences must lie end to end; copy it again"
+            )
+        if found != total:
+            raise TokenFileError(
+                f"{self.path} has {found} bytes, its index {self.idx_path.name} requires {total}: "
+                "it is truncated or belongs to another index; copy or write both again"
+            )
         self.num_tokens = total // itemsize
 
     @property
@@ -253,7 +291,7 @@ class MMapIndexedDataset(Tokens):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process opens the files again, without reading them for their checksums."""
-        state: dict[str, Any] = {"opened": self.opened}
+        state: dict[str, Any] = {"version": self.version, "companions": self.companions}
         for name in ("idx_checksum", "fingerprint"):
             if name in self.__dict__:
                 state[name] = self.__dict__[name]
@@ -262,7 +300,7 @@ class MMapIndexedDataset(Tokens):
 
 def _warn_unsealed(path: Path) -> None:
     """Log that a pair has no seal: once per run, for the first pair, and only on the main rank."""
-    if not _warned and is_main_rank() and multiprocessing.parent_process() is None:
+    if is_main_rank() and multiprocessing.parent_process() is None:
         _warned.append(path)
         logger.warning(
             "%s and its .idx (and perhaps more pairs) have no .seal, so damage since they were "
