@@ -29,31 +29,29 @@ def as_path(path: Any, allow_unversioned: bool = False) -> Path:
         StorageError: see `BucketPath`; or a URL was converted to a Path, which drops one of its two
             slashes.
     """
-    if isinstance(path, Path) and ":/" not in str(path):
-        return path
-    if ":/" not in os.fspath(path):
-        return Path(path)
+    place = place_of(path, allow_unversioned)
+    if not isinstance(place, str):
+        found: Path = place
+        return found
+    return path if isinstance(path, Path) else Path(path)
+
+
+def place_of(path: Any, allow_unversioned: bool = False) -> Any:
+    """As `as_path`, but a local path is a str, which takes less time and memory than a Path."""
+    text = os.fspath(path)
+    if ":/" not in text:
+        return text
     from nanoset_ref.io.urls import BucketPath, url_or_path  # imported lazily
 
-    found: Any = path
+    found = path
     if not isinstance(path, BucketPath):
         found = url_or_path(path, allow_unversioned)
-    return found
+    return text if isinstance(found, Path) else found
 
 
 def in_bucket(path: PathLike) -> bool:
     """Whether a path is the URL of an object."""
-    return ":/" in os.fspath(path) and not isinstance(as_path(path), Path)
-
-
-def place_of(path: PathLike, allow_unversioned: bool = False) -> Any:
-    """A local path as a string, which takes less time and memory than a Path; or a `BucketPath`."""
-    text = os.fspath(path)
-    if ":/" in text:
-        found: Any = as_path(path, allow_unversioned)
-        if not isinstance(found, Path):
-            return found
-    return text
+    return not isinstance(place_of(path), str)
 
 
 def file_version(path: PathLike) -> Version | None:

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.memory import no_garbage_collection, physical_memory, require_whole
+from nanoset_ref.io.memory import no_garbage_collection, physical_memory
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, as_list, in_bucket
 from nanoset_ref.load.gather import Gatherer
@@ -32,8 +32,8 @@ from nanoset_ref.orders import Int64Array, Order, Weights, build_order
 from nanoset_ref.tokens import Tokens, open_tokens
 
 # seconds that may be spent waiting for files that are opened one after another
-MAX_WAIT = 0.01
-MAX_WAIT_PER_FILE = 0.0002
+MAX_WAIT = 0.05
+MAX_WAIT_PER_FILE = 0.0005
 
 logger = logging.getLogger(__name__)
 
@@ -169,17 +169,11 @@ class Nanoset(Rows):
         self._gather(datasets, samples * self.strides[datasets], out)
 
     def _starts(self, positions: Int64Array) -> Starts:
-        from nanoset_ref.load.documents import starts_at_boundaries  # imported lazily
+        from nanoset_ref.load.documents import starts_in_files  # imported lazily
 
-        boundaries = [file.known_documents() for file in self.files]
         datasets, samples = self.order.lookup(positions)
-        starts = np.empty((len(positions), self.row_length), dtype=np.bool_)
-        for number in np.unique(datasets).tolist():
-            chosen = datasets == number
-            require_whole(boundaries[number])
-            begins = samples[chosen] * self.strides[number]
-            starts[chosen] = starts_at_boundaries(boundaries[number], begins, self.row_length)
-        return starts
+        begins = samples * self.strides[datasets]
+        return starts_in_files(self.files, datasets, begins, self.row_length)
 
     # ---- where tokens come from, and where they go
 
@@ -341,10 +335,14 @@ def _open_all(files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None)
         opened.append(open_one(file))
         if len(opened) % 8 == 1:
             waited = time.perf_counter() - time.thread_time() - begun
-            if waited > MAX_WAIT + MAX_WAIT_PER_FILE * len(opened):
+            is_slow = waited > MAX_WAIT + MAX_WAIT_PER_FILE * len(opened)
+            if is_slow or in_bucket(opened[-1].place):
                 break
+    step = len(files) // 1024 + 1  # every task takes some memory
+    tasks = [files[first : first + step] for first in range(len(opened), len(files), step)]
     with ThreadPoolExecutor(16) as threads:
-        opened += threads.map(open_one, files[len(opened) :])
+        for part in threads.map(lambda task: [*map(open_one, task)], tasks):
+            opened += part
     return opened
 
 

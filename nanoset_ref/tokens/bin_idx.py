@@ -25,7 +25,7 @@ import os
 import struct
 import weakref
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -51,6 +51,7 @@ HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, docu
 NAMES = "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()
 DTYPES = [np.dtype(name) for name in NAMES]  # of codes 1, 2, ...
 EXCERPT = 1 << 16  # ids
+ARRAYS = "sequence_lengths sequence_pointers document_indices sequence_modes".split()
 _warned: list[Path] = []  # the pair whose missing seal was logged
 logger = logging.getLogger(__name__)
 
@@ -64,15 +65,6 @@ def require(holds: Any, message: str) -> None:
 def seal_path(path: PathLike) -> Path:
     """The file with the checksum of a pair, by the name of its .bin or .idx."""
     return as_path(path).with_suffix(".seal")
-
-
-class Index(NamedTuple):
-    """The arrays of a pair's index; see `MMapIndexedDataset`."""
-
-    lengths: NDArray[np.int32]
-    pointers: NDArray[np.int64]
-    documents: NDArray[np.int64]
-    modes: NDArray[np.int8] | None
 
 
 class MMapIndexedDataset(Tokens):
@@ -105,20 +97,18 @@ class MMapIndexedDataset(Tokens):
         self.path_prefix = str(place)
         self._remote = in_bucket(place)
         self.mmap = mmap and not self._remote
-        if self._remote:
-            parts = [place.with_suffix(f"{place.suffix}{end}") for end in (".bin", ".idx")]
-        else:
-            parts = [f"{place}.bin", f"{place}.idx"]
-        super().__init__(*parts)
-        if None in self.opened.values():
+        ids = place.with_suffix(f"{place.suffix}.bin") if self._remote else f"{place}.bin"
+        super().__init__(ids, ".idx")
+        if self.version is None or self.companions[".idx"] is None:
             raise FileNotFoundError(
                 f"{self.path_prefix} is not a corpus: "
                 f"{self.path.name} and {self.idx_path.name} must both exist"
             )
-        index = self._read_index()
-        self._check_index(index)
-        if self._remote:
-            self._index = index  # else it is mapped when it is used: a process has 65,530 mappings
+        self._read_index()
+        self._check_index()
+        if not self._remote:
+            for name in ARRAYS:  # mapped when they are used: a process has 65,530 mappings
+                delattr(self, name)
         if not _warned and not self.seal_path.exists():
             _warn_unsealed(self.path)
         if not (mmap or self._remote):
@@ -130,30 +120,17 @@ class MMapIndexedDataset(Tokens):
         """The index: a Path, or a BucketPath."""
         return self.path.with_suffix(".idx")
 
-    @functools.cached_property
-    def _index(self) -> Index:
+    def __getattr__(self, name: str) -> Any:
+        if name not in ARRAYS:
+            raise AttributeError(name)
         self.check_unchanged()
-        return self._read_index()
+        self._read_index()
+        return getattr(self, name)
 
-    @property
-    def sequence_lengths(self) -> NDArray[np.int32]:
-        return self._index.lengths
-
-    @property
-    def sequence_pointers(self) -> NDArray[np.int64]:
-        return self._index.pointers
-
-    @property
-    def document_indices(self) -> NDArray[np.int64]:
-        return self._index.documents
-
-    @property
-    def sequence_modes(self) -> NDArray[np.int8] | None:
-        return self._index.modes
-
-    def _read_index(self) -> Index:
-        """Read the header, set `dtype`, and map the arrays."""
-        ((name, version_of_index),) = self.companions.items()
+    def _read_index(self) -> None:
+        """Read the header, and map the arrays."""
+        name = self.beside(".idx")
+        version_of_index = self.companions[".idx"]
         size = version_of_index[0] if version_of_index else 0
         with local_copy(name) as content:
             index = np.memmap(content, mode="r").view(np.ndarray) if size else np.empty(0, np.uint8)
@@ -173,27 +150,27 @@ class MMapIndexedDataset(Tokens):
             index[HEADER.size :], np.cumsum([4 * sequences, 8 * sequences, 8 * entries])
         )
         self.dtype = DTYPES[code - 1]
-        documents = parts[2].view("<i8")
-        if entries == 1 and documents[0] == 0:
+        self.sequence_lengths = parts[0].view("<i4")
+        self.sequence_pointers = parts[1].view("<i8")
+        self.document_indices = parts[2].view("<i8")
+        self.sequence_modes = parts[3].view("<i1") if size > expected else None
+        if entries == 1 and self.document_indices[0] == 0:
             # GPT-NeoX closed no document in Pythia's index: each sequence is one
-            documents = np.arange(sequences + 1)
-        modes = parts[3].view("<i1") if size > expected else None
-        return Index(parts[0].view("<i4"), parts[1].view("<i8"), documents, modes)
+            self.document_indices = np.arange(sequences + 1)
 
-    def _check_index(self, index: Index) -> None:
+    def _check_index(self) -> None:
         """Check the index, and set `num_tokens`.
 
         Sequences must lie end to end and fill .bin. Document entries must not decrease.
         """
-        count = len(index.lengths)
-        ends = index.documents
+        ends = self.document_indices
         itemsize = self.dtype.itemsize
-        total = _end_to_end(index.lengths, index.pointers, ends, itemsize)
+        total = _end_to_end(self.sequence_lengths, self.sequence_pointers, ends, itemsize)
         found = self.version[0] if self.version else 0
-        if not (len(ends) and ends[0] == 0 and ends[-1] == count and total >= 0):
+        if not (len(ends) and ends[0] == 0 and ends[-1] == len(self) and total >= 0):
             raise TokenFileError(
-                f"{self.idx_path} is damaged: its document entries must run from 0 to {count}, and "
-                "its sequences must lie end to end; copy it again"
+                f"{self.idx_path} is damaged: its document entries must run from 0 to {len(self)}, "
+                "and its sequences must lie end to end; copy it again"
             )
         if found != total:
             raise TokenFileError(

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.paths import PathLike, as_path, local_copy, place_of, read_in_blocks, seal
+from nanoset_ref.io.paths import PathLike, as_path, local_copy, read_in_blocks, seal
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
@@ -46,15 +46,16 @@ class DatatroveFile(Tokens):
     def __init__(
         self, path: PathLike, windows: Windows = "disjoint", token_size: int | None = None
     ) -> None:
-        index, metadata = index_and_metadata(path)
-        super().__init__(path, index, metadata)
+        suffix = as_path(path).suffix
+        super().__init__(path, f"{suffix}.index", f"{suffix}.metadata")
         if self.version is None:
             raise FileNotFoundError(
                 f"no .ds file at {self.place}; datatrove's DocumentTokenizer writes them"
             )
         self.windows = windows
         self._metadata_text = f"|{token_size or 2}"
-        if self.companions[metadata] is not None:
+        metadata = self.beside(f"{suffix}.metadata")
+        if self.companions[f"{suffix}.metadata"] is not None:
             self._metadata_text = b"".join(read_in_blocks(metadata)).decode(errors="replace")
         first_line = self._metadata_text.partition("\n")[0]
         tokenizer, _, size = first_line.rpartition("|")
@@ -75,10 +76,11 @@ class DatatroveFile(Tokens):
     @cached_property
     def document_offsets(self) -> NDArray[np.int64] | None:
         """int64 [documents + 1], from the index; None without one."""
-        index, _ = index_and_metadata(self.place)
-        if self.companions[index] is None:
+        suffix = f"{self.path.suffix}.index"
+        if self.companions[suffix] is None:
             return None
         self.check_unchanged()
+        index = self.beside(suffix)
         with local_copy(index) as content:
             size = content.stat().st_size
             offsets = np.append(0, np.fromfile(content, dtype="<i8"))
@@ -94,7 +96,7 @@ class DatatroveFile(Tokens):
             return super().check_content()
         self.known_documents()
         text, _, found = self._metadata_text.rpartition("\n")
-        index, _ = index_and_metadata(self.place)
+        index = self.beside(f"{self.path.suffix}.index")
         if found != seal(text, self.place, index):
             raise TokenFileError(
                 f"{self.path}, its index or its metadata has changed since they were written"
@@ -129,7 +131,8 @@ class DatatroveWriter(TokenFileWriter):
         super().__init__(path, dtype=dtype, **options)
 
     def _companions(self) -> Sequence[Path]:
-        return [as_path(place) for place in index_and_metadata(self.path)]
+        suffixes = (f"{self.path.suffix}.index", f"{self.path.suffix}.metadata")
+        return [self.path.with_suffix(suffix) for suffix in suffixes]
 
     def _begin(self) -> None:
         """The index has no header, and no 0."""
@@ -148,14 +151,6 @@ def short(count: float) -> str:
     count /= 1000**thousands
     decimals = 3 - len(str(int(count)))
     return f"{count:.{decimals}f} {' kMGT'[thousands].strip()}T"
-
-
-def index_and_metadata(path: PathLike) -> list[Any]:
-    """The places of the companions of a .ds file: a.ds.index and a.ds.metadata."""
-    place = place_of(path)
-    if isinstance(place, str):
-        return [f"{place}.index", f"{place}.metadata"]
-    return [place.with_suffix(place.suffix + end) for end in (".index", ".metadata")]
 
 
 def datatrove_files(

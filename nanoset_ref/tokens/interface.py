@@ -38,12 +38,12 @@ class Tokens(ABC):
 
     Args:
         path: the file with the ids, little endian, back to back from byte `first_byte` on.
-        *companions: the other files of its set, which may be missing.
+        *companions: suffixes of the other files of its set, which may be missing.
 
     Attributes:
         place: the local path as a string, or a BucketPath for a URL.
         version: the `paths.file_version` of the file with the ids.
-        companions: the same of the other files of the set, by their places.
+        companions: the same of the other files of the set, by their suffixes; None: it was missing.
         dtype: the type of an id.
         num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.
@@ -59,29 +59,32 @@ class Tokens(ABC):
     version: Version | None = None
     row_length: int | None = None
     first_byte = 0
-    companions: Mapping[Any, Version | None] = {}  # noqa: RUF012 (never written to)
+    companions: Mapping[str, Version | None] = {}
 
-    def __init__(self, path: PathLike, *companions: PathLike) -> None:
+    def __init__(self, path: PathLike, *companions: str) -> None:
         self.place = place_of(path)
-        self.version = file_version(path)
-        if companions:
-            self.companions = {place_of(part): file_version(part) for part in companions}
+        self.version = file_version(self.place)
+        self.companions = {suffix: file_version(self.beside(suffix)) for suffix in companions}
 
     @property
     def path(self) -> Path:
         """A Path, or a BucketPath for a URL; made at every access, as 100,000 of them are large."""
         return as_path(self.place)
 
-    @property
-    def opened(self) -> dict[Any, Version | None]:
-        """The `paths.file_version` of each file of the set, by its place; None: it was missing."""
-        return {self.place: self.version, **self.companions}
+    def beside(self, suffix: str) -> Any:
+        """The place of a companion, which has another suffix."""
+        if isinstance(self.place, str):
+            stem, _, rest = self.place.rpartition(".")
+            if stem[-1:] not in ("", "/") and "/" not in rest:
+                return stem + suffix
+        return place_of(self.path.with_suffix(suffix))
 
     def check_unchanged(self) -> None:
         """Raise TokenFileError if a file of the set was replaced or changed since it was opened."""
-        for part, before in self.opened.items():
-            if file_version(part) != before:
-                raise _changed_error(part)
+        places = [self.place, *map(self.beside, self.companions)]
+        for place, before in zip(places, [self.version, *self.companions.values()], strict=True):
+            if file_version(place) != before:
+                raise _changed_error(place)
 
     def check_descriptor(self, descriptor: int) -> None:
         """Raise TokenFileError if the local file open as `descriptor` is not the opened version."""

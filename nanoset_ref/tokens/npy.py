@@ -1,7 +1,6 @@
 """`TokenFile`: raw ids as Nanotron writes and reads them, with or without a manifest."""
 
 import functools
-import io
 import os
 from typing import Any
 
@@ -15,13 +14,10 @@ from nanoset_ref.io.paths import (
     checksum,
     file_version,
     first_bytes,
-    in_bucket,
-    local_copy,
     may_read,
     place_of,
-    require_regular,
 )
-from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
+from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,
     MANIFEST_SUFFIX,
@@ -62,6 +58,7 @@ class TokenFile(Tokens):
             dtype differs from the manifest's, or it has a NumPy header and no manifest.
     """
 
+    companions: dict[str, Version | None] = {MANIFEST_SUFFIX: None}  # noqa: RUF012
     manifest: Manifest | None = None
     _is_ascending = False
 
@@ -99,34 +96,22 @@ class TokenFile(Tokens):
         Args:
             skip_denied: whether to leave out companions that the server does not allow to read.
         """
-        place = self._beside(MANIFEST_SUFFIX)
+        place = self.beside(MANIFEST_SUFFIX)
         if isinstance(place, str) and not os.access(place, os.F_OK):
             return
+        self.companions = {}
         if skip_denied and not may_read(place):
             return
-        self.companions = {place: file_version(place)}
-        if self.companions[place] is None:
+        self.companions[MANIFEST_SUFFIX] = file_version(place)
+        if self.companions[MANIFEST_SUFFIX] is None:
             return
         self.manifest = Manifest.read(place)
         self.windows = self.manifest.windows
         self.row_length = self.manifest.row_length
         # boundaries belong to a manifest: without one they are not even looked for
-        documents = self._beside(DOCUMENTS_SUFFIX)
+        documents = self.beside(DOCUMENTS_SUFFIX)
         if not skip_denied or may_read(documents):
-            self.companions[documents] = file_version(documents)
-
-    def _beside(self, suffix: str) -> Any:
-        """The place of a companion, which has another suffix."""
-        if isinstance(self.place, str) and self.place.endswith(".npy"):
-            return self.place[:-4] + suffix
-        return place_of(self.path.with_suffix(suffix))
-
-    @property
-    def opened(self) -> dict[Any, Version | None]:
-        """See `Tokens.opened`. A manifest that was missing is in no dict of 100,000 files."""
-        if self.companions or in_bucket(self.place):
-            return super().opened
-        return {self.place: self.version, self._beside(MANIFEST_SUFFIX): None}
+            self.companions[DOCUMENTS_SUFFIX] = file_version(documents)
 
     def _check_size(self) -> None:
         """Compare the number of ids with the manifest's."""
@@ -173,33 +158,18 @@ class TokenFile(Tokens):
     @functools.cached_property
     def document_offsets(self) -> NDArray[np.int64] | None:
         """See `Tokens.document_offsets`; mapped, or searched for, at the first access."""
+        from nanoset_ref.tokens import companions  # imported lazily
+
         self.check_unchanged()
         if self.manifest is None:
             if self.eos_token_id is None:
                 return None
-            return self._search_documents()
-        path = self._beside(DOCUMENTS_SUFFIX)
-        try:
-            require_regular(path)
-            with local_copy(path) as found:
-                offsets = np.load(found, mmap_mode="r", allow_pickle=False)
-        except Exception as error:  # a damaged header raises errors of many types
-            raise TokenFileError(
-                f"{path} is missing, or is not a file of document boundaries ({error})"
-            ) from error
-        size = self.manifest.num_documents + 1
-        has_form = offsets.dtype == np.int64 and offsets.shape == (size,)
-        if not has_form or offsets[0] != 0 or offsets[-1] != self.num_tokens:
-            raise TokenFileError(
-                f"{path} must hold int64 [{size}] from 0 to {self.num_tokens}. Does it belong to "
-                "another token file?"
-            )
+            return companions.search_boundaries(self.tokens, self.eos_token_id)
+        path = self.beside(DOCUMENTS_SUFFIX)
+        offsets = companions.read_boundaries(path, self.manifest.num_documents, self.num_tokens)
         if not self._is_ascending:  # a worker process inherits True with the unchanged file
-            self._is_ascending = _are_ascending(offsets)
-        if not self._is_ascending:
-            raise TokenFileError(
-                f"{path}: the document boundaries must not decrease; write the file again"
-            )
+            companions.require_ascending(offsets, path)
+            self._is_ascending = True
         return offsets
 
     def source_of(self, document: int | None) -> str | None:
@@ -212,27 +182,9 @@ class TokenFile(Tokens):
     @functools.cached_property
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """The labels and each document's label number, see `TokenFileWriter.keep_sources`."""
-        kept = as_path(self._beside(SOURCES_SUFFIX))
-        if file_version(kept) is None:
-            return None
-        try:
-            with np.load(io.BytesIO(kept.read_bytes()), allow_pickle=False) as found:
-                labels = found["labels"]
-                numbers = found["numbers"]
-                checksum_of_ids = str(found["checksum"])
-        except Exception as error:  # a damaged file raises errors of many types
-            raise TokenFileError(f"{kept} is damaged ({error}); remove it") from error
-        if checksum_of_ids != self.facts.get("checksum"):
-            return None
-        return labels, numbers
+        from nanoset_ref.tokens.companions import read_labels  # imported lazily
 
-    def _search_documents(self) -> NDArray[np.int64]:
-        ends = [np.array([0])]
-        for first in range(0, self.num_tokens, BLOCK_IDS):
-            ids = self.tokens[first : first + BLOCK_IDS]
-            ends.append(first + 1 + np.flatnonzero(ids == self.eos_token_id))
-        ends.append(np.array([self.num_tokens]))
-        return np.unique(np.concatenate(ends))
+        return read_labels(self.beside(SOURCES_SUFFIX), self.facts.get("checksum"))
 
     def check_content(self) -> bool:
         """See `Tokens.check_content`.
@@ -244,15 +196,15 @@ class TokenFile(Tokens):
         if self.manifest is None:
             return recorded
         if self.manifest.sources is not None:
-            kept = as_path(self._beside(SOURCES_SUFFIX))
+            kept = as_path(self.beside(SOURCES_SUFFIX))
             if not kept.is_file() or checksum(kept) != self.manifest.sources:
                 raise TokenFileError(
                     f"{kept} is missing or has changed since it was written; copy it again"
                 )
         if self.manifest.seal is not None:
             self.known_documents()
-            manifest = as_path(self._beside(MANIFEST_SUFFIX))
-            documents = self._beside(DOCUMENTS_SUFFIX)
+            manifest = as_path(self.beside(MANIFEST_SUFFIX))
+            documents = self.beside(DOCUMENTS_SUFFIX)
             if manifest.read_bytes() != self.manifest.to_json(documents):
                 raise TokenFileError(
                     f"{manifest} or {documents} has changed since both were written; "
@@ -265,12 +217,3 @@ class TokenFile(Tokens):
         if self.manifest is not None:
             facts += f", {self.manifest.num_documents:,} documents"
         return f"TokenFile({facts})"
-
-
-def _are_ascending(offsets: NDArray[np.int64]) -> bool:
-    """Whether no offset [n] is below its predecessor; they are mapped, and so read in blocks."""
-    for first in range(0, len(offsets), BLOCK_IDS):
-        block = offsets[first : first + BLOCK_IDS + 1]
-        if np.any(block[1:] < block[:-1]):
-            return False
-    return True
