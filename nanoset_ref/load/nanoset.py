@@ -325,7 +325,7 @@ def _open_all(files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None)
         raise ValueError("dataset_paths must name at least one token file, got none")
 
     def open_one(file: PathLike | Tokens) -> Tokens:
-        if isinstance(file, Tokens):
+        if not isinstance(file, str) and isinstance(file, Tokens):
             return file
         return open_tokens(file, token_dtype)
 
