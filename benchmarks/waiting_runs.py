@@ -4,6 +4,8 @@ Every row is a process of its own, in interleaved rounds; medians, and the least
 
     many files    the first batch of a run of 10^10 samples of 2,048 tokens over 2,000 and over 100,000 files, which
                   take no room on the disk, under `ulimit -n 1024`: seconds after the imports, and resident MiB
+    beside others the first batch of 10^6 samples over 2,000 files, when an earlier start has left its caches: .npy and
+                  .bin/.idx here, Megatron-Core with its fast cache over the same pairs, OLMo-core over the same .npy
     questions     `where` on two such files of 500 GB; `where` and `when` on a card of 146 million rows; `--help`
                   beside them
     bulk          `when --bulk`: a million byte ranges of that card, seconds of the process
@@ -11,8 +13,8 @@ Every row is a process of its own, in interleaved rounds; medians, and the least
                   sleep): read in this process, by a thread, by two workers, past an empty page cache, and from a
                   bucket that answers after 20 ms
 
-Nothing of this is asked of other loaders: Megatron-Core would keep 240 GB of indexes for 10^10 samples, and OLMo-core
-numbers instances in 32 bits (`benchmarks.startup` has both up to 10^8 samples).
+10^10 samples are not asked of other loaders: Megatron-Core would keep 240 GB of indexes, and OLMo-core numbers
+instances in 32 bits (`benchmarks.startup` has both up to 10^8 samples). A peer that is not installed has no row.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import bucket, command, machine, save, timed_process
+from nanoset_ref.tokens.bin_idx import HEADER, MAGIC
 
 ROOT = Path(__file__).parent.parent
 FILES = (2_000, 100_000)
@@ -56,6 +59,77 @@ status = open("/proc/self/status").read()  # getrusage would count the parent's 
 mib = int(status.partition("VmHWM:")[2].split()[0]) / 1024
 print(json.dumps({"seconds": seconds, "resident_mib": mib}))
 """
+FIRST_BATCH = """
+import json, os, sys, time
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+folder, suffix = sys.argv[1:]
+{imports}
+begun = time.perf_counter()
+paths = [f"{{folder}}/{{name}}" for name in sorted(os.listdir(folder)) if name.endswith(suffix)]
+{program}
+seconds = time.perf_counter() - begun
+status = open("/proc/self/status").read()
+mib = int(status.partition("VmHWM:")[2].split()[0]) / 1024
+print(json.dumps({{"seconds": seconds, "resident_mib": mib}}))
+"""
+OURS = (
+    "from nanoset_ref import Nanoset, build_nanoset_dataloader",
+    """
+data = Nanoset(paths, None, 2048, None, order="stateless")
+next(iter(build_nanoset_dataloader(data, micro_batch_size=8)))
+""",
+)
+MEGATRON = (
+    """
+import logging
+from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+logging.disable()
+torch.distributed.init_process_group(
+    "gloo", init_method="tcp://127.0.0.1:0", world_size=1, rank=0
+)
+class Tokenizer:
+    vocab_size, eod, eos, pad, unique_identifiers = 50_257, 50_256, 50_256, 3, "benchmark"
+""",
+    """
+prefixes = [path.removesuffix(".bin") for path in paths]
+cached = os.path.exists("megatron_cache")
+config = GPTDatasetConfig(
+    random_seed=1, sequence_length=2048, blend_per_split=[(prefixes, None), None, None],
+    path_to_cache="megatron_cache", fast_cache_load=cached, defer_npy_index_mmap=cached,
+    tokenizer=Tokenizer(), reset_position_ids=False, reset_attention_mask=False,
+    eod_mask_loss=False, create_attention_mask=False,
+)
+builder = BlendedMegatronDatasetBuilder(GPTDataset, [None] * 3, lambda: True, config)
+next(iter(DataLoader(builder.build()[0], 8)))
+""",
+)
+OLMO = (
+    """
+from olmo_core.data import DataCollator, NumpyFSLDataset
+from olmo_core.data.data_loader import NumpyDataLoaderBase
+""",
+    """
+data = NumpyFSLDataset(
+    *paths, sequence_length=2048, pad_token_id=50_257, eos_token_id=0, vocab_size=50_258,
+    dtype=np.uint16,
+)
+loader = NumpyDataLoaderBase.wrap_numpy_dataset(
+    data, global_batch_size=8 * 2048, collator=DataCollator(pad_token_id=50_257),
+    work_dir="olmo_cache", num_threads=0,
+)
+loader.reshuffle(epoch=1)
+next(iter(loader))
+""",
+)
+BESIDE: dict[str, tuple[tuple[str, str], str]] = {
+    "10^6 of 2,000 files: nanoset_ref, .npy": (OURS, ".npy"),
+    "10^6 of 2,000 files: nanoset_ref, .bin/.idx": (OURS, ".bin"),
+    "10^6 of 2,000 files: Megatron-Core, fast cache": (MEGATRON, ".bin"),
+    "10^6 of 2,000 files: OLMo-core": (OLMO, ".npy"),
+}
 STEPS = """
 import json, os, sys, time
 from nanoset_ref import Nanoset, build_nanoset_dataloader
@@ -91,7 +165,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=[""], help="rows with one of these words")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[""],
+        help="rows with one of these words; OUTPUT keeps its others",
+    )
     parser.add_argument("--folder", type=Path, help="for the files, on the disk to be measured")
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
@@ -107,7 +186,10 @@ def main() -> None:
                         found.setdefault(row, []).append(figures)
                     print(f"round {number}: {row}: {figures}", flush=True)
     result = {"command": command("waiting_runs"), "machine": machine(), "load_before": load}
-    result |= {"rounds": options.rounds, "rows": {name: spread(it) for name, it in found.items()}}
+    rows: dict[str, Any] = {}
+    if options.only != [""] and options.output and options.output.exists():
+        rows = json.loads(options.output.read_text())["rows"]
+    result |= {"rounds": options.rounds, "rows": rows | {k: spread(it) for k, it in found.items()}}
     save(result, options.output)
 
 
@@ -119,6 +201,7 @@ def write_files(folder: Path) -> None:
         for number in range(count):
             with open(folder / f"{count}" / f"{number:06}.npy", "wb") as file:
                 file.truncate(size)
+    write_pairs(folder / "beside")
     for number in range(2):
         with open(folder / f"big{number}.npy", "wb") as file:
             file.truncate(500 * 10**9)
@@ -132,6 +215,21 @@ def write_files(folder: Path) -> None:
     firsts = [2 * draw.randrange(146_432_000 * 2048) for _ in range(10**6)]
     lines = "".join(f"{first}-{first + 2000}\n" for first in firsts)
     (folder / "ranges.txt").write_text(lines)
+
+
+def write_pairs(folder: Path, samples: int = 500) -> None:
+    """2,000 .bin/.idx pairs of so many documents of 2,048 tokens, and .npy files of the same ids."""
+    folder.mkdir()
+    lengths = np.full(samples + 1, 2048, dtype=np.int32)
+    pointers = np.arange(samples + 1, dtype=np.int64) * 4096
+    documents = np.arange(samples + 2, dtype=np.int64)
+    head = HEADER.pack(MAGIC, 1, 8, samples + 1, samples + 2)
+    index = b"".join([head, lengths.tobytes(), pointers.tobytes(), documents.tobytes()])
+    for number in range(FILES[0]):
+        (folder / f"{number:04}.idx").write_bytes(index)
+        for suffix in (".bin", ".npy"):
+            with open(folder / f"{number:04}{suffix}", "wb") as file:
+                file.truncate((samples + 1) * 4096)
 
 
 def a_round(folder: Path, url: str, only: list[str]) -> dict[str, dict[str, float]]:
@@ -149,6 +247,12 @@ def a_round(folder: Path, url: str, only: list[str]) -> dict[str, dict[str, floa
         words = [sys.executable, "-c", MANY, str(count)]
         said, _, _ = timed_process(words, folder, environment)
         rows[f"{count:,} files"] = json.loads(said)
+    for name, ((imports, program), suffix) in filter(lambda row: chosen(row[0]), BESIDE.items()):
+        text = FIRST_BATCH.format(imports=imports, program=program)
+        words = [sys.executable, "-c", text, "beside", suffix]
+        said, _, _ = timed_process(words, folder, environment)
+        if said:
+            rows[name] = json.loads(said.splitlines()[-1])
     for name, line in filter(lambda row: chosen(row[0]), QUESTIONS.items()):
         words = [sys.executable, "-m", "nanoset_ref.cli", *line.split()]
         _, clock, cpu = timed_process(words, folder, environment)

@@ -24,7 +24,6 @@ from nanoset_ref.megatron import dataset
 from nanoset_ref.megatron.index import three_indexes
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.orders import base, nanotron, share_tree, stateless, windows
-from nanoset_ref.tokens import bin_idx
 
 INLINED = (
     "from nanoset_ref.io.njit import njit\n\n\n@njit(cache=True)\ndef inner(x):\n    return x + 1\n"
@@ -262,18 +261,6 @@ def located_pieces(draw):
     return (order, cuts, shuffled), (lengths, pointers, itemsize), np.arange(4), samples, extra
 
 
-def end_to_end(draw):
-    lengths, _ = long_sequences(draw)
-    itemsize = draw(st.sampled_from([1, 2, 4, 8]))
-    pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * itemsize
-    if draw(st.booleans()):  # a damaged index
-        pointers[-1] = draw(st.sampled_from([-1, 2**63 - 1, -(2**63)]))
-    ends = arrays_of(draw, np.int64, 3)
-    if draw(st.booleans()):
-        ends.sort()
-    return lengths, pointers, ends, itemsize
-
-
 def pieces_to_copy(draw):
     kind = draw(st.sampled_from([np.uint16, np.int32, np.int64]))
     tokens = arrays_of(draw, kind, 12)
@@ -296,7 +283,6 @@ EDGES = {  # of every kernel that Python runs at first: it, and how its argument
     "blend_samples": (three_indexes.blend_samples, blended_with_limits),
     "_cut_stream": (three_indexes._cut_stream, cut),
     "_locate": (dataset._locate, located_pieces),
-    "_end_to_end": (bin_idx._end_to_end, end_to_end),
     "copy_pieces": (pieces.copy_pieces, pieces_to_copy),
     "position_ids": (
         documents.position_ids,

@@ -1,8 +1,10 @@
 """How much memory this process may use, and memory that is a file."""
 
 import contextlib
+import gc
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,18 @@ def require_whole(*arrays: NDArray[Any]) -> None:
             owner = owner.base
         if isinstance(owner, mmap.mmap) and owner.size() < len(owner):
             raise OSError(f"{name} was truncated after it was opened; build the dataset again")
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Make many objects that stay; collections meanwhile would visit all of them in vain."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def physical_memory(root: str | os.PathLike[str] = "/") -> int:

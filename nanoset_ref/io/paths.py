@@ -16,6 +16,7 @@ from typing import Any
 import xxhash
 
 PathLike = str | os.PathLike[str]
+Version = tuple[Any, ...]  # see `file_version`
 MAX_JSON_BYTES = 1 << 26
 FILE_READ = 1 << 18  # bytes, small enough for the processor's cache
 OBJECT_READ = 32 << 20  # bytes
@@ -28,24 +29,32 @@ def as_path(path: Any, allow_unversioned: bool = False) -> Path:
         StorageError: see `BucketPath`; or a URL was converted to a Path, which drops one of its two
             slashes.
     """
-    if isinstance(path, Path) and ":/" not in str(path):
-        return path
-    if ":/" not in os.fspath(path):
-        return Path(path)
+    place = place_of(path, allow_unversioned)
+    if not isinstance(place, str):
+        found: Path = place
+        return found
+    return path if isinstance(path, Path) else Path(path)
+
+
+def place_of(path: Any, allow_unversioned: bool = False) -> Any:
+    """As `as_path`, but a local path is a str, which takes less time and memory than a Path."""
+    text = os.fspath(path)
+    if ":/" not in text:
+        return text
     from nanoset_ref.io.urls import BucketPath, url_or_path  # imported lazily
 
-    found: Any = path
+    found = path
     if not isinstance(path, BucketPath):
         found = url_or_path(path, allow_unversioned)
-    return found
+    return text if isinstance(found, Path) else found
 
 
 def in_bucket(path: PathLike) -> bool:
     """Whether a path is the URL of an object."""
-    return not isinstance(as_path(path), Path)
+    return not isinstance(place_of(path), str)
 
 
-def file_version(path: PathLike) -> tuple[Any, ...] | None:
+def file_version(path: PathLike) -> Version | None:
     """A tuple that changes when the file is replaced or written to; None if there is no file.
 
     Returns:
@@ -57,23 +66,35 @@ def file_version(path: PathLike) -> tuple[Any, ...] | None:
         ValueError: the path is a folder, a pipe (which would block its reader) or a device.
         StorageError: the object's server reports no versions, and that was not allowed.
     """
-    place: Any = as_path(path)
     try:
-        if not isinstance(place, Path):
+        if in_bucket(path):
             from nanoset_ref.io.buckets import known_version  # imported lazily
 
-            return known_version(place)
-        status = os.stat(place)
+            return known_version(place_of(path))
+        return version_of(os.stat(path), path)
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"{place} is not a regular file; copy its content into one")
-    return version_of(status)
 
 
-def version_of(status: os.stat_result) -> tuple[int, int, int]:
+def version_of(status: os.stat_result, path: PathLike) -> Version:
     """The `file_version` of a local file, from its status."""
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path} is not a regular file; copy its content into one")
     return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def first_bytes(path: PathLike, count: int) -> tuple[Version, bytes]:
+    """The `file_version` and the first bytes of a local file, which is opened once.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: see `file_version`.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe does not block its reader
+    try:
+        return version_of(os.fstat(descriptor), path), os.read(descriptor, count)
+    finally:
+        os.close(descriptor)
 
 
 def require_regular(path: PathLike) -> int:

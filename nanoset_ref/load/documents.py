@@ -16,11 +16,13 @@ and max_seqlen as in FlashAttention's varlen interface.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.options import refuses_unknown
 from nanoset_ref.load.rows import Span, Starts
@@ -63,6 +65,25 @@ def starts_at_boundaries(document_offsets: Int64Array, begins: Int64Array, width
             "document boundaries do not ascend: their file is damaged, write the token file again"
         )
     starts[rows, columns] = True
+    return starts
+
+
+def starts_in_files(
+    files: Sequence[Tokens], datasets: Int64Array, begins: Int64Array, width: int
+) -> Starts:
+    """`starts_at_boundaries` of rows in several files, whose boundaries must all be known.
+
+    Args:
+        files: the files.
+        datasets: int64 [B], the number of each row's file.
+        begins, width: see `starts_at_boundaries`.
+    """
+    boundaries = [file.known_documents() for file in files]
+    starts = np.empty((len(datasets), width), dtype=np.bool_)
+    for number in np.unique(datasets).tolist():
+        chosen = datasets == number
+        require_whole(boundaries[number])
+        starts[chosen] = starts_at_boundaries(boundaries[number], begins[chosen], width)
     return starts
 
 

@@ -194,11 +194,10 @@ class OpenFiles:
     """
 
     def __init__(self, files: Sequence[Tokens], flags: int = 0) -> None:
-        for file in files:
-            if file.dtype.name not in ("uint16", "int32", "uint32"):
-                raise ValueError(
-                    f"{file.path} has ids of {file.dtype.name}; convert it to uint16 or int32"
-                )
+        for dtype in {file.dtype for file in files}:
+            if dtype.name not in ("uint16", "int32", "uint32"):
+                name = next(file.place for file in files if file.dtype == dtype)
+                raise ValueError(f"{name} has ids of {dtype.name}; convert it to uint16 or int32")
         self._files = files
         self._flags = flags
         self.kept = np.full(len(files), -1, dtype=np.int64)
@@ -266,7 +265,7 @@ class OpenFiles:
 
     def _opened(self, number: int) -> int:
         file = self._files[number]
-        descriptor = os.open(file.path, os.O_RDONLY | self._flags)
+        descriptor = os.open(file.place, os.O_RDONLY | self._flags)
         try:
             file.check_descriptor(descriptor)
         except BaseException:

@@ -7,6 +7,7 @@ grows with the corpus.
 
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.memory import physical_memory, require_whole
+from nanoset_ref.io.memory import no_garbage_collection, physical_memory
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, as_list, in_bucket
 from nanoset_ref.load.gather import Gatherer
@@ -29,6 +30,10 @@ from nanoset_ref.load.rows import (
 )
 from nanoset_ref.orders import Int64Array, Order, Weights, build_order
 from nanoset_ref.tokens import Tokens, open_tokens
+
+# seconds that may be spent waiting for files that are opened one after another
+MAX_WAIT = 0.05
+MAX_WAIT_PER_FILE = 0.0005
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +90,8 @@ class Nanoset(Rows):
         disjoint: bool = False,
     ) -> None:
         self.sequence_length = whole_number(sequence_length, "sequence_length", 1)
-        self._files = _open_all(as_list(dataset_paths, Tokens), token_dtype)
+        with no_garbage_collection():
+            self._files = _open_all(as_list(dataset_paths, Tokens), token_dtype)
         for file in self._files:
             file.require_ids()
         self.row_length = self.sequence_length + 1
@@ -163,17 +169,11 @@ class Nanoset(Rows):
         self._gather(datasets, samples * self.strides[datasets], out)
 
     def _starts(self, positions: Int64Array) -> Starts:
-        from nanoset_ref.load.documents import starts_at_boundaries  # imported lazily
+        from nanoset_ref.load.documents import starts_in_files  # imported lazily
 
-        boundaries = [file.known_documents() for file in self.files]
         datasets, samples = self.order.lookup(positions)
-        starts = np.empty((len(positions), self.row_length), dtype=np.bool_)
-        for number in np.unique(datasets).tolist():
-            chosen = datasets == number
-            require_whole(boundaries[number])
-            begins = samples[chosen] * self.strides[number]
-            starts[chosen] = starts_at_boundaries(boundaries[number], begins, self.row_length)
-        return starts
+        begins = samples * self.strides[datasets]
+        return starts_in_files(self.files, datasets, begins, self.row_length)
 
     # ---- where tokens come from, and where they go
 
@@ -325,12 +325,25 @@ def _open_all(files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None)
         raise ValueError("dataset_paths must name at least one token file, got none")
 
     def open_one(file: PathLike | Tokens) -> Tokens:
-        if isinstance(file, Tokens):
+        if not isinstance(file, str) and isinstance(file, Tokens):
             return file
         return open_tokens(file, token_dtype)
 
-    with ThreadPoolExecutor(16) as threads:  # a bucket has a high latency
-        return list(threads.map(open_one, files))
+    opened: list[Tokens] = []
+    begun = time.perf_counter() - time.thread_time()
+    for file in files:
+        opened.append(open_one(file))
+        if len(opened) % 8 == 1:
+            waited = time.perf_counter() - time.thread_time() - begun
+            is_slow = waited > MAX_WAIT + MAX_WAIT_PER_FILE * len(opened)
+            if is_slow or in_bucket(opened[-1].place):
+                break
+    step = len(files) // 1024 + 1  # every task takes some memory
+    tasks = [files[first : first + step] for first in range(len(opened), len(files), step)]
+    with ThreadPoolExecutor(16) as threads:
+        for part in threads.map(lambda task: [*map(open_one, task)], tasks):
+            opened += part
+    return opened
 
 
 def _gatherer(files: Sequence[Tokens]) -> Any:
@@ -343,7 +356,7 @@ def _gatherer(files: Sequence[Tokens]) -> Any:
         ValueError: another value of NANOSET_REF_DIRECT.
         OSError: it is 1, and the system does not support it.
     """
-    if any(in_bucket(file.path) for file in files):
+    if any(in_bucket(file.place) for file in files):
         from nanoset_ref.load.bucket_gather import BucketGatherer  # imported lazily
 
         return BucketGatherer(files)

@@ -17,7 +17,7 @@ pipeline-parallel ranks of one data-parallel rank read the same positions.
 """
 
 import dataclasses
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,14 +99,16 @@ class Schedule:
         first = self.consumed_train_samples + (step - self.first_step) * self.global_batch_size
         return range(first, first + self.global_batch_size)
 
-    def slot(self, position: int) -> Slot:
+    def slot(self, position: Any) -> Slot:
         """Which rank reads a position, and in which step, micro-batch and row.
+
+        Of an int64 array of positions, the fields are arrays.
 
         Raises:
             IndexError: the position was read before this schedule began.
         """
         offset = position - self.consumed_train_samples
-        if offset < 0:
+        if np.any(offset < 0):
             raise IndexError(
                 f"this schedule begins at position {self.consumed_train_samples}; "
                 f"{position} came before it"

@@ -31,7 +31,6 @@ Int64Array = NDArray[np.int64]
 Pairs = tuple[Int64Array, Int64Array]  # datasets and samples, [n] each
 Found = tuple[Int64Array, Int64Array]  # numbers of pairs, and positions that read them
 Weights = Sequence[float] | NDArray[np.float64]
-POSITIONS_AT_ONCE = 1 << 20
 
 
 class Order(ABC):
@@ -258,21 +257,9 @@ class Order(ABC):
 
     def read_counts(self, start: int, stop: int) -> list[NDArray[np.uint32]]:
         """How often positions [start, stop) read each sample: for each dataset, uint32 [length]."""
-        begin = start
-        period = stop  # no position comes twice
-        if self.repeats:  # look up one epoch, and count how often each of its positions comes
-            begin = 0
-            period = self.samples_per_epoch
-        counts = np.zeros(self.samples_per_epoch, dtype=np.uint32)
-        for first in range(begin, min(stop, period), POSITIONS_AT_ONCE):
-            positions = np.arange(first, min(first + POSITIONS_AT_ONCE, stop, period))
-            datasets, samples = self.lookup(positions)
-            # position p comes at p, p + period, ...; the last epoch before a bound, -1 if none
-            last_before_stop = (stop - 1 - positions) // period
-            last_before_start = (start - 1 - positions) // period
-            times = (last_before_stop - last_before_start).astype(np.uint32)
-            np.add.at(counts, self.firsts[datasets] + samples, times)
-        return np.split(counts, self.firsts[1:])
+        from nanoset_ref.orders.inverse import read_counts  # imported lazily
+
+        return read_counts(self, start, stop)
 
     def pairs(self, instances: NDArray[Any]) -> Pairs:
         """Datasets and samples, int64 [n] each, of instances: integers [n]."""

@@ -1,10 +1,13 @@
-"""`find_each`: where an order reads each of many samples, in one pass."""
+"""Where an order reads each of many samples, and how often: in one pass."""
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Found, Int64Array, Order
+from nanoset_ref.orders.base import Found, Int64Array, Order
+
+POSITIONS_AT_ONCE = 1 << 20
 
 
 def find_each(order: Any, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
@@ -70,3 +73,22 @@ def in_every_epoch(numbers: Int64Array, places: Int64Array, period: int, until: 
     numbers = np.tile(numbers, len(firsts))
     is_read = positions < until
     return numbers[is_read], positions[is_read]
+
+
+def read_counts(order: Order, start: int, stop: int) -> list[NDArray[np.uint32]]:
+    """See `Order.read_counts`."""
+    begin = start
+    period = stop  # no position comes twice
+    if order.repeats:  # look up one epoch, and count how often each of its positions comes
+        begin = 0
+        period = order.samples_per_epoch
+    counts = np.zeros(order.samples_per_epoch, dtype=np.uint32)
+    for first in range(begin, min(stop, period), POSITIONS_AT_ONCE):
+        positions = np.arange(first, min(first + POSITIONS_AT_ONCE, stop, period))
+        datasets, samples = order.lookup(positions)
+        # position p comes at p, p + period, ...; the last epoch before a bound, -1 if none
+        last_before_stop = (stop - 1 - positions) // period
+        last_before_start = (start - 1 - positions) // period
+        times = (last_before_stop - last_before_start).astype(np.uint32)
+        np.add.at(counts, order.firsts[datasets] + samples, times)
+    return np.split(counts, order.firsts[1:])

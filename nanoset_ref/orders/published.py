@@ -17,15 +17,8 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.paths import PathLike, require_regular
-from nanoset_ref.orders.base import (
-    POSITIONS_AT_ONCE,
-    Found,
-    Int64Array,
-    NumberedOrder,
-    Order,
-    Pairs,
-)
-from nanoset_ref.orders.inverse import in_every_epoch
+from nanoset_ref.orders.base import Found, Int64Array, NumberedOrder, Order, Pairs
+from nanoset_ref.orders.inverse import POSITIONS_AT_ONCE, in_every_epoch
 
 logger = logging.getLogger(__name__)
 

@@ -143,7 +143,7 @@ class StatelessOrder(Order):
             rounded = np.rint(self.dataset_weights * WEIGHT_PARTS).astype(np.int64)
             parts = np.maximum(rounded, self.dataset_weights > 0)
             self._epoch = MAX_SAMPLES
-        self._tree = build_tree(parts.tolist())
+        self._tree = build_tree(parts)
 
     def ledger(self, k: int) -> Ledger:
         """The progress of the run before position k."""

@@ -48,9 +48,9 @@ class QueryParser(NamedTuple):
         Raises:
             ValueError: a line of another form, or one that names no file, document or bytes of it.
         """
-        firsts = first_numbers([file.name for file in self.files])
-        spans = np.empty((len(lines), 3), dtype=np.int64)
-        for number, line in enumerate(lines):
+        firsts = first_numbers([file.name for file in self.files]).tolist()
+        spans = []
+        for line in lines:
             match = QUERY.fullmatch(line)
             if match is None:
                 raise ValueError(
@@ -64,8 +64,8 @@ class QueryParser(NamedTuple):
                 span = self._span(source, int(first), stop)
             except ValueError as error:
                 raise ValueError(f"{line}: {error}") from error
-            spans[number] = firsts[source], *span
-        return spans
+            spans.append((firsts[source], *span))
+        return np.array(spans, dtype=np.int64).reshape(-1, 3)
 
     def _span(self, source: int, first: int, stop: str | None) -> tuple[int, int]:
         """The tokens [first, stop) of a document (`stop` is None) or of bytes."""
@@ -183,13 +183,16 @@ def answer_queries(
         spans = parser.spans(batch)
         table = []
         for reader in readers:
-            for query, position, source, sample in reader.find(spans).tolist():
-                slot = reader.schedule.slot(position)
-                ranks = ["", "", ""]
-                if reader.knows_ranks:
-                    ranks = [f"{slot.dp_rank}", f"{slot.micro_batch}", f"{slot.row}"]
-                step = [batch[query], reader.name, f"{slot.step}", f"{position}"]
-                table.append("\t".join([*step, *ranks, f"{source}", f"{sample}"]))
+            queries, positions, sources, samples = reader.find(spans).T
+            slots = reader.schedule.slot(positions)
+            columns = [slots.step, positions, sources, samples]
+            line = "%s\t%s\t%d\t%d\t\t\t\t%d\t%d"
+            if reader.knows_ranks:
+                columns[2:2] = [slots.dp_rank, slots.micro_batch, slots.row]
+                line = line.replace("\t\t\t\t", "\t%d\t%d\t%d\t")
+            rows = np.stack(columns, axis=1).tolist()
+            for query, row in zip(queries.tolist(), rows, strict=True):
+                table.append(line % (batch[query], reader.name, *row))
         yield table
 
 
@@ -220,7 +223,7 @@ def rows_to_skip(
     for reader in readers:
         found = reader.find(spans)
         positions = np.unique(found[:, 1])
-        steps = sorted({reader.schedule.slot(position).step for position in positions.tolist()})
+        steps = np.unique(reader.schedule.slot(positions).step).tolist()
         before = skipped.get(id(reader.order), 0)
         skipped[id(reader.order)] = before + len(positions)
         first_step = steps[0] if steps else None

@@ -1,6 +1,15 @@
-"""The files beside token files, which a glob would also match."""
+"""The files beside token files: document boundaries, labels of sources, and which to leave out."""
 
+import io
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.io.paths import PathLike, as_path, file_version, local_copy, require_regular
+from nanoset_ref.tokens.interface import BLOCK_IDS
+from nanoset_ref.tokens.manifest import TokenFileError
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:
@@ -12,3 +21,71 @@ def without_companions(paths: Sequence[str]) -> list[str]:
     companions |= {prefix + end for prefix in pairs for end in (".idx", ".seal")}
     companions |= {f"{path}.seal" for path in paths}
     return [path for path in paths if path not in companions]
+
+
+def read_boundaries(path: PathLike, num_documents: int, num_tokens: int) -> NDArray[np.int64]:
+    """The document boundaries of a .npy token file, int64 [num_documents + 1], mapped.
+
+    Raises:
+        TokenFileError: the file is missing or damaged, or belongs to another token file.
+    """
+    try:
+        require_regular(path)
+        with local_copy(path) as found:
+            offsets = np.load(found, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # a damaged header raises errors of many types
+        raise TokenFileError(
+            f"{path} is missing, or is not a file of document boundaries ({error})"
+        ) from error
+    size = num_documents + 1
+    has_form = offsets.dtype == np.int64 and offsets.shape == (size,)
+    if not has_form or offsets[0] != 0 or offsets[-1] != num_tokens:
+        raise TokenFileError(
+            f"{path} must hold int64 [{size}] from 0 to {num_tokens}. Does it belong to another "
+            "token file?"
+        )
+    return offsets
+
+
+def require_ascending(offsets: NDArray[np.int64], path: PathLike) -> None:
+    """Raise TokenFileError if an offset [n] is below its predecessor; reads blocks of a mapping."""
+    for first in range(0, len(offsets), BLOCK_IDS):
+        block = offsets[first : first + BLOCK_IDS + 1]
+        if np.any(block[1:] < block[:-1]):
+            raise TokenFileError(
+                f"{path}: the document boundaries must not decrease; write the file again"
+            )
+
+
+def search_boundaries(ids: NDArray[Any], eos_token_id: int) -> NDArray[np.int64]:
+    """The boundaries of documents that end with an id, int64 [documents + 1]."""
+    ends = [np.array([0])]
+    for first in range(0, len(ids), BLOCK_IDS):
+        block = ids[first : first + BLOCK_IDS]
+        ends.append(first + 1 + np.flatnonzero(block == eos_token_id))
+    ends.append(np.array([len(ids)]))
+    return np.unique(np.concatenate(ends))
+
+
+def read_labels(path: PathLike, checksum: str | None) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """The labels, and each document's label number; None if the file is of other ids, or missing.
+
+    Args:
+        path: a file of `TokenFileWriter.keep_sources`.
+        checksum: that of the ids.
+
+    Raises:
+        TokenFileError: the file is damaged.
+    """
+    if file_version(path) is None:
+        return None
+    try:
+        with np.load(io.BytesIO(as_path(path).read_bytes()), allow_pickle=False) as found:
+            labels = found["labels"]
+            numbers = found["numbers"]
+            checksum_of_ids = str(found["checksum"])
+    except Exception as error:  # a damaged file raises errors of many types
+        raise TokenFileError(f"{path} is damaged ({error}); remove it") from error
+    if checksum_of_ids != checksum:
+        return None
+    return labels, numbers

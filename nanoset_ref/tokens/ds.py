@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.paths import PathLike, as_path, file_version, local_copy, seal
+from nanoset_ref.io.paths import PathLike, as_path, local_copy, read_in_blocks, seal
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
@@ -46,26 +46,26 @@ class DatatroveFile(Tokens):
     def __init__(
         self, path: PathLike, windows: Windows = "disjoint", token_size: int | None = None
     ) -> None:
-        if file_version(path) is None:
+        suffix = as_path(path).suffix
+        super().__init__(path, f"{suffix}.index", f"{suffix}.metadata")
+        if self.version is None:
             raise FileNotFoundError(
-                f"no .ds file at {path}; datatrove's DocumentTokenizer writes them"
+                f"no .ds file at {self.place}; datatrove's DocumentTokenizer writes them"
             )
-        self.index, self.metadata = index_and_metadata(path)
-        super().__init__(path, self.index, self.metadata)
         self.windows = windows
         self._metadata_text = f"|{token_size or 2}"
-        if self.opened[self.metadata] is not None:
-            self._metadata_text = self.metadata.read_bytes().decode(errors="replace")
+        metadata = self.beside(f"{suffix}.metadata")
+        if self.companions[f"{suffix}.metadata"] is not None:
+            self._metadata_text = b"".join(read_in_blocks(metadata)).decode(errors="replace")
         first_line = self._metadata_text.partition("\n")[0]
         tokenizer, _, size = first_line.rpartition("|")
         if size not in ("2", "4") or token_size not in (None, int(size)):
             begin = f"must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}"
-            raise TokenFileError(f"{self.metadata} {begin}, where token_size={token_size}")
+            raise TokenFileError(f"{metadata} {begin}, where token_size={token_size}")
         self._tokenizer = "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer
         self.dtype = np.dtype("<i4" if size == "4" else "<u2")
         self.num_tokens = 0
-        opened = self.opened[self.path]
-        if opened and opened[0]:  # datatrove itself writes empty files
+        if self.version[0]:  # datatrove itself writes empty files
             self.num_tokens = self.count_ids()
 
     @property
@@ -76,15 +76,17 @@ class DatatroveFile(Tokens):
     @cached_property
     def document_offsets(self) -> NDArray[np.int64] | None:
         """int64 [documents + 1], from the index; None without one."""
-        if self.opened[self.index] is None:
+        suffix = f"{self.path.suffix}.index"
+        if self.companions[suffix] is None:
             return None
         self.check_unchanged()
-        with local_copy(self.index) as content:
+        index = self.beside(suffix)
+        with local_copy(index) as content:
             size = content.stat().st_size
             offsets = np.append(0, np.fromfile(content, dtype="<i8"))
         if size % 8 or offsets[-1] != self.num_tokens or (np.diff(offsets) < 0).any():
             raise TokenFileError(
-                f"{self.index} does not end with the {self.num_tokens} tokens of its file"
+                f"{index} does not end with the {self.num_tokens} tokens of its file"
             )
         return offsets
 
@@ -94,7 +96,8 @@ class DatatroveFile(Tokens):
             return super().check_content()
         self.known_documents()
         text, _, found = self._metadata_text.rpartition("\n")
-        if found != seal(text, self.path, self.index):
+        index = self.beside(f"{self.path.suffix}.index")
+        if found != seal(text, self.place, index):
             raise TokenFileError(
                 f"{self.path}, its index or its metadata has changed since they were written"
             )
@@ -128,7 +131,8 @@ class DatatroveWriter(TokenFileWriter):
         super().__init__(path, dtype=dtype, **options)
 
     def _companions(self) -> Sequence[Path]:
-        return index_and_metadata(self.path)
+        suffixes = (f"{self.path.suffix}.index", f"{self.path.suffix}.metadata")
+        return [self.path.with_suffix(suffix) for suffix in suffixes]
 
     def _begin(self) -> None:
         """The index has no header, and no 0."""
@@ -147,13 +151,6 @@ def short(count: float) -> str:
     count /= 1000**thousands
     decimals = 3 - len(str(int(count)))
     return f"{count:.{decimals}f} {' kMGT'[thousands].strip()}T"
-
-
-def index_and_metadata(path: PathLike) -> tuple[Path, Path]:
-    """The companions of a .ds file: a.ds.index and a.ds.metadata."""
-    place = as_path(path)
-    index, metadata = (place.with_suffix(place.suffix + end) for end in (".index", ".metadata"))
-    return index, metadata
 
 
 def datatrove_files(

@@ -9,6 +9,7 @@ object in another process raises instead of reading different ids.
 import functools
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import (
     PathLike,
+    Version,
     as_path,
     checksum,
     file_version,
     in_bucket,
+    place_of,
     read_json,
     version_of,
 )
@@ -35,14 +38,16 @@ class Tokens(ABC):
 
     Args:
         path: the file with the ids, little endian, back to back from byte `first_byte` on.
-        *companions: the other files of its set, which may be missing.
+        *companions: suffixes of the other files of its set, which may be missing.
 
     Attributes:
-        path: a Path, or a BucketPath for a URL.
-        opened: the `paths.file_version` of each file of the set.
+        place: the local path as a string, or a BucketPath for a URL.
+        version: the `paths.file_version` of the file with the ids.
+        companions: the same of the other files of the set, by their suffixes; None: it was missing.
         dtype: the type of an id.
         num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.
+        row_length: the tokens of a row, if the file was cut into rows.
         first_byte: offset of the ids in the file, in bytes.
         facts: the known fields of a manifest that survive a conversion (tokenizer, vocab_size,
             eos_token_id, ...), and the "checksum" of the file's bytes if one is recorded.
@@ -51,23 +56,40 @@ class Tokens(ABC):
     dtype: np.dtype[Any]
     num_tokens: int
     windows: Windows = "overlapping"
+    version: Version | None = None
+    row_length: int | None = None
     first_byte = 0
+    companions: Mapping[str, Version | None] = {}
 
-    def __init__(self, path: PathLike, *companions: PathLike) -> None:
-        self.path = as_path(path)
-        parts = [self.path, *map(as_path, companions)]
-        self.opened = {part: file_version(part) for part in parts}
+    def __init__(self, path: PathLike, *companions: str) -> None:
+        self.place = place_of(path)
+        self.version = file_version(self.place)
+        self.companions = {suffix: file_version(self.beside(suffix)) for suffix in companions}
+
+    @property
+    def path(self) -> Path:
+        """A Path, or a BucketPath for a URL; made at every access, as 100,000 of them are large."""
+        return as_path(self.place)
+
+    def beside(self, suffix: str) -> Any:
+        """The place of a companion, which has another suffix."""
+        if isinstance(self.place, str):
+            stem, _, rest = self.place.rpartition(".")
+            if stem[-1:] not in ("", "/") and "/" not in rest:
+                return stem + suffix
+        return place_of(self.path.with_suffix(suffix))
 
     def check_unchanged(self) -> None:
         """Raise TokenFileError if a file of the set was replaced or changed since it was opened."""
-        for part, before in self.opened.items():
-            if file_version(part) != before:
-                raise _changed_error(part)
+        places = [self.place, *map(self.beside, self.companions)]
+        for place, before in zip(places, [self.version, *self.companions.values()], strict=True):
+            if file_version(place) != before:
+                raise _changed_error(place)
 
     def check_descriptor(self, descriptor: int) -> None:
         """Raise TokenFileError if the local file open as `descriptor` is not the opened version."""
-        if version_of(os.fstat(descriptor)) != self.opened[self.path]:
-            raise _changed_error(self.path)
+        if version_of(os.fstat(descriptor), self.place) != self.version:
+            raise _changed_error(self.place)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -105,11 +127,11 @@ class Tokens(ABC):
 
         For a URL they are `BucketIds`.
         """
-        if in_bucket(self.path):
+        if in_bucket(self.place):
             from nanoset_ref.io.bucket_ids import BucketIds  # imported lazily
 
-            version: Any = self.opened[self.path]
-            ids: Any = BucketIds(self.path, version, self.dtype)  # type: ignore[arg-type]
+            version: Any = self.version
+            ids: Any = BucketIds(self.place, version, self.dtype)
             return ids
         self.check_unchanged()
         if self.num_tokens == 0:  # an empty file cannot be mapped
@@ -150,8 +172,7 @@ class Tokens(ABC):
         Raises:
             TokenFileError: the file is empty, or its size is not a multiple of an id's size.
         """
-        opened = self.opened[self.path]
-        num_bytes = opened[0] if opened else 0
+        num_bytes = self.version[0] if self.version else 0
         count, rest = divmod(num_bytes, self.dtype.itemsize)
         if rest or not count:
             raise TokenFileError(
@@ -171,10 +192,10 @@ class Tokens(ABC):
         Raises:
             TokenFileError: the file was cut into rows of another length.
         """
-        row_length = self.facts.get("row_length")
-        if row_length not in (None, sequence_length + 1):
+        length = self.row_length
+        if length is not None and length != sequence_length + 1:
             raise TokenFileError(
-                f"{self.path} was cut into rows: read it with sequence_length={row_length - 1}"
+                f"{self.path} was cut into rows: read it with sequence_length={length - 1}"
             )
         if disjoint or self.windows != "overlapping":
             return sequence_length + 1
@@ -233,7 +254,7 @@ class Tokens(ABC):
         self.check_unchanged()
 
 
-def _changed_error(path: Path) -> TokenFileError:
+def _changed_error(path: PathLike) -> TokenFileError:
     return TokenFileError(
         f"{path} was replaced or changed after it was opened; build the dataset again"
     )

@@ -52,7 +52,7 @@ class LlmCFile(Tokens):
         self.dtype = np.dtype(dtype)
         self.num_tokens = header[2]
         self.begins_with = begins if eos_token_id is None else eos_token_id
-        size = self.path.stat().st_size
+        size = self.version[0] if self.version else 0
         expected = HEADER_BYTES + self.num_tokens * self.dtype.itemsize
         if header[1] != version or size != expected or self.num_tokens < 1:
             raise TokenFileError(

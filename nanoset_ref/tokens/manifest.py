@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Literal, Self, get_args
 
 from nanoset_ref.io.paths import PathLike, read_json, seal
@@ -98,7 +97,7 @@ class Manifest:
         return json.dumps(fields, indent=1).encode() + b"\n"
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: PathLike) -> Self:
         """Read and validate a manifest; every error names `path`."""
         try:
             return cls(**read_json(path))

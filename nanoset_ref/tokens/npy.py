@@ -1,8 +1,7 @@
 """`TokenFile`: raw ids as Nanotron writes and reads them, with or without a manifest."""
 
 import functools
-import io
-from pathlib import Path
+import os
 from typing import Any
 
 import numpy as np
@@ -10,15 +9,15 @@ from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.io.paths import (
     PathLike,
+    Version,
     as_path,
     checksum,
     file_version,
-    in_bucket,
-    local_copy,
+    first_bytes,
     may_read,
-    require_regular,
+    place_of,
 )
-from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
+from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,
     MANIFEST_SUFFIX,
@@ -33,6 +32,7 @@ tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_
 """.split()
 
 NUMPY_HEADER = b"\x93NUMPY"
+DTYPES = {name: np.dtype(name).newbyteorder("<") for name in TOKEN_DTYPES}
 
 
 class TokenFile(Tokens):
@@ -58,87 +58,90 @@ class TokenFile(Tokens):
             dtype differs from the manifest's, or it has a NumPy header and no manifest.
     """
 
+    companions: dict[str, Version | None] = {MANIFEST_SUFFIX: None}  # noqa: RUF012
+    manifest: Manifest | None = None
+    _is_ascending = False
+
     def __init__(
         self, path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None
     ) -> None:
-        self._open_set(as_path(path), skip_denied=token_dtype is not None)
+        self.place = place_of(path)
         self.eos_token_id = eos_token_id
-        self._is_ascending = False
-        self.dtype = np.dtype(self._choose_dtype(token_dtype)).newbyteorder("<")
+        begin = b""
+        try:
+            if isinstance(self.place, str):
+                self.version, begin = first_bytes(self.place, len(NUMPY_HEADER))
+            else:
+                self.version = file_version(self.place)
+        except FileNotFoundError:
+            pass
+        if self.version is None:
+            raise FileNotFoundError(
+                f"no token file at {self.place}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
+            )
+        self._read_manifest(skip_denied=token_dtype is not None)
+        self.dtype = self._choose_dtype(token_dtype)
         self.num_tokens = self.count_ids()
-        self._check_header()
-        self._check_size()
+        begin = begin or self.tokens[:4].tobytes()  # also proves that an object is readable
+        if self.manifest is not None:
+            self._check_size()
+        elif begin.startswith(NUMPY_HEADER):
+            raise TokenFileError(
+                f"{self.place} has a NumPy header; write raw ids: np.load(...).tofile(...)"
+            )
 
-    def _open_set(self, path: Path, skip_denied: bool) -> None:
-        """Record the versions of the files, and read the manifest if there is one.
+    def _read_manifest(self, skip_denied: bool) -> None:
+        """Read the manifest if there is one, and record the versions of the companions.
 
         Args:
-            path: the file with the ids.
             skip_denied: whether to leave out companions that the server does not allow to read.
         """
-        manifest = path.with_suffix(MANIFEST_SUFFIX)
-        companions = [] if skip_denied and not may_read(manifest) else [manifest]
-        super().__init__(path, *companions)
-        if self.opened[self.path] is None:
-            raise FileNotFoundError(
-                f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
-            )
-        self.manifest = None
-        if self.opened.get(manifest):
-            self.manifest = Manifest.read(manifest)
-            self.windows = self.manifest.windows
-            # boundaries belong to a manifest: without one they are not even looked for
-            documents = path.with_suffix(DOCUMENTS_SUFFIX)
-            if not skip_denied or may_read(documents):
-                self.opened[documents] = file_version(documents)
-
-    def _check_header(self) -> None:
-        """Refuse a file of np.save that has no manifest.
-
-        With a manifest, the ids may begin with these bytes by chance. The read also proves that the
-        file is readable.
-        """
-        has_header = self._first_bytes() == NUMPY_HEADER
-        if has_header and self.manifest is None:
-            raise TokenFileError(
-                f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)"
-            )
+        place = self.beside(MANIFEST_SUFFIX)
+        if isinstance(place, str) and not os.access(place, os.F_OK):
+            return
+        self.companions = {}
+        if skip_denied and not may_read(place):
+            return
+        self.companions[MANIFEST_SUFFIX] = file_version(place)
+        if self.companions[MANIFEST_SUFFIX] is None:
+            return
+        self.manifest = Manifest.read(place)
+        self.windows = self.manifest.windows
+        self.row_length = self.manifest.row_length
+        # boundaries belong to a manifest: without one they are not even looked for
+        documents = self.beside(DOCUMENTS_SUFFIX)
+        if not skip_denied or may_read(documents):
+            self.companions[DOCUMENTS_SUFFIX] = file_version(documents)
 
     def _check_size(self) -> None:
         """Compare the number of ids with the manifest's."""
-        if self.manifest is not None and self.num_tokens != self.manifest.num_tokens:
+        assert self.manifest is not None
+        if self.num_tokens != self.manifest.num_tokens:
             raise TokenFileError(
                 f"{self.path} holds {self.num_tokens} ids, its manifest says "
                 f"{self.manifest.num_tokens}: the file was truncated or replaced"
             )
 
-    def _choose_dtype(self, token_dtype: DTypeLike | None) -> str:
-        """The name of the dtype: the manifest's, else the given one, else uint16."""
+    def _choose_dtype(self, token_dtype: DTypeLike | None) -> np.dtype[Any]:
+        """The manifest's dtype, else the given one, else uint16."""
         given = None
         if token_dtype is not None:
             given = np.dtype(token_dtype).name.replace("uint32", "int32")  # the same bytes
         name = given or "uint16"
         if self.manifest is not None:
             name = self.manifest.dtype
-        elif self.path.suffix == ".bin" and self.path.with_suffix(".idx").is_file():
+        elif os.fspath(self.place).endswith(".bin") and self.path.with_suffix(".idx").is_file():
             raise TokenFileError(
                 f"{self.path} is the .bin of a Megatron pair; its dtype is in the .idx: "
                 "open it with nanoset_ref.open_tokens"
             )
-        if name not in TOKEN_DTYPES:
+        if name not in DTYPES:
             raise TokenFileError(f"token_dtype must be one of {TOKEN_DTYPES}, got {name}")
         if given not in (None, name):
             raise TokenFileError(
                 f"{self.path}: token_dtype={given} contradicts the manifest, which says {name}"
             )
-        return name
-
-    def _first_bytes(self) -> bytes:
-        """Read as many bytes as NumPy's magic string has, without mapping a local file."""
-        if in_bucket(self.path):
-            return self.tokens[:4].tobytes()[: len(NUMPY_HEADER)]
-        with open(self.path, "rb", buffering=0) as file:
-            return file.read(len(NUMPY_HEADER))
+        return DTYPES[name]
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -155,33 +158,18 @@ class TokenFile(Tokens):
     @functools.cached_property
     def document_offsets(self) -> NDArray[np.int64] | None:
         """See `Tokens.document_offsets`; mapped, or searched for, at the first access."""
+        from nanoset_ref.tokens import companions  # imported lazily
+
         self.check_unchanged()
         if self.manifest is None:
             if self.eos_token_id is None:
                 return None
-            return self._search_documents()
-        path = self.path.with_suffix(DOCUMENTS_SUFFIX)
-        try:
-            require_regular(path)
-            with local_copy(path) as found:
-                offsets = np.load(found, mmap_mode="r", allow_pickle=False)
-        except Exception as error:  # a damaged header raises errors of many types
-            raise TokenFileError(
-                f"{path} is missing, or is not a file of document boundaries ({error})"
-            ) from error
-        size = self.manifest.num_documents + 1
-        has_form = offsets.dtype == np.int64 and offsets.shape == (size,)
-        if not has_form or offsets[0] != 0 or offsets[-1] != self.num_tokens:
-            raise TokenFileError(
-                f"{path} must hold int64 [{size}] from 0 to {self.num_tokens}. Does it belong to "
-                "another token file?"
-            )
+            return companions.search_boundaries(self.tokens, self.eos_token_id)
+        path = self.beside(DOCUMENTS_SUFFIX)
+        offsets = companions.read_boundaries(path, self.manifest.num_documents, self.num_tokens)
         if not self._is_ascending:  # a worker process inherits True with the unchanged file
-            self._is_ascending = _are_ascending(offsets)
-        if not self._is_ascending:
-            raise TokenFileError(
-                f"{path}: the document boundaries must not decrease; write the file again"
-            )
+            companions.require_ascending(offsets, path)
+            self._is_ascending = True
         return offsets
 
     def source_of(self, document: int | None) -> str | None:
@@ -194,27 +182,9 @@ class TokenFile(Tokens):
     @functools.cached_property
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """The labels and each document's label number, see `TokenFileWriter.keep_sources`."""
-        kept = self.path.with_suffix(SOURCES_SUFFIX)
-        if file_version(kept) is None:
-            return None
-        try:
-            with np.load(io.BytesIO(kept.read_bytes()), allow_pickle=False) as found:
-                labels = found["labels"]
-                numbers = found["numbers"]
-                checksum_of_ids = str(found["checksum"])
-        except Exception as error:  # a damaged file raises errors of many types
-            raise TokenFileError(f"{kept} is damaged ({error}); remove it") from error
-        if checksum_of_ids != self.facts.get("checksum"):
-            return None
-        return labels, numbers
+        from nanoset_ref.tokens.companions import read_labels  # imported lazily
 
-    def _search_documents(self) -> NDArray[np.int64]:
-        ends = [np.array([0])]
-        for first in range(0, self.num_tokens, BLOCK_IDS):
-            ids = self.tokens[first : first + BLOCK_IDS]
-            ends.append(first + 1 + np.flatnonzero(ids == self.eos_token_id))
-        ends.append(np.array([self.num_tokens]))
-        return np.unique(np.concatenate(ends))
+        return read_labels(self.beside(SOURCES_SUFFIX), self.facts.get("checksum"))
 
     def check_content(self) -> bool:
         """See `Tokens.check_content`.
@@ -226,15 +196,15 @@ class TokenFile(Tokens):
         if self.manifest is None:
             return recorded
         if self.manifest.sources is not None:
-            kept = self.path.with_suffix(SOURCES_SUFFIX)
+            kept = as_path(self.beside(SOURCES_SUFFIX))
             if not kept.is_file() or checksum(kept) != self.manifest.sources:
                 raise TokenFileError(
                     f"{kept} is missing or has changed since it was written; copy it again"
                 )
         if self.manifest.seal is not None:
             self.known_documents()
-            manifest = self.path.with_suffix(MANIFEST_SUFFIX)
-            documents = self.path.with_suffix(DOCUMENTS_SUFFIX)
+            manifest = as_path(self.beside(MANIFEST_SUFFIX))
+            documents = self.beside(DOCUMENTS_SUFFIX)
             if manifest.read_bytes() != self.manifest.to_json(documents):
                 raise TokenFileError(
                     f"{manifest} or {documents} has changed since both were written; "
@@ -247,12 +217,3 @@ class TokenFile(Tokens):
         if self.manifest is not None:
             facts += f", {self.manifest.num_documents:,} documents"
         return f"TokenFile({facts})"
-
-
-def _are_ascending(offsets: NDArray[np.int64]) -> bool:
-    """Whether no offset [n] is below its predecessor; they are mapped, and so read in blocks."""
-    for first in range(0, len(offsets), BLOCK_IDS):
-        block = offsets[first : first + BLOCK_IDS + 1]
-        if np.any(block[1:] < block[:-1]):
-            return False
-    return True

@@ -1,11 +1,11 @@
 """`open_tokens`, which opens a file of token ids in any format."""
 
-from pathlib import Path
+import os
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nanoset_ref.io.paths import PathLike, as_path, in_bucket
+from nanoset_ref.io.paths import PathLike, as_path, in_bucket, place_of
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, TokenFileError
 from nanoset_ref.tokens.npy import TokenFile
@@ -34,15 +34,17 @@ def open_tokens(
         FileNotFoundError, TokenFileError: see the format's reader.
         StorageError: a URL cannot be read (see `nanoset_ref.io.buckets`).
     """
-    path = as_path(path, allow_unversioned)
-    suffix = path.suffix
-    if suffix == ".npy":
-        if path.name.endswith(DOCUMENTS_SUFFIX):
-            owner = path.name.removesuffix(DOCUMENTS_SUFFIX) + ".npy"
+    place = place_of(path, allow_unversioned)
+    name = place if isinstance(place, str) else place.name
+    if name.endswith(".npy"):
+        if name.endswith(DOCUMENTS_SUFFIX):
+            owner = os.path.basename(name).removesuffix(DOCUMENTS_SUFFIX) + ".npy"
             raise TokenFileError(
-                f"{path} holds the document boundaries of {owner}; name that file instead"
+                f"{place} holds the document boundaries of {owner}; name that file instead"
             )
-        return TokenFile(path, token_dtype, eos_token_id)
+        return TokenFile(place, token_dtype, eos_token_id)
+    path = as_path(place)
+    suffix = path.suffix
     dtype = None if token_dtype is None else np.dtype(token_dtype)
     if suffix == ".ds":
         from nanoset_ref.tokens.ds import DatatroveFile  # imported lazily
@@ -52,7 +54,7 @@ def open_tokens(
     prefix = path.with_suffix("") if suffix in (".bin", ".idx") else path
     is_pair = prefix != path  # in a bucket the .idx is taken for granted; opening it will tell
     if not in_bucket(path):
-        is_pair = Path(f"{prefix}.idx").exists()
+        is_pair = os.access(f"{prefix}.idx", os.F_OK)
     if is_pair:
         from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # imported lazily
 

@@ -1,0 +1,141 @@
+"""Opening many files: what is asked of the file system, and when files are opened side by side."""
+
+import gc
+import heapq
+import os
+import socket
+import threading
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_ref import Nanoset
+from nanoset_ref.load import nanoset
+from nanoset_ref.orders.share_tree import build_tree
+from nanoset_ref.tokens import (
+    MMapIndexedDataset,
+    MMapIndexedDatasetBuilder,
+    TokenFile,
+    TokenFileError,
+    TokenFileWriter,
+    open_tokens,
+)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """How often each function of `os` is called with a path that names a token file or its set."""
+    calls = Counter()
+    for name in ("open", "stat", "lstat", "access", "listdir", "scandir"):
+        given = getattr(os, name)
+
+        def counted(path, *arguments, given=given, name=name, **options):
+            calls[name] += not isinstance(path, int) and "tokens" in os.fspath(path)
+            return given(path, *arguments, **options)
+
+        monkeypatch.setattr(os, name, counted)
+    return calls
+
+
+def test_a_raw_file_is_opened_once_and_asked_for_a_manifest_once(tmp_path, asked):
+    for number in range(5):
+        np.arange(100, dtype="<u2").tofile(tmp_path / f"tokens{number}.npy")
+    Nanoset([str(tmp_path / f"tokens{number}.npy") for number in range(5)], None, 8, 10)
+    assert +asked == {"open": 5, "access": 5}
+
+
+def test_a_manifest_adds_its_own_file_and_the_version_of_the_boundaries(tmp_path, asked):
+    with TokenFileWriter(tmp_path / "tokens.npy", dtype="uint16") as writer:
+        writer.write(range(10), [4, 6])
+    asked.clear()
+    assert TokenFile(tmp_path / "tokens.npy").manifest.num_documents == 2
+    assert sum(asked.values()) <= 6
+
+
+def test_a_pair_maps_its_index_only_when_it_is_used(tmp_path):
+    with MMapIndexedDatasetBuilder(tmp_path / "tokens.bin", "uint16") as builder:
+        builder.write(range(10), [4, 6])
+    pair = open_tokens(tmp_path / "tokens.bin")
+    assert isinstance(pair, MMapIndexedDataset)
+    assert pair.num_tokens == 10 and "sequence_lengths" not in vars(pair)
+    assert pair.sequence_lengths.tolist() == [4, 6]
+    assert "sequence_lengths" in vars(pair)
+    late = open_tokens(tmp_path / "tokens.bin")
+    (tmp_path / "tokens.idx").write_bytes(b"")
+    with pytest.raises(TokenFileError, match=r"tokens\.idx was replaced or changed"):
+        _ = late.sequence_lengths
+    with pytest.raises(AttributeError, match="sequence_length$"):
+        _ = late.sequence_length
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "socket"])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path, kind, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the path of a socket is short
+    if kind == "pipe":
+        os.mkfifo("tokens.npy")
+    elif kind == "folder":
+        os.mkdir("tokens.npy")
+    else:
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind("tokens.npy")
+    with pytest.raises((OSError, ValueError), match=r"regular file|tokens\.npy"):
+        open_tokens("tokens.npy")
+
+
+def test_a_manifest_that_appears_later_is_a_change(tmp_path):
+    path = tmp_path / "tokens.npy"
+    np.arange(100, dtype="<u2").tofile(path)
+    file = open_tokens(path)
+    path.with_suffix(".json").write_text("{}")
+    with pytest.raises(TokenFileError, match=r"tokens\.json was replaced or changed"):
+        file.check_unchanged()
+
+
+@pytest.mark.parametrize("name", ["a.b/tokens", "tokens.x.npy", "tokens", ".npy", "a.b/.npy"])
+def test_companions_have_the_names_that_pathlib_gives(tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    np.arange(100, dtype="<u2").tofile(path)
+    assert TokenFile(path).beside(".json") == str(path.with_suffix(".json"))
+
+
+def test_files_are_opened_side_by_side_where_they_are_waited_for(tmp_path, monkeypatch):
+    """In their order; the first ones tell."""
+    paths = [str(tmp_path / f"{number}.npy") for number in range(40)]
+    for number, path in enumerate(paths):
+        np.arange(100 + number, dtype="<u2").tofile(path)
+    threads = set()
+    access = os.access
+
+    def slow(path, mode):
+        threads.add(threading.get_ident())
+        time.sleep(0.003)
+        return access(path, mode)
+
+    monkeypatch.setattr(os, "access", slow)
+    for allowed in (60, 0.001):  # seconds
+        monkeypatch.setattr(nanoset, "MAX_WAIT", allowed)
+        threads.clear()
+        data = Nanoset(paths, None, 8, 10)
+        assert [file.num_tokens for file in data.files] == list(range(100, 140))
+        assert (len(threads) > 1) == (allowed < 1)
+    assert gc.isenabled()
+
+
+@given(st.lists(st.integers(0, 2**40) | st.integers(0, 3), min_size=1, max_size=40).filter(any))
+def test_the_tree_of_shares_is_the_one_of_a_heap(parts):
+    heap = [(part, source) for source, part in enumerate(parts) if part]
+    heapq.heapify(heap)
+    children = []
+    for node in range(len(parts), len(parts) + len(heap) - 1):
+        pair = [heapq.heappop(heap), heapq.heappop(heap)]
+        children.append([source for _, source in pair])
+        heapq.heappush(heap, (sum(part for part, _ in pair), node))
+    tree = build_tree(parts)
+    assert tree.children[len(parts) :].tolist() == children
+    assert (heap[0][0], tree.root) == (sum(parts), heap[0][1])
+    assert tree.parts[tree.root] == sum(parts)
