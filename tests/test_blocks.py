@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_nanoset import write_range
 
-from nanoset_ref.load import blocks, collator
+from nanoset_ref.load import blocks, collator, prefetch
 from nanoset_ref.load.blocks import allocate_buffers, batches_per_block, num_buffers
 from nanoset_ref.load.collator import own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
@@ -229,6 +229,18 @@ def test_whoever_keeps_batches_keeps_few_files_open():
     assert len(os.listdir("/proc/self/fd")) <= before + 2
     for number, copy in enumerate(kept):
         assert copy.eq(number // 2).all()
+
+
+@pytest.mark.usefixtures("two_batches_per_block")
+def test_blocks_of_workers_are_copied_where_mappings_cannot_get_their_own_pages(
+    nanoset, monkeypatch
+):
+    monkeypatch.setattr(prefetch, "HAS_PRIVATE_MAPPINGS", False)
+    kept = list(build_nanoset_dataloader(nanoset, micro_batch_size=8, num_loading_workers=1))
+    for batch in kept:
+        batch["input_ids"].zero_()
+    for number, batch in enumerate(kept):
+        assert np.array_equal(batch["label_ids"], expected_rows(nanoset, number)[:, 1:])
 
 
 @pytest.mark.usefixtures("two_batches_per_block")

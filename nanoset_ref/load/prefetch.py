@@ -29,7 +29,7 @@ Mappings = set[weakref.ref[mmap.mmap]]
 
 
 def _has_private_mappings() -> bool:
-    """Whether private mappings show the memory as it is, and can be given their own pages."""
+    """Whether private mappings show what is written to the memory, and can get their own pages."""
     if sys.platform != "linux":
         return False
     try:
@@ -40,7 +40,7 @@ def _has_private_mappings() -> bool:
 
 
 HAS_PRIVATE_MAPPINGS = _has_private_mappings()
-ALL_MAPPINGS: Mappings = set()  # of all buffers that somebody holds
+ALL_MAPPINGS: Mappings = set()  # of all buffers
 
 
 def give_own_pages(mappings: Mappings) -> None:
@@ -83,12 +83,14 @@ def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
 class SharedBuffer:
     """A block in memory shared with the workers, which fill it again and again.
 
-    What this process hands out are copies that take neither time nor memory: private mappings of
-    the same memory, of which the system copies a page when somebody writes to it (Linux 5.14 or
-    later; elsewhere the whole block is copied). A mapping that is still held gets its own pages
+    This process hands out copies that take neither time nor memory at first: private mappings of
+    the same memory. The system copies a page of it when somebody writes to the page. A mapping that
+    is still held gets its own pages
 
     1. before the block is filled again
-    2. before a fork, since this process learns nothing of what the child holds.
+    2. before a fork, since this process does not learn what the child holds.
+
+    It takes Linux 5.14. On other systems every block is copied when it arrives.
 
     Args:
         arena: the memory.
@@ -110,7 +112,7 @@ class SharedBuffer:
     def copy(self, num_rows: int) -> torch.Tensor:
         """A copy of the first rows; the receiver may write to it."""
         # two for each block; more are held by somebody who keeps batches, and each has a descriptor
-        if not HAS_PRIVATE_MAPPINGS or len(self._mappings) >= 2:
+        if len(self._mappings) >= 2:
             return torch.from_numpy(self.rows[:num_rows].copy())
         mapping = mmap.mmap(self._arena.fd, self._arena.size, access=mmap.ACCESS_COPY)
         for held in (self._mappings, ALL_MAPPINGS):
@@ -212,8 +214,10 @@ class WorkerBlocks:
         rows = torch.from_numpy(buffer.rows[: filled.num_rows])
         starts = None if filled.starts is None else filled.starts.numpy()
         copy = self.copy
-        if copy is own_copy:
+        if copy is own_copy and HAS_PRIVATE_MAPPINGS:
             copy = functools.partial(_copied, rows, buffer)
+        elif copy is own_copy:
+            rows = rows.clone()
         return RowBlock(rows, self.batch_size, starts, copy)
 
 
