@@ -1,6 +1,9 @@
 """Blocks of batches: the same batches, in memory that is used again only when nobody has it any more."""
 
+import functools
 import itertools
+import os
+import pkgutil
 import subprocess
 import sys
 import threading
@@ -13,12 +16,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_nanoset import write_range
 
-from nanoset_ref.load import blocks, collator
+from nanoset_ref.load import blocks, collator, prefetch
 from nanoset_ref.load.blocks import allocate_buffers, batches_per_block, num_buffers
-from nanoset_ref.load.collator import RowBlock, own_copy
+from nanoset_ref.load.collator import own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.prefetch import BufferReader, ReadRequests, WorkerBlocks, read_ahead
+from nanoset_ref.load.prefetch import (
+    BufferReader,
+    ReadRequests,
+    WorkerBlocks,
+    read_ahead,
+    shared_buffers,
+)
 from nanoset_ref.load.samplers import ResumableBatchSampler
 
 INT32 = np.dtype(np.int32)
@@ -64,16 +73,18 @@ def test_a_loader_allocates_as_many_buffers_as_num_buffers_counts(
 ):
     counts = []
 
-    def counted(count, *arguments, **options):
+    def counted(allocate, count, *arguments):
         counts.append(count)
-        return allocate_buffers(count, *arguments, **options)
+        return allocate(count, *arguments)
 
-    monkeypatch.setattr("nanoset_ref.load.dataloader.allocate_buffers", counted)
+    for name in ("dataloader.allocate_buffers", "prefetch.shared_buffers"):
+        name = f"nanoset_ref.load.{name}"
+        monkeypatch.setattr(name, functools.partial(counted, pkgutil.resolve_name(name)))
     nanoset = Nanoset(write_range(tmp_path / "a.npy", 401), None, 4, 100)
     options = {"num_loading_workers": workers, "read_ahead": ahead}
     for _ in build_nanoset_dataloader(nanoset, micro_batch_size=4, **options):
         pass
-    assert sum(counts) == sum(num_buffers(workers, 2, ahead))
+    assert sum(counts) == num_buffers(workers, 2, ahead)
     assert (
         sum(counts)
         == {(0, 0): 2, (0, 2): 5, (1, 0): 5, (1, 2): 8, (2, 0): 7, (2, 2): 10}[workers, ahead]
@@ -178,17 +189,58 @@ def test_a_new_iteration_ends_the_one_before_and_goes_on_where_it_was(nanoset, o
         assert np.array_equal(batch["input_ids"], expected_rows(nanoset, number)[:, :-1])
 
 
-def test_workers_that_are_not_forked_fill_the_same_slots(nanoset):
-    shared = allocate_buffers(3, (16, 5), INT32, shared=True)
-    requests = ReadRequests(ResumableBatchSampler(160, 8), 2, len(shared))
+def test_workers_that_are_not_forked_fill_the_same_buffers(nanoset):
+    buffers = shared_buffers(3, (16, 5), INT32)
+    requests = ReadRequests(ResumableBatchSampler(160, 8), 2, buffers)
     options = {"num_workers": 1, "multiprocessing_context": "spawn", "prefetch_factor": 1}
-    private = allocate_buffers(2, (16, 5), INT32)
     sizes = []
-    reader, like = BufferReader(nanoset, shared, False), RowBlock(shared[0], 8)
-    for block in WorkerBlocks(reader, requests, private, like, options):
+    reader = BufferReader(nanoset, buffers, False)
+    for block in WorkerBlocks(reader, requests, 8, own_copy, options):
         assert np.array_equal(block.rows[:8], expected_rows(nanoset, sum(sizes)))
+        assert block.copy(block.rows).equal(block.rows)
         sizes.append(len(block.rows) // 8)
     assert sizes == [1, *9 * [2], 1]
+
+
+def test_copies_of_a_shared_buffer_are_separate_from_it_before_it_is_filled_again():
+    [buffer] = shared_buffers(1, (2, 3), INT32)
+    buffer.rows[:] = 1
+    inputs, labels = buffer.copy(2), buffer.copy(1)
+    inputs[0] = 5
+    assert buffer.rows.tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert labels.tolist() == [[1, 1, 1]]
+    buffer.separate()
+    buffer.rows[:] = 2
+    assert inputs.tolist() == [[5, 5, 5], [1, 1, 1]]
+    assert labels.tolist() == [[1, 1, 1]]
+    del inputs, labels
+    assert buffer.copy(1).tolist() == [[2, 2, 2]]
+
+
+@pytest.mark.only_on("linux")
+def test_whoever_keeps_batches_keeps_few_files_open():
+    [buffer] = shared_buffers(1, (2, 3), INT32)
+    before = len(os.listdir("/proc/self/fd"))
+    kept = []
+    for number in range(50):
+        buffer.separate()
+        buffer.rows[:] = number
+        kept += [buffer.copy(2), buffer.copy(2)]
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+    for number, copy in enumerate(kept):
+        assert copy.eq(number // 2).all()
+
+
+@pytest.mark.usefixtures("two_batches_per_block")
+def test_blocks_of_workers_are_copied_where_mappings_cannot_get_their_own_pages(
+    nanoset, monkeypatch
+):
+    monkeypatch.setattr(prefetch, "HAS_PRIVATE_MAPPINGS", False)
+    kept = list(build_nanoset_dataloader(nanoset, micro_batch_size=8, num_loading_workers=1))
+    for batch in kept:
+        batch["input_ids"].zero_()
+    for number, batch in enumerate(kept):
+        assert np.array_equal(batch["label_ids"], expected_rows(nanoset, number)[:, 1:])
 
 
 @pytest.mark.usefixtures("two_batches_per_block")

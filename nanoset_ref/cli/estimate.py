@@ -258,7 +258,7 @@ def _estimated(
     positions: range,
     schedule: Schedule,
     length: int,
-    buffers: tuple[int, int],
+    buffers: int,
     read_before: dict[str, float],
 ) -> StageEstimate:
     """Estimate a stage.
@@ -269,7 +269,7 @@ def _estimated(
         positions: the positions that it reads.
         schedule: its layout.
         length: tokens per sample.
-        buffers: private and shared block buffers of a loader.
+        buffers: blocks that a loader keeps in memory.
         read_before: samples read of each source before the stage; its own reads are added.
     """
     sources = []
@@ -300,7 +300,7 @@ def _estimated(
         micro_batches_per_epoch=blend.epoch // schedule.samples_per_micro_batch,
         data_bytes=sum(source.disk_bytes for source in blend.sources),
         index_bytes=blend.index_bytes,
-        buffer_bytes=_buffer_bytes(schedule.micro_batch_size, length + 1, sum(buffers)),
+        buffer_bytes=_buffer_bytes(schedule.micro_batch_size, length + 1, buffers),
         padded=blend.padded,
         sources=sources,
     )

@@ -44,15 +44,15 @@ def batches_per_block(
     return max(1, block_bytes // batch_bytes)
 
 
-def num_buffers(num_workers: int, prefetch_factor: int | None, read_ahead: int) -> tuple[int, int]:
-    """How many blocks a loader keeps in memory: private ones, and ones that workers fill."""
-    private = 2  # the block being split, and the one whose last batch the caller may still hold
+def num_buffers(num_workers: int, prefetch_factor: int | None, read_ahead: int) -> int:
+    """How many blocks a loader keeps in memory, all of them shared if it has workers."""
+    count = 2  # the block being split, and the one whose last batch the caller may still hold
     if read_ahead:
-        private += read_ahead + 1
-    if not num_workers:
-        return private, 0
-    # one more than workers fill: torch requests a block before it delivers one
-    return private, num_workers * (prefetch_factor or 0) + 1
+        count += read_ahead + 1
+    if num_workers:
+        # one more than workers fill: torch requests a block before it delivers one
+        count += num_workers * (prefetch_factor or 0) + 1
+    return count
 
 
 def _free_shared_memory() -> int:
@@ -64,17 +64,13 @@ def _free_shared_memory() -> int:
 
 
 def allocate_buffers(
-    count: int, shape: tuple[int, int], dtype: np.dtype[Any], *, shared: bool = False
+    count: int, shape: tuple[int, int], dtype: np.dtype[Any]
 ) -> list[torch.Tensor]:
-    """Memory for `count` blocks; `shared`: with worker processes."""
+    """Memory of this process for `count` blocks."""
     import torch  # imported lazily: an estimate needs the size of blocks, and no torch
 
     from nanoset_ref.load.collator import outside_inference_mode
 
     kind = torch.from_numpy(np.empty(0, dtype)).dtype
     with outside_inference_mode():
-        tensors = [torch.empty(shape, dtype=kind) for _ in range(count)]
-    if shared:
-        for tensor in tensors:
-            tensor.share_memory_()
-    return tensors
+        return [torch.empty(shape, dtype=kind) for _ in range(count)]

@@ -199,9 +199,9 @@ class DataCollatorForCLM(Collator):
                 if pp_rank != self.current_pp_rank:
                     columns += [itertools.repeat(TensorPointer(pp_rank))] * 2
                     continue
-                # "unsafe": autograd cannot follow writes into the views; ids have no gradients
-                columns.append(block.copy(rows)[:, tokens].unsafe_split(block.batch_size))
-                columns.append(block.copy(mask).unsafe_split(block.batch_size))
+                columns.append(cut(block.copy(rows)[:, tokens], block.batch_size))
+                columns.append(cut(block.copy(mask), block.batch_size))
+        documents = self.documents
         first = 0
         for input_ids, input_mask, label_ids, label_mask in zip(*columns):  # noqa: B905 (repeat has no end)
             batch: Batch = {
@@ -210,7 +210,7 @@ class DataCollatorForCLM(Collator):
                 "label_ids": label_ids,
                 "label_mask": label_mask,
             }
-            if self.documents is not None:
+            if documents is not None:
                 part = slice(first, first + block.batch_size)
                 starts = None if block.starts is None else block.starts[part]
                 batch = self._pointers | batch | self._document_fields(ids[part], starts)
@@ -228,6 +228,19 @@ class DataCollatorForCLM(Collator):
         return fields
 
 
+def cut(tensor: torch.Tensor, size: int) -> Iterable[torch.Tensor]:
+    """Views of `size` rows each, the last one maybe of fewer.
+
+    64 at a time: making many tensors at once takes longer than reading their 512 tokens a row.
+    """
+    if len(tensor) > 64 * size:
+        groups = tensor.unsafe_split(64 * size)
+        return itertools.chain.from_iterable(cut(group, size) for group in groups)
+    full, rest = divmod(len(tensor), size)
+    # "unsafe": autograd cannot follow writes into the views; ids have no gradients
+    return tensor.unsafe_split_with_sizes([size] * full + [rest] * (rest > 0))
+
+
 def own_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy that may be written to. It takes up memory only when it or the original is written to.
 
@@ -235,14 +248,15 @@ def own_copy(tensor: torch.Tensor) -> torch.Tensor:
     that may write gets a real copy. A torch without lazy copies, and memory that torch does not
     own, get a real copy as well.
     """
-    writers = 0
-    for thread in threading.enumerate():
-        writers += not thread.name.startswith(READING_THREADS)
-    if writers > 1 or not hasattr(tensor, "_lazy_clone"):
-        return tensor.clone()
+    if threading.active_count() > 1:
+        writers = 0
+        for thread in threading.enumerate():
+            writers += not thread.name.startswith(READING_THREADS)
+        if writers > 1:
+            return tensor.clone()
     try:
         return tensor._lazy_clone()
-    except RuntimeError:
+    except (AttributeError, RuntimeError):
         return tensor.clone()
 
 

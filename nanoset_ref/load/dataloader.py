@@ -207,8 +207,8 @@ class NanosetDataLoader(OneIterationLoader):
         return self._workers
 
     def _blocks_read_here(self, dataset: Rows, needs_starts: bool) -> Iterator[RowBlock]:
-        batches, shape, private, _ = self._block_memory(dataset)
-        buffers = itertools.cycle(allocate_buffers(private, shape, dataset.row_dtype))
+        batches, count, shape = self._block_memory(dataset)
+        buffers = itertools.cycle(allocate_buffers(count, shape, dataset.row_dtype))
         copy = self._copy()
         for positions in self.batch_sampler.blocks(batches):
             rows = next(buffers)[: len(positions)]
@@ -222,30 +222,28 @@ class NanosetDataLoader(OneIterationLoader):
             return Tensor.pin_memory  # torch keeps pinned memory and uses it again
         return own_copy
 
-    def _block_memory(self, dataset: Rows) -> tuple[int, tuple[int, int], int, int]:
-        """Batches per block, the shape of a buffer, and the two numbers of `num_buffers`."""
-        private, shared = num_buffers(self.num_workers, self.prefetch_factor, self.read_ahead)
+    def _block_memory(self, dataset: Rows) -> tuple[int, int, tuple[int, int]]:
+        """Batches per block, the number of buffers and the shape of each."""
+        count = num_buffers(self.num_workers, self.prefetch_factor, self.read_ahead)
         size = self.batch_sampler.micro_batch_size
         batches = batches_per_block(
             size * dataset.row_length * dataset.row_dtype.itemsize,
-            private + shared,
+            count,
             dataset.block_factor,
-            shared=shared > 0,
+            shared=self.num_workers > 0,
         )
-        return batches, (batches * size, dataset.row_length), private, shared
+        return batches, count, (batches * size, dataset.row_length)
 
     def _start_workers(self, dataset: Rows, needs_starts: bool) -> Any:
         """Worker processes that read blocks into shared memory."""
-        # imported lazily
-        from nanoset_ref.load.prefetch import BufferReader, ReadRequests, WorkerBlocks
+        from nanoset_ref.load import prefetch  # imported lazily
 
-        batches, shape, num_private, num_shared = self._block_memory(dataset)
-        shared = allocate_buffers(num_shared, shape, dataset.row_dtype, shared=True)
-        private = allocate_buffers(num_private, shape, dataset.row_dtype)
-        reader = BufferReader(dataset, shared, needs_starts)
-        requests = ReadRequests(self.batch_sampler, batches, len(shared))
-        block = RowBlock(shared[0], self.batch_sampler.micro_batch_size, None, self._copy())
-        return WorkerBlocks(reader, requests, private, block, self._options)
+        batches, count, shape = self._block_memory(dataset)
+        buffers = prefetch.shared_buffers(count, shape, dataset.row_dtype)
+        reader = prefetch.BufferReader(dataset, buffers, needs_starts)
+        requests = prefetch.ReadRequests(self.batch_sampler, batches, buffers)
+        batch_size = self.batch_sampler.micro_batch_size
+        return prefetch.WorkerBlocks(reader, requests, batch_size, self._copy(), self._options)
 
     def __repr__(self) -> str:
         sampler = self.batch_sampler

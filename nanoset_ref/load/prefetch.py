@@ -1,9 +1,15 @@
 """Reads ahead of the training loop, in a thread of this process or in worker processes."""
 
+import functools
 import itertools
+import mmap
+import os
+import sys
+import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.heap import Arena
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,11 +18,40 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.pools import close_pool
-from nanoset_ref.load.collator import RowBlock
+from nanoset_ref.load.collator import RowBlock, own_copy
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.samplers import ResumableBatchSampler
 
 T = TypeVar("T")
+
+POPULATE_WRITE = 23  # of madvise, Linux 5.14: gives a mapping the pages that writing would give it
+Mappings = set[weakref.ref[mmap.mmap]]
+
+
+def _has_private_mappings() -> bool:
+    """Whether private mappings show what is written to the memory, and can get their own pages."""
+    if sys.platform != "linux":
+        return False
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE).madvise(POPULATE_WRITE)
+    except OSError:
+        return False
+    return True
+
+
+HAS_PRIVATE_MAPPINGS = _has_private_mappings()
+ALL_MAPPINGS: Mappings = set()  # of all buffers
+
+
+def give_own_pages(mappings: Mappings) -> None:
+    """Copy the pages that these mappings still share with a buffer."""
+    for reference in list(mappings):
+        mapping = reference()
+        if mapping is not None:
+            mapping.madvise(POPULATE_WRITE)
+
+
+os.register_at_fork(before=functools.partial(give_own_pages, ALL_MAPPINGS))
 
 
 def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
@@ -45,6 +80,57 @@ def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
         close_pool(thread, coming)
 
 
+class SharedBuffer:
+    """A block in memory shared with the workers, which fill it again and again.
+
+    This process hands out copies that take neither time nor memory at first: private mappings of
+    the same memory. The system copies a page of it when somebody writes to the page. A mapping that
+    is still held gets its own pages
+
+    1. before the block is filled again
+    2. before a fork, since this process does not learn what the child holds.
+
+    It takes Linux 5.14. On other systems every block is copied when it arrives.
+
+    Args:
+        arena: the memory.
+        shape: [rows, row_length].
+        dtype: of the rows.
+
+    Attributes:
+        rows: the block; nobody but a worker writes to it.
+    """
+
+    def __init__(self, arena: Arena, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        self.rows = np.frombuffer(arena.buffer, dtype).reshape(shape)
+        self._arena = arena
+        self._mappings: Mappings = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SharedBuffer, (self._arena, self.rows.shape, self.rows.dtype)
+
+    def copy(self, num_rows: int) -> torch.Tensor:
+        """A copy of the first rows; the receiver may write to it."""
+        # two for each block; more are held by somebody who keeps batches, and each has a descriptor
+        if len(self._mappings) >= 2:
+            return torch.from_numpy(self.rows[:num_rows].copy())
+        mapping = mmap.mmap(self._arena.fd, self._arena.size, access=mmap.ACCESS_COPY)
+        for held in (self._mappings, ALL_MAPPINGS):
+            held.add(weakref.ref(mapping, held.discard))
+        rows = np.frombuffer(mapping, self.rows.dtype).reshape(self.rows.shape)
+        return torch.from_numpy(rows[:num_rows])
+
+    def separate(self) -> None:
+        """Give the copies that somebody holds their own pages."""
+        give_own_pages(self._mappings)
+
+
+def shared_buffers(count: int, shape: tuple[int, int], dtype: np.dtype[Any]) -> list[SharedBuffer]:
+    """Memory for `count` blocks."""
+    size = shape[0] * shape[1] * dtype.itemsize
+    return [SharedBuffer(Arena(size), shape, dtype) for _ in range(count)]
+
+
 class ReadRequest(NamedTuple):
     """Sent to a worker: read the rows at `positions`, int64 [n], into a buffer."""
 
@@ -63,20 +149,25 @@ class FilledBuffer(NamedTuple):
 class ReadRequests:
     """The blocks of a sampler, each with the next buffer; an iteration continues where it is."""
 
-    def __init__(self, sampler: ResumableBatchSampler, batches: int, num_buffers: int) -> None:
+    def __init__(
+        self, sampler: ResumableBatchSampler, batches: int, buffers: Sequence[SharedBuffer]
+    ) -> None:
         self.sampler = sampler
         self.batches = batches
-        self.num_buffers = num_buffers
+        self.buffers = buffers
 
     def __iter__(self) -> Iterator[ReadRequest]:
-        buffers = itertools.cycle(range(self.num_buffers))
-        return map(ReadRequest, self.sampler.blocks(self.batches), buffers)
+        numbers = itertools.cycle(range(len(self.buffers)))
+        for positions in self.sampler.blocks(self.batches):
+            number = next(numbers)
+            self.buffers[number].separate()
+            yield ReadRequest(positions, number)
 
 
 class BufferReader(Dataset[FilledBuffer]):
     """The dataset for torch's workers: the index is a `ReadRequest`, the item a `FilledBuffer`."""
 
-    def __init__(self, dataset: Rows, buffers: Sequence[torch.Tensor], needs_starts: bool) -> None:
+    def __init__(self, dataset: Rows, buffers: Sequence[SharedBuffer], needs_starts: bool) -> None:
         self.dataset = dataset
         self.buffers = buffers
         self.needs_starts = needs_starts
@@ -84,21 +175,18 @@ class BufferReader(Dataset[FilledBuffer]):
     def __getitem__(self, request: ReadRequest) -> FilledBuffer:
         positions, buffer = request
         starts = torch.from_numpy(self.dataset.starts(positions)) if self.needs_starts else None
-        self.dataset.fill(positions, self.buffers[buffer][: len(positions)].numpy())
+        self.dataset.fill(positions, self.buffers[buffer].rows[: len(positions)])
         return FilledBuffer(buffer, len(positions), starts)
 
 
 class WorkerBlocks:
     """Blocks of rows that worker processes read into shared memory.
 
-    Each block is copied into private memory when it arrives. Neither the next block in its buffer
-    nor a child that is forked later may change a batch that the caller holds.
-
     Args:
         reader: runs in the workers, which fill its buffers.
         requests: the positions to read.
-        private: memory for the copies, used in turn.
-        template: a block with the `batch_size` and `copy` of every block.
+        batch_size: see `RowBlock`.
+        copy: copies a tensor, and pinned blocks.
         options: options of torch's DataLoader.
     """
 
@@ -106,14 +194,14 @@ class WorkerBlocks:
         self,
         reader: BufferReader,
         requests: ReadRequests,
-        private: Sequence[torch.Tensor],
-        template: RowBlock,
+        batch_size: int,
+        copy: Callable[[torch.Tensor], torch.Tensor],
         options: dict[str, Any],
     ) -> None:
         self.buffers = reader.buffers
-        self.private = itertools.cycle(private)
-        self.template = template
-        # only the buffers' numbers travel; collating and pinning follow the copy
+        self.batch_size = batch_size
+        self.copy = copy
+        # only the buffers' numbers travel; collating and pinning follow
         unchanged = {"batch_size": None, "collate_fn": None, "pin_memory": False}
         self.loader = DataLoader(reader, **{**options, **unchanged, "sampler": requests})
 
@@ -122,7 +210,19 @@ class WorkerBlocks:
         return map(self._arrived, self.loader)
 
     def _arrived(self, filled: FilledBuffer) -> RowBlock:
-        rows = next(self.private)[: filled.num_rows]
-        np.copyto(rows.numpy(), self.buffers[filled.buffer][: filled.num_rows].numpy())
+        buffer = self.buffers[filled.buffer]
+        rows = torch.from_numpy(buffer.rows[: filled.num_rows])
         starts = None if filled.starts is None else filled.starts.numpy()
-        return self.template._replace(rows=rows, starts=starts)
+        copy = self.copy
+        if copy is own_copy and HAS_PRIVATE_MAPPINGS:
+            copy = functools.partial(_copied, rows, buffer)
+        elif copy is own_copy:
+            rows = rows.clone()
+        return RowBlock(rows, self.batch_size, starts, copy)
+
+
+def _copied(rows: torch.Tensor, buffer: SharedBuffer, tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of a tensor, which may be the rows in the buffer."""
+    if tensor is rows:
+        return buffer.copy(len(rows))
+    return own_copy(tensor)
