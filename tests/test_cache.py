@@ -37,7 +37,7 @@ class Memory:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     monkeypatch.setattr(cache, "PIECE", 1000)
-    monkeypatch.setattr(cache, "BLOCK", 100)
+    monkeypatch.setattr(cache, "CHECKED_BYTES", 100)
     cache._warn.cache_clear()
 
 

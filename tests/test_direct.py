@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, build_nanoset_dataloader
 from nanoset_ref.load import direct, nanoset
-from nanoset_ref.load.direct import BLOCK, DirectGatherer
+from nanoset_ref.load.direct import DISK_BLOCK, DirectGatherer
 from nanoset_ref.load.gather import Gatherer
 from nanoset_ref.tokens import TokenFile, open_tokens
 
@@ -29,7 +29,9 @@ def files(tmp_path_factory):
     """Four files; the last id of the second one ends a disk block, the last has a header."""
     folder = tmp_path_factory.mktemp("direct")
     random, found = np.random.default_rng(0), []
-    for number, (count, dtype) in enumerate([(9000, "<u2"), (5 * BLOCK // 4, "<i4"), (40, "<u2")]):
+    for number, (count, dtype) in enumerate(
+        [(9000, "<u2"), (5 * DISK_BLOCK // 4, "<i4"), (40, "<u2")]
+    ):
         random.integers(0, 2**16 - 1, count).astype(dtype).tofile(folder / f"{number}.npy")
         found.append(TokenFile(folder / f"{number}.npy", dtype))
     found.append(open_tokens(write_shard(folder / "3.bin", random.integers(0, 2**16 - 1, 40))))
@@ -61,7 +63,9 @@ def test_rows_are_slices_of_their_files(files, length, count, depth, seed):
     out = np.full((count + 1, length), -1, dtype=np.int32)
     gather = DirectGatherer(files)
     gather.plain_rows = 100 * (seed % 2)
-    direct._idle[:] = [(queue, direct._huge_pages(BLOCK << seed % 12)) for queue, _ in direct._idle]
+    direct._idle[:] = [
+        (queue, direct._huge_pages(DISK_BLOCK << seed % 12)) for queue, _ in direct._idle
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direct, "DEPTH", depth)
         for _ in range(2):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.load import gather_kernel
-from nanoset_ref.load.gather import ANNOUNCED_ROWS, MAX_PLAIN_ROWS, WINDOW, Gatherer
+from nanoset_ref.load.gather import ANNOUNCED_ROWS, FAULT_BYTES, MAX_PLAIN_ROWS, Gatherer
 from nanoset_ref.tokens import TokenFile, TokenFileError, open_tokens
 
 
@@ -106,11 +106,14 @@ def test_a_window_is_mapped_from_its_second_visit_on(tmp_path):
     gather._addresses[:] = addresses
     assert rows_of(gather, [0], [70_001], 4) == [[10_001, 10_002, 10_003, 10_004]]
     assert rows_of(gather, [1, 1], [5, 5], 4) == [[5, 6, 7, 8]] * 2
-    assert np.flatnonzero(gather._visited).tolist() == [70_000 * 2 // WINDOW, 200_000 // WINDOW + 1]
+    assert np.flatnonzero(gather._visited).tolist() == [
+        70_000 * 2 // FAULT_BYTES,
+        200_000 // FAULT_BYTES + 1,
+    ]
 
 
 def test_many_windows_share_a_few_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr("nanoset_ref.load.gather.MAX_WINDOWS", 2)
+    monkeypatch.setattr("nanoset_ref.load.gather.MAX_FAULT_WINDOWS", 2)
     gather = kernel_of(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
     assert len(gather._visited) == 2
     for start in [0, 150_000, 40_000, 199_990] * 2:
@@ -160,8 +163,8 @@ def test_nothing_stays_open(tmp_path):
 def test_a_long_row_is_whole(tmp_path):
     gather = kernel_of(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
     assert (
-        rows_of(gather, [0, 0], [7, 7], 2 * WINDOW)
-        == [[k % 60_000 for k in range(7, 7 + 2 * WINDOW)]] * 2
+        rows_of(gather, [0, 0], [7, 7], 2 * FAULT_BYTES)
+        == [[k % 60_000 for k in range(7, 7 + 2 * FAULT_BYTES)]] * 2
     )
 
 

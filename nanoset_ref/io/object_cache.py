@@ -10,7 +10,7 @@ replaces and removes only regular files with the names of pieces: `<key>-<first 
 `.<random>.tmp` while one is written. The key names one version of an object. Pieces of older
 versions are never read again, and are evicted in time.
 
-    a piece    8 bytes for each of its blocks of BLOCK bytes: xxh3_64, seeded by the name;
+    a piece    8 bytes for each of its blocks of CHECKED_BYTES bytes: xxh3_64, seeded by the name;
                then the content
 
 Every block that is read is compared with its checksum. A truncated, damaged or misnamed piece is
@@ -40,7 +40,7 @@ import xxhash
 FOLDER = "nanoset_ref-pieces"
 OURS = re.compile(r"[0-9a-f]{24}-\d+(\.[0-9a-f]{8}\.tmp)?")
 PIECE = 1 << 20  # bytes
-BLOCK = 1 << 14  # bytes under one checksum
+CHECKED_BYTES = 1 << 14  # bytes under one checksum
 AT_ONCE = 64  # pieces that are fetched together and kept in memory
 Extent = tuple[Any, int, int]  # a source with `key` and `size` (bytes), and a range [start, stop)
 logger = logging.getLogger(__name__)
@@ -116,11 +116,11 @@ def _copy_cached(place: Path, piece: Extent, extent: Extent, out: bytearray) -> 
     _, first, last = piece
     _, start, stop = extent
     size = last - first
-    low = (max(start, first) - first) // BLOCK  # blocks low:high are read
-    high = -(-(min(stop, last) - first) // BLOCK)
-    header = 8 * -(-size // BLOCK)  # bytes
-    low_byte = low * BLOCK
-    high_byte = min(high * BLOCK, size)
+    low = (max(start, first) - first) // CHECKED_BYTES  # blocks low:high are read
+    high = -(-(min(stop, last) - first) // CHECKED_BYTES)
+    header = 8 * -(-size // CHECKED_BYTES)  # bytes
+    low_byte = low * CHECKED_BYTES
+    high_byte = min(high * CHECKED_BYTES, size)
     try:
         with _open(place) as file:
             if os.fstat(file).st_size != header + size:
@@ -158,8 +158,8 @@ def _checksums(name: str, content: Any) -> bytes:
     view = memoryview(content)
     seed = xxhash.xxh3_64_intdigest(name.encode())
     checksums = []
-    for first in range(0, len(view), BLOCK):
-        block = view[first : first + BLOCK]
+    for first in range(0, len(view), CHECKED_BYTES):
+        block = view[first : first + CHECKED_BYTES]
         checksums.append(xxhash.xxh3_64_intdigest(block, seed))
     return np.array(checksums, "<u8").tobytes()
 

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.load.gather import BLOCK, OpenFiles, cut_short
+from nanoset_ref.load.gather import DISK_BLOCK, OpenFiles, cut_short
 from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
@@ -72,7 +72,7 @@ class DirectGatherer:
         self._open = OpenFiles(files, os.O_DIRECT)
         # some file systems open such files, and then do not read them
         for _, descriptors in self._open.parts(np.zeros(1, dtype=np.int64)):
-            os.preadv(int(descriptors[0]), [mmap.mmap(-1, BLOCK)], 0)
+            os.preadv(int(descriptors[0]), [mmap.mmap(-1, DISK_BLOCK)], 0)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
         self._header_bytes = np.array([file.first_byte for file in files], dtype=np.int64)
         self.plain_rows = MAX_PLAIN_ROWS
@@ -107,7 +107,7 @@ class DirectGatherer:
         sizes = out.shape[1] * itemsizes
         reads = np.stack([descriptors[datasets], first_bytes, sizes], axis=1)
         # the most bytes of a request; whole pages, so that a fork during a read is harmless
-        most = int(sizes.max(initial=1)) + BLOCK
+        most = int(sizes.max(initial=1)) + DISK_BLOCK
         step = -(-most // mmap.PAGESIZE) * mmap.PAGESIZE
         with _queue(step) as (context, memory):
             if len(reads) <= min(MAX_PLAIN_ROWS_PER_CALL, self.plain_rows):
@@ -131,10 +131,10 @@ def _read_plainly(memory: NDArray[np.uint8], reads: Int64Array, out: NDArray[np.
         -1, or the first row that cannot be read.
     """
     for row, (descriptor, begin, size) in enumerate(reads.tolist()):
-        first = begin // BLOCK * BLOCK
+        first = begin // DISK_BLOCK * DISK_BLOCK
         end = begin - first + size
-        blocks = -(-end // BLOCK)
-        count = os.preadv(descriptor, [memory[: blocks * BLOCK].data], first)
+        blocks = -(-end // DISK_BLOCK)
+        count = os.preadv(descriptor, [memory[: blocks * DISK_BLOCK].data], first)
         if count < end:
             return row
         dtype = f"<u{size // out.shape[1]}"

@@ -40,9 +40,9 @@ from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
-WINDOW = 1 << 16  # bytes that a page fault maps
-BLOCK = 1 << 12  # bytes; reads past the page cache begin and end at its multiples
-MAX_WINDOWS = 1 << 20  # 64 GiB; windows of larger files share an entry, and are mapped early
+FAULT_BYTES = 1 << 16  # bytes that a page fault maps
+DISK_BLOCK = 1 << 12  # bytes; reads past the page cache begin and end at its multiples
+MAX_FAULT_WINDOWS = 1 << 20  # 64 GiB; windows of larger files share an entry, and are mapped early
 ANNOUNCED_ROWS = 64  # rows that a disk fetches side by side
 MAX_OPEN_FILES = 1 << 14  # Linux allows a process 65,530 mappings
 ROWS_PER_OPEN = 16  # rows whose files are opened for one call
@@ -75,9 +75,9 @@ class Gatherer:
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
         self._header_bytes = np.array([file.first_byte for file in files], dtype=np.int64)
         sizes = self._header_bytes + self._itemsizes * [file.num_tokens for file in files]
-        windows = -(-sizes // WINDOW)
+        windows = -(-sizes // FAULT_BYTES)
         self._first_windows = np.cumsum(windows) - windows
-        self._visited = np.zeros(min(max(1, windows.sum()), MAX_WINDOWS), dtype=np.uint8)
+        self._visited = np.zeros(min(max(1, windows.sum()), MAX_FAULT_WINDOWS), dtype=np.uint8)
         self._blocks_read = resource.getrusage(THREAD).ru_inblock
         self._reads_from_disk = True  # whether the last call read blocks from a disk
         self.plain_rows = MAX_PLAIN_ROWS

@@ -10,7 +10,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.gather import WINDOW, widen
+from nanoset_ref.load.gather import FAULT_BYTES, widen
 
 UNKNOWN_END = np.iinfo(np.int64).max
 CACHE_LINE, CACHE_LINES = 64, 4  # bytes; and lines after which the processor prefetches by itself
@@ -98,7 +98,7 @@ def gather_rows(files, datasets, first_bytes, rows_ahead, out):
             ends[dataset] = end if end >= 0 else UNKNOWN_END
         if begin + size > ends[dataset]:
             return row
-        window = (first_windows[dataset] + begin // WINDOW) % len(visited)
+        window = (first_windows[dataset] + begin // FAULT_BYTES) % len(visited)
         is_new = visited[window] == 0 or addresses[dataset] == 0
         visited[window] = 1
         address = addresses[dataset] + np.uint64(begin)
