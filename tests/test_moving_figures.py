@@ -189,13 +189,10 @@ def test_a_token_sees_what_the_mask_leaves() -> None:
 
 def test_documents_are_placed_as_the_fast_kernel_places_them() -> None:
     shown = settings(embedded("16_documents_in_a_row"))
-    whole = {way: rows(shown[way, "12"]) for way in ("best fit", "wrap")}
-    found = {
-        way: [tuple(map(int, str(text).split(": "))) for row in it.values() for text in texts(row)]
-        for way, it in whole.items()
-    }
-    lengths = dict(found["best fit"])
-    assert len(found["best fit"]) == len(lengths) == 12, "best fit cuts nothing here"
+    found = [text for row in rows(shown["best fit", "12"]).values() for text in texts(row)]
+    said = [str(text).removesuffix(" tokens").split(": ") for text in found]
+    lengths = {int(document): int(size) for document, size in said}
+    assert len(found) == len(lengths) == 12, "best fit cuts nothing here"
     assert [lengths[document] for document in range(6)] == TOKENS
     for placed in range(1, 13):
         longest = sorted(lengths.values(), reverse=True)[:placed]
