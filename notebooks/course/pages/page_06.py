@@ -109,7 +109,7 @@ def lines_of(name):
 
 
 def kill_after(steps, name):
-    """Start a run, and kill it by SIGKILL when so many steps are logged; its lines, and its newest checkpoint."""
+    """Start a run, kill it when so many steps are logged; its lines and its newest checkpoint."""
     process = started(f"data/06_{name}.yaml")
     while len(lines_of(name)) < steps:
         if process.poll() is not None:
