@@ -3,7 +3,8 @@
     python -m benchmarks.laws.false_alarms --runs 1000
     python -m benchmarks.laws.false_alarms --faults       # the planted faults again
 
-The loaders of this package are judged in tests/laws. It continues where benchmarks/results/laws.json ends; `--runs` counts what is recorded there.
+The loaders of this package are judged in tests/laws. It continues where benchmarks/results/laws.json ends; `--runs`
+counts what is recorded there.
 """
 
 from __future__ import annotations
