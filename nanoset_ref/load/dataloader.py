@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.options import unknown_key, whole_number
-from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.load.blocks import allocate_buffers, batches_per_block, num_buffers
 from nanoset_ref.load.collator import (
     Collator,
@@ -153,12 +152,10 @@ class NanosetDataLoader(OneIterationLoader):
             )
         super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
         if self.num_workers and isinstance(dataset, Rows):
-            start_method = (self.multiprocessing_context or multiprocessing).get_start_method()
-            remote = [file.path for file in dataset.files if in_bucket(file.path)]
-            if remote:
-                from nanoset_ref.io.urls import refuse_forks  # imported lazily
+            from nanoset_ref.io.urls import refuse_forks  # imported lazily
 
-                refuse_forks(remote, start_method)
+            start_method = (self.multiprocessing_context or multiprocessing).get_start_method()
+            refuse_forks((file.path for file in dataset.files), start_method)
         self._plan = plan
         self.read_ahead = read_ahead
         self.consumed_train_samples = batch_sampler.consumed_train_samples
@@ -242,8 +239,7 @@ class NanosetDataLoader(OneIterationLoader):
         buffers = prefetch.shared_buffers(count, shape, dataset.row_dtype)
         reader = prefetch.BufferReader(dataset, buffers, needs_starts)
         requests = prefetch.ReadRequests(self.batch_sampler, batches, buffers)
-        batch_size = self.batch_sampler.micro_batch_size
-        return prefetch.WorkerBlocks(reader, requests, batch_size, self._copy(), self._options)
+        return prefetch.WorkerBlocks(reader, requests, self._copy(), self._options)
 
     def __repr__(self) -> str:
         sampler = self.batch_sampler
@@ -341,9 +337,7 @@ def build_nanoset_dataloader(
             continues another one, so that it has no position 0 (see `Order.first_position`).
         TypeError: an unknown option.
     """
-    seed = whole_number(seed, "seed")
-    if not -(2**63) <= seed < 2**64:
-        raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
+    seed = whole_number(seed, "seed", -(2**63), 64)
     _refuse_options_by_another_name(options)
     _refuse_unknown_options(options, build_nanoset_dataloader)
     documents = _document_options(documents, dataset, collate_fn)
@@ -364,7 +358,7 @@ def build_nanoset_dataloader(
     options.setdefault("generator", torch.Generator().manual_seed(seed))
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
     if num_loading_workers:
-        options |= {"num_workers": num_loading_workers}
+        options["num_workers"] = num_loading_workers
         _set_options_of_workers(options, has_data, seed, dp_rank)
     chosen = collate_fn or collator
     plan = functools.partial(_plan_of, dataset, getattr(chosen, "needs_starts", False))

@@ -185,7 +185,6 @@ class WorkerBlocks:
     Args:
         reader: runs in the workers, which fill its buffers.
         requests: the positions to read.
-        batch_size: see `RowBlock`.
         copy: copies a tensor, and pinned blocks.
         options: options of torch's DataLoader.
     """
@@ -194,12 +193,11 @@ class WorkerBlocks:
         self,
         reader: BufferReader,
         requests: ReadRequests,
-        batch_size: int,
         copy: Callable[[torch.Tensor], torch.Tensor],
         options: dict[str, Any],
     ) -> None:
         self.buffers = reader.buffers
-        self.batch_size = batch_size
+        self.batch_size = requests.sampler.micro_batch_size
         self.copy = copy
         # only the buffers' numbers travel; collating and pinning follow
         unchanged = {"batch_size": None, "collate_fn": None, "pin_memory": False}

@@ -10,6 +10,7 @@ share_tree, windows, permutation  exact shares, the source of each position, shu
 folders                           Nanotron's order over folders of files
 published                         orders that a file lists
 others                            orders of other loaders
+traced_shuffle                    a few values of NumPy's shuffle without the whole of it
 inverse                           the positions of many samples, in one pass
 skipping                          an order without some of its positions
 plans                             what a run reads, as JSON; two plans compared
