@@ -98,6 +98,12 @@ def test_bytes_are_read_by_the_rows_that_hold_them():
         card.when(source=1, byte_range=(0, 8))
 
 
+def test_bytes_behind_the_last_row_are_never_read():
+    card = Card(toy(sources=[{"name": "a", "bytes": 46}]))  # 5 rows and 3 tokens
+    assert card.when(byte_range=(42, 46)) == []
+    assert [row.sample for row in card.when(byte_range=(38, 46))][:1] == [4]
+
+
 def test_a_sample_that_does_not_exist_is_refused_even_of_a_file_that_no_stage_reads():
     card = Card(toy(orders=[FACTS["orders"][0] | {"sources": [0]}]))
     assert card.when(3, source=1) == []

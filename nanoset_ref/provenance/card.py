@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.finding import find_each
+from nanoset_ref.orders.inverse import find_each
 from nanoset_ref.provenance.card_facts import CardFacts, Facts, Int64Array, stop_of
 
 
@@ -146,7 +146,7 @@ class Card(CardFacts):
                 file for file, other in enumerate(sources) if self.sources[other]["name"] == name
             ]
             each_file = np.repeat(files, len(samples)).astype(np.int64)
-            each_sample = np.tile(samples, len(files))
+            each_sample = np.tile(np.arange(samples.start, samples.stop), len(files))
             numbers, positions = find_each(order, each_file, each_sample, stop)
             is_read = positions >= stage["first_position"]
             read = numbers[is_read]

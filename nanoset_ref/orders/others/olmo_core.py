@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.orders.base import Found, Int64Array
-from nanoset_ref.orders.finding import read_through
+from nanoset_ref.orders.inverse import read_through
 from nanoset_ref.orders.others.epochs import EpochOrder
 from nanoset_ref.orders.traced_shuffle import places_of, values_at
 
