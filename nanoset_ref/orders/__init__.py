@@ -10,7 +10,7 @@ share_tree, windows, permutation  exact shares, the source of each position, shu
 folders                           Nanotron's order over folders of files
 published                         orders that a file lists
 others                            orders of other loaders
-inverse                           the positions of many samples, in one pass
+inverse                           the positions of many samples, and their counts, in one pass
 skipping                          an order without some of its positions
 plans                             what a run reads, as JSON; two plans compared
 pictures                          pictures and tables for notebooks

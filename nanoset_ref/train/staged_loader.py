@@ -316,7 +316,9 @@ class StagedLoader:
         )
 
 
-def stream_loader(config: Config, data: DataConfig, layout: ParallelLayout) -> TokenStreamDataLoader:
+def stream_loader(
+    config: Config, data: DataConfig, layout: ParallelLayout
+) -> TokenStreamDataLoader:
     """Make the endless loader of one rank, which tokenizes text while the model trains.
 
     Its batches match DataCollatorForCLM. Pipeline ranks between the first and the last do not need
