@@ -1,4 +1,4 @@
-"""Threads: calls that wait side by side, and a pool closed from a generator that may be left open."""
+"""Threads: calls side by side, and a pool closed from a generator that may be left open."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
