@@ -5,10 +5,10 @@ paths, urls               names of files and objects: existence, versions, check
 buckets, bucket_ids       requests to s3://, gs://, az:// and http(s)://; ids read by ranges
 object_cache              pieces of objects, kept on the local disk
 index_cache               indexes built once and mapped by every process
-memory                    how much there is, and mapped files that were truncated
+memory                    how much there is, mapped files that were truncated, many objects made
 njit, compilation         kernels, and the import of numba
 options, pydantic_errors  checks of a user's options, and messages about them
 extras                    optional packages, and which extra installs them
-pools                     threads of a generator
+pools                     calls side by side, and threads of a generator
 torchrun                  this process's rank, from the environment
 """

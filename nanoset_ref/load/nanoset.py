@@ -10,7 +10,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import numpy as np
@@ -338,11 +337,10 @@ def _open_all(files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None)
             is_slow = waited > MAX_WAIT + MAX_WAIT_PER_FILE * len(opened)
             if is_slow or in_bucket(opened[-1].place):
                 break
-    step = len(files) // 1024 + 1  # every task takes some memory
-    tasks = [files[first : first + step] for first in range(len(opened), len(files), step)]
-    with ThreadPoolExecutor(16) as threads:
-        for part in threads.map(lambda task: [*map(open_one, task)], tasks):
-            opened += part
+    if len(opened) < len(files):
+        from nanoset_ref.io.pools import call_side_by_side  # imported lazily
+
+        opened += call_side_by_side(open_one, files[len(opened) :])
     return opened
 
 
