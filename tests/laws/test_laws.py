@@ -313,6 +313,15 @@ def test_the_page_of_peers_shows_the_committed_results() -> None:
     assert short_table() in page.read_text()
 
 
+def test_the_page_has_the_recorded_runs_of_right_loaders_and_planted_faults() -> None:
+    results = json.loads((PAGE.parents[1] / "benchmarks" / "results" / "laws.json").read_text())
+    assert results["false alarms"] == []
+    assert f"({results['runs']:,} runs, {results['cases']:,} cases, no false" in PAGE.read_text()
+    assert f"{len(results['faults'])} faults planted" in PAGE.read_text()
+    assert all(fault["found"] for fault in results["faults"].values())
+    assert {*results["faults"]} == {*FAULTS}
+
+
 def test_an_error_after_the_first_batch_is_a_finding_and_no_refusal() -> None:
     def make(data: Any, **place: Any) -> Any:
         yield [0]
