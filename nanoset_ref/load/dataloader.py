@@ -337,7 +337,9 @@ def build_nanoset_dataloader(
             continues another one, so that it has no position 0 (see `Order.first_position`).
         TypeError: an unknown option.
     """
-    seed = whole_number(seed, "seed", -(2**63), 64)
+    seed = whole_number(seed, "seed")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
     _refuse_options_by_another_name(options)
     _refuse_unknown_options(options, build_nanoset_dataloader)
     documents = _document_options(documents, dataset, collate_fn)

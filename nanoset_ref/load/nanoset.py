@@ -96,12 +96,10 @@ class Nanoset(Rows):
         self.row_length = self.sequence_length + 1
         self.random_seed = random_seed
         self.padded = any(file.windows == "padded" for file in self._files)
-        lengths = [file.num_samples(self.sequence_length, disjoint) for file in self._files]
-        strides = [file.stride(self.sequence_length, disjoint) for file in self._files]
-        self.dataset_lengths = lengths
+        self.dataset_lengths, strides = self._cut(disjoint)
         self.strides = np.array(strides, dtype=np.int64)
         if train_split_num_samples is None:
-            train_split_num_samples = sum(lengths)
+            train_split_num_samples = sum(self.dataset_lengths)
         self.train_split_num_samples = whole_number(
             train_split_num_samples, "train_split_num_samples", 0, bits=63
         )
@@ -159,6 +157,12 @@ class Nanoset(Rows):
 
     def __len__(self) -> int:
         return self.train_split_num_samples
+
+    def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
+        """For each file the number of its samples, and the tokens from one to the next."""
+        lengths = [file.num_samples(self.sequence_length, disjoint) for file in self.files]
+        strides = [file.stride(self.sequence_length, disjoint) for file in self.files]
+        return lengths, strides
 
     # ---- reading
 
