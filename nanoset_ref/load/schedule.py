@@ -146,5 +146,5 @@ class Schedule:
             first = dp_rank * self.micro_batch_size
             stride = 1
         offsets = first + stride * np.arange(self.micro_batch_size)
-        starts = start + np.arange(batches) * self.samples_per_micro_batch
+        starts = start + np.arange(batches) * (self.dp_size * self.micro_batch_size)
         return starts[:, None] + offsets
