@@ -318,11 +318,11 @@ def test_what_cannot_be_packed_says_why(paths, tmp_path):
             match=f"pad_id must be a token id of 0 .. 2.*, got {pad_id}: the EOS id will do",
         ):
             packed(paths, pad_id=pad_id)
-    with pytest.raises(ValueError, match="sequence_length must be at least 1 token, got 0"):
+    with pytest.raises(ValueError, match="sequence_length must be at least 1, got 0"):
         PackedNanoset(paths, None, 0, pad_id=0)
     with pytest.raises(ValueError, match="a row must hold at least 1 token, got row_length=0"):
         pack_documents(np.array([0, 9]), 0)
-    with pytest.raises(ValueError, match="num_samples must not be negative"):
+    with pytest.raises(ValueError, match="train_split_num_samples must be at least 0, got -1"):
         packed(paths, train_split_num_samples=-1)
     with pytest.raises(ValueError, match="boundaries do not ascend: their file is damaged"):
         pack_documents(np.array([0, 9, 3, 10]), 4)
