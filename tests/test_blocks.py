@@ -195,7 +195,7 @@ def test_workers_that_are_not_forked_fill_the_same_buffers(nanoset):
     options = {"num_workers": 1, "multiprocessing_context": "spawn", "prefetch_factor": 1}
     sizes = []
     reader = BufferReader(nanoset, buffers, False)
-    for block in WorkerBlocks(reader, requests, 8, own_copy, options):
+    for block in WorkerBlocks(reader, requests, own_copy, options):
         assert np.array_equal(block.rows[:8], expected_rows(nanoset, sum(sizes)))
         assert block.copy(block.rows).equal(block.rows)
         sizes.append(len(block.rows) // 8)

@@ -288,7 +288,9 @@ def test_positions_and_counts_beyond_64_bits_are_refused_as_others_are(tmp_path)
             Nanoset(path, None, 4, 2**100, order=order)
 
 
-def test_a_file_is_named_twice_to_the_file_system_and_six_times_beside_a_manifest(tmp_path, monkeypatch):
+def test_a_file_is_named_twice_to_the_file_system_and_six_times_beside_a_manifest(
+    tmp_path, monkeypatch
+):
     """On a network's file system each of them is a message to its server, for thousands of files."""
     np.arange(100, dtype="<u2").tofile(tmp_path / "raw.npy")
     with TokenFileWriter(tmp_path / "described.npy", dtype="uint16") as writer:

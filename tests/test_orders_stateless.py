@@ -281,7 +281,7 @@ def test_a_ledger_of_other_sources_is_refused():
         ([40], Ledger(3, (-1,))),
     ):
         with pytest.raises(
-            ValueError, match="counts from 0, .* keep dropped sources with weight 0"
+            ValueError, match="count of at least 0 .* keep dropped sources with weight 0"
         ):
             StatelessOrder(lengths, None, 400, 5, start=ledger)
 
