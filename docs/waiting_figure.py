@@ -82,8 +82,13 @@ def refused() -> str:
 
 
 def many_files() -> list[Bar]:
-    rows = result("waiting_runs")
-    return [(name, row["seconds"][0], True) for name, row in rows.items() if "files" in name]
+    bars = []
+    for name, row in result("waiting_runs").items():
+        if "files" in name:
+            is_ours = "-Core" not in name and "OLMo" not in name
+            label = name.replace("10^6 of 2,000 files: ", "2,000: ")
+            bars.append((label, row["seconds"][0], is_ours))
+    return bars
 
 
 def steps() -> list[Bar]:
