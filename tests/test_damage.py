@@ -219,7 +219,9 @@ def work(words):
             signal.setitimer(signal.ITIMER_PROF, 0)
             if what == "nothing" and verdict != "right":
                 verdict = f"! a whole file is {verdict}"
-            if left := [path for path in opened if not path.startswith(known)]:
+            # a damaged config may name a path that is not there, or a device, which is refused once opened
+            read = [os.path.abspath(path) for path in opened if os.path.isfile(path)]
+            if left := [path for path in read if not path.startswith(known)]:
                 verdict = f"! leaves its folder: {left[0]}"
             file.write(
                 f"{number}\t{what} {target.suffix}\t{' '.join(verdict.split())[:200]}\n".encode()

@@ -152,7 +152,11 @@ def _queue(least: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
         memory = _huge_pages(MEMORY)
     if len(memory) < least:
         memory = _huge_pages(least)
-    yield context, memory
+    try:
+        yield context, memory
+    except BaseException:  # reads may still be under way in it
+        _destroy(context)
+        raise
     _idle.append((context, memory))
     while len(_idle) > KEPT:
         _destroy_idle()
@@ -169,6 +173,11 @@ def _set_up() -> int:
 
 def _destroy_idle() -> None:
     context, _ = _idle.pop()
+    _destroy(context)
+
+
+def _destroy(context: int) -> None:
+    """Wait for what is under way in a queue, and return it to the system."""
     _system_call(3, ctypes.c_ulong(context))
 
 
