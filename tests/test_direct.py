@@ -175,6 +175,16 @@ def queues():
     return Path("/proc/self/maps").read_text().count("[aio]")
 
 
+def test_the_queue_of_a_read_that_fails_goes_back_to_the_system(files):
+    gather = DirectGatherer(files)
+    before = queues()
+    for _ in range(3):
+        with pytest.raises(OSError, match="a disk's"), direct._queue(0):
+            raise OSError("a disk's")
+    assert queues() <= before
+    assert reads_the_first(gather, files, np.arange(9), 10)
+
+
 def test_queues_are_shared_by_the_datasets_of_a_process_and_go_with_the_last(files):
     gc.collect()
     before, alive = queues(), []

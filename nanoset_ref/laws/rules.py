@@ -138,9 +138,9 @@ def law_weights(trial: Trial) -> Verdict:
     worst = np.unravel_index(np.argmax(excess), excess.shape)
     if excess[worst] <= 0:
         return None
-    step, source = worst
+    row, source = worst
     message = (
-        f"{taken[worst]} of the first {step + 1} rows came from source {source}, "
+        f"{taken[worst]} of the first {row + 1} rows came from source {source}, "
         f"and {due[worst]:.1f} should have"
     )
     return Finding("lost" if taken[worst] < due[worst] else "doubled", message, batches)

@@ -31,10 +31,16 @@ BOUNDARIES = [4**power + 1 for power in range(3, 12)]
 
 
 def as_adapter(loader: Any, options: dict[str, Any]) -> Adapter:
-    """Make an adapter from an adapter or a `make`, with some fields changed."""
-    if isinstance(loader, Adapter):
-        return replace(loader, **options)
-    return Adapter(make=loader, **options)
+    """Make an adapter from an adapter or a `make`, with some fields changed.
+
+    Raises:
+        TypeError: its claims are not one string.
+    """
+    adapter = loader if isinstance(loader, Adapter) else Adapter(make=loader)
+    adapter = replace(adapter, **options)
+    if not isinstance(adapter.claims, str):
+        raise TypeError(f"claims must be one string of names, got {adapter.claims!r}")
+    return adapter
 
 
 def check(
@@ -63,13 +69,11 @@ def check(
         ImportError: hypothesis is not installed.
         ValueError: a law or a claim has an unknown name, a law needs what the adapter lacks, or the
             budget is not positive.
-        TypeError: `make` does not take the arguments of an adapter.
+        TypeError: `make` does not take the arguments of an adapter; its claims are not one string.
     """
     if not budget > 0:
         raise ValueError(f"budget must be a positive number of seconds, got {budget}")
     adapter = as_adapter(loader, options)
-    if not isinstance(adapter.claims, str):
-        raise TypeError(f"claims must be one string of names, got {adapter.claims!r}")
     _check_signature(adapter)
     claimed = adapter.claims.split()
     _check_names(adapter, [*claimed, *(laws or ())])

@@ -419,6 +419,14 @@ def test_a_corpus_of_shards_has_a_file_for_each() -> None:
     assert (report.broken, report.unjudged) == ([], [])
 
 
+def test_claims_that_are_no_string_are_refused_by_the_fixture_too() -> None:
+    def make(data: Any, **place: Any) -> Any:
+        return []
+
+    with pytest.raises(TypeError, match="claims must be one string of names, got .'once'."):
+        Laws(1.0, 0, ["once"]).hold(make, claims=["once"])
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
