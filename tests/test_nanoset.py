@@ -278,11 +278,23 @@ def test_a_number_that_is_none_is_named(tmp_path, options, message):
         Nanoset(write_range(tmp_path / "a.npy", 41), None, **given)
 
 
+@pytest.mark.parametrize("positions", [[1.7], ["3"], [True, False], [2**70 + 0.5]])
+def test_positions_that_are_no_integers_are_refused(tmp_path, positions):
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 100), None, 4, 9)
+    for read in (nanoset.read, nanoset.starts, nanoset.__getitems__):
+        with pytest.raises(TypeError, match="positions must be integers, got"):
+            read(positions)
+    with pytest.raises(TypeError, match="positions must be integers, got"):
+        nanoset.order[np.array(positions)]
+
+
 def test_positions_and_counts_beyond_64_bits_are_refused_as_others_are(tmp_path):
     path = write_range(tmp_path / "a.npy", 100)
     for k in (2**70, -(2**70)):
         with pytest.raises(IndexError, match="outside a sequence of 9 samples"):
             Nanoset(path, None, 4, 9)[k]
+    with pytest.raises(IndexError, match="position 18446744073709551615 is outside"):
+        Nanoset(path, None, 4, 9).order[np.array([2**64 - 1], dtype=np.uint64)]
     for order in ("nanotron", "stateless", "identity"):
         with pytest.raises(ValueError, match=r"train_split_num_samples must be below 2\*\*63"):
             Nanoset(path, None, 4, 2**100, order=order)

@@ -185,8 +185,8 @@ class DataCollatorForCLM(Collator):
     def split(self, block: RowBlock) -> Iterable[Batch]:
         """See `Collator.split`. Only for ranks that take data.
 
-        The padding id -1, in which Megatron's rows may end, becomes 0, since a model cannot look it
-        up.
+        The padding id -1, in which Megatron's rows may end, becomes 0 where the block has `starts`,
+        which mask it: a model cannot look it up.
         """
         rows = block.rows
         if block.starts is not None and rows.amin() < 0:

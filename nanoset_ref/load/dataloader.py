@@ -206,15 +206,15 @@ class NanosetDataLoader(OneIterationLoader):
     def _blocks_read_here(self, dataset: Rows, needs_starts: bool) -> Iterator[RowBlock]:
         batches, count, shape = self._block_memory(dataset)
         buffers = itertools.cycle(allocate_buffers(count, shape, dataset.row_dtype))
-        copy = self._copy()
+        copy_tensor = self._copier()
         for positions in self.batch_sampler.blocks(batches):
             rows = next(buffers)[: len(positions)]
             starts = dataset.starts(positions) if needs_starts else None
             # numpy() gives a buffer new memory if a batch still holds a lazy copy of it
             dataset.fill(positions, rows.numpy())
-            yield RowBlock(rows, self.batch_sampler.micro_batch_size, starts, copy)
+            yield RowBlock(rows, self.batch_sampler.micro_batch_size, starts, copy_tensor)
 
-    def _copy(self) -> Callable[[Tensor], Tensor]:
+    def _copier(self) -> Callable[[Tensor], Tensor]:
         if self.pin_memory and torch.accelerator.is_available():
             return Tensor.pin_memory  # torch keeps pinned memory and uses it again
         return own_copy
@@ -239,7 +239,7 @@ class NanosetDataLoader(OneIterationLoader):
         buffers = prefetch.shared_buffers(count, shape, dataset.row_dtype)
         reader = prefetch.BufferReader(dataset, buffers, needs_starts)
         requests = prefetch.ReadRequests(self.batch_sampler, batches, buffers)
-        return prefetch.WorkerBlocks(reader, requests, self._copy(), self._options)
+        return prefetch.WorkerBlocks(reader, requests, self._copier(), self._options)
 
     def __repr__(self) -> str:
         sampler = self.batch_sampler

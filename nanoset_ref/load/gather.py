@@ -4,7 +4,7 @@ One kernel walks the rows of a block and widens their ids to int32 straight into
 Python runs per row, and the GIL is released. A row comes from the page cache in one of two ways:
 
     1. by pread, for windows of 64 KiB that have not been read before: 1.7 us for 512 tokens. (A
-       mapping would take 5: a page fault enters 16 pages into the page table, for a row in one.)
+       mapping would take 5: a page fault maps 16 pages, where the row needs one.)
     2. through a mapping of the file, for windows that have: 0.13 us.
 
 The kernel also prefetches the first cache lines of a row two rows in advance. From a disk, it

@@ -260,12 +260,7 @@ class Rows(_TorchDataset):
 
     def __getitems__(self, positions: Sequence[int] | Int64Array) -> SampleBlock:
         """Several samples in one array; torch's DataLoader calls this with a whole batch."""
-        try:
-            indices = np.asarray(positions, dtype=np.int64)
-        except OverflowError as error:
-            raise IndexError(
-                f"a position is outside a sequence of {len(self)} samples: {positions!r:.200}"
-            ) from error
+        indices = np.asarray(positions)
         return SampleBlock(self.read(indices), functools.partial(self.starts, indices))
 
     @property

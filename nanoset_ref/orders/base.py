@@ -355,11 +355,13 @@ def counted_from_0(positions: Any, length: int) -> Int64Array:
     given = np.asarray(positions)
     if not given.size:  # NumPy takes [] for floats
         given = given.astype(np.int64)
-    given = given.astype(np.int64, casting="same_kind", copy=False)
+    if given.dtype.kind not in "iuO":  # O: integers beyond 64 bits
+        raise TypeError(f"positions must be integers, got {positions!r:.200}")
     outside = given[(given < -length) | (given >= length)]
     if outside.size:
         raise IndexError(f"position {outside[0]} is outside a sequence of {length} samples")
-    return given + length * (given < 0)
+    inside = given.astype(np.int64, casting="same_kind")
+    return inside + length * (inside < 0)
 
 
 def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64]:

@@ -99,6 +99,7 @@ class OLMoCorePackedRows(Rows):
 
     @property
     def files(self) -> Sequence[Tokens]:
+        """See `Rows.files`."""
         return self._files
 
     def __len__(self) -> int:
@@ -126,6 +127,7 @@ class OLMoCorePackedRows(Rows):
                 column += stop - start
 
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
+        """See `Rows.fill`."""
         out[:] = self._pad
         for row, column, number, start, stop in self._placed(positions):
             copy_from_file(self._files[number], np.array([[row, start, stop, column]]), out)
@@ -142,6 +144,7 @@ class OLMoCorePackedRows(Rows):
         return Origin(self._row(position)[0][0], row, self.order.epoch_of(position))
 
     def spans(self, position: int) -> list[Any]:
+        """A `PackedSpan` for each document in the row."""
         return [
             PackedSpan(span.document or 0, *span[1:], number, candidates)
             for number, start, stop, candidates in self._row(position)
@@ -155,6 +158,7 @@ class OLMoCorePackedRows(Rows):
         tokens: tuple[int, int] | None = None,
         until: int | None = None,
     ) -> Int64Array:
+        """See `Rows.positions_of`."""
         begin, end = np.add(self.token_range(source, document, tokens), self._firsts[source])
         group = self._group_of[source]
         rows, starts, stops, _ = self._documents[group].T
