@@ -222,6 +222,7 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
 def _answer_requests(connection: Any, adapter: Adapter, stack: Any) -> None:
     """Answer requests until the parent has ended; discard the output of loaders."""
     os.setsid()
+    faulthandler.disable()  # a library may have replaced the handlers, which `enable` would leave
     faulthandler.enable(stack, all_threads=False)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

@@ -144,6 +144,20 @@ def test_a_hang_and_a_crash_say_where() -> None:
         assert str(found) == f"{words}, in make (test_laws.py:{first + line})"
 
 
+def test_a_crash_says_where_though_a_library_has_replaced_the_handlers(tmp_path: Path) -> None:
+    (tmp_path / "crash.py").write_text(
+        "import faulthandler, signal\n"
+        "from nanoset_ref.laws import Case, judge\n"
+        "def make(data, **place):\n"
+        "    signal.raise_signal(signal.SIGSEGV)\n"
+        "faulthandler.enable()\n"
+        "signal.signal(signal.SIGSEGV, signal.SIG_DFL)\n"
+        "print(judge(make, 'repeat', Case(), limit=5.0))\n"
+    )
+    done = subprocess.run([sys.executable, tmp_path / "crash.py"], capture_output=True, text=True)
+    assert done.stdout == "crash: the process died: exit code -11, in make (crash.py:4)\n"
+
+
 def test_a_long_trace_is_reported_by_the_steps_that_are_wrong() -> None:
     read = [(row,) for row in range(100)]
     read[70] = (3,)
