@@ -49,14 +49,25 @@ def main() -> None:
         "--latencies", type=int, nargs="+", default=[0, 20, 50], help="milliseconds"
     )
     parser.add_argument(
-        "--lengths", type=int, nargs="+", default=[512, 2048, 8192], help="tokens per sample"
+        "--lengths",
+        type=int,
+        nargs="+",
+        default=[512, 2048, 8192],
+        help="tokens per sample",
     )
-    parser.add_argument("--tokens", type=float, default=5e8, help="ids in the file, two bytes each")
     parser.add_argument(
-        "--seconds", type=float, default=6, help="of reading, of each candidate in each round"
+        "--tokens", type=float, default=5e8, help="ids in the file, two bytes each"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=6,
+        help="of reading, of each candidate in each round",
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=300, help="of the training run; 0: none")
+    parser.add_argument(
+        "--steps", type=int, default=300, help="of the training run; 0: none"
+    )
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -64,7 +75,11 @@ def main() -> None:
         name, url, length = options.child
         print(json.dumps(measure(name, url, int(length), options.seconds)))
         return
-    result: dict[str, Any] = {"command": command("bucket"), "machine": machine(), "by_latency": {}}
+    result: dict[str, Any] = {
+        "command": command("bucket"),
+        "machine": machine(),
+        "by_latency": {},
+    }
     with tempfile.TemporaryDirectory() as folder:
         with open(Path(folder, "a.npy"), "wb") as file:
             for _ in range(int(options.tokens) // 1_000_000):
@@ -79,12 +94,16 @@ def main() -> None:
         for latency in options.latencies:
             with bucket(Path(folder), latency) as url:
                 found = {
-                    length: rounds_of(f"{url}/a.npy", length, options) for length in options.lengths
+                    length: rounds_of(f"{url}/a.npy", length, options)
+                    for length in options.lengths
                 }
                 result["by_latency"][f"{latency} ms"] = found
                 if options.steps:
                     places = {"bucket": f"{url}/b.npy", "disk": f"{folder}/b.npy"}
-                    runs = {name: training(place, options.steps) for name, place in places.items()}
+                    runs = {
+                        name: training(place, options.steps)
+                        for name, place in places.items()
+                    }
                     result.setdefault("training", {})[f"{latency} ms"] = runs
                     print(f"training, {latency} ms", json.dumps(runs))
     save(result, options.output)
@@ -95,13 +114,26 @@ def rounds_of(url: str, length: int, options: argparse.Namespace) -> dict[str, A
     taken: dict[str, list[Any]] = {name: [] for name in CANDIDATES}
     for _ in range(options.rounds):
         for name in CANDIDATES:
-            child = [sys.executable, "-m", "benchmarks.bucket", "--child", name, url, str(length)]
+            child = [
+                sys.executable,
+                "-m",
+                "benchmarks.bucket",
+                "--child",
+                name,
+                url,
+                str(length),
+            ]
             said = subprocess.run(
-                [*child, "--seconds", str(options.seconds)], stdout=subprocess.PIPE, check=True
+                [*child, "--seconds", str(options.seconds)],
+                stdout=subprocess.PIPE,
+                check=True,
             )
             taken[name].append(json.loads(said.stdout))
     found = {
-        name: {key: round(statistics.median(run[key] for run in runs), 4) for key in runs[0]}
+        name: {
+            key: round(statistics.median(run[key] for run in runs), 4)
+            for key in runs[0]
+        }
         for name, runs in taken.items()
     }
     print(url, length, json.dumps(found, indent=1))
@@ -115,7 +147,11 @@ def measure(name: str, url: str, length: int, seconds: float) -> dict[str, float
     for _ in range(WARM):
         next(batches)
     process, count = psutil.Process(), 0
-    before, busy, begun = process.memory_info().rss, time.process_time(), time.perf_counter()
+    before, busy, begun = (
+        process.memory_info().rss,
+        time.process_time(),
+        time.perf_counter(),
+    )
     sent = bytes_sent(root)
     while (passed := time.perf_counter() - begun) < seconds:
         count += len(next(batches))
@@ -132,8 +168,17 @@ def measure(name: str, url: str, length: int, seconds: float) -> dict[str, float
 
 def training(tokens: str, steps: int) -> dict[str, float]:
     """What a training run's own metrics say of its time."""
-    model = {"model_type": "llama", "vocab_size": 4096, "hidden_size": 64, "intermediate_size": 128}
-    model |= {"num_hidden_layers": 2, "num_attention_heads": 4, "tie_word_embeddings": False}
+    model = {
+        "model_type": "llama",
+        "vocab_size": 4096,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+    }
+    model |= {
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "tie_word_embeddings": False,
+    }
     dataset = {"dataset_path": tokens, "order": "stateless"}
     with tempfile.TemporaryDirectory() as folder:
         run = {
@@ -144,22 +189,37 @@ def training(tokens: str, steps: int) -> dict[str, float]:
                     "data": {"dataset": dataset, "read_ahead": 2},
                 }
             ],
-            "tokens": {"sequence_length": 128, "train_steps": steps, "micro_batch_size": 8},
+            "tokens": {
+                "sequence_length": 128,
+                "train_steps": steps,
+                "micro_batch_size": 8,
+            },
             "model": {"model_config": model},
-            "checkpoints": {"checkpoints_path": f"{folder}/run", "checkpoint_interval": steps},
+            "checkpoints": {
+                "checkpoints_path": f"{folder}/run",
+                "checkpoint_interval": steps,
+            },
             "optimizer": {
-                "learning_rate_scheduler": {"learning_rate": 0.001, "lr_warmup_steps": 5}
+                "learning_rate_scheduler": {
+                    "learning_rate": 0.001,
+                    "lr_warmup_steps": 5,
+                }
             },
         }
         (config := Path(folder, "run.yaml")).write_text(json.dumps(run))
         subprocess.run(
-            [sys.executable, "-m", "nanoset_ref.train", "--config", str(config)], check=True
+            [sys.executable, "-m", "nanoset_ref.train", "--config", str(config)],
+            check=True,
         )
         lines = [
-            json.loads(line) for line in Path(folder, "run/metrics.jsonl").read_text().splitlines()
+            json.loads(line)
+            for line in Path(folder, "run/metrics.jsonl").read_text().splitlines()
         ]
     seconds = [8 * 128 / line["tokens_per_second"] for line in lines[1:]]
-    waited = sum(line["data_wait"] * taken for line, taken in zip(lines[1:], seconds, strict=True))
+    waited = sum(
+        line["data_wait"] * taken
+        for line, taken in zip(lines[1:], seconds, strict=True)
+    )
     return {
         "share_waiting": round(waited / sum(seconds), 5),
         "ms_per_step": round(1e3 * statistics.median(seconds), 2),
@@ -181,7 +241,9 @@ def ours(url: str, length: int) -> tuple[dict[str, float], Any]:
         begun = time.perf_counter()
         batches = iter(loader(epoch * share // 100 // BATCH * BATCH))
         next(batches)
-        firsts[f"seconds_to_first_batch_at_{share}_percent"] = time.perf_counter() - begun
+        firsts[f"seconds_to_first_batch_at_{share}_percent"] = (
+            time.perf_counter() - begun
+        )
         batches.close()
     return firsts, (batch["input_ids"] for batch in loader(0))
 
@@ -196,12 +258,16 @@ def limit(url: str, length: int) -> tuple[dict[str, float], Any]:
 
     def some(starts: list[int]) -> list[Any]:
         ends = [start + 2 * (length + 1) for start in starts]
-        return list(obstore.get_ranges(store, key, starts=starts, ends=ends, coalesce=0))
+        return list(
+            obstore.get_ranges(store, key, starts=starts, ends=ends, coalesce=0)
+        )
 
     def batches() -> Any:
         with ThreadPoolExecutor(THREADS) as threads:
             while True:
-                starts = np.sort(random.integers(0, size // (2 * length) - 1, AT_ONCE) * 2 * length)
+                starts = np.sort(
+                    random.integers(0, size // (2 * length) - 1, AT_ONCE) * 2 * length
+                )
                 yield from threads.map(some, starts.reshape(-1, BATCH).tolist())
 
     return {}, batches()

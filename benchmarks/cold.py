@@ -77,7 +77,9 @@ def batches_of(name: str, tokens: Tokens, sequence_length: int) -> Iterator[Any]
 
         os.environ["NANOSET_REF_DIRECT"] = "0" if "page cache" in name else "1"
         nanoset = Nanoset(tokens.path, None, sequence_length, 10**9)
-        return endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH, **OURS[name]))
+        return endless(
+            build_nanoset_dataloader(nanoset, micro_batch_size=BATCH, **OURS[name])
+        )
     peer, _, workers = name.partition(", ")
     if peer in PEERS:
         return endless(PEERS[peer](tokens, sequence_length, BATCH, 2 if workers else 0))
@@ -89,14 +91,19 @@ def batches_of(name: str, tokens: Tokens, sequence_length: int) -> Iterator[Any]
 def places(tokens: Tokens, sequence_length: int) -> Iterator[np.ndarray[Any, Any]]:
     random = np.random.default_rng(0)
     last = (tokens.num_tokens - 1) // sequence_length
-    return (random.integers(0, last, BATCH) * sequence_length for _ in itertools.count())
+    return (
+        random.integers(0, last, BATCH) * sequence_length for _ in itertools.count()
+    )
 
 
 def kept_map(tokens: Tokens, sequence_length: int) -> Iterator[Any]:
     ids = tokens.ids()
     for starts in places(tokens, sequence_length):
         yield np.stack(
-            [ids[start : start + sequence_length + 1].astype(np.int32) for start in starts]
+            [
+                ids[start : start + sequence_length + 1].astype(np.int32)
+                for start in starts
+            ]
         )
 
 
@@ -123,7 +130,8 @@ def fetched() -> int:
     """Bytes that this process and its workers have had fetched from a device so far."""
     here = psutil.Process()
     return sum(
-        process.io_counters().read_bytes for process in [here, *here.children(recursive=True)]
+        process.io_counters().read_bytes
+        for process in [here, *here.children(recursive=True)]
     )
 
 
@@ -171,9 +179,14 @@ def device_limit(tokens: Tokens, sequence_length: int, seconds: float) -> float 
     rates = []
     for depth in (32, 128):
         ran = subprocess.run(
-            [*words.split(), f"--iodepth={depth}"], capture_output=True, text=True, check=True
+            [*words.split(), f"--iodepth={depth}"],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
-        rates.append(float(json.loads(ran[ran.index("{") :])["jobs"][0]["read"]["iops"]))
+        rates.append(
+            float(json.loads(ran[ran.index("{") :])["jobs"][0]["read"]["iops"])
+        )
     return max(rates)
 
 
@@ -208,7 +221,9 @@ def imported(folder: Path) -> None:
                 next(batches_of(name, tokens, 32))
 
 
-def forked(name: str, tokens: Tokens, sequence_length: int, seconds: float) -> dict[str, Any]:
+def forked(
+    name: str, tokens: Tokens, sequence_length: int, seconds: float
+) -> dict[str, Any]:
     """`run_one` in a process of its own; or why there is no result."""
     drop(tokens.folder)
     read, write = os.pipe()
@@ -236,16 +251,22 @@ def measure(
 ) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {}
     names = [
-        name for name in names if not options.only or any(word in name for word in options.only)
+        name
+        for name in names
+        if not options.only or any(word in name for word in options.only)
     ]
     for name in names:
         if name in PEERS:
             with contextlib.suppress(ImportError):
-                PEERS[name](tokens, sequence_length, BATCH, 0)  # makes its copy of the tokens
+                PEERS[name](
+                    tokens, sequence_length, BATCH, 0
+                )  # makes its copy of the tokens
     for turn in range(options.rounds):
         limit = device_limit(tokens, sequence_length, options.seconds)
         if limit is not None:
-            found.setdefault("device", {}).setdefault("samples_per_second", []).append(limit)
+            found.setdefault("device", {}).setdefault("samples_per_second", []).append(
+                limit
+            )
         for name in np.random.default_rng(turn).permutation(names).tolist():
             values = forked(name, tokens, sequence_length, options.seconds)
             if "error" in values:
@@ -253,11 +274,15 @@ def measure(
                 names.remove(name)
                 continue
             for what, value in values.items():
-                found.setdefault(name, {}).setdefault(what, []).append(float(f"{value:.4g}"))
+                found.setdefault(name, {}).setdefault(what, []).append(
+                    float(f"{value:.4g}")
+                )
     return found
 
 
-def report(kilobytes: int, sequence_length: int, found: dict[str, dict[str, list[float]]]) -> None:
+def report(
+    kilobytes: int, sequence_length: int, found: dict[str, dict[str, list[float]]]
+) -> None:
     def middle(name: str, what: str) -> float:
         return statistics.median(found.get(name, {}).get(what, [float("nan")]))
 
@@ -274,23 +299,36 @@ def report(kilobytes: int, sequence_length: int, found: dict[str, dict[str, list
             rate / middle("device", "samples_per_second"),
         )
         rest = f"{middle(name, 'amplification'):9.1f}{middle(name, 'first'):10.2f}"
-        print(f"{name:48}{rate:10,.0f}{shares[0]:12.1f}{shares[1]:11.2f}{rest}", flush=True)
+        print(
+            f"{name:48}{rate:10,.0f}{shares[0]:12.1f}{shares[1]:11.2f}{rest}",
+            flush=True,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sequence-lengths", type=int, nargs="+", default=[512, 2048, 8192])
-    parser.add_argument("--megabytes", type=int, default=6144, help="size of the token file")
+    parser.add_argument(
+        "--sequence-lengths", type=int, nargs="+", default=[512, 2048, 8192]
+    )
+    parser.add_argument(
+        "--megabytes", type=int, default=6144, help="size of the token file"
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.0, help="per candidate and round")
-    parser.add_argument("--only", nargs="+", help="candidates that contain one of these words")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="per candidate and round"
+    )
+    parser.add_argument(
+        "--only", nargs="+", help="candidates that contain one of these words"
+    )
     parser.add_argument(
         "--read-ahead-kb", type=int, nargs="+", help="of the device (default: as it is)"
     )
     parser.add_argument(
-        "--folder", type=Path, help="on the disk to measure; keeps the files (default: temporary)"
+        "--folder",
+        type=Path,
+        help="on the disk to measure; keeps the files (default: temporary)",
     )
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
@@ -310,7 +348,9 @@ def main() -> None:
                 found = result["by_read_ahead_kb"][kilobytes] = {}
                 for sequence_length in options.sequence_lengths:
                     names = BY_READ_AHEAD if turn else CANDIDATES
-                    found[str(sequence_length)] = measure(names, tokens, sequence_length, options)
+                    found[str(sequence_length)] = measure(
+                        names, tokens, sequence_length, options
+                    )
                     report(kilobytes, sequence_length, found[str(sequence_length)])
     save(result, options.output)
 

@@ -51,12 +51,20 @@ def work(numbers: list[int], seed: int, share: float) -> None:
             except AssertionError as error:
                 outcome, why = "failed", f"{told(draw)}: {error}"
             signal.alarm(0)
-            print(json.dumps({"number": number, "outcome": outcome, "why": why}), flush=True)
+            print(
+                json.dumps({"number": number, "outcome": outcome, "why": why}),
+                flush=True,
+            )
 
 
 def chunk(numbers: list[int], options: argparse.Namespace, progress: Path) -> None:
     """Have some draws done by a process of their own, and by the next one what is left when it crashes."""
-    words = ["--seed", str(options.seed), "--share-with-workers", str(options.share_with_workers)]
+    words = [
+        "--seed",
+        str(options.seed),
+        "--share-with-workers",
+        str(options.share_with_workers),
+    ]
     while numbers:
         command = [
             sys.executable,
@@ -67,12 +75,16 @@ def chunk(numbers: list[int], options: argparse.Namespace, progress: Path) -> No
             *map(str, numbers),
         ]
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        lines = [line for line in ended.stdout.splitlines() if line.startswith('{"number"')]
+        lines = [
+            line for line in ended.stdout.splitlines() if line.startswith('{"number"')
+        ]
         done = {json.loads(line)["number"] for line in lines}
         numbers = [number for number in numbers if number not in done]
         if numbers:
             why = f"the process ended with {ended.returncode}: {ended.stderr[-500:]}"
-            lines.append(json.dumps({"number": numbers.pop(0), "outcome": "crashed", "why": why}))
+            lines.append(
+                json.dumps({"number": numbers.pop(0), "outcome": "crashed", "why": why})
+            )
         with progress.open("a") as file:
             file.write("".join(f"{line}\n" for line in lines))
 
@@ -82,7 +94,10 @@ def summary(
 ) -> dict[str, Any]:
     outcomes = Counter(line["outcome"] for line in found)
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     return {
         "seed": options.seed,
@@ -94,7 +109,9 @@ def summary(
         "failures": outcomes.pop("failed", 0) + outcomes.pop("crashed", 0),
         "refused": sum(outcomes.values()),
         "refused_by": dict(outcomes.most_common()),
-        "why": [line for line in found if line["outcome"] in ("failed", "crashed")][:100],
+        "why": [line for line in found if line["outcome"] in ("failed", "crashed")][
+            :100
+        ],
     }
 
 
@@ -122,9 +139,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=26)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--share-with-workers", type=float, default=0.03)
-    parser.add_argument("--progress", type=Path, default=ROOT / "build" / "combinations.jsonl")
     parser.add_argument(
-        "--output", type=Path, default=ROOT / "benchmarks" / "results" / "combinations.json"
+        "--progress", type=Path, default=ROOT / "build" / "combinations.jsonl"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=ROOT / "benchmarks" / "results" / "combinations.json",
     )
     parser.add_argument("--only", type=int, help="the number of one draw")
     parser.add_argument("--numbers", type=int, nargs="*", help=argparse.SUPPRESS)
@@ -138,13 +159,20 @@ def main() -> None:
     options.progress.parent.mkdir(parents=True, exist_ok=True)
     options.progress.touch()
     begun = time.monotonic()
-    done = {json.loads(line)["number"] for line in options.progress.read_text().splitlines()}
+    done = {
+        json.loads(line)["number"] for line in options.progress.read_text().splitlines()
+    }
     left = [number for number in range(options.draws) if number not in done]
     chunks = [left[first : first + CHUNK] for first in range(0, len(left), CHUNK)]
     with ThreadPoolExecutor(options.processes) as threads:
-        list(threads.map(lambda numbers: chunk(numbers, options, options.progress), chunks))
+        list(
+            threads.map(
+                lambda numbers: chunk(numbers, options, options.progress), chunks
+            )
+        )
     found = sorted(
-        map(json.loads, options.progress.read_text().splitlines()), key=lambda line: line["number"]
+        map(json.loads, options.progress.read_text().splitlines()),
+        key=lambda line: line["number"],
     )
     result = summary(options, found, time.monotonic() - begun)
     options.output.write_text(json.dumps(result, indent=1) + "\n")

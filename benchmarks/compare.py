@@ -42,7 +42,9 @@ from benchmarks.record import command, machine, save
 HERE = Path(__file__).resolve()
 SIDES = ("old", "new")
 
-Rates = dict[str, list[float]]  # clock ("wall", "cpu") -> units per second in each round
+Rates = dict[
+    str, list[float]
+]  # clock ("wall", "cpu") -> units per second in each round
 
 
 def main() -> None:
@@ -52,7 +54,10 @@ def main() -> None:
     parser.add_argument("old_tree", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--seconds", type=float, default=0.7, help="the least that one measurement takes"
+        "--seconds",
+        type=float,
+        default=0.7,
+        help="the least that one measurement takes",
     )
     parser.add_argument(
         "--scale",
@@ -77,10 +82,19 @@ def main() -> None:
         chosen = [name for name in known if any(word in name for word in options.only)]
         arguments = [name, str(options.scale), str(options.seconds)]
         rates, failures = measure(trees, arguments, chosen, options.rounds)
-    rows = {name: summary(known[name], rates[name]) for name in chosen if name not in failures}
+    rows = {
+        name: summary(known[name], rates[name])
+        for name in chosen
+        if name not in failures
+    }
     report(rows)
     save(
-        {"command": command("compare"), "machine": machine(), "rows": rows, "failures": failures},
+        {
+            "command": command("compare"),
+            "machine": machine(),
+            "rows": rows,
+            "failures": failures,
+        },
         options.output,
     )
     if failures:
@@ -100,7 +114,9 @@ def write_inputs(folder: Path, sizes: Sizes) -> None:
     lines = b"".join(
         path.read_bytes() for path in prepare_corpus(folder / "corpus").domains.values()
     )
-    (folder / "text.jsonl").write_bytes(lines * math.ceil(sizes.megabytes * 1e6 / len(lines)))
+    (folder / "text.jsonl").write_bytes(
+        lines * math.ceil(sizes.megabytes * 1e6 / len(lines))
+    )
 
 
 def write_documents(prefix: Path, documents: int, mean: float) -> None:
@@ -108,21 +124,30 @@ def write_documents(prefix: Path, documents: int, mean: float) -> None:
     from nanoset_ref.megatron import MMapIndexedDatasetBuilder
 
     random = np.random.default_rng(1)
-    lengths = np.ceil(random.lognormal(math.log(mean) - 0.5, 1.0, documents)).astype(np.int32)
+    lengths = np.ceil(random.lognormal(math.log(mean) - 0.5, 1.0, documents)).astype(
+        np.int32
+    )
     with MMapIndexedDatasetBuilder(f"{prefix}.bin", np.uint16) as builder:
-        builder.write(random.integers(4, 50_000, lengths.sum(), dtype=np.uint16), lengths)
+        builder.write(
+            random.integers(4, 50_000, lengths.sum(), dtype=np.uint16), lengths
+        )
 
 
 def measure(
     trees: dict[str, Path], arguments: list[str], names: list[str], rounds: int
 ) -> tuple[dict[str, dict[str, Rates]], dict[str, str]]:
     """Measurement -> side -> rates, and why a measurement failed; what failed once is not tried again."""
-    found: dict[str, dict[str, Rates]] = {name: {side: {} for side in SIDES} for name in names}
+    found: dict[str, dict[str, Rates]] = {
+        name: {side: {} for side in SIDES} for name in names
+    }
     failures: dict[str, str] = {}
     for number in range(rounds):
         with contextlib.ExitStack() as stack:
             order = SIDES if number % 2 else SIDES[::-1]
-            processes = {side: stack.enter_context(start(trees[side], arguments)) for side in order}
+            processes = {
+                side: stack.enter_context(start(trees[side], arguments))
+                for side in order
+            }
             for turn, name in enumerate(names, number):
                 for side in SIDES if turn % 2 else reversed(SIDES):
                     if name in failures:
@@ -140,10 +165,20 @@ def measure(
 def start(tree: Path, arguments: list[str]) -> subprocess.Popen[str]:
     """The measuring process of a tree; it ends when its standard input is closed."""
     path = os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH")]))
-    script = [sys.executable, "-P", str(HERE.with_name("measure_tree.py")), str(tree), *arguments]
+    script = [
+        sys.executable,
+        "-P",
+        str(HERE.with_name("measure_tree.py")),
+        str(tree),
+        *arguments,
+    ]
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        script, stdin=pipe, stdout=pipe, text=True, env=os.environ | {"PYTHONPATH": path}
+        script,
+        stdin=pipe,
+        stdout=pipe,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
     )
 
 
@@ -156,22 +191,32 @@ def ask(process: subprocess.Popen[str], name: str) -> dict[str, Any]:
 
 def summary(measurement: Measurement, rates: dict[str, Rates]) -> dict[str, Any]:
     """Figures by the wall clock, in the measurement's unit, one per round, and the ratios of the speeds."""
-    inverse = measurement.unit.startswith("ns")  # time per position, not positions per time
+    inverse = measurement.unit.startswith(
+        "ns"
+    )  # time per position, not positions per time
     return {
         "unit": measurement.unit,
         **{
-            side: [float(f"{1 / rate if inverse else rate:.4g}") for rate in rates[side]["wall"]]
+            side: [
+                float(f"{1 / rate if inverse else rate:.4g}")
+                for rate in rates[side]["wall"]
+            ]
             for side in SIDES
         },
         "times_as_fast": {
-            clock: ratios(rates["old"][clock], rates["new"][clock]) for clock in rates["old"]
+            clock: ratios(rates["old"][clock], rates["new"][clock])
+            for clock in rates["old"]
         },
     }
 
 
 def ratios(old: list[float], new: list[float]) -> dict[str, float]:
     values = sorted(after / before for before, after in zip(old, new, strict=True))
-    named = {"median": statistics.median(values), "least": values[0], "most": values[-1]}
+    named = {
+        "median": statistics.median(values),
+        "least": values[0],
+        "most": values[-1],
+    }
     return {name: round(value, 3) for name, value in named.items()}
 
 

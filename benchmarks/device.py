@@ -44,16 +44,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--device", default="cuda" if torch.cuda.is_available() else "cpu"
+    )
     parser.add_argument("--sequence-length", type=int, default=1024)
     parser.add_argument("--batch-size", type=int, default=8, help="samples per step")
     parser.add_argument("--steps", type=int, default=20, help="per loader and round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megabytes", type=int, default=256, help="size of the token file")
+    parser.add_argument(
+        "--megabytes", type=int, default=256, help="size of the token file"
+    )
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
     device = torch.device(options.device)
-    result = {"command": command("device"), "machine": machine(), "device": name_of(device)}
+    result = {
+        "command": command("device"),
+        "machine": machine(),
+        "device": name_of(device),
+    }
     print(result["device"])
     with tempfile.TemporaryDirectory() as folder:
         tokens = Tokens(Path(folder), options.megabytes << 19)
@@ -61,7 +69,9 @@ def main() -> None:
             tokens, options.sequence_length, options.batch_size, device.type == "cuda"
         )
         step = training_step(device, options.sequence_length)
-        result["milliseconds"] = measure(loaders, step, device, options.rounds, options.steps)
+        result["milliseconds"] = measure(
+            loaders, step, device, options.rounds, options.steps
+        )
     report(result["milliseconds"])
     if device.type == "cuda":
         result["gigabytes_per_second"] = copies(device)
@@ -89,8 +99,12 @@ def open_loaders(
         "no workers": ours(),
         "a thread": ours(read_ahead=2),
         "2 workers": ours(num_loading_workers=2),
-        "nanotron's way": endless(nanotron(tokens, sequence_length, batch_size, 0, pin)),
-        "nanotron's way, 2 workers": endless(nanotron(tokens, sequence_length, batch_size, 2, pin)),
+        "nanotron's way": endless(
+            nanotron(tokens, sequence_length, batch_size, 0, pin)
+        ),
+        "nanotron's way, 2 workers": endless(
+            nanotron(tokens, sequence_length, batch_size, 2, pin)
+        ),
     }
 
 
@@ -98,7 +112,11 @@ def training_step(device: torch.device, sequence_length: int) -> Step:
     """Forward, backward and update on a batch that is on the device."""
     layers, width, heads = SIZES[device.type]
     config = GPT2Config(
-        n_layer=layers, n_embd=width, n_head=heads, n_positions=sequence_length, vocab_size=50257
+        n_layer=layers,
+        n_embd=width,
+        n_head=heads,
+        n_positions=sequence_length,
+        vocab_size=50257,
     )
     model = GPT2LMHeadModel(config).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), fused=device.type == "cuda")
@@ -108,7 +126,9 @@ def training_step(device: torch.device, sequence_length: int) -> Step:
     def step(batch: dict[str, Any]) -> None:
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             logits = model(batch["input_ids"], use_cache=False).logits
-            loss = cross_entropy(logits.flatten(0, 1), batch["label_ids"].flatten().long())
+            loss = cross_entropy(
+                logits.flatten(0, 1), batch["label_ids"].flatten().long()
+            )
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -117,7 +137,11 @@ def training_step(device: torch.device, sequence_length: int) -> Step:
 
 
 def measure(
-    loaders: dict[str, Batches], step: Step, device: torch.device, rounds: int, steps: int
+    loaders: dict[str, Batches],
+    step: Step,
+    device: torch.device,
+    rounds: int,
+    steps: int,
 ) -> dict[str, dict[str, list[float]]]:
     """Loader -> {"step", "waiting"}: milliseconds per step in each round; "resident" is the batch that stays."""
     resident = to_device(next(loaders["no workers"]), device)
@@ -131,12 +155,18 @@ def measure(
             begun, waiting = time.perf_counter(), 0.0
             for _ in range(steps):
                 asked = time.perf_counter()
-                batch = resident if name == "resident" else to_device(next(loaders[name]), device)
+                batch = (
+                    resident
+                    if name == "resident"
+                    else to_device(next(loaders[name]), device)
+                )
                 waiting += time.perf_counter() - asked
                 step(batch)
             finish(device)
             if number >= 0:
-                times["step"].append(round((time.perf_counter() - begun) / steps * 1e3, 4))
+                times["step"].append(
+                    round((time.perf_counter() - begun) / steps * 1e3, 4)
+                )
                 times["waiting"].append(round(waiting / steps * 1e3, 4))
     return found
 

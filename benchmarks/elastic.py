@@ -95,8 +95,12 @@ def torchtitan(folder: Path, rank: int, world: int, state: Any) -> Any:
 def grain(folder: Path, rank: int, world: int, state: Any) -> Any:
     from grain import python as grain
 
-    options = grain.ShardOptions(shard_index=rank, shard_count=world, drop_remainder=False)
-    sampler = grain.IndexSampler(SAMPLES, shard_options=options, shuffle=True, num_epochs=1, seed=0)
+    options = grain.ShardOptions(
+        shard_index=rank, shard_count=world, drop_remainder=False
+    )
+    sampler = grain.IndexSampler(
+        SAMPLES, shard_options=options, shuffle=True, num_epochs=1, seed=0
+    )
     loader = grain.DataLoader(
         data_source=range(SAMPLES), sampler=sampler, operations=[grain.Batch(BATCH)]
     )
@@ -207,7 +211,9 @@ def main() -> None:
         except ValueError as error:
             rows[name] = {"refused": str(error)}
         else:
-            rows[name] = {key: statistics.median(one[key] for one in found) for key in found[0]}
+            rows[name] = {
+                key: statistics.median(one[key] for one in found) for key in found[0]
+            }
         print(name, rows[name], flush=True)
     versions = {}
     for name in ("datasets", "torchtitan", "torchdata", "grain", "mosaicml", "litdata"):
@@ -241,9 +247,16 @@ def together(name: str, folder: str, world: int) -> list[dict[str, Any]]:
     if world == 2:
         READERS[name](Path(folder), 0, 1, None)  # writes the corpus
     for rank in range(world):
-        ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+        ranks = {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": world,
+            "LOCAL_WORLD_SIZE": world,
+        }
         environment = os.environ | {key: str(value) for key, value in ranks.items()}
-        if name != "mosaicml":  # torch's launcher sets these; other loaders here are told
+        if (
+            name != "mosaicml"
+        ):  # torch's launcher sets these; other loaders here are told
             environment = dict(os.environ)
         process = subprocess.Popen(
             [*words, str(rank), str(world)],
@@ -258,7 +271,9 @@ def together(name: str, folder: str, world: int) -> list[dict[str, Any]]:
     for process, (_, errors) in zip(processes, said, strict=True):
         if process.returncode:
             raise ValueError(
-                next(line for line in reversed(errors.splitlines()) if "Error: " in line)
+                next(
+                    line for line in reversed(errors.splitlines()) if "Error: " in line
+                )
             )
     return [json.loads(output.strip().splitlines()[-1]) for output, _ in said]
 

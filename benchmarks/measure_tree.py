@@ -34,7 +34,9 @@ Work = Callable[
 class Sizes(NamedTuple):
     """How much work one call is."""
 
-    tokens: int  # in the token file, and about as many in the .bin file whose rows are read
+    tokens: (
+        int  # in the token file, and about as many in the .bin file whose rows are read
+    )
     documents: int  # in the corpus whose index is built
     positions: int  # looked up at once
     samples: int  # in an epoch of the Nanotron order
@@ -43,7 +45,13 @@ class Sizes(NamedTuple):
     @classmethod
     def scaled(cls, scale: float) -> Sizes:
         tokens = max(int(2**26 * scale), 2**18)  # at least a batch of the longest rows
-        return cls(tokens, int(10**6 * scale), int(200_000 * scale), int(10**7 * scale), 16 * scale)
+        return cls(
+            tokens,
+            int(10**6 * scale),
+            int(200_000 * scale),
+            int(10**7 * scale),
+            16 * scale,
+        )
 
 
 class Measurement(NamedTuple):
@@ -58,21 +66,29 @@ def measurements(folder: Path, sizes: Sizes) -> dict[str, Measurement]:
     found: dict[str, Measurement] = {}
     for length, workers in itertools.product(SEQUENCE_LENGTHS, (0, 2)):
         name = f"read {length}, {workers} workers"
-        found[name] = Measurement("million tokens/s", partial(read, folder, sizes, length, workers))
+        found[name] = Measurement(
+            "million tokens/s", partial(read, folder, sizes, length, workers)
+        )
     for length in SEQUENCE_LENGTHS:
         found[f"megatron rows {length}"] = Measurement(
             "million tokens/s", partial(megatron, folder, sizes, length)
         )
-    found["megatron index"] = Measurement("million documents/s", partial(index, folder, sizes))
+    found["megatron index"] = Measurement(
+        "million documents/s", partial(index, folder, sizes)
+    )
     for backend in ("hf", "gigatoken"):
-        found[f"preprocess, {backend}"] = Measurement("MB/s", partial(tokenise, folder, backend))
+        found[f"preprocess, {backend}"] = Measurement(
+            "MB/s", partial(tokenise, folder, backend)
+        )
     for sources in SOURCES:
         prepare = partial(look_up, sizes, "stateless", sources, 10**9, 10**12)
         found[f"stateless lookup {sources}"] = Measurement("ns/position", prepare)
     epoch = sizes.samples // 8
     prepare = partial(look_up, sizes, "nanotron", 8, epoch, sizes.samples)
     found["nanotron lookup 8"] = Measurement("ns/position", prepare)
-    found["nanotron build 8"] = Measurement("million samples/s", partial(build, sizes, epoch))
+    found["nanotron build 8"] = Measurement(
+        "million samples/s", partial(build, sizes, epoch)
+    )
     return found
 
 
@@ -80,7 +96,9 @@ def read(folder: Path, sizes: Sizes, sequence_length: int, workers: int) -> Work
     from nanoset_ref import Nanoset
 
     return deliver(
-        Nanoset(folder / "tokens_input_ids.npy", None, sequence_length, 10**9), sizes, workers
+        Nanoset(folder / "tokens_input_ids.npy", None, sequence_length, 10**9),
+        sizes,
+        workers,
     )
 
 
@@ -96,7 +114,9 @@ def deliver(dataset: Any, sizes: Sizes, workers: int) -> Work:
     """
     from nanoset_ref import build_nanoset_dataloader
 
-    loader = build_nanoset_dataloader(dataset, micro_batch_size=BATCH, num_loading_workers=workers)
+    loader = build_nanoset_dataloader(
+        dataset, micro_batch_size=BATCH, num_loading_workers=workers
+    )
     batches = itertools.chain.from_iterable(itertools.repeat(loader))
     batch_tokens = BATCH * dataset.sequence_length
     count = sizes.tokens // batch_tokens
@@ -106,7 +126,9 @@ def deliver(dataset: Any, sizes: Sizes, workers: int) -> Work:
             next(batches)
         return count * batch_tokens / 1e6
 
-    for _ in range(max(1, WARM_ROWS // (BATCH * count))):  # the first passes; `rates` makes another
+    for _ in range(
+        max(1, WARM_ROWS // (BATCH * count))
+    ):  # the first passes; `rates` makes another
         work()
     return work
 
@@ -155,11 +177,15 @@ def tokenise(folder: Path, backend: Any) -> Work:
     return work
 
 
-def look_up(sizes: Sizes, name: str, sources: int, length: int, num_samples: int) -> Work:
+def look_up(
+    sizes: Sizes, name: str, sources: int, length: int, num_samples: int
+) -> Work:
     """Random positions in bulk, of sources with `length` samples each and weights 1, 2, 3, ..."""
     from nanoset_ref.orders import build_order
 
-    order = build_order(name, [length] * sources, list(range(1, sources + 1)), num_samples)
+    order = build_order(
+        name, [length] * sources, list(range(1, sources + 1)), num_samples
+    )
     positions = np.random.default_rng(0).integers(0, num_samples, sizes.positions)
 
     def work() -> float:
@@ -200,7 +226,9 @@ def check_origin(tree: str) -> None:
         if name.partition(".")[0] == "nanoset_ref" and not Path(
             module.__file__ or ""
         ).is_relative_to(tree):
-            raise ImportError(f"{name} is not in {tree}; it was imported from {module.__file__}")
+            raise ImportError(
+                f"{name} is not in {tree}; it was imported from {module.__file__}"
+            )
 
 
 def main() -> None:

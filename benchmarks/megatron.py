@@ -55,7 +55,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--documents", type=float, nargs="+", default=[1e6, 1e7])
-    parser.add_argument("--sequence-lengths", type=int, nargs="+", default=[512, 2048, 8192])
+    parser.add_argument(
+        "--sequence-lengths", type=int, nargs="+", default=[512, 2048, 8192]
+    )
     parser.add_argument(
         "--megabytes", type=int, default=256, help="size of the corpus that is read"
     )
@@ -83,9 +85,9 @@ def main() -> None:
 
 def lengths_of(documents: int) -> np.ndarray:
     """Heavy-tailed document lengths, int32, about 550 tokens in the mean."""
-    return np.clip(np.random.RandomState(0).lognormal(5.8, 1.0, documents), 1, 50_000).astype(
-        np.int32
-    )
+    return np.clip(
+        np.random.RandomState(0).lognormal(5.8, 1.0, documents), 1, 50_000
+    ).astype(np.int32)
 
 
 def ratio(seconds: dict[str, list[float]], slow: str, fast: str) -> dict[str, float]:
@@ -105,11 +107,15 @@ def bench_build(documents: int, epochs: float, rounds: int) -> dict[str, Any]:
     lengths, sequence_length = lengths_of(documents), 2048
     tokens = int(lengths.sum(dtype=np.int64))
     plan = plan_epochs(
-        tokens, None if epochs == 1 else int(epochs * tokens) // sequence_length, sequence_length
+        tokens,
+        None if epochs == 1 else int(epochs * tokens) // sequence_length,
+        sequence_length,
     )
 
     def ours() -> tuple[np.ndarray, ...]:
-        return tuple(build_mappings(lengths, 0, documents, plan, sequence_length, SEED).values())
+        return tuple(
+            build_mappings(lengths, 0, documents, plan, sequence_length, SEED).values()
+        )
 
     def theirs() -> tuple[np.ndarray, ...]:
         return upstream_indexes(lengths, plan, sequence_length)
@@ -121,7 +127,9 @@ def bench_build(documents: int, epochs: float, rounds: int) -> dict[str, Any]:
         "documents": documents,
         "epochs": epochs,
         "samples": plan.num_samples,
-        "seconds": {name: round(statistics.median(times), 4) for name, times in seconds.items()},
+        "seconds": {
+            name: round(statistics.median(times), 4) for name, times in seconds.items()
+        },
         "ratio": ratio(seconds, "megatron-core", "nanoset_ref"),
     }
     print(
@@ -163,7 +171,10 @@ def bench_open(folder: Path, documents: int, rounds: int) -> dict[str, Any]:
     with open(folder / "open.bin", "wb") as file:
         file.truncate(int(ends[-1]))
     seconds = interleaved({"open": lambda: MMapIndexedDataset(folder / "open")}, rounds)
-    record = {"sequences": documents, "seconds": round(statistics.median(seconds["open"]), 4)}
+    record = {
+        "sequences": documents,
+        "seconds": round(statistics.median(seconds["open"]), 4),
+    }
     print(f"open {documents:,} sequences: {record['seconds']} s", flush=True)
     return record
 
@@ -177,7 +188,8 @@ def write_corpus(folder: Path, megabytes: int) -> str:
     lengths = lengths[np.cumsum(lengths) <= tokens]
     with MMapIndexedDatasetBuilder(folder / "corpus.bin", np.uint16) as builder:
         builder.write(
-            np.random.RandomState(1).randint(4, 50_256, lengths.sum(), dtype=np.uint16), lengths
+            np.random.RandomState(1).randint(4, 50_256, lengths.sum(), dtype=np.uint16),
+            lengths,
         )
     return str(folder / "corpus")
 
@@ -185,7 +197,13 @@ def write_corpus(folder: Path, megabytes: int) -> str:
 class Tokenizer:
     """All that upstream asks of one."""
 
-    vocab_size, eod, eos, pad, unique_identifiers = 50_257, 50_256, 50_256, 3, "benchmark"
+    vocab_size, eod, eos, pad, unique_identifiers = (
+        50_257,
+        50_256,
+        50_256,
+        3,
+        "benchmark",
+    )
 
 
 def bench_read(prefix: str, sequence_length: int, rounds: int) -> dict[str, Any]:
@@ -197,7 +215,10 @@ def bench_read(prefix: str, sequence_length: int, rounds: int) -> dict[str, Any]
         eod_id=Tokenizer.eod,
         pad_id=3,
     )
-    ours, theirs = NanosetBuilder(config).build()[0], upstream_dataset(prefix, sequence_length)
+    ours, theirs = (
+        NanosetBuilder(config).build()[0],
+        upstream_dataset(prefix, sequence_length),
+    )
     assert isinstance(ours, MegatronNanoset)
     batches = min(4_000_000 // (sequence_length * BATCH), len(ours) // BATCH)
     positions = range(batches * BATCH)
@@ -205,7 +226,9 @@ def bench_read(prefix: str, sequence_length: int, rounds: int) -> dict[str, Any]
         "megatron-core": DataLoader(theirs, BATCH, sampler=positions),
         "rows": build_nanoset_dataloader(ours, micro_batch_size=BATCH),
         "fields": NanosetDataLoader(
-            ours, ResumableBatchSampler(len(ours), BATCH), collate_fn=MegatronCollator(config)
+            ours,
+            ResumableBatchSampler(len(ours), BATCH),
+            collate_fn=MegatronCollator(config),
         ),
     }
     for other, rows, fields in zip(*loaders.values(), strict=False):
@@ -223,14 +246,18 @@ def bench_read(prefix: str, sequence_length: int, rounds: int) -> dict[str, Any]
 
         return deliver
 
-    seconds = interleaved({name: run(loader) for name, loader in loaders.items()}, rounds)
+    seconds = interleaved(
+        {name: run(loader) for name, loader in loaders.items()}, rounds
+    )
     tokens = batches * BATCH * sequence_length
     record = {
         "sequence_length": sequence_length,
         "million_tokens_per_second": {
             n: round(tokens / statistics.median(s) / 1e6, 1) for n, s in seconds.items()
         },
-        "ratio": {name: ratio(seconds, "megatron-core", name) for name in ("rows", "fields")},
+        "ratio": {
+            name: ratio(seconds, "megatron-core", name) for name in ("rows", "fields")
+        },
     }
     print(
         f"read {sequence_length}: {record['million_tokens_per_second']} Mtoken/s, ratio {record['ratio']}",
@@ -256,7 +283,9 @@ def upstream_dataset(prefix: str, sequence_length: int) -> Any:
         eod_mask_loss=False,
         create_attention_mask=False,
     )
-    return BlendedMegatronDatasetBuilder(GPTDataset, [None] * 3, lambda: True, config).build()[0]
+    return BlendedMegatronDatasetBuilder(
+        GPTDataset, [None] * 3, lambda: True, config
+    ).build()[0]
 
 
 if __name__ == "__main__":

@@ -39,16 +39,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--gigabytes", type=float, default=4, help="size of the file (GiB)")
+    parser.add_argument(
+        "--gigabytes", type=float, default=4, help="size of the file (GiB)"
+    )
     parser.add_argument("--seconds", type=float, default=20, help="per way of reading")
     parser.add_argument(
-        "--folder", type=Path, help="where the file is made, and removed again (default: temporary)"
+        "--folder",
+        type=Path,
+        help="where the file is made, and removed again (default: temporary)",
     )
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
-    parser.add_argument("--child", nargs=2, metavar=("WAY", "FILE"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--child", nargs=2, metavar=("WAY", "FILE"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(read(options.child[0], Path(options.child[1]), options.seconds)))
+        print(
+            json.dumps(read(options.child[0], Path(options.child[1]), options.seconds))
+        )
         return
     result: dict[str, Any] = {
         "command": command("memory"),
@@ -66,9 +74,18 @@ def main() -> None:
                 descriptor, 0, 0, os.POSIX_FADV_DONTNEED
             )  # every way begins with an empty cache
             os.close(descriptor)
-            child = [sys.executable, "-m", "benchmarks.memory", "--seconds", str(options.seconds)]
+            child = [
+                sys.executable,
+                "-m",
+                "benchmarks.memory",
+                "--seconds",
+                str(options.seconds),
+            ]
             output = subprocess.run(
-                [*child, "--child", way, str(path)], check=True, capture_output=True, text=True
+                [*child, "--child", way, str(path)],
+                check=True,
+                capture_output=True,
+                text=True,
             )
             points = result["ways"][way] = json.loads(output.stdout)
             last = points[-1]
@@ -93,7 +110,11 @@ def read(way: str, path: Path, seconds: float) -> list[dict[str, float]]:
             pull()
             rows += BATCH
         points.append(
-            {"rows": rows, "seconds": round(time.perf_counter() - begin, 2), **resident()}
+            {
+                "rows": rows,
+                "seconds": round(time.perf_counter() - begin, 2),
+                **resident(),
+            }
         )
     return points
 
@@ -138,7 +159,9 @@ def preadv(path: Path) -> Callable[[], Any]:
 
     def pull() -> Any:
         for row in narrow:
-            os.preadv(descriptor, [row], order[next(at) % samples] * SEQUENCE_LENGTH * 2)
+            os.preadv(
+                descriptor, [row], order[next(at) % samples] * SEQUENCE_LENGTH * 2
+            )
         return narrow.astype(np.int32)
 
     return pull

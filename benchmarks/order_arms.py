@@ -16,7 +16,9 @@ from nanoset_ref.streaming.packed import Cursor, window_order
 BUFFERS = (10, 100, 1_000, 10_000, 100_000)  # samples
 EPOCHS = (2, 4, 8, 16)
 
-Numbers = NDArray[np.int64]  # instance numbers, file by file: what stands at each position
+Numbers = NDArray[
+    np.int64
+]  # instance numbers, file by file: what stands at each position
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,21 @@ def numbers_of(order: Order | NDArray[np.int64], lengths: Sequence[int]) -> Numb
     return (np.cumsum(lengths) - lengths)[datasets] + samples
 
 
-def shuffled(lengths: Sequence[int], seed: int, positions: int | None = None) -> Numbers:
+def shuffled(
+    lengths: Sequence[int], seed: int, positions: int | None = None
+) -> Numbers:
     """The stateless order: a fresh shuffle for each epoch."""
-    return numbers_of(StatelessOrder(lengths, None, positions or sum(lengths), seed), lengths)
+    return numbers_of(
+        StatelessOrder(lengths, None, positions or sum(lengths), seed), lengths
+    )
 
 
 def buffered(count: int, size: int, seed: int) -> Numbers:
     """Samples in file order through a shuffle buffer, like a `TokenStream`'s: collect `size`, hand them out, repeat."""
     firsts = range(0, count, size)
     windows = [
-        first + np.array(window_order(min(size, count - first), seed, 0, Cursor(row=first)))
+        first
+        + np.array(window_order(min(size, count - first), seed, 0, Cursor(row=first)))
         for first in firsts
     ]
     return np.concatenate(windows)
@@ -54,10 +61,14 @@ def buffers(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
         "in file order": np.arange(count),
         "shuffled": shuffled(lengths, seed),
         "one after another, each shuffled": np.concatenate(
-            [begin + shuffled([length], seed) for begin, length in zip(first, lengths, strict=True)]
+            [
+                begin + shuffled([length], seed)
+                for begin, length in zip(first, lengths, strict=True)
+            ]
         ),
         "blended, each in file order": numbers_of(
-            plain.greedy_blend(plain.normalize(lengths), count, np.array(lengths)), lengths
+            plain.greedy_blend(plain.normalize(lengths), count, np.array(lengths)),
+            lengths,
         ),
     }
     useful = [size for size in BUFFERS if size < count]
@@ -78,7 +89,9 @@ def repetition(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
         part = [count // epochs]
         again = NanotronOrder(part, None, count, seed)
         arms[f"{epochs} epochs, same order"] = Arm(fresh[numbers_of(again, part)])
-        arms[f"{epochs} epochs, shuffled anew"] = Arm(fresh[shuffled(part, seed, count)])
+        arms[f"{epochs} epochs, shuffled anew"] = Arm(
+            fresh[shuffled(part, seed, count)]
+        )
     return arms
 
 
@@ -91,7 +104,9 @@ def annealing(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     fifth = 2 * better
 
     def mixed(commons: Numbers, specials: Numbers) -> Numbers:
-        return np.concatenate([commons, specials])[shuffled([len(commons), len(specials)], seed)]
+        return np.concatenate([commons, specials])[
+            shuffled([len(commons), len(specials)], seed)
+        ]
 
     rest = common[: count - fifth], common[count - fifth :]
     orders = {
@@ -101,7 +116,8 @@ def annealing(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     }
     arms = {name: Arm(numbers) for name, numbers in orders.items()}
     return arms | {
-        f"{name}, constant rate": Arm(numbers, decay=False) for name, numbers in orders.items()
+        f"{name}, constant rate": Arm(numbers, decay=False)
+        for name, numbers in orders.items()
     }
 
 
@@ -116,4 +132,9 @@ def blend(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     return arms
 
 
-EXPERIMENTS = {"buffers": buffers, "repetition": repetition, "annealing": annealing, "blend": blend}
+EXPERIMENTS = {
+    "buffers": buffers,
+    "repetition": repetition,
+    "annealing": annealing,
+    "blend": blend,
+}

@@ -44,13 +44,15 @@ def upstream(
     lengths: np.ndarray, weights: np.ndarray, num_samples: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Helper, two shuffles, concatenation, cut: what Nanotron's Nanoset keeps."""
-    datasets, samples = upstream_helper(int(lengths.sum()), weights / weights.sum(), lengths)
+    datasets, samples = upstream_helper(
+        int(lengths.sum()), weights / weights.sum(), lengths
+    )
     np.random.RandomState(1234).shuffle(datasets)
     np.random.RandomState(1234).shuffle(samples)
     epochs = num_samples // int(lengths.sum()) + 1
-    return np.concatenate([datasets] * epochs)[:num_samples], np.concatenate([samples] * epochs)[
-        :num_samples
-    ]
+    return np.concatenate([datasets] * epochs)[:num_samples], np.concatenate(
+        [samples] * epochs
+    )[:num_samples]
 
 
 def measured(build: Callable[[], Any]) -> tuple[float, int, int]:
@@ -69,7 +71,11 @@ def measured(build: Callable[[], Any]) -> tuple[float, int, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--samples", type=float, nargs="+", default=[1e5, 1e6, 1e7], help="samples in an epoch"
+        "--samples",
+        type=float,
+        nargs="+",
+        default=[1e5, 1e6, 1e7],
+        help="samples in an epoch",
     )
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
@@ -88,9 +94,13 @@ def building(size: int, rounds: int) -> None:
     builds: dict[str, Callable[[], Any]] = {
         "nanotron's method": lambda: upstream(lengths, weights, num_samples),
         "order='nanotron'": lambda: NanotronOrder(lengths, weights, num_samples, 1234),
-        "order='stateless'": lambda: StatelessOrder(lengths, weights, num_samples, 1234),
+        "order='stateless'": lambda: StatelessOrder(
+            lengths, weights, num_samples, 1234
+        ),
     }
-    check_equal(builds["order='nanotron'"](), builds["nanotron's method"]())  # compiles as well
+    check_equal(
+        builds["order='nanotron'"](), builds["nanotron's method"]()
+    )  # compiles as well
     found: dict[str, list[tuple[float, int, int]]] = {name: [] for name in builds}
     for _ in range(rounds):
         for name, build in builds.items():

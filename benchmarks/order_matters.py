@@ -62,17 +62,25 @@ def lengths_of(folder: Path, text: str, size: str) -> dict[str, int]:
     return {name: fact["training_samples"] for name, fact in facts.items()}
 
 
-def arms_of(folder: Path, text: str, experiment: str, size: str, seed: int) -> dict[str, Arm]:
-    return EXPERIMENTS[experiment](list(lengths_of(folder, text, size).values()), SIZES[size], seed)
+def arms_of(
+    folder: Path, text: str, experiment: str, size: str, seed: int
+) -> dict[str, Arm]:
+    return EXPERIMENTS[experiment](
+        list(lengths_of(folder, text, size).values()), SIZES[size], seed
+    )
 
 
-def in_order(files: Sequence[Path], numbers: Numbers, sequence_length: int, path: Path) -> Nanoset:
+def in_order(
+    files: Sequence[Path], numbers: Numbers, sequence_length: int, path: Path
+) -> Nanoset:
     """The samples of some token files in the order of these instance numbers, which are written to a path."""
     np.save(path, numbers)
     logger = logging.getLogger("nanoset_ref.orders.published")
     logger.addFilter(_leave_out)
     try:
-        return Nanoset(list(files), None, sequence_length, len(numbers), order=str(path))
+        return Nanoset(
+            list(files), None, sequence_length, len(numbers), order=str(path)
+        )
     finally:
         logger.removeFilter(_leave_out)
 
@@ -88,9 +96,12 @@ def nanoset_of(folder: Path, run: Run) -> tuple[Nanoset, dict[str, NDArray[Any]]
     arm = arms_of(folder, run.text, run.experiment, run.size, run.seed)[run.arm]
     place = folder / run.size / run.text
     files = [place / f"{name}_train_input_ids.npy" for name in sources]
-    data = in_order(files, arm.numbers, size.sequence_length, place / f"order_{os.getpid()}.npy")
+    data = in_order(
+        files, arm.numbers, size.sequence_length, place / f"order_{os.getpid()}.npy"
+    )
     held_out = {
-        name: held_out_rows(place / f"{name}_held_out_input_ids.npy", size) for name in sources
+        name: held_out_rows(place / f"{name}_held_out_input_ids.npy", size)
+        for name in sources
     }
     return data, held_out, arm
 
@@ -100,10 +111,16 @@ def finish(folder: Path, run: Run) -> dict[str, Any]:
     begun = time.process_time()
     data, held_out, arm = nanoset_of(folder, run)
     result = train(data, held_out, SIZES[run.size], run.seed, arm.decay)
-    return {"run": list(run), **result, "cpu_seconds": round(time.process_time() - begun, 1)}
+    return {
+        "run": list(run),
+        **result,
+        "cpu_seconds": round(time.process_time() - begun, 1),
+    }
 
 
-def finished(folder: Path, runs: Sequence[Run], processes: int) -> Iterator[dict[str, Any]]:
+def finished(
+    folder: Path, runs: Sequence[Run], processes: int
+) -> Iterator[dict[str, Any]]:
     """The results of all runs, in their order."""
     if processes == 1:
         return map(partial(finish, folder), runs)
@@ -131,7 +148,9 @@ def at_the_end(
     for run in runs:
         *_, arm, seed = run["run"]
         losses = [run["held_out"][source]] if source else list(run["held_out"].values())
-        found.setdefault(arm, {})[seed] = float(np.mean([values[-1] for values in losses]))
+        found.setdefault(arm, {})[seed] = float(
+            np.mean([values[-1] for values in losses])
+        )
     return found
 
 
@@ -144,7 +163,9 @@ def effect(
     direction; "none" otherwise.
     """
     seeds = sorted(losses.keys() & reference.keys())
-    ours, theirs = (np.array([values[seed] for seed in seeds]) for values in (losses, reference))
+    ours, theirs = (
+        np.array([values[seed] for seed in seeds]) for values in (losses, reference)
+    )
     more = ours - theirs
     if ours.min() > theirs.max() or ours.max() < theirs.min():
         verdict = "clear"
@@ -156,7 +177,9 @@ def effect(
 def report(runs: Sequence[Mapping[str, Any]]) -> str:
     """A table of all arms: the last held-out loss with its band, and what it is more than the reference's."""
     lines = []
-    for text, experiment in dict.fromkeys((run["run"][1], run["run"][2]) for run in runs):
+    for text, experiment in dict.fromkeys(
+        (run["run"][1], run["run"][2]) for run in runs
+    ):
         mine = [run for run in runs if run["run"][1:3] == [text, experiment]]
         for source in (None, *mine[0]["held_out"]):
             losses = at_the_end(mine, source)
@@ -170,7 +193,10 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
                 reference = REFERENCES[experiment] + ", constant rate" * arm.endswith(
                     "constant rate"
                 )
-                if arm != reference and losses.get(reference, {}).keys() & by_seed.keys():
+                if (
+                    arm != reference
+                    and losses.get(reference, {}).keys() & by_seed.keys()
+                ):
                     more, least, most, verdict = effect(by_seed, losses[reference])
                     line += f"   {more:+.3f} ({least:+.3f} .. {most:+.3f}) {verdict}"
                 lines.append(line)
@@ -179,7 +205,9 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def save(result: Mapping[str, Any], path: Path) -> None:
     """As JSON, a line for each run."""
-    head = json.dumps({name: value for name, value in result.items() if name != "runs"}, indent=1)
+    head = json.dumps(
+        {name: value for name, value in result.items() if name != "runs"}, indent=1
+    )
     runs = ",\n".join("  " + json.dumps(run) for run in result["runs"])
     path.write_text(f'{head[:-2]},\n "runs": [\n{runs}\n ]\n}}\n')
 
@@ -189,12 +217,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--experiments", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
-    parser.add_argument("--real", type=Path, help="the folder that benchmarks.real_text wrote")
+    parser.add_argument(
+        "--experiments", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS)
+    )
+    parser.add_argument(
+        "--real", type=Path, help="the folder that benchmarks.real_text wrote"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument(
-        "--folder", type=Path, default=Path("data/order_matters"), help="for token files"
+        "--folder",
+        type=Path,
+        default=Path("data/order_matters"),
+        help="for token files",
     )
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args(arguments)
@@ -203,7 +238,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = options.folder / options.size / text
         if not (folder / "facts.json").exists():
             prepare_text(
-                documents_of(text, options.folder, options.real), folder, SIZES[options.size]
+                documents_of(text, options.folder, options.real),
+                folder,
+                SIZES[options.size],
             )
         texts[text] = json.loads((folder / "facts.json").read_text())
     runs = [
@@ -217,14 +254,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for result in finished(options.folder, runs, options.processes):
         results.append(result)
         print(
-            f"{len(results)} of {len(runs)}: {result['run']}, {result['cpu_seconds']} s", flush=True
+            f"{len(results)} of {len(runs)}: {result['run']}, {result['cpu_seconds']} s",
+            flush=True,
         )
     print(report(results))
     if options.output:
         again = command("order_matters").replace(str(options.real), "FOLDER")
-        facts = {"command": again, "machine": machine(), "size": vars(SIZES[options.size])}
+        facts = {
+            "command": again,
+            "machine": machine(),
+            "size": vars(SIZES[options.size]),
+        }
         save(
-            {**facts, "real_text": REAL, "vocabulary": VOCABULARY, "texts": texts, "runs": results},
+            {
+                **facts,
+                "real_text": REAL,
+                "vocabulary": VOCABULARY,
+                "texts": texts,
+                "runs": results,
+            },
             options.output,
         )
 

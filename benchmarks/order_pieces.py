@@ -33,7 +33,9 @@ ARMS = (
 
 def pieces_of(size: str, text: str, seeds: int) -> list[Run]:
     """All runs, seed by seed, so that a part of them can be compared already."""
-    return [Run(size, text, "buffers", arm, seed) for seed in range(seeds) for arm in ARMS]
+    return [
+        Run(size, text, "buffers", arm, seed) for seed in range(seeds) for arm in ARMS
+    ]
 
 
 def path_of(folder: Path, run: Run) -> Path:
@@ -68,7 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--size", choices=SIZES, default="medium")
     parser.add_argument("--text", choices=("corpus", "generated"), default="generated")
-    parser.add_argument("--pieces", type=int, default=10**9, help="train at most so many runs now")
+    parser.add_argument(
+        "--pieces", type=int, default=10**9, help="train at most so many runs now"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("data/order_matters"))
     parser.add_argument("--output", type=Path, help="write all results here, as JSON")
@@ -87,7 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.output:
         texts = {options.text: json.loads((folder / "facts.json").read_text())}
         facts = {"command": command("order_pieces"), "machine": machine()}
-        facts |= {"size": vars(SIZES[options.size]), "vocabulary": VOCABULARY, "texts": texts}
+        facts |= {
+            "size": vars(SIZES[options.size]),
+            "vocabulary": VOCABULARY,
+            "texts": texts,
+        }
         save({**facts, "runs": results}, options.output)
 
 

@@ -68,9 +68,13 @@ def questions(sources: Sequence[str]) -> Iterator[Question]:
     yield Question("blended, each in file order", "buffers", BLENDED, "shuffled")
     yield Question("apart, compared with blended", "buffers", APART, BLENDED)
     for epochs in EPOCHS:
-        yield Question(f"{epochs} epochs", "repetition", f"{epochs} epochs, same order", "fresh")
+        yield Question(
+            f"{epochs} epochs", "repetition", f"{epochs} epochs, same order", "fresh"
+        )
     for epochs in EPOCHS:
-        anew, same = (f"{epochs} epochs, {how}" for how in ("shuffled anew", "same order"))
+        anew, same = (
+            f"{epochs} epochs, {how}" for how in ("shuffled anew", "same order")
+        )
         yield Question(f"{epochs} epochs, anew - same order", "repetition", anew, same)
     for rate, suffix in (("falling", ""), ("constant", ", constant rate")):
         for place in ("last", "first"):
@@ -80,21 +84,30 @@ def questions(sources: Sequence[str]) -> Iterator[Question]:
                 label = f"{place} fifth, {rate} rate: {what}"
                 yield Question(label, "annealing", arm, spread, those)
     constant = "spread out, constant rate"
-    yield Question("spread out, constant - falling rate", "annealing", constant, "spread out")
+    yield Question(
+        "spread out, constant - falling rate", "annealing", constant, "spread out"
+    )
     read = {"large source": (first,), "small source": (last,)}
     if between:
         read["unread source (control)"] = tuple(between)
     for what, those in read.items():
-        yield Question(f"blend, Nanotron: {what}", "blend", "nanotron", "stateless", those)
+        yield Question(
+            f"blend, Nanotron: {what}", "blend", "nanotron", "stateless", those
+        )
 
 
-def differences(runs: Sequence[Mapping[str, Any]], text: str, question: Question) -> np.ndarray:
+def differences(
+    runs: Sequence[Mapping[str, Any]], text: str, question: Question
+) -> np.ndarray:
     """How much more the arm loses than its reference [seeds], in nats per token."""
     mine = [run for run in runs if run["run"][1:3] == [text, question.experiment]]
     each = [at_the_end(mine, source) for source in question.sources or (None,)]
     seeds = sorted(each[0][question.arm])
     more = [
-        [losses[question.arm][seed] - losses[question.reference][seed] for seed in seeds]
+        [
+            losses[question.arm][seed] - losses[question.reference][seed]
+            for seed in seeds
+        ]
         for losses in each
     ]
     return np.mean(more, axis=0)
@@ -165,7 +178,9 @@ def findings(result: Mapping[str, Any]) -> list[Finding]:
             flips = sign_flips(values)
             found.append(Finding(text, question, mean, reach, flips, p))
     corrected = holm([finding.p for finding in found])
-    return [finding._replace(holm=p) for finding, p in zip(found, corrected, strict=True)]
+    return [
+        finding._replace(holm=p) for finding, p in zip(found, corrected, strict=True)
+    ]
 
 
 def table(found: Sequence[Finding]) -> str:
@@ -176,7 +191,8 @@ def table(found: Sequence[Finding]) -> str:
     for label in dict.fromkeys(finding.question.label for finding in found):
         cells = {it.text: cell(it) for it in found if it.question.label == label}
         lines.append(
-            f"{label:<45}" + "".join(f"   {cells.get(text, ''):<25}" for text in texts).rstrip()
+            f"{label:<45}"
+            + "".join(f"   {cells.get(text, ''):<25}" for text in texts).rstrip()
         )
     return "\n".join(lines)
 

@@ -37,9 +37,14 @@ def attention_ways(document_length: int) -> dict[str, Callable[[], torch.Tensor]
     attention = torch.nn.functional.scaled_dot_product_attention
     starts = np.arange(S) % document_length == 0
     fields = plain.document_fields(starts)
-    seen, edges = torch.from_numpy(~fields["attention_mask"]), fields["cu_seqlens"].tolist()
+    seen, edges = (
+        torch.from_numpy(~fields["attention_mask"]),
+        fields["cu_seqlens"].tolist(),
+    )
     torch.manual_seed(0)
-    query, key, value = (torch.randn(1, HEADS, S, WIDTH, requires_grad=True) for _ in range(3))
+    query, key, value = (
+        torch.randn(1, HEADS, S, WIDTH, requires_grad=True) for _ in range(3)
+    )
 
     def apart() -> torch.Tensor:
         parts = [
@@ -57,7 +62,9 @@ def attention_ways(document_length: int) -> dict[str, Callable[[], torch.Tensor]
     return ways
 
 
-def milliseconds(ways: dict[str, Callable[[], torch.Tensor]], rounds: int) -> dict[str, float]:
+def milliseconds(
+    ways: dict[str, Callable[[], torch.Tensor]], rounds: int
+) -> dict[str, float]:
     times: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, attend in ways.items():
@@ -77,7 +84,10 @@ def main() -> None:
     torch.set_num_threads(1)
     pack_documents(np.array([0, 5, 9]), 4)  # compiles
     for sequence_length in (512, 2048, 8192, 131_072):
-        rates = [documents_per_second(int(options.documents), sequence_length) for _ in range(3)]
+        rates = [
+            documents_per_second(int(options.documents), sequence_length)
+            for _ in range(3)
+        ]
         print(
             f"S = {sequence_length:>7,}: {statistics.median(rates) / 1e6:.1f} million documents per second"
         )

@@ -76,7 +76,9 @@ class Tokens:
 class Restated(Dataset[dict[str, Any]]):
     """Nanotron's sample: map the whole file, take the view of one sample, widen it to int32."""
 
-    def __init__(self, path: Path, sequence_length: int, order: np.ndarray[Any, Any]) -> None:
+    def __init__(
+        self, path: Path, sequence_length: int, order: np.ndarray[Any, Any]
+    ) -> None:
         self.path, self.sequence_length, self.order = path, sequence_length, order
         self.which = np.zeros(
             len(order), dtype=np.uint64
@@ -88,9 +90,14 @@ class Restated(Dataset[dict[str, Any]]):
     def __getitem__(self, k: int) -> dict[str, Any]:
         path = [self.path][self.which[k]]
         self.mapping = np.memmap(path, mode="r", order="C", dtype=np.uint16)
-        begin = int(self.order[k] * self.sequence_length * (np.iinfo(np.uint16).bits / 8))
+        begin = int(
+            self.order[k] * self.sequence_length * (np.iinfo(np.uint16).bits / 8)
+        )
         ids = np.frombuffer(
-            memoryview(self.mapping), dtype=np.uint16, count=self.sequence_length + 1, offset=begin
+            memoryview(self.mapping),
+            dtype=np.uint16,
+            count=self.sequence_length + 1,
+            offset=begin,
         )
         return {"input_ids": ids.astype(np.int32)}
 
@@ -115,7 +122,9 @@ def nanotron_is_its_own() -> bool:
     try:
         return (
             "dataset_paths"
-            in importlib.import_module("nanotron.data.nanoset").Nanoset.__init__.__annotations__
+            in importlib.import_module(
+                "nanotron.data.nanoset"
+            ).Nanoset.__init__.__annotations__
         )
     except ImportError:
         return False
@@ -135,13 +144,22 @@ def nanotron(
         nanoset, loading = map(
             importlib.import_module, ("nanotron.data.nanoset", "nanotron.dataloader")
         )
-        nanoset.Nanoset.print_nanoset_info = lambda self: None  # asks for a process group
+        nanoset.Nanoset.print_nanoset_info = lambda self: (
+            None
+        )  # asks for a process group
         loading.dist = SimpleNamespace(get_rank=lambda group: 0)
-        dataset = nanoset.Nanoset([str(tokens.path)], None, sequence_length, np.uint16, num_samples)
-        collator = loading.DataCollatorForCLM(sequence_length, 0, 0, SimpleNamespace(pp_pg=None))
+        dataset = nanoset.Nanoset(
+            [str(tokens.path)], None, sequence_length, np.uint16, num_samples
+        )
+        collator = loading.DataCollatorForCLM(
+            sequence_length, 0, 0, SimpleNamespace(pp_pg=None)
+        )
     else:
         order = np.random.RandomState(1234).permutation(num_samples)
-        dataset, collator = Restated(tokens.path, sequence_length, order), RestatedCollator()
+        dataset, collator = (
+            Restated(tokens.path, sequence_length, order),
+            RestatedCollator(),
+        )
     return DataLoader(
         dataset,
         batch_size=batch_size,
@@ -156,7 +174,9 @@ def nanotron(
 # ---- the others
 
 
-def megatron(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int) -> Batches:
+def megatron(
+    tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int
+) -> Batches:
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
     from megatron.core.datasets.indexed_dataset import IndexedDataset, _IndexWriter
     from megatron.core.datasets.utils import Split
@@ -192,7 +212,9 @@ def megatron(tokens: Tokens, sequence_length: int, batch_size: int, num_workers:
     )  # shuffled by itself
 
 
-def olmo(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int) -> Batches:
+def olmo(
+    tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int
+) -> Batches:
     from olmo_core.data import DataCollator, NumpyFSLDataset
     from olmo_core.data.data_loader import NumpyDataLoaderBase
 
@@ -216,7 +238,9 @@ def olmo(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int
     return loader
 
 
-def litdata(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int) -> Batches:
+def litdata(
+    tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int
+) -> Batches:
     from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
     from litdata.streaming.writer import BinaryWriter
 
@@ -224,11 +248,15 @@ def litdata(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: 
 
     def make(folder: Path) -> None:
         writer = BinaryWriter(
-            str(folder), chunk_size=block * (CHUNK // block), item_loader=TokensLoader(block)
+            str(folder),
+            chunk_size=block * (CHUNK // block),
+            item_loader=TokensLoader(block),
         )
         ids = tokens.ids()
         for number, start in enumerate(range(0, tokens.num_tokens - block, block * 64)):
-            piece = ids[start : start + block * min(64, (tokens.num_tokens - start) // block)]
+            piece = ids[
+                start : start + block * min(64, (tokens.num_tokens - start) // block)
+            ]
             writer.add_item(number, torch.from_numpy(piece.copy()))
         writer.done()
         writer.merge()
@@ -240,7 +268,9 @@ def litdata(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: 
     return StreamingDataLoader(dataset, batch_size=batch_size, num_workers=num_workers)
 
 
-def mosaicml(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int) -> Batches:
+def mosaicml(
+    tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int
+) -> Batches:
     from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 
     row = sequence_length + 1
@@ -248,7 +278,9 @@ def mosaicml(tokens: Tokens, sequence_length: int, batch_size: int, num_workers:
     def make(folder: Path) -> None:
         shutil.rmtree(folder)
         ids = tokens.ids()
-        with MDSWriter(out=str(folder), columns={"tokens": f"ndarray:uint16:{row}"}) as writer:
+        with MDSWriter(
+            out=str(folder), columns={"tokens": f"ndarray:uint16:{row}"}
+        ) as writer:
             for start in range(0, tokens.num_tokens - row, row):
                 writer.write({"tokens": np.array(ids[start : start + row])})
 
@@ -259,22 +291,33 @@ def mosaicml(tokens: Tokens, sequence_length: int, batch_size: int, num_workers:
     )
 
 
-def datatrove(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int) -> Batches:
+def datatrove(
+    tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int
+) -> Batches:
     from datatrove.utils.dataset import DatatroveFolderDataset
 
-    folder = tokens.once("datatrove", lambda folder: os.link(tokens.path, folder / "tokens.ds"))
+    folder = tokens.once(
+        "datatrove", lambda folder: os.link(tokens.path, folder / "tokens.ds")
+    )
     dataset = DatatroveFolderDataset(
         str(folder), sequence_length, filename_pattern="*.ds", token_size=2
     )
     sampler = RandomSampler(dataset)
     return DataLoader(
-        dataset, batch_size=batch_size, sampler=sampler, drop_last=True, num_workers=num_workers
+        dataset,
+        batch_size=batch_size,
+        sampler=sampler,
+        drop_last=True,
+        num_workers=num_workers,
     )
 
 
 class _Source:
     def __init__(self, path: Path, sequence_length: int) -> None:
-        self.ids, self.sequence_length = np.memmap(path, dtype=np.uint16, mode="r"), sequence_length
+        self.ids, self.sequence_length = (
+            np.memmap(path, dtype=np.uint16, mode="r"),
+            sequence_length,
+        )
 
     def __len__(self) -> int:
         return (len(self.ids) - 1) // self.sequence_length
@@ -284,14 +327,18 @@ class _Source:
         return self.ids[start : start + self.sequence_length + 1].astype(np.int32)
 
 
-def grain(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int) -> Batches:
+def grain(
+    tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int
+) -> Batches:
     from grain import MapDataset, MultiprocessingOptions
 
     samples = MapDataset.source(_Source(tokens.path, sequence_length)).shuffle(seed=0)
     batches = samples.batch(batch_size, drop_remainder=True)
     if num_workers == 0:
         return batches
-    return batches.to_iter_dataset().mp_prefetch(MultiprocessingOptions(num_workers=num_workers))
+    return batches.to_iter_dataset().mp_prefetch(
+        MultiprocessingOptions(num_workers=num_workers)
+    )
 
 
 PEERS: dict[str, Callable[[Tokens, int, int, int], Batches]] = {

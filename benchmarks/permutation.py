@@ -37,9 +37,32 @@ from benchmarks.record import command, save
 from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.permutation import derive, permute_each
 
-SIZES = (2, 3, 4, 5, 6, 8, 13, 20, 31, 48, 64, 65, 100, 128, 256, 500, 1000, 1024, 2047, 4096)
+SIZES = (
+    2,
+    3,
+    4,
+    5,
+    6,
+    8,
+    13,
+    20,
+    31,
+    48,
+    64,
+    65,
+    100,
+    128,
+    256,
+    500,
+    1000,
+    1024,
+    2047,
+    4096,
+)
 DISTANCES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 64)
-ALL_DISTANCES = 256  # the largest n of which all distances are counted, in n**2 / 2 steps
+ALL_DISTANCES = (
+    256  # the largest n of which all distances are counted, in n**2 / 2 steps
+)
 ALL = 6  # the largest n of which whole permutations are counted
 BINS = 16
 RARE = 10  # bins in which fewer are expected are counted as one
@@ -175,7 +198,9 @@ def fixed_chances(n: int) -> Chances:
     """The chance of k fixed points, k = 0 .. n; beyond 30 they are below 10**-30 and left out."""
     chances = []
     for k in range(min(n, 30) + 1):
-        others = math.fsum((-1) ** j / math.factorial(j) for j in range(min(n - k, 30) + 1))
+        others = math.fsum(
+            (-1) ** j / math.factorial(j) for j in range(min(n - k, 30) + 1)
+        )
         chances.append(others / math.factorial(k))
     return np.array(chances)
 
@@ -201,7 +226,9 @@ def chi_square(tally: Counts, chances: Chances) -> float | None:
     if rare.any():
         tally = np.append(tally[~rare], tally[rare].sum())
         expected = np.append(expected[~rare], expected[rare].sum())
-        if expected[-1] < RARE and len(expected) > 1:  # they join the smallest of the others
+        if (
+            expected[-1] < RARE and len(expected) > 1
+        ):  # they join the smallest of the others
             other = int(np.argmin(expected[:-1]))
             tally[other] += tally[-1]
             expected[other] += expected[-1]
@@ -227,7 +254,9 @@ class Joint:
         self.tally = np.zeros(self.bins**2, dtype=np.int64)
 
     def add(self, block: Permutations) -> None:
-        pairs = self.bin_of[block[:, self.x]] * self.bins + self.bin_of[block[:, self.y]]
+        pairs = (
+            self.bin_of[block[:, self.x]] * self.bins + self.bin_of[block[:, self.y]]
+        )
         self.tally += np.bincount(pairs, minlength=len(self.tally))
 
     def p_value(self) -> float | None:
@@ -242,14 +271,18 @@ class Sample:
         self.n = n
         self.count = 0
         self.means = expected_means(n)
-        self.sums = np.zeros((3, len(self.means)))  # of deviations, their squares and 4th powers
+        self.sums = np.zeros(
+            (3, len(self.means))
+        )  # of deviations, their squares and 4th powers
         self.chances = {
             "cycles": cycle_chances(n),
             "fixed": fixed_chances(n),
             "ascents": ascent_chances(n),
         }
         self.tallies = {name: np.zeros(n + 1, dtype=np.int64) for name in self.chances}
-        self.joints = [Joint(n, x, y) for x, y in sorted({(0, 1), (0, n // 2), (n - 2, n - 1)})]
+        self.joints = [
+            Joint(n, x, y) for x, y in sorted({(0, 1), (0, n // 2), (n - 2, n - 1)})
+        ]
         self.whole = np.zeros(n**n if n <= ALL else 0, dtype=np.int64)
 
     def add(self, block: Permutations) -> None:
@@ -271,7 +304,9 @@ class Sample:
         results = self.p_values_of_means()
         for name, tally in self.tallies.items():
             chances = self.chances[name]
-            results[f"{name}, distribution"] = chi_square(tally[: len(chances)], chances)
+            results[f"{name}, distribution"] = chi_square(
+                tally[: len(chances)], chances
+            )
         for joint in self.joints:
             results[f"joint {joint.x} {joint.y}"] = joint.p_value()
         if self.n <= ALL:
@@ -285,9 +320,13 @@ class Sample:
         results: dict[str, float | None] = {}
         for column, name in enumerate(self.means):
             if name != "kept all" or self.n <= ALL_DISTANCES:
-                results[name] = z_test(self.sums[0, column], self.sums[1, column], self.count)
+                results[name] = z_test(
+                    self.sums[0, column], self.sums[1, column], self.count
+                )
         _, squares, fourth = self.sums[:, list(self.means).index("values")]
-        variance = (self.n * (self.n**2 - 1) / 12) ** 2 / (self.n - 1)  # of the sum of x p[x]
+        variance = (self.n * (self.n**2 - 1) / 12) ** 2 / (
+            self.n - 1
+        )  # of the sum of x p[x]
         total = squares / variance - self.count
         total_squares = fourth / variance**2 - 2 * squares / variance + self.count
         results["values, squared"] = z_test(total, total_squares, self.count)
@@ -306,7 +345,9 @@ def after_holm(values: Sequence[float]) -> list[float]:
     return corrected.tolist()
 
 
-def battery(draw: Draw, sizes: Sequence[int], keys: int, seed: int) -> dict[tuple[int, str], float]:
+def battery(
+    draw: Draw, sizes: Sequence[int], keys: int, seed: int
+) -> dict[tuple[int, str], float]:
     """The p-value after Holm of each (n, test)."""
     raw: dict[tuple[int, str], float] = {}
     for n in sizes:
@@ -321,7 +362,9 @@ def battery(draw: Draw, sizes: Sequence[int], keys: int, seed: int) -> dict[tupl
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--keys", type=int, default=400_000, help="permutations of each size")
+    parser.add_argument(
+        "--keys", type=int, default=400_000, help="permutations of each size"
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")

@@ -49,7 +49,9 @@ def visit(nanoset: Nanoset) -> None:
         starts = np.arange(0, file.num_tokens - 8, FAULT_BYTES // 4)
         for _ in range(2):
             nanoset._gather(
-                np.full(len(starts), number), starts, np.empty((len(starts), 8), dtype=np.int32)
+                np.full(len(starts), number),
+                starts,
+                np.empty((len(starts), 8), dtype=np.int32),
             )
 
 
@@ -84,19 +86,25 @@ def gather_alone(nanoset: Nanoset, visited: list[Nanoset]) -> Pull:
     def pull(count: int) -> Seconds:
         blocks = -(-count * BATCH // rows)
         starts = (
-            random.integers(0, nanoset.dataset_lengths[0], (blocks, rows)) * nanoset.sequence_length
+            random.integers(0, nanoset.dataset_lengths[0], (blocks, rows))
+            * nanoset.sequence_length
         )
         with timed(seconds := {}):
             for block in range(blocks):
                 nanoset._gather(files, starts[block], buffers[block % 2])
-        return {clock: taken * count * BATCH / (blocks * rows) for clock, taken in seconds.items()}
+        return {
+            clock: taken * count * BATCH / (blocks * rows)
+            for clock, taken in seconds.items()
+        }
 
     return pull
 
 
 def memcpy(tokens: Tokens, sequence_length: int) -> Pull:
     ids = tokens.ids()[: tokens.num_tokens // 2].astype(np.int32)
-    rows = ids[: len(ids) // sequence_length * sequence_length].reshape(-1, sequence_length)
+    rows = ids[: len(ids) // sequence_length * sequence_length].reshape(
+        -1, sequence_length
+    )
     out = np.zeros((BATCH, sequence_length), dtype=np.int32)
     random = np.random.default_rng(0)
 

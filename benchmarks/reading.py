@@ -63,11 +63,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sequence-lengths", type=int, nargs="+", default=[512, 2048, 8192])
-    parser.add_argument("--megabytes", type=int, default=1024, help="size of the token file")
+    parser.add_argument(
+        "--sequence-lengths", type=int, nargs="+", default=[512, 2048, 8192]
+    )
+    parser.add_argument(
+        "--megabytes", type=int, default=1024, help="size of the token file"
+    )
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=0.2, help="per candidate and round")
-    parser.add_argument("--only", nargs="+", help="candidates that contain one of these words")
+    parser.add_argument(
+        "--seconds", type=float, default=0.2, help="per candidate and round"
+    )
+    parser.add_argument(
+        "--only", nargs="+", help="candidates that contain one of these words"
+    )
     parser.add_argument(
         "--folder",
         type=Path,
@@ -90,15 +98,23 @@ def main() -> None:
             "microseconds_per_batch": {},
         }
         for sequence_length in options.sequence_lengths:
-            rates = measure(tokens, sequence_length, options.rounds, options.seconds, options.only)
+            rates = measure(
+                tokens, sequence_length, options.rounds, options.seconds, options.only
+            )
             report(sequence_length, rates)
             result["million_tokens_per_second"][sequence_length] = rates
-            result["microseconds_per_batch"][sequence_length] = steps(tokens, sequence_length)
+            result["microseconds_per_batch"][sequence_length] = steps(
+                tokens, sequence_length
+            )
     save(result, options.output)
 
 
 def measure(
-    tokens: Tokens, sequence_length: int, rounds: int, seconds: float, only: list[str] | None
+    tokens: Tokens,
+    sequence_length: int,
+    rounds: int,
+    seconds: float,
+    only: list[str] | None,
 ) -> Rates:
     """Every candidate that is installed, every round in another order."""
     pulls: dict[str, Pull] = {}
@@ -166,21 +182,27 @@ def candidates(
     def ours(nanoset: Nanoset, **options: Any) -> Pull:
         visited.append(nanoset)
         return from_iterator(
-            endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH, **options))
+            endless(
+                build_nanoset_dataloader(nanoset, micro_batch_size=BATCH, **options)
+            )
         )
 
     def plain(order: str = "nanotron") -> Nanoset:
         return Nanoset(tokens.path, None, sequence_length, RUN, order=order)
 
     def two_files() -> Nanoset:
-        paths = [tokens.folder / f"{half}_input_ids.npy" for half in ("first", "second")]
+        paths = [
+            tokens.folder / f"{half}_input_ids.npy" for half in ("first", "second")
+        ]
         for path, ids in zip(paths, np.array_split(tokens.ids(), 2), strict=True):
             if not path.exists():
                 ids.tofile(path)
         return Nanoset(paths, [0.7, 0.3], sequence_length, RUN)
 
     def peer(name: str, num_workers: int = 0) -> Pull:
-        return from_iterator(endless(PEERS[name](tokens, sequence_length, BATCH, num_workers)))
+        return from_iterator(
+            endless(PEERS[name](tokens, sequence_length, BATCH, num_workers))
+        )
 
     return {
         "nanoset_ref": lambda: ours(plain()),
@@ -199,25 +221,36 @@ def candidates(
 def report(sequence_length: int, rates: Rates) -> None:
     """A table: median, spread, and ratios within rounds to Nanotron and to the best other peer, by both clocks."""
     others = [name for name in PEERS if name in rates and name != "nanotron"]
-    best = max(others, key=lambda name: statistics.median(rates[name]["wall"]), default="")
+    best = max(
+        others, key=lambda name: statistics.median(rates[name]["wall"]), default=""
+    )
     rivals = [name for name in ("nanotron", best) if name in rates]
-    print(f"\nsequence length {sequence_length}, batch {BATCH}: million tokens per second")
+    print(
+        f"\nsequence length {sequence_length}, batch {BATCH}: million tokens per second"
+    )
     heads = "".join(f"{'x ' + name:>12}" for name in rivals)
     print(f"{'':30}{'wall':>6} {'quartiles':>11}{heads}{'process':>11}{heads}")
-    for name, clocks in sorted(rates.items(), key=lambda item: -statistics.median(item[1]["wall"])):
+    for name, clocks in sorted(
+        rates.items(), key=lambda item: -statistics.median(item[1]["wall"])
+    ):
         low, middle, high = np.percentile(clocks["wall"], [25, 50, 75])
         line = f"{name:30}{middle:6.0f} {low:5.0f}-{high:5.0f}"
-        line += "".join(f"{ratio(clocks['wall'], rates[rival]['wall']):12.1f}" for rival in rivals)
+        line += "".join(
+            f"{ratio(clocks['wall'], rates[rival]['wall']):12.1f}" for rival in rivals
+        )
         if "workers" not in name:
             line += f"{statistics.median(clocks['process']):11.0f}"
             line += "".join(
-                f"{ratio(clocks['process'], rates[rival]['process']):12.1f}" for rival in rivals
+                f"{ratio(clocks['process'], rates[rival]['process']):12.1f}"
+                for rival in rivals
             )
         print(line, flush=True)
 
 
 def ratio(values: list[float], others: list[float]) -> float:
-    return statistics.median(value / other for value, other in zip(values, others, strict=True))
+    return statistics.median(
+        value / other for value, other in zip(values, others, strict=True)
+    )
 
 
 if __name__ == "__main__":

@@ -110,7 +110,9 @@ def write(raw: bytes, path: Path) -> None:
     if found != source.raw:
         raise ValueError(f"{source.url} has the SHA-256 {found}, expected {source.raw}")
     documents = cut(raw.decode("utf-8"), source.between)
-    lines = [json.dumps({"text": document}, ensure_ascii=False) for document in documents]
+    lines = [
+        json.dumps({"text": document}, ensure_ascii=False) for document in documents
+    ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

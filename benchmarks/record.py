@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 
-def interleaved(candidates: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+def interleaved(
+    candidates: dict[str, Callable[[], Any]], rounds: int
+) -> dict[str, list[float]]:
     """Seconds that each candidate takes in each round. They take turns, so that noise meets all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
@@ -37,7 +39,9 @@ def timed_process(
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.perf_counter()
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True
+    )
     clock = time.perf_counter() - begun
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
@@ -59,7 +63,11 @@ def command(benchmark: str) -> str:
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
     cpu = next(
-        (line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        (
+            line
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
         ":unknown",
     )
     versions = {
@@ -76,7 +84,10 @@ def allowed_mib() -> int:
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         folder = Path("/sys/fs/cgroup") / controllers / group.lstrip("/")
-        for file in (folder / "memory.max", folder / "memory.limit_in_bytes"):  # cgroup 2, cgroup 1
+        for file in (
+            folder / "memory.max",
+            folder / "memory.limit_in_bytes",
+        ):  # cgroup 2, cgroup 1
             if file.exists() and (limit := file.read_text().strip()).isdigit():
                 limits.append(int(limit))
     return min(limits) >> 20

@@ -28,7 +28,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--consumed", nargs="+", type=float, default=[1e4, 1e5, 1e6, 1e7, 1e8])
+    parser.add_argument(
+        "--consumed", nargs="+", type=float, default=[1e4, 1e5, 1e6, 1e7, 1e8]
+    )
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -41,7 +43,9 @@ def main() -> None:
         }
         print(
             f"{'consumed':>12}"
-            + "".join(f"{title:>15}" for title in (*ways, "walk / sampler", "walk / loader"))
+            + "".join(
+                f"{title:>15}" for title in (*ways, "walk / sampler", "walk / loader")
+            )
         )
         for consumed in map(int, options.consumed):
             consumed -= consumed % (RANKS * BATCH)
@@ -56,7 +60,9 @@ def main() -> None:
                 f"{walked / ours:15,.0f}{walked / delivered:15,.0f}"
             )
     if consumed >= 10**8:
-        reached = "reached" if min(walked / ours, walked / delivered) >= GOAL else "MISSED"
+        reached = (
+            "reached" if min(walked / ours, walked / delivered) >= GOAL else "MISSED"
+        )
         print(f"goal: {GOAL:,} times as fast as the walk at 10^8 samples, {reached}")
 
 

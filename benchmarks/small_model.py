@@ -63,7 +63,10 @@ class Block(nn.Module):
             nn.Linear(width, 3 * width, bias=False),
             nn.Linear(width, width, bias=False),
         )
-        self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.widen, self.narrow = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows, length, width = x.shape
@@ -85,7 +88,9 @@ class SmallModel(nn.Module):
         self.ids, self.places = (
             nn.Embedding(n, size.width) for n in (vocabulary, size.sequence_length)
         )
-        self.blocks = nn.Sequential(*(Block(size.width, size.heads) for _ in range(size.layers)))
+        self.blocks = nn.Sequential(
+            *(Block(size.width, size.heads) for _ in range(size.layers))
+        )
         self.norm, self.head = (
             nn.LayerNorm(size.width),
             nn.Linear(size.width, vocabulary, bias=False),
@@ -94,7 +99,9 @@ class SmallModel(nn.Module):
             nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.head(self.norm(self.blocks(self.ids(ids) + self.places.weight[: ids.shape[1]])))
+        return self.head(
+            self.norm(self.blocks(self.ids(ids) + self.places.weight[: ids.shape[1]]))
+        )
 
 
 def loss_of(model: SmallModel, ids: Any, labels: Any) -> torch.Tensor:
@@ -104,7 +111,11 @@ def loss_of(model: SmallModel, ids: Any, labels: Any) -> torch.Tensor:
 
 
 def train(
-    data: Nanoset, held_out: Mapping[str, NDArray[Any]], size: Size, seed: int, decay: bool = True
+    data: Nanoset,
+    held_out: Mapping[str, NDArray[Any]],
+    size: Size,
+    seed: int,
+    decay: bool = True,
 ) -> dict:
     """Train a fresh model on a Nanoset in its order.
 
@@ -124,10 +135,18 @@ def train(
     model = SmallModel(size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.learning_rate, fused=True)
     steps = len(data) // size.batch
-    measured = {round(steps * k / size.evaluations) for k in range(1, size.evaluations + 1)}
-    result: dict = {"tokens": [], "held_out": {name: [] for name in held_out}, "train": []}
+    measured = {
+        round(steps * k / size.evaluations) for k in range(1, size.evaluations + 1)
+    }
+    result: dict = {
+        "tokens": [],
+        "held_out": {name: [] for name in held_out},
+        "train": [],
+    }
     since: list[float] = []
-    for step, batch in enumerate(build_nanoset_dataloader(data, micro_batch_size=size.batch), 1):
+    for step, batch in enumerate(
+        build_nanoset_dataloader(data, micro_batch_size=size.batch), 1
+    ):
         rate = min(1.0, 20 * step / steps) * (1 - 0.9 * step / steps if decay else 1.0)
         optimizer.param_groups[0]["lr"] = size.learning_rate * rate
         loss = loss_of(model, batch["input_ids"], batch["label_ids"])

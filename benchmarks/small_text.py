@@ -18,7 +18,9 @@ from benchmarks.small_model import VOCABULARY, Size
 from nanoset_ref import TokenFileWriter, plain, prepare_corpus
 
 EOS, HELD_OUT_EVERY = "<|endoftext|>", 10
-GENERATED_BYTES = 8_200_000  # of each source: enough for 40,960 samples of 256 tokens in all
+GENERATED_BYTES = (
+    8_200_000  # of each source: enough for 40,960 samples of 256 tokens in all
+)
 REAL = {
     "wikitext": ("wikitext2-valid.jsonl", "wikitext2-test.jsonl"),
     "shakespeare": ("shakespeare.jsonl",),
@@ -35,7 +37,10 @@ def documents_of(text: str, folder: Path, real: Path | None) -> dict[str, list[s
     """
     if text == "corpus":
         return {
-            name: [json.loads(line)["text"] for line in path.read_text("utf-8").splitlines()]
+            name: [
+                json.loads(line)["text"]
+                for line in path.read_text("utf-8").splitlines()
+            ]
             for name, path in prepare_corpus(folder / "corpus").domains.items()
         }
     if text == "generated":
@@ -45,7 +50,9 @@ def documents_of(text: str, folder: Path, real: Path | None) -> dict[str, list[s
             "the text 'real' needs --real FOLDER, written by `python -m benchmarks.real_text FOLDER`"
         )
     return {
-        name: [document for file in files for document in documents_of_file(real / file)]
+        name: [
+            document for file in files for document in documents_of_file(real / file)
+        ]
         for name, files in REAL.items()
     }
 
@@ -75,8 +82,14 @@ def small_tokenizer(texts: Iterable[str]) -> Tokenizer:
         decoders.ByteLevel(),
     )
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    options = {"special_tokens": [EOS], "initial_alphabet": alphabet, "show_progress": False}
-    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=VOCABULARY, **options))
+    options = {
+        "special_tokens": [EOS],
+        "initial_alphabet": alphabet,
+        "show_progress": False,
+    }
+    tokenizer.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=VOCABULARY, **options)
+    )
     return tokenizer
 
 
@@ -95,7 +108,9 @@ def prepare_text(
         }
         for name, texts in documents.items()
     }
-    tokenizer = small_tokenizer(text for part in parts.values() for text in part["train"])
+    tokenizer = small_tokenizer(
+        text for part in parts.values() for text in part["train"]
+    )
     eos = tokenizer.token_to_id(EOS)
     encoded = {
         name: {
@@ -109,7 +124,10 @@ def prepare_text(
     facts: dict[str, Any] = {}
     for name, both in encoded.items():
         ids = np.concatenate(both["train"])[: int(tokens[name] * share) + 1]
-        for part, found in {"train": ids, "held_out": np.concatenate(both["held_out"])}.items():
+        for part, found in {
+            "train": ids,
+            "held_out": np.concatenate(both["held_out"]),
+        }.items():
             with TokenFileWriter(
                 folder / f"{name}_{part}_input_ids.npy", dtype="uint16", overwrite=True
             ) as file:
@@ -118,14 +136,20 @@ def prepare_text(
             "documents_before_the_cut": len(both["train"]),
             "training_samples": (len(ids) - 1) // size.sequence_length,
             "held_out_documents": len(both["held_out"]),
-            "characters_per_token": round(sum(map(len, parts[name]["train"])) / tokens[name], 3),
+            "characters_per_token": round(
+                sum(map(len, parts[name]["train"])) / tokens[name], 3
+            ),
         }
-    (folder / "facts.json").write_text(json.dumps(facts))  # last: the files are complete
+    (folder / "facts.json").write_text(
+        json.dumps(facts)
+    )  # last: the files are complete
     return facts
 
 
 def held_out_rows(path: Path, size: Size) -> NDArray[Any]:
     """`size.held_out` samples [n, S + 1], spread over a token file."""
     tokens, length = plain.read_tokens(path), size.sequence_length
-    spread = np.linspace(0, plain.count_samples(len(tokens), length) - 1, size.held_out).astype(int)
+    spread = np.linspace(
+        0, plain.count_samples(len(tokens), length) - 1, size.held_out
+    ).astype(int)
     return np.stack([plain.read_sample(tokens, k, length) for k in spread])

@@ -37,7 +37,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+)
 
 from benchmarks.order_build import upstream_helper
 from benchmarks.record import command, interleaved, machine, save
@@ -55,7 +61,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--samples", type=float, nargs="+", default=[1e3, 1e4, 1e5, 1e6, 1e7, 1e8])
+    parser.add_argument(
+        "--samples", type=float, nargs="+", default=[1e3, 1e4, 1e5, 1e6, 1e7, 1e8]
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=20, help="seconds")
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
@@ -203,13 +211,17 @@ def batches_of_rank(consumed: int) -> BatchSampler:
 
 
 def walk(consumed: int) -> None:
-    first(itertools.islice(batches_of_rank(consumed), consumed // (RANKS * BATCH), None))
+    first(
+        itertools.islice(batches_of_rank(consumed), consumed // (RANKS * BATCH), None)
+    )
 
 
 def accelerated(consumed: int) -> None:
     from accelerate import skip_first_batches
 
-    loader = DataLoader(Length(consumed + LEFT), batch_sampler=batches_of_rank(consumed))
+    loader = DataLoader(
+        Length(consumed + LEFT), batch_sampler=batches_of_rank(consumed)
+    )
     first(skip_first_batches(loader, consumed // (RANKS * BATCH)))
 
 

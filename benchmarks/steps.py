@@ -54,7 +54,9 @@ def nanotron_steps(tokens: Tokens, sequence_length: int) -> Steps:
         clock("stack the batch, masks")
     dataset = Restated(tokens.path, sequence_length, order)
     loader = from_iterator(
-        endless(DataLoader(dataset, batch_size=BATCH, collate_fn=collate, drop_last=True))
+        endless(
+            DataLoader(dataset, batch_size=BATCH, collate_fn=collate, drop_last=True)
+        )
     )
     return medians(times, 1, (loader(1)["process"] for _ in range(2 * BATCHES)))
 
@@ -64,7 +66,9 @@ def our_steps(tokens: Tokens, sequence_length: int) -> Steps:
     visit(nanoset)
     batches = batches_per_block(BATCH * 4 * nanoset.row_length, 3)
     collator = build_nanoset_dataloader(nanoset, micro_batch_size=BATCH).collate_fn
-    buffers = allocate_buffers(2, (batches * BATCH, nanoset.row_length), np.dtype(np.int32))
+    buffers = allocate_buffers(
+        2, (batches * BATCH, nanoset.row_length), np.dtype(np.int32)
+    )
     times: dict[str, list[float]] = {}
     for block in range(BATCHES):
         positions = np.arange(block * batches * BATCH, (block + 1) * batches * BATCH)
@@ -77,18 +81,25 @@ def our_steps(tokens: Tokens, sequence_length: int) -> Steps:
         for _ in collator.split(RowBlock(buffers[block % 2], BATCH, None, own_copy)):
             pass
         clock("cut the block")
-    loader = from_iterator(endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH)))
+    loader = from_iterator(
+        endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH))
+    )
     return medians(times, batches, (loader(batches)["process"] for _ in range(BATCHES)))
 
 
-def medians(times: dict[str, list[float]], batches: int, whole: Iterable[float]) -> Steps:
+def medians(
+    times: dict[str, list[float]], batches: int, whole: Iterable[float]
+) -> Steps:
     """Microseconds per batch of every step, and "DataLoader" for the rest of what a loader takes.
 
     Args:
         times: microseconds of every step, in each of many blocks of `batches` batches.
         whole: seconds that the loader takes for as many batches.
     """
-    found = {step: round(statistics.median(values) / batches, 2) for step, values in times.items()}
+    found = {
+        step: round(statistics.median(values) / batches, 2)
+        for step, values in times.items()
+    }
     loader = statistics.median(seconds / batches for seconds in whole) * 1e6
     found["DataLoader"] = round(max(0.0, loader - sum(found.values())), 2)
     return found

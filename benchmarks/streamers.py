@@ -68,7 +68,10 @@ def main() -> None:
     if options.child:
         name, url, folder, num_tokens = options.child
         warnings.simplefilter("ignore")
-        print("\n" + json.dumps(measure(name, url, Path(folder), int(num_tokens))), flush=True)
+        print(
+            "\n" + json.dumps(measure(name, url, Path(folder), int(num_tokens))),
+            flush=True,
+        )
         os._exit(0)  # threads of others need not be waited for
     result: dict[str, Any] = {
         "command": command("streamers"),
@@ -90,9 +93,22 @@ def main() -> None:
 
 def in_child(name: str, url: str, tokens: Tokens) -> dict[str, Any]:
     environment = dict.fromkeys(["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"], "test")
-    environment |= {"AWS_ENDPOINT_URL": url, "S3_ENDPOINT_URL": url, "AWS_REGION": "us-east-1"}
+    environment |= {
+        "AWS_ENDPOINT_URL": url,
+        "S3_ENDPOINT_URL": url,
+        "AWS_REGION": "us-east-1",
+    }
     environment["AWS_DEFAULT_REGION"] = "us-east-1"
-    child = [sys.executable, "-W", "ignore", "-m", "benchmarks.streamers", "--child", name, url]
+    child = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "benchmarks.streamers",
+        "--child",
+        name,
+        url,
+    ]
     with tempfile.TemporaryDirectory() as folder:
         words = [*child, folder, str(tokens.num_tokens)]
         options: dict[str, Any] = {
@@ -110,7 +126,9 @@ def in_child(name: str, url: str, tokens: Tokens) -> dict[str, Any]:
             return {"error": f"not done after {PATIENCE} s"}
         except (IndexError, json.JSONDecodeError):
             lines = [
-                line for line in errors.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)
+                line
+                for line in errors.splitlines()
+                if re.match(r"[\w.]*(Error|Exception)\b", line)
             ]
             return {"error": (lines or [errors])[-1][:300]}
         finally:
@@ -144,7 +162,9 @@ def loader_of(
         from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
         from litdata.streaming import downloader
 
-        downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # which it has no option for
+        downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = (
+            True  # which it has no option for
+        )
         place = {"input_dir": f"s3://bucket/litdata-{LENGTH}", "cache_dir": str(folder)}
         place["storage_options"] = {"endpoint_url": url}
         dataset = StreamingDataset(
@@ -191,7 +211,11 @@ def measure(name: str, url: str, folder: Path, num_tokens: int) -> dict[str, Any
     found |= {"batches": count, "million_tokens_per_second": used / 2 / taken / 1e6}
     found["fetched_per_byte_of_the_epoch"] = (bytes_sent(url) - before) / used
     found["disk_mib"] = (
-        sum(path.stat().st_size for path in (folder / "pieces").rglob("*") if path.is_file())
+        sum(
+            path.stat().st_size
+            for path in (folder / "pieces").rglob("*")
+            if path.is_file()
+        )
         / 2**20
     )
     found["places"] = places(np.concatenate(rows), num_tokens)
@@ -204,18 +228,23 @@ def measure(name: str, url: str, folder: Path, num_tokens: int) -> dict[str, Any
         iterator = iter(loader)
         following = [digest(ids(next(iterator)))]
         found[f"seconds_to_first_batch_at_{share}"] = time.perf_counter() - begun
-        following += [digest(ids(batch)) for batch in itertools.islice(iterator, FOLLOWING - 1)]
+        following += [
+            digest(ids(batch)) for batch in itertools.islice(iterator, FOLLOWING - 1)
+        ]
         first = batches * share // 100
         expected = digests[first : first + FOLLOWING]  # fewer where the epoch ends
         found[f"exact_at_{share}"] = following[: len(expected)] == expected
         del iterator, loader
     return {
-        key: round(value, 4) if isinstance(value, float) else value for key, value in found.items()
+        key: round(value, 4) if isinstance(value, float) else value
+        for key, value in found.items()
     }
 
 
 def digest(ids: np.ndarray[Any, Any]) -> str:
-    return hashlib.sha256(np.ascontiguousarray(ids, dtype="<u2").tobytes()).hexdigest()[:16]
+    return hashlib.sha256(np.ascontiguousarray(ids, dtype="<u2").tobytes()).hexdigest()[
+        :16
+    ]
 
 
 def places(begins: np.ndarray[Any, Any], num_tokens: int) -> int:
@@ -223,7 +252,9 @@ def places(begins: np.ndarray[Any, Any], num_tokens: int) -> int:
     tokens = np.random.default_rng(0)  # as benchmarks.peers.Tokens draws them
     ids = np.concatenate(
         [
-            tokens.integers(0, VOCABULARY, min(CHUNK, num_tokens - start), dtype=np.uint16)
+            tokens.integers(
+                0, VOCABULARY, min(CHUNK, num_tokens - start), dtype=np.uint16
+            )
             for start in range(0, num_tokens, CHUNK)
         ]
     )

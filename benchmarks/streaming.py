@@ -45,7 +45,9 @@ def main() -> None:
     parser.add_argument(
         "--input", nargs="+", help="JSON-lines files (default: the embedded corpus)"
     )
-    parser.add_argument("--tokenizer", help="name or folder (default: the embedded one)")
+    parser.add_argument(
+        "--tokenizer", help="name or folder (default: the embedded one)"
+    )
     parser.add_argument("--sequence-length", type=int, default=1024)
     parser.add_argument("--micro-batch-size", type=int, default=8)
     parser.add_argument(
@@ -56,7 +58,10 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--child", nargs=3, metavar=("VARIANT", "LINES", "DICTIONARY"), help=argparse.SUPPRESS
+        "--child",
+        nargs=3,
+        metavar=("VARIANT", "LINES", "DICTIONARY"),
+        help=argparse.SUPPRESS,
     )
     options = parser.parse_args()
     if options.child:
@@ -65,9 +70,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus = prepare_corpus(Path(folder) / "corpus")
         inputs = options.input or [str(path) for path in corpus.domains.values()]
-        repeats = max(1, round(options.megabytes / (sum(map(os.path.getsize, inputs)) / 1e6)))
+        repeats = max(
+            1, round(options.megabytes / (sum(map(os.path.getsize, inputs)) / 1e6))
+        )
         throughput(
-            inputs * repeats, options.tokenizer or str(corpus.tokenizer), Path(folder), options
+            inputs * repeats,
+            options.tokenizer or str(corpus.tokenizer),
+            Path(folder),
+            options,
         )
         memory(inputs, Path(folder))
 
@@ -80,7 +90,8 @@ def throughput(
     backends = ("hf", "gigatoken")
     rows = {"micro_batch_size": batch, "append_eod": True}
     streams = {
-        name: TokenStream(inputs, tokenizer, length, backend=name, **rows) for name in backends
+        name: TokenStream(inputs, tokenizer, length, backend=name, **rows)
+        for name in backends
     }
     seconds: dict[str, list[float]] = {}
     tokens = 0
@@ -99,9 +110,12 @@ def throughput(
             took[f"preprocess, {name}"] = counts.seconds
         nanoset = Nanoset(folder / "hf_input_ids.npy", None, length, 1)
         nanoset = Nanoset(nanoset.files, None, length, nanoset.dataset_lengths[0])
-        loaders = {"token file": build_nanoset_dataloader(nanoset, micro_batch_size=batch)}
+        loaders = {
+            "token file": build_nanoset_dataloader(nanoset, micro_batch_size=batch)
+        }
         loaders |= {
-            f"stream, {name}": TokenStreamDataLoader(stream) for name, stream in streams.items()
+            f"stream, {name}": TokenStreamDataLoader(stream)
+            for name, stream in streams.items()
         }
         for name, loader in loaders.items():
             start = time.perf_counter()
@@ -126,7 +140,10 @@ def throughput(
             f"  {name}: the token file is read {stream / file:.1f} times as fast as the text is streamed;",
             end=" ",
         )
-        print(f"a stream takes {stream / preprocessing:.2f} of the time of preprocessing;", end=" ")
+        print(
+            f"a stream takes {stream / preprocessing:.2f} of the time of preprocessing;",
+            end=" ",
+        )
         print(f"a token file pays after {preprocessing / (stream - file):.2f} passes")
 
 
@@ -137,14 +154,23 @@ def memory(inputs: list[str], folder: Path) -> None:
         for document in open_text(inputs).documents():
             print(json.dumps({"text": document.text}), file=out)
     elements = [json.loads(line) for line in lines.read_text().splitlines()]
-    print(f"{len(elements)} documents, {lines.stat().st_size / 1e6:.2f} MB of JSON lines")
-    variants = [("list of dicts", ""), ("MapDataset", ""), ("MapDataset, not in memory", "")]
+    print(
+        f"{len(elements)} documents, {lines.stat().st_size / 1e6:.2f} MB of JSON lines"
+    )
+    variants = [
+        ("list of dicts", ""),
+        ("MapDataset", ""),
+        ("MapDataset, not in memory", ""),
+    ]
     for compression in COMPRESSIONS:
         dictionary = CompressedDictionary(compression)
         dictionary.update(enumerate(elements))
         path = folder / f"{compression}.cd"
         dictionary.dump(path)
-        variants += [("CompressedDictionary", str(path)), ("CompressedDataset", str(path))]
+        variants += [
+            ("CompressedDictionary", str(path)),
+            ("CompressedDataset", str(path)),
+        ]
     base = None
     for variant, path in variants:
         command = [
@@ -197,7 +223,10 @@ def measure(variant: str, lines: str, dictionary: str) -> tuple[int, float]:
 
 
 def anonymous_kib() -> int:
-    fields = [line.split() for line in Path("/proc/self/smaps_rollup").read_text().splitlines()]
+    fields = [
+        line.split()
+        for line in Path("/proc/self/smaps_rollup").read_text().splitlines()
+    ]
     return next(int(field[1]) for field in fields if field[0] == "Anonymous:")
 
 

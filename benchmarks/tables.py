@@ -34,7 +34,9 @@ WORKERS = ", 2 workers"
 
 def ratio(values: Sequence[float], others: Sequence[float]) -> float:
     """The median over the rounds of the ratios within a round."""
-    return statistics.median(value / other for value, other in zip(values, others, strict=False))
+    return statistics.median(
+        value / other for value, other in zip(values, others, strict=False)
+    )
 
 
 def two_digits(value: float) -> str:
@@ -58,7 +60,9 @@ def machine(result: Mapping[str, Any], rates: Sequence[Sequence[float]]) -> str:
     )
 
 
-def two_columns(by_length: Mapping[str, Mapping[str, Sequence[float]]], unit: str) -> str:
+def two_columns(
+    by_length: Mapping[str, Mapping[str, Sequence[float]]], unit: str
+) -> str:
     """Rates without workers and with 2 of them, at each sequence length, as multiples of `unit` without workers.
 
     Args:
@@ -101,30 +105,46 @@ def two_columns(by_length: Mapping[str, Mapping[str, Sequence[float]]], unit: st
 def reading(result: Mapping[str, Any]) -> str:
     without = ("nanoset_ref, stateless order", "nanoset_ref, two files")
     rates = {
-        length: {name: clocks["wall"] for name, clocks in candidates.items() if name not in without}
+        length: {
+            name: clocks["wall"]
+            for name, clocks in candidates.items()
+            if name not in without
+        }
         for length, candidates in result["million_tokens_per_second"].items()
     }
-    rounds = [measured for candidates in rates.values() for measured in candidates.values()]
+    rounds = [
+        measured for candidates in rates.values() for measured in candidates.values()
+    ]
     return two_columns(rates, "nanotron") + "\n" + machine(result, rounds)
 
 
 def cold(result: Mapping[str, Any]) -> str:
     by_length = next(iter(result["by_read_ahead_kb"].values()))
     rates = {
-        length: {name: found["samples_per_second"] for name, found in candidates.items()}
+        length: {
+            name: found["samples_per_second"] for name, found in candidates.items()
+        }
         for length, candidates in by_length.items()
     }
-    rounds = [measured for candidates in rates.values() for measured in candidates.values()]
+    rounds = [
+        measured for candidates in rates.values() for measured in candidates.values()
+    ]
     return two_columns(rates, "device") + "\n" + machine(result, rounds)
 
 
 def bucket(result: Mapping[str, Any]) -> str:
     latencies = result["by_latency"]
     lengths = list(next(iter(latencies.values())))
-    heads = [f"{latency}, {int(length):,}" for latency in latencies for length in lengths]
+    heads = [
+        f"{latency}, {int(length):,}" for latency in latencies for length in lengths
+    ]
     lines = [f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for name in ("the limit", "nanoset_ref"):
-        found = [latencies[latency][length][name] for latency in latencies for length in lengths]
+        found = [
+            latencies[latency][length][name]
+            for latency in latencies
+            for length in lengths
+        ]
         rates = [two_digits(figures["million_tokens_per_second"]) for figures in found]
         lines.append(f"| {NAMES[name]} | {' | '.join(rates)} |")
     return "\n".join(lines)
@@ -148,7 +168,9 @@ def streamers(result: Mapping[str, Any]) -> str:
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, found in result["streamers"].items():
         if "error" in found:
-            lines.append(f"| {NAMES.get(name, name)} | did not run |{' |' * (len(heads) - 2)}")
+            lines.append(
+                f"| {NAMES.get(name, name)} | did not run |{' |' * (len(heads) - 2)}"
+            )
             continue
         fetched = (
             f"{found[f'fetched_per_byte_{when}']:.1f}"
@@ -161,9 +183,13 @@ def streamers(result: Mapping[str, Any]) -> str:
             f"{found['places']}",
         ]
         cells.append(
-            ", ".join(f"{found[f'seconds_to_first_batch_at_{share}']:.2f}" for share in shares)
+            ", ".join(
+                f"{found[f'seconds_to_first_batch_at_{share}']:.2f}" for share in shares
+            )
         )
-        cells.append(", ".join("yes" if found[f"exact_at_{share}"] else "no" for share in shares))
+        cells.append(
+            ", ".join("yes" if found[f"exact_at_{share}"] else "no" for share in shares)
+        )
         lines.append(f"| {NAMES.get(name, name)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -188,7 +214,9 @@ def filled(text: str) -> str:
         )
         return "\n".join([*lines, "<!-- end -->"])
 
-    return re.sub(r"(<!-- benchmarks: (\w+) -->)\n.*?<!-- end -->", table, text, flags=re.S)
+    return re.sub(
+        r"(<!-- benchmarks: (\w+) -->)\n.*?<!-- end -->", table, text, flags=re.S
+    )
 
 
 if __name__ == "__main__":

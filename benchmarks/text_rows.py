@@ -49,7 +49,10 @@ def main() -> None:
     parser.add_argument("--backends", nargs="+", default=["gigatoken", "hf"])
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
-    texts = [document.text for document in open_text(str(options.text / "*.jsonl")).documents()]
+    texts = [
+        document.text
+        for document in open_text(str(options.text / "*.jsonl")).documents()
+    ]
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
         for size, joined in SIZES.items():
@@ -78,10 +81,17 @@ def write(path: Path, texts: list[str], joined: int) -> None:
 
 def measured(path: Path, tokenizer: Path, backend: Any) -> dict[str, float]:
     target = path.with_name("a")
-    options = {"append_eod": True, "backend": backend, "overwrite": True, "progress": False}
+    options = {
+        "append_eod": True,
+        "backend": backend,
+        "overwrite": True,
+        "progress": False,
+    }
     counts = preprocess(path, target, tokenizer, **options)
     file = TokenFile(f"{target}_input_ids.npy")
-    ends = np.cumsum([len(line) for line in path.read_bytes().splitlines(keepends=True)])
+    ends = np.cumsum(
+        [len(line) for line in path.read_bytes().splitlines(keepends=True)]
+    )
     starts = np.append(0, ends)  # of the lines, in bytes
     encoder = Encoder(open_tokenizer(tokenizer), backend=backend, append_eod=True)
     generator = np.random.default_rng(0)

@@ -139,16 +139,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--text", type=Path, required=True, help="a folder of .jsonl, repeated")
+    parser.add_argument(
+        "--text", type=Path, required=True, help="a folder of .jsonl, repeated"
+    )
     parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--megatron", type=Path, help="a checkout of Megatron-LM at core_v0.16.1")
+    parser.add_argument(
+        "--megatron", type=Path, help="a checkout of Megatron-LM at core_v0.16.1"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         facts = write_inputs(folder, options.text)
-        words, missing = candidates(folder, options.tokenizer.resolve(), options.megatron)
+        words, missing = candidates(
+            folder, options.tokenizer.resolve(), options.megatron
+        )
         same = compared(folder, options.tokenizer.resolve())
         result = {
             "command": "python -m benchmarks.tokenizing",
@@ -165,14 +171,29 @@ def main() -> None:
             for name, line in words.items():
                 found = run(line, folder)
                 runs[name].append(found)
-                print(f"round {number}: {name}:", *(f"{value:.2f}" for value in found), flush=True)
-            result |= {"rounds": number + 1, "load_of_one_minute": load, "rows": figures(runs)}
+                print(
+                    f"round {number}: {name}:",
+                    *(f"{value:.2f}" for value in found),
+                    flush=True,
+                )
+            result |= {
+                "rounds": number + 1,
+                "load_of_one_minute": load,
+                "rows": figures(runs),
+            }
             save(result, options.output)
 
 
 def versions() -> dict[str, str]:
     found = {}
-    for name in ("gigatoken", "tokenizers", "datatrove", "datasets", "transformers", "msgspec"):
+    for name in (
+        "gigatoken",
+        "tokenizers",
+        "datatrove",
+        "datasets",
+        "transformers",
+        "msgspec",
+    ):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -195,7 +216,10 @@ def write_inputs(folder: Path, texts: Path) -> dict[str, int]:
     with open(folder / "small.jsonl", "wb") as file:
         for _ in range(max(1, repeats // 16)):
             file.write(once)
-    with open(folder / "big.jsonl", "rb") as file, open(folder / "big.jsonl.zst", "wb") as packed:
+    with (
+        open(folder / "big.jsonl", "rb") as file,
+        open(folder / "big.jsonl.zst", "wb") as packed,
+    ):
         zstandard.ZstdCompressor().copy_stream(file, packed)
     (folder / "once.jsonl").write_bytes(once)
     table = arrow_json.read_json(folder / "once.jsonl")
@@ -215,7 +239,14 @@ def candidates(
 
     def words(program: str, source: str, **options: Any) -> list[str]:
         target = str(folder / "out")
-        given = [sys.executable, "-c", program, str(tokenizer), str(folder / source), target]
+        given = [
+            sys.executable,
+            "-c",
+            program,
+            str(tokenizer),
+            str(folder / source),
+            target,
+        ]
         return [*given, json.dumps(options)]
 
     found = {TORCH: [sys.executable, "-c", TORCH]}
@@ -223,12 +254,18 @@ def candidates(
     for kind, source in kinds.items():
         found[f"{LIMIT}{kind}"] = words(ENCODE_FILES, source)
         for workers, suffix in ((1, ""), (2, ", 2 workers")):
-            options = {"append_eod": True, "backend": "gigatoken", "num_workers": workers}
+            options = {
+                "append_eod": True,
+                "backend": "gigatoken",
+                "num_workers": workers,
+            }
             found[f"nanoset_ref{kind}{suffix}"] = words(OURS, source, **options)
     small = "a sixteenth: "
     found[f"{small}encode_batch_fast alone"] = words(BATCH_FAST, "small.jsonl")
     found[f"{small}nanoset_ref"] = words(OURS, "small.jsonl", append_eod=True)
-    found[f"{small}nanoset_ref, hf"] = words(OURS, "small.jsonl", append_eod=True, backend="hf")
+    found[f"{small}nanoset_ref, hf"] = words(
+        OURS, "small.jsonl", append_eod=True, backend="hf"
+    )
     found[f"{small}datatrove DocumentTokenizer"] = words(DATATROVE, "small.jsonl")
     found[f"{small}datasets.map, 2 processes"] = words(DATASETS, "small.jsonl")
     name = f"{small}Megatron preprocess_data, 2 workers, its imports included"
@@ -256,7 +293,8 @@ def compared(folder: Path, tokenizer: Path) -> dict[str, bool]:
         "1 and 2 workers": one == digest("big.jsonl", append_eod=True, num_workers=2),
         "JSON lines and zst": one == digest("big.jsonl.zst", append_eod=True),
         "JSON lines and Parquet": one == digest("big.parquet", append_eod=True),
-        "gigatoken and hf": small == digest("small.jsonl", append_eod=True, backend="hf"),
+        "gigatoken and hf": small
+        == digest("small.jsonl", append_eod=True, backend="hf"),
         "encode_files and nanoset_ref without EOS": digest("big.jsonl")
         == digest("big.jsonl", ENCODE_FILES),
     }

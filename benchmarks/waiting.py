@@ -109,21 +109,34 @@ def measured(folder: Path, tree: Path, rounds: int) -> dict[str, dict[str, float
         for batches in (1, 201):
             program = BATCH.format(order=order, batches=batches)
             for cache in ("cached", "empty cache"):
-                commands[f"first batch + {batches - 1}, {order}, {cache}"] = [*python, program]
-    commands["600 files, ulimit -n 1024"] = [*python, MANY.format(files=600, limit=1024)]
+                commands[f"first batch + {batches - 1}, {order}, {cache}"] = [
+                    *python,
+                    program,
+                ]
+    commands["600 files, ulimit -n 1024"] = [
+        *python,
+        MANY.format(files=600, limit=1024),
+    ]
     commands["2,000 files"] = [*python, MANY.format(files=2000, limit=1024)]
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in [TORCH, *commands]}
+    found: dict[str, list[tuple[float, float, float]]] = {
+        name: [] for name in [TORCH, *commands]
+    }
     for number in range(-1, rounds):  # the first round fills the caches
         torch, clock = taken([*python, TORCH], folder, tree, "cached")
         found[TORCH].append((torch, clock, 1.0))
         for name, words in commands.items():
             user, clock = taken(words, folder, tree, name)
             found[name].append((user, clock, user / torch))
-            print(f"round {number}: {name}: {user:.2f} s, {user / torch:.2f} x import torch")
+            print(
+                f"round {number}: {name}: {user:.2f} s, {user / torch:.2f} x import torch"
+            )
     keys = "cpu_seconds", "clock_seconds", "of_import_torch"
     rows = {}
     for name, runs in found.items():
-        medians = [round(statistics.median(values), 3) for values in zip(*runs[1:], strict=True)]
+        medians = [
+            round(statistics.median(values), 3)
+            for values in zip(*runs[1:], strict=True)
+        ]
         rows[name] = dict(zip(keys, medians, strict=True))
     return rows
 

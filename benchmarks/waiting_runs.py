@@ -171,7 +171,9 @@ def main() -> None:
         default=[""],
         help="rows with one of these words; OUTPUT keeps its others",
     )
-    parser.add_argument("--folder", type=Path, help="for the files, on the disk to be measured")
+    parser.add_argument(
+        "--folder", type=Path, help="for the files, on the disk to be measured"
+    )
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {}
@@ -185,11 +187,18 @@ def main() -> None:
                     if number >= 0:
                         found.setdefault(row, []).append(figures)
                     print(f"round {number}: {row}: {figures}", flush=True)
-    result = {"command": command("waiting_runs"), "machine": machine(), "load_before": load}
+    result = {
+        "command": command("waiting_runs"),
+        "machine": machine(),
+        "load_before": load,
+    }
     rows: dict[str, Any] = {}
     if options.only != [""] and options.output and options.output.exists():
         rows = json.loads(options.output.read_text())["rows"]
-    result |= {"rounds": options.rounds, "rows": rows | {k: spread(it) for k, it in found.items()}}
+    result |= {
+        "rounds": options.rounds,
+        "rows": rows | {k: spread(it) for k, it in found.items()},
+    }
     save(result, options.output)
 
 
@@ -238,7 +247,10 @@ def a_round(folder: Path, url: str, only: list[str]) -> dict[str, dict[str, floa
     def chosen(name: str) -> bool:
         return any(word in name for word in only)
 
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "NUMBA_CACHE_DIR": str(folder / "cache"),
+    }
     environment["NANOSET_REF_ALLOW_UNVERSIONED"] = "1"
     rows = {}
     for count in FILES:
@@ -247,7 +259,9 @@ def a_round(folder: Path, url: str, only: list[str]) -> dict[str, dict[str, floa
         words = [sys.executable, "-c", MANY, str(count)]
         said, _, _ = timed_process(words, folder, environment)
         rows[f"{count:,} files"] = json.loads(said)
-    for name, ((imports, program), suffix) in filter(lambda row: chosen(row[0]), BESIDE.items()):
+    for name, ((imports, program), suffix) in filter(
+        lambda row: chosen(row[0]), BESIDE.items()
+    ):
         text = FIRST_BATCH.format(imports=imports, program=program)
         words = [sys.executable, "-c", text, "beside", suffix]
         said, _, _ = timed_process(words, folder, environment)
@@ -271,7 +285,8 @@ def spread(runs: list[dict[str, float]]) -> dict[str, list[float]]:
     for key in runs[0]:
         values = [run[key] for run in runs]
         found[key] = [
-            float(f"{it:.4g}") for it in (statistics.median(values), min(values), max(values))
+            float(f"{it:.4g}")
+            for it in (statistics.median(values), min(values), max(values))
         ]
     return found
 

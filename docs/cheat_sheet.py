@@ -117,20 +117,26 @@ class Sheet:
 
     def write(self, x: float, y: float, text: str, size: float = 8.2, **style) -> None:
         style.setdefault("color", INK)
-        self.axes.text(x, y, text.replace("$", r"\$"), size=size, va="baseline", **style)
+        self.axes.text(
+            x, y, text.replace("$", r"\$"), size=size, va="baseline", **style
+        )
 
     def heading(self, x: float, y: float, text: str) -> None:
         self.write(x, y, text, 11.5, weight="bold", color=ACCENT)
 
     def panel(self, y: float, height: float) -> None:
-        box = Rectangle((MARGIN - 8, y), WIDTH - 2 * MARGIN + 16, height, color=PAPER, zorder=0)
+        box = Rectangle(
+            (MARGIN - 8, y), WIDTH - 2 * MARGIN + 16, height, color=PAPER, zorder=0
+        )
         self.axes.add_patch(box)
 
 
 def draw() -> Figure:
     sheet = Sheet()
     sheet.write(MARGIN, 50, "How tokens reach the GPUs", 21, weight="bold")
-    sheet.write(WIDTH - MARGIN, 50, "nanoset_ref, November 2026", 8.2, color=SOFT, ha="right")
+    sheet.write(
+        WIDTH - MARGIN, 50, "nanoset_ref, November 2026", 8.2, color=SOFT, ha="right"
+    )
     sheet.panel(62, 38)
     for k, line in enumerate(SENTENCE):
         sheet.write(MARGIN, 78 + 14 * k, line, 10.8, style="italic")
@@ -146,7 +152,9 @@ def draw_laws(sheet: Sheet, y: float) -> None:
     sheet.heading(MARGIN, y, "The laws (docs/laws.md)")
     for k, (title, gloss) in enumerate(zip(law_titles(), GLOSSES, strict=True)):
         line = y + 18 + 22.6 * k
-        sheet.write(MARGIN + 12, line, f"{k + 1}", 10, weight="bold", color=ACCENT, ha="right")
+        sheet.write(
+            MARGIN + 12, line, f"{k + 1}", 10, weight="bold", color=ACCENT, ha="right"
+        )
         sheet.write(MARGIN + 20, line, title, 9.4, weight="bold")
         sheet.write(MARGIN + 20, line + 10, gloss, color=SOFT)
 
@@ -166,8 +174,12 @@ def draw_ranks(sheet: Sheet, y: float) -> None:
             batches = plain.micro_batches_of_rank(positions, rank, dp_size, rows)
             draw_row(sheet, y, left + 30, batches)
         y += 26
-    sheet.write(left, y - 4, "Positions of step 11. Colors are the four ranks", color=SOFT)
-    sheet.write(left, y + 7, "of the first layout; a gap ends a micro-batch.", color=SOFT)
+    sheet.write(
+        left, y - 4, "Positions of step 11. Colors are the four ranks", color=SOFT
+    )
+    sheet.write(
+        left, y + 7, "of the first layout; a gap ends a micro-batch.", color=SOFT
+    )
 
 
 def draw_row(sheet: Sheet, y: float, x: float, batches: list[list[int]]) -> None:
@@ -175,10 +187,14 @@ def draw_row(sheet: Sheet, y: float, x: float, batches: list[list[int]]) -> None
     width = 172 / sum(map(len, batches))
     for batch in batches:
         for position in batch:
-            box = Rectangle((x, y - 11), width - 1, 15, color=COLORS[position % 4], lw=0)
+            box = Rectangle(
+                (x, y - 11), width - 1, 15, color=COLORS[position % 4], lw=0
+            )
             sheet.axes.add_patch(box)
             center = x + width / 2 - 0.5
-            sheet.write(center, y, str(position), 6.6 if width < 20 else 8.2, ha="center")
+            sheet.write(
+                center, y, str(position), 6.6 if width < 20 else 8.2, ha="center"
+            )
             x += width
         x += 4
 
@@ -196,7 +212,9 @@ def draw_formats(sheet: Sheet, y: float) -> None:
     for k, row in enumerate(FORMATS):
         weight = "normal" if k else "bold"
         for x, cell in zip(columns, row, strict=True):
-            sheet.write(x, y + 17 + 14.5 * k, cell, 8.6, weight=weight, color=INK if k else SOFT)
+            sheet.write(
+                x, y + 17 + 14.5 * k, cell, 8.6, weight=weight, color=INK if k else SOFT
+            )
 
 
 def draw_numbers(sheet: Sheet, y: float) -> None:
@@ -210,7 +228,11 @@ def draw_numbers(sheet: Sheet, y: float) -> None:
 
 def save(folder: Path) -> None:
     """Write cheat_sheet.svg, its words drawn as curves for readers without the typeface, and cheat_sheet.pdf."""
-    settings = {"svg.fonttype": "path", "svg.hashsalt": "cheat sheet", "pdf.fonttype": 42}
+    settings = {
+        "svg.fonttype": "path",
+        "svg.hashsalt": "cheat sheet",
+        "pdf.fonttype": 42,
+    }
     with rc_context(settings):
         figure = draw()
         figure.savefig(folder / "cheat_sheet.svg", metadata={"Date": None})

@@ -20,7 +20,16 @@ from docutils.utils.math.latex2mathml import tex2mathml
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATED = ROOT / "docs" / "generated"
-MODULES = ("", ".megatron", ".streaming", ".chunks", ".tokens", ".load", ".train", ".provenance")
+MODULES = (
+    "",
+    ".megatron",
+    ".streaming",
+    ".chunks",
+    ".tokens",
+    ".load",
+    ".train",
+    ".provenance",
+)
 REPOSITORY = "https://github.com/nanoset-ref/nanoset_ref"
 sys.path.insert(0, str(ROOT))
 
@@ -28,7 +37,12 @@ project = "nanoset_ref"
 author = "the nanoset_ref authors"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "notebooks/*.ipynb", "notebooks/00_map.md", "CHANGELOG.md"]
+include_patterns = [
+    "docs/**.md",
+    "notebooks/*.ipynb",
+    "notebooks/00_map.md",
+    "CHANGELOG.md",
+]
 templates_path: list[str] = []
 nb_execution_mode = "off"  # the committed outputs are what the tests compare
 nb_merge_streams = True
@@ -68,7 +82,11 @@ def plain_page() -> str:
     """plain.py as prose: the docstring of each function, its worked example, and the code."""
     source = (ROOT / "nanoset_ref" / "plain.py").read_text(encoding="utf-8")
     lines, tree = source.splitlines(), ast.parse(source)
-    page = ["# plain.py: everything on one page", "", *_prose(ast.get_docstring(tree) or "")]
+    page = [
+        "# plain.py: everything on one page",
+        "",
+        *_prose(ast.get_docstring(tree) or ""),
+    ]
     last = 0
     for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
         for line in lines[last : function.lineno - 1]:
@@ -79,7 +97,12 @@ def plain_page() -> str:
             lines[function.lineno - 1 : docstring.lineno - 1]
             + lines[docstring.end_lineno : function.end_lineno]
         )
-        page += ["", f"### {function.name}", "", *_prose(ast.get_docstring(function) or "")]
+        page += [
+            "",
+            f"### {function.name}",
+            "",
+            *_prose(ast.get_docstring(function) or ""),
+        ]
         page += ["", "```python", *code, "```"]
         last = function.end_lineno or 0
     return "\n".join(page)
@@ -91,7 +114,10 @@ def _prose(docstring: str) -> list[str]:
     for paragraph in docstring.split("\n\n"):
         is_code = paragraph.startswith((">>>", "    "))
         kind = "python" if paragraph.startswith(">>>") else "text"
-        page += ["", *([f"```{kind}", dedent(paragraph), "```"] if is_code else [paragraph])]
+        page += [
+            "",
+            *([f"```{kind}", dedent(paragraph), "```"] if is_code else [paragraph]),
+        ]
     return page
 
 
@@ -117,10 +143,20 @@ def api_pages() -> dict[str, str]:
         index += ["", f"## {module.__name__}", "", "```{toctree}", ":maxdepth: 1", ""]
         for name in names:
             what = getattr(module, name)
-            kind = "class" if isinstance(what, type) else "function" if callable(what) else "data"
-            members = ["   :members:", "   :show-inheritance:"] if kind == "class" else []
+            kind = (
+                "class"
+                if isinstance(what, type)
+                else "function"
+                if callable(what)
+                else "data"
+            )
+            members = (
+                ["   :members:", "   :show-inheritance:"] if kind == "class" else []
+            )
             directive = [f".. auto{kind}:: {module.__name__}.{name}", *members]
-            pages[f"api/{name}"] = "\n".join([f"# {name}", "", "```{eval-rst}", *directive, "```"])
+            pages[f"api/{name}"] = "\n".join(
+                [f"# {name}", "", "```{eval-rst}", *directive, "```"]
+            )
             index.append(f"api/{name}")
         index.append("```")
     return pages | {"api": "\n".join(index)}
@@ -164,7 +200,9 @@ def describe_pictures(app: Any, doctree: nodes.document) -> None:
 
 def write_formula(writer: Any, node: nodes.math | nodes.math_block) -> None:
     """A formula as MathML, which browsers draw themselves, without a network."""
-    writer.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    writer.body.append(
+        tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block))
+    )
     raise nodes.SkipNode
 
 

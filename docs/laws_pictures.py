@@ -151,7 +151,9 @@ def draw_lane(lane: Lane, y: int) -> list[str]:
         parts += draw_cell(word, x, y)
         x += CELL + 2
     if lane.note:
-        parts.append(f'<text class="l" x="{x + GAP}" y="{y + 20}">{escape(lane.note)}</text>')
+        parts.append(
+            f'<text class="l" x="{x + GAP}" y="{y + 20}">{escape(lane.note)}</text>'
+        )
     return parts
 
 

@@ -49,13 +49,21 @@ def first_batch() -> list[Bar]:
     for order in ("stateless", "nanotron"):
         for cache in ("cached", "empty cache"):
             row = rows[f"first batch + 0, {order}, {cache}"]
-            bars.append((f"{order}, {cache}", max(0.0, row["cpu_seconds"] - torch), True))
+            bars.append(
+                (f"{order}, {cache}", max(0.0, row["cpu_seconds"] - torch), True)
+            )
     return bars
 
 
 def text() -> list[Bar]:
     rows = result("waiting_tokenizing")
-    bars = [("import torch, to compare", rows["import torch"]["work_seconds"]["median"], False)]
+    bars = [
+        (
+            "import torch, to compare",
+            rows["import torch"]["work_seconds"]["median"],
+            False,
+        )
+    ]
     for kind, end in (("JSON lines", ""), (".zst", ", zst"), ("Parquet", ", Parquet")):
         ours = rows[f"nanoset_ref{end}"]["work_seconds"]["median"]
         theirs = rows[f"encode_files + writing{end}"]["work_seconds"]["median"]
@@ -77,7 +85,9 @@ def elastic() -> list[Bar]:
 
 
 def refused() -> str:
-    names = [name for name, row in result("waiting_elastic").items() if "refused" in row]
+    names = [
+        name for name, row in result("waiting_elastic").items() if "refused" in row
+    ]
     return "refused: " + ", ".join(names)
 
 
@@ -93,11 +103,21 @@ def many_files() -> list[Bar]:
 
 def steps() -> list[Bar]:
     rows = result("waiting_runs")
-    return [(name, 100 * row["share"][0], True) for name, row in rows.items() if "share" in row]
+    return [
+        (name, 100 * row["share"][0], True)
+        for name, row in rows.items()
+        if "share" in row
+    ]
 
 
 PANELS = [
-    ("A command answers before torch is imported", "import torch = 1", commands, True, ""),
+    (
+        "A command answers before torch is imported",
+        "import torch = 1",
+        commands,
+        True,
+        "",
+    ),
     (
         "The first batch comes with the imports",
         "seconds after import torch",
@@ -105,9 +125,27 @@ PANELS = [
         False,
         "",
     ),
-    ("Text is tokenized at its encoder's own speed", "seconds for 313 MB", text, False, ""),
-    ("2 ranks become 3 after a kill", "seconds to the first batch", elastic, False, refused),
-    ("Many files open under ulimit -n 1024", "seconds to the first batch", many_files, False, ""),
+    (
+        "Text is tokenized at its encoder's own speed",
+        "seconds for 313 MB",
+        text,
+        False,
+        "",
+    ),
+    (
+        "2 ranks become 3 after a kill",
+        "seconds to the first batch",
+        elastic,
+        False,
+        refused,
+    ),
+    (
+        "Many files open under ulimit -n 1024",
+        "seconds to the first batch",
+        many_files,
+        False,
+        "",
+    ),
     ("A step of 20 ms hardly waits for data", "% of the time", steps, False, ""),
 ]
 
@@ -115,27 +153,37 @@ PANELS = [
 def draw() -> Figure:
     figure = Figure(figsize=(9.6, 10.2))
     grid = figure.subplots(3, 2)
-    for axes, (title, unit, bars, beside_torch, note) in zip(grid.flat, PANELS, strict=True):
+    for axes, (title, unit, bars, beside_torch, note) in zip(
+        grid.flat, PANELS, strict=True
+    ):
         panel(axes, title, unit, bars(), beside_torch)
         if note:
             axes.text(0, -0.32, note(), transform=axes.transAxes, color=SOFT, size=8.5)
-    figure.subplots_adjust(left=0.235, right=0.975, top=0.955, bottom=0.06, wspace=0.95, hspace=0.5)
+    figure.subplots_adjust(
+        left=0.235, right=0.975, top=0.955, bottom=0.06, wspace=0.95, hspace=0.5
+    )
     return figure
 
 
-def panel(axes: Axes, title: str, unit: str, bars: list[Bar], beside_torch: bool) -> None:
+def panel(
+    axes: Axes, title: str, unit: str, bars: list[Bar], beside_torch: bool
+) -> None:
     """Bars from top to bottom with their numbers, and a line where `import torch` ends."""
     largest = max(max(value for _, value, _ in bars), float(beside_torch))
     for number, (label, value, is_ours) in enumerate(bars):
         axes.barh(number, value, 0.62, color=OURS if is_ours else OTHERS)
         said = f"{value:.2g}" if value else "none measured"
         axes.text(value + 0.02 * largest, number, said, va="center", size=9, color=INK)
-        axes.text(-0.02 * largest, number, label, va="center", ha="right", size=9, color=INK)
+        axes.text(
+            -0.02 * largest, number, label, va="center", ha="right", size=9, color=INK
+        )
     if beside_torch:
         axes.axvline(1, color=LIMIT, lw=1.3)
         axes.text(1, -0.75, "import torch ", color=LIMIT, size=8.5, ha="right")
     axes.set(xlim=(0, 1.2 * largest), ylim=(max(len(bars), 6) - 0.4, -1.1), yticks=[])
-    axes.set_title(title, loc="left", size=10.5, weight="bold", color=INK, x=-0.85, y=1.02)
+    axes.set_title(
+        title, loc="left", size=10.5, weight="bold", color=INK, x=-0.85, y=1.02
+    )
     axes.set_xlabel(unit, size=8.5, color=SOFT)
     axes.tick_params(labelsize=8, colors=SOFT)
     for side in ("top", "right", "left"):
@@ -144,7 +192,9 @@ def panel(axes: Axes, title: str, unit: str, bars: list[Bar], beside_torch: bool
 
 def save(folder: Path) -> None:
     with rc_context({"svg.fonttype": "path", "svg.hashsalt": "nanoset_ref"}):
-        draw().savefig(folder / "waiting.svg", metadata={"Date": None}, facecolor="white")
+        draw().savefig(
+            folder / "waiting.svg", metadata={"Date": None}, facecolor="white"
+        )
 
 
 if __name__ == "__main__":

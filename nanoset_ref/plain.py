@@ -194,7 +194,9 @@ def read_rows(files, pairs, sequence_length):
 # ---- 4. schedule: the positions of each rank, and where a stopped run continues
 
 
-def positions_left(num_samples, consumed_train_samples, dp_size, micro_batch_size, tail="drop"):
+def positions_left(
+    num_samples, consumed_train_samples, dp_size, micro_batch_size, tail="drop"
+):
     """The positions that are left in an epoch after all ranks together consumed some samples.
 
     The global count `consumed_train_samples` is all a resume needs, even if the number of ranks
@@ -220,7 +222,9 @@ def positions_left(num_samples, consumed_train_samples, dp_size, micro_batch_siz
     return left
 
 
-def micro_batches_of_rank(positions, dp_rank, dp_size, micro_batch_size, layout="strided"):
+def micro_batches_of_rank(
+    positions, dp_rank, dp_size, micro_batch_size, layout="strided"
+):
     """The micro-batches of one data-parallel rank, each a list of positions.
 
     >>> micro_batches_of_rank(range(8), 0, 2, 2), micro_batches_of_rank(range(8), 1, 2, 2)
@@ -244,7 +248,13 @@ def micro_batches_of_rank(positions, dp_rank, dp_size, micro_batch_size, layout=
     return micro_batches
 
 
-def slot(position, dp_size, micro_batch_size, batch_accumulation_per_replica=1, layout="strided"):
+def slot(
+    position,
+    dp_size,
+    micro_batch_size,
+    batch_accumulation_per_replica=1,
+    layout="strided",
+):
     """The inverse: the (step, micro_batch, dp_rank, row) that reads a position.
 
     `batch_accumulation_per_replica` micro-batches, one after another, make an optimizer step.
@@ -332,7 +342,8 @@ def document_fields(starts):
     offsets = np.flatnonzero(starts)
     return {
         "position_ids": places - first_place,
-        "label_mask": document[1:] == document[:-1],  # False: the label begins another document
+        "label_mask": document[1:]
+        == document[:-1],  # False: the label begins another document
         "attention_mask": is_other_document | is_later,  # True: masked
         "cu_seqlens": np.append(offsets, len(starts)),
     }
@@ -375,7 +386,9 @@ def split_corpus(split, num_sequences):
     return list(itertools.pairwise(bounds))
 
 
-def megatron_epochs(num_tokens, num_samples, sequence_length, extra=1, keep_partial=False):
+def megatron_epochs(
+    num_tokens, num_samples, sequence_length, extra=1, keep_partial=False
+):
     """(epochs, samples in all of them, samples before the final epoch if it is shuffled alone).
 
     Takes the fewest epochs that hold `num_samples` (None: one epoch). If less than 80% of the last
@@ -393,7 +406,9 @@ def megatron_epochs(num_tokens, num_samples, sequence_length, extra=1, keep_part
         wanted = num_samples * sequence_length + extra
         while num_epochs * num_tokens < wanted:
             num_epochs += 1
-    inputs = max(0, num_epochs * num_tokens - extra)  # a sample needs the token after it
+    inputs = max(
+        0, num_epochs * num_tokens - extra
+    )  # a sample needs the token after it
     samples = inputs // sequence_length
     if keep_partial:  # a shorter last sample; upstream divides in float32
         exact = np.float32(inputs) / np.float32(sequence_length)
@@ -406,7 +421,9 @@ def megatron_epochs(num_tokens, num_samples, sequence_length, extra=1, keep_part
     return num_epochs, samples, samples
 
 
-def megatron_sample_index(lengths, document_index, num_samples, sequence_length, extra=1):
+def megatron_sample_index(
+    lengths, document_index, num_samples, sequence_length, extra=1
+):
     """Cut the documents, read one after another, every S tokens: where does sample j begin?
 
     Row j is (place in `document_index`, token in that document). Row j + 1 also marks the end of sample
@@ -594,7 +611,9 @@ def best_fit(lengths, row_length):
     rows_by_space: dict = {}  # free tokens -> the rows that have as many
     for document, begin, end in pieces:
         length = end - begin
-        spaces = [space for space, found in rows_by_space.items() if found and space >= length]
+        spaces = [
+            space for space, found in rows_by_space.items() if found and space >= length
+        ]
         if spaces:
             space = min(spaces)
             row = rows_by_space[space].pop()
@@ -702,7 +721,9 @@ def window_of(position, lengths, weights, seed):
         place = start
         for stage in range(12):
             stride = 2 ** (stage % 6)
-            coins = derive(seed, 0, first, stage)  # 64 bits; a pair flips that of its lower place
+            coins = derive(
+                seed, 0, first, stage
+            )  # 64 bits; a pair flips that of its lower place
             lower = place & ~stride
             if coins >> lower & 1:
                 place ^= stride
@@ -798,7 +819,9 @@ def permute(x, n, key, back=False):
         cell = list(divmod(x, columns))
         # 2.
         for number in rounds:
-            moved = number % 2  # 0: the row index changes (a column slides), 1: the column index
+            moved = (
+                number % 2
+            )  # 0: the row index changes (a column slides), 1: the column index
             line = cell[1 - moved]
             step = slide_by(line, number, key, sides[moved])
             if back:

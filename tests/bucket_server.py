@@ -38,7 +38,12 @@ class BucketServer(threading.Thread):
     def __init__(self, latency=0.0):
         super().__init__(daemon=True)
         self.objects, self.parts, self.faults, self.log = {}, {}, [], []
-        self.latency, self.sent, self.denied, self.ready = latency, 0, set(), threading.Event()
+        self.latency, self.sent, self.denied, self.ready = (
+            latency,
+            0,
+            set(),
+            threading.Event(),
+        )
         self.waiting = self.most = 0
         self.reset()
         self.loop = asyncio.new_event_loop()
@@ -98,8 +103,13 @@ class BucketServer(threading.Thread):
         content, etag = self.objects[path]
         if method == "GET":
             etag = self.answered or etag
-            self.conditions.append(headers.get("if-match") or headers.get("if-unmodified-since"))
-        wanted, since = headers.get("if-match", etag), headers.get("if-unmodified-since", DATE)
+            self.conditions.append(
+                headers.get("if-match") or headers.get("if-unmodified-since")
+            )
+        wanted, since = (
+            headers.get("if-match", etag),
+            headers.get("if-unmodified-since", DATE),
+        )
         if self.conditional and (wanted != etag or since != DATE):
             return (412, "", b""), fault
         known = {"ETag": etag, "Last-Modified": DATE}
@@ -158,7 +168,8 @@ class Connection(asyncio.Protocol):
         while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
             first, *lines = self.buffer[:end].decode().split("\r\n")
             headers = {
-                name.lower(): value for name, value in (line.split(": ", 1) for line in lines)
+                name.lower(): value
+                for name, value in (line.split(": ", 1) for line in lines)
             }
             stop = end + 4 + int(headers.get("content-length", 0))
             if len(self.buffer) < stop:

@@ -28,10 +28,14 @@ notebooks/09_document_masks.ipynb tests/test_combinations.py tests/test_readme.p
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes half a minute or more; `-m slow` runs it")
+    config.addinivalue_line(
+        "markers", "slow: takes half a minute or more; `-m slow` runs it"
+    )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     """Leave out the tests of what this system or this Python does not have, and slow ones that are
     not asked for. Nothing is skipped.
     """
@@ -45,12 +49,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def turn(file: str) -> int:
     """When a file is begun; those that are not listed come last, as they were collected."""
-    return next((at for at, name in enumerate(LONGEST) if file.endswith(name)), len(LONGEST))
+    return next(
+        (at for at, name in enumerate(LONGEST) if file.endswith(name)), len(LONGEST)
+    )
 
 
 def applies(only_on: pytest.Mark) -> bool:
     """Whether a test with the mark `only_on(platform, below=(3, 14))` can be run here."""
-    return sys.platform == only_on.args[0] and sys.version_info < only_on.kwargs.get("below", (4,))
+    return sys.platform == only_on.args[0] and sys.version_info < only_on.kwargs.get(
+        "below", (4,)
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -33,13 +33,17 @@ def read_pair(folder):
     """The sequences, mapped and not."""
     verify(folder / "t.bin")
     return [
-        [ids.tolist() for ids in MMapIndexedDataset(folder / "t", mmap)] for mmap in (True, False)
+        [ids.tolist() for ids in MMapIndexedDataset(folder / "t", mmap)]
+        for mmap in (True, False)
     ]
 
 
 def read_compressed(folder):
     """The values; nothing in the format protects the keys, or shows that a file was cut between two values."""
-    files = [streaming.CompressedDictionary.open(path) for path in sorted(folder.glob("*.cd"))]
+    files = [
+        streaming.CompressedDictionary.open(path)
+        for path in sorted(folder.glob("*.cd"))
+    ]
     if any(len(file) != 20 for file in files):
         raise ValueError(f"{folder}: cut between two values")
     return [list(file.values()) for file in files]
@@ -49,7 +53,11 @@ def read_chunks(folder):
     reports = validate([folder / "mixed"], num_tokens=3)
     if not all(report.ok for report in reports):
         raise ValueError(str(list(map(str, reports))))
-    return [json.loads(line)["token_ids"] for report in reports for line in report.path.open()]
+    return [
+        json.loads(line)["token_ids"]
+        for report in reports
+        for line in report.path.open()
+    ]
 
 
 def read_checkpoint(folder):
@@ -70,7 +78,9 @@ def read_and_continue_metrics(folder):
 
 def read_text(folder):
     files = sorted((folder / "text").glob("*/*"))
-    return [[document.text for document in open_text(file).documents()] for file in files]
+    return [
+        [document.text for document in open_text(file).documents()] for file in files
+    ]
 
 
 def stream_of(folder):
@@ -96,26 +106,47 @@ def go_on(name, make, folder):
 
 def audit(folder):
     """`nanoset-ref audit --state`, whose exit code 1 and one line are a clean error."""
-    words = (
-        f"audit --data {folder}/t.npy --sequence-length 8 --dp-size 1 --micro-batch-size 2".split()
-    )
-    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(output):
+    words = f"audit --data {folder}/t.npy --sequence-length 8 --dp-size 1 --micro-batch-size 2".split()
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as output,
+        contextlib.redirect_stderr(output),
+    ):
         code = main([*words, "--state", f"{folder}/loader.json"])
     if code:
         raise ValueError(output.getvalue())
     return output.getvalue()
 
 
-LOADERS = {"loader": loader_of, "staged": staged_loader_of, "stream": stream_of, "lines": lines_of}
+LOADERS = {
+    "loader": loader_of,
+    "staged": staged_loader_of,
+    "stream": stream_of,
+    "lines": lines_of,
+}
 NONE, ANY = "^$", "."
 # kind: (which files are damaged, who reads them, which of them no checksum protects, its share of all damages)
 KINDS = {
-    "token file": (r"^t[.](npy|json|documents)", partial(read_tokens, "t.npy"), NONE, 3),
-    "raw ids": ("raw", lambda folder: open_tokens(folder / "raw.npy").tokens.tolist(), ANY, 1),
+    "token file": (
+        r"^t[.](npy|json|documents)",
+        partial(read_tokens, "t.npy"),
+        NONE,
+        3,
+    ),
+    "raw ids": (
+        "raw",
+        lambda folder: open_tokens(folder / "raw.npy").tokens.tolist(),
+        ANY,
+        1,
+    ),
     "bin and idx": (r"^t[.](bin|idx|seal)", read_pair, NONE, 3),
     "ds": (r"^t[.]ds", partial(read_tokens, "t.ds"), NONE, 3),
     "compressed": ("cd$", read_compressed, NONE, 1),
-    "index": ("^cache/", lambda folder: [ids.tolist() for ids in indexes_of(folder)], NONE, 1),
+    "index": (
+        "^cache/",
+        lambda folder: [ids.tolist() for ids in indexes_of(folder)],
+        NONE,
+        1,
+    ),
     "chunks": ("^mixed/", read_chunks, NONE, 1),
     "yaml": ("yaml$", lambda folder: load_config(folder / "run.yaml"), ANY, 0.3),
     **{

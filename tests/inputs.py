@@ -44,7 +44,9 @@ def staged_loader_of(folder):
 
 def indexes_of(folder):
     arrays = np.arange(99, dtype=np.int64), np.arange(9, dtype=np.uint32)
-    return load_or_build(folder / "cache", {"seed": 1}, ("sample", "shuffle"), lambda: arrays)
+    return load_or_build(
+        folder / "cache", {"seed": 1}, ("sample", "shuffle"), lambda: arrays
+    )
 
 
 def write_inputs(folder, version, checkpoints="unused"):
@@ -65,12 +67,17 @@ def write_inputs(folder, version, checkpoints="unused"):
     for suffix in ("bin", "ds"):
         convert([open_tokens(folder / "t.npy")], folder / f"t.{suffix}")
     (folder / "raw.npy").write_bytes((folder / "t.npy").read_bytes())
-    texts = [f"document {version} {k} " + "has words " * generator.randint(9) for k in range(20)]
+    texts = [
+        f"document {version} {k} " + "has words " * generator.randint(9)
+        for k in range(20)
+    ]
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (folder / "text/p/x.jsonl").write_text(lines)
     (folder / "text/q/x.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
     (folder / "text/q/y.jsonl.zst").write_bytes(zstandard.compress(lines.encode()))
-    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), folder / "text/q/z.parquet")
+    pyarrow.parquet.write_table(
+        pyarrow.table({"text": texts}), folder / "text/q/z.parquet"
+    )
     for subset in "pq":
         rows = [{"token_ids": [k, version, 7], "source": subset} for k in range(20)]
         (folder / "rows" / subset / "train.jsonl").write_text(
@@ -93,18 +100,33 @@ def write_inputs(folder, version, checkpoints="unused"):
             {"a": torch.arange(9.0) + version, "b": torch.ones(3, 2)},
             {"data": {"version": version}},
         )
-    metrics = [{"step": k + 1, "loss": k / 7 + version, "samples": [[[k, "0f"]]]} for k in range(9)]
-    (folder / "run/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
-    dataset = {"dataset_path": str(folder / "t.npy"), "order": ["nanotron", "stateless"][version]}
+    metrics = [
+        {"step": k + 1, "loss": k / 7 + version, "samples": [[[k, "0f"]]]}
+        for k in range(9)
+    ]
+    (folder / "run/metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in metrics)
+    )
+    dataset = {
+        "dataset_path": str(folder / "t.npy"),
+        "order": ["nanotron", "stateless"][version],
+    }
     tree = {
         "data_stages": [
-            {"name": "s", "start_training_step": 1, "data": {"dataset": dataset, "seed": version}}
+            {
+                "name": "s",
+                "start_training_step": 1,
+                "data": {"dataset": dataset, "seed": version},
+            }
         ],
         "tokens": {"sequence_length": 8, "train_steps": 4, "micro_batch_size": 2},
         "model": {"model_config": MODEL},
         "checkpoints": {"checkpoints_path": str(checkpoints), "checkpoint_interval": 2},
     }
     (folder / "run.yaml").write_text(json.dumps(tree))
-    for name, loader in {"staged": staged_loader_of(folder), "loader": loader_of(folder)}.items():
+    for name, loader in {
+        "staged": staged_loader_of(folder),
+        "loader": loader_of(folder),
+    }.items():
         next(iter(loader))
         (folder / f"{name}.json").write_text(json.dumps(loader.state_dict()))

@@ -34,7 +34,15 @@ from numpy.lib import format as numpy_format
 
 from nanoset_ref.cli import command
 
-CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
+CHANGES = {
+    "os.rename",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "os.link",
+    "os.symlink",
+    "os.truncate",
+}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 SLOW_TO_IMPORT = """
 nanoset_ref.chunks.subsets nanoset_ref.chunks.mixing nanoset_ref.chunks.chunk_conversion nanoset_ref.chunks.downloads
@@ -48,7 +56,12 @@ class Counter:
     """Counts the changes below a folder in a cell that outlives this process, and acts at number `at` (never at 0)."""
 
     def __init__(self, job, cells, rank):
-        self.root, self.how, self.cells, self.rank = job["root"], job["how"], cells, rank
+        self.root, self.how, self.cells, self.rank = (
+            job["root"],
+            job["how"],
+            cells,
+            rank,
+        )
         self.at = job["at"] if rank == job["rank"] else 0
 
     def __call__(self, path, grows, half=lambda: None):
@@ -62,12 +75,18 @@ class Counter:
             os.kill(os.getpid(), signal.SIGINT)
         elif count == self.at and self.how != "full":
             half()
-            victim = {"kill": os.getpid(), "group": 0, "launcher": os.getppid()}[self.how]
+            victim = {"kill": os.getpid(), "group": 0, "launcher": os.getppid()}[
+                self.how
+            ]
             os.kill(victim, signal.SIGKILL)
             time.sleep(GRACE)
 
     def audit(self, event, arguments):
-        if event == "open" and isinstance(arguments[0], (str, bytes)) and arguments[2] & WRITES:
+        if (
+            event == "open"
+            and isinstance(arguments[0], (str, bytes))
+            and arguments[2] & WRITES
+        ):
             self(arguments[0], True)
         elif event in CHANGES:
             relative = arguments[-1] not in (-1, None) and event in (
@@ -84,7 +103,11 @@ def watch(changed):
     class Watched(io.FileIO):
         def write(self, data):
             view = memoryview(data).cast("B")
-            changed(self.name, True, lambda: super(Watched, self).write(view[: len(view) // 2]))
+            changed(
+                self.name,
+                True,
+                lambda: super(Watched, self).write(view[: len(view) // 2]),
+            )
             return super().write(view)
 
     def watched_open(
@@ -98,7 +121,9 @@ def watch(changed):
         opener=None,
     ):
         if isinstance(file, int) or opener or not set(mode) & set("wax+"):
-            return plain_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+            return plain_open(
+                file, mode, buffering, encoding, errors, newline, closefd, opener
+            )
         raw = Watched(os.fspath(file), mode.replace("b", "").replace("t", ""))
         file = (io.BufferedRandom if "+" in mode else io.BufferedWriter)(raw)
         return (
@@ -145,7 +170,10 @@ def launch(job, cells):
         "MASTER_PORT": str(store.port),
         "WORLD_SIZE": str(job["ranks"]),
     }
-    os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "kills"}
+    os.environ |= {
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RUN_ID": "kills",
+    }
     pids, codes = [], [0]
     for rank in range(job["ranks"]):
         pids.append(os.fork())
@@ -187,12 +215,19 @@ def trial(job):
         for number, name in enumerate([os.devnull, os.devnull, job["errors"]]):
             os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
         launch(job, cells) if job["ranks"] else call(job, cells)
-    ended = within(job["seconds"], lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG))
+    ended = within(
+        job["seconds"], lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG)
+    )
     code = ended and ended.si_status * (1 if ended.si_code == os.CLD_EXITED else -1)
     orphans = not within(GRACE if ended else 0, lambda: gone(child))
     if orphans:
         os.killpg(child, signal.SIGKILL)
-    return {"code": code, "hangs": not ended, "orphans": orphans, "changes": list(cells)}
+    return {
+        "code": code,
+        "hangs": not ended,
+        "orphans": orphans,
+        "changes": list(cells),
+    }
 
 
 def main():
@@ -218,9 +253,15 @@ class Nursery:
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "OMP_NUM_THREADS": "1",
         }
-        environment |= {"HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1", "MPLBACKEND": "agg"}
+        environment |= {
+            "HF_HUB_OFFLINE": "0",
+            "no_proxy": "127.0.0.1",
+            "MPLBACKEND": "agg",
+        }
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self._process = subprocess.Popen([sys.executable, __file__], env=environment, **pipes)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], env=environment, **pipes
+        )
         return self
 
     def __exit__(self, *error):

@@ -121,7 +121,8 @@ class Chrome:
     def open(self, html: str) -> None:
         page = Path(self.folder, f"page-{self.number}.html")
         page.write_text(
-            f'<!doctype html><meta charset="utf-8">{html}<script>{PAGE}</script>', encoding="utf-8"
+            f'<!doctype html><meta charset="utf-8">{html}<script>{PAGE}</script>',
+            encoding="utf-8",
         )
         self._ask("Page.navigate", url=page.as_uri())
         while (
@@ -137,7 +138,9 @@ class Chrome:
             for _ in range(abs(end - start)):
                 self._press("ArrowRight" if end > start else "ArrowLeft")
         else:  # what a key does to a list differs between systems
-            self._evaluate(f"{control}.value = {end}; {control}.dispatchEvent(new Event('input'))")
+            self._evaluate(
+                f"{control}.value = {end}; {control}.dispatchEvent(new Event('input'))"
+            )
 
     def seen(self) -> list:
         return self._evaluate("seen()")
@@ -159,13 +162,17 @@ class Chrome:
             )
 
     def _evaluate(self, expression: str):
-        answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        answer = self._ask(
+            "Runtime.evaluate", expression=expression, returnByValue=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def _ask(self, method: str, **parameters) -> dict:
         self.number += 1
-        self.socket.send(json.dumps({"id": self.number, "method": method, "params": parameters}))
+        self.socket.send(
+            json.dumps({"id": self.number, "method": method, "params": parameters})
+        )
         while (answer := json.loads(self.socket.recv())).get("id") != self.number:
             pass
         assert "error" not in answer, answer

@@ -54,7 +54,9 @@ def check_resume_contract(
     step_size = dp_size * micro_batch_size
     whole = num_samples - num_samples % step_size
 
-    def fresh(layout_: tuple[int, int], num_workers: int, before: Iterable[Any] = ()) -> list[Any]:
+    def fresh(
+        layout_: tuple[int, int], num_workers: int, before: Iterable[Any] = ()
+    ) -> list[Any]:
         """The loaders of all ranks, which go on where those `before` stand; an additional rank takes any state."""
         states = [loader.state_dict() for loader in before]
         loaders = [factory(rank, *layout_, num_workers) for rank in range(layout_[0])]

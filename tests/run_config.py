@@ -15,12 +15,25 @@ GPT2 |= {"bos_token_id": 0, "eos_token_id": 0}
 
 
 def run_tree(
-    folder, stages, *, steps, length, rows=2, accumulation=1, model=GPT2, interval=1, **parallelism
+    folder,
+    stages,
+    *,
+    steps,
+    length,
+    rows=2,
+    accumulation=1,
+    model=GPT2,
+    interval=1,
+    **parallelism,
 ):
     """Stages are (name, first step, the fields of `dataset`, the other fields of `data`)."""
     return {
         "data_stages": [
-            {"name": name, "start_training_step": start, "data": {"dataset": dataset, **data}}
+            {
+                "name": name,
+                "start_training_step": start,
+                "data": {"dataset": dataset, **data},
+            }
             for name, start, dataset, data in stages
         ],
         "tokens": {
@@ -31,8 +44,13 @@ def run_tree(
         },
         "parallelism": parallelism,
         "model": {"model_config": model},
-        "checkpoints": {"checkpoints_path": str(folder), "checkpoint_interval": interval},
-        "optimizer": {"learning_rate_scheduler": {"learning_rate": 0.01, "lr_warmup_steps": 5}},
+        "checkpoints": {
+            "checkpoints_path": str(folder),
+            "checkpoint_interval": interval,
+        },
+        "optimizer": {
+            "learning_rate_scheduler": {"learning_rate": 0.01, "lr_warmup_steps": 5}
+        },
     }
 
 

@@ -8,7 +8,12 @@ from nanoset_ref.load import DatatroveNanoset
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.orders import IdentityOrder, NanotronOrder, SkippingOrder, StatelessOrder
+from nanoset_ref.orders import (
+    IdentityOrder,
+    NanotronOrder,
+    SkippingOrder,
+    StatelessOrder,
+)
 from nanoset_ref.provenance import Stretch, audit
 from nanoset_ref.provenance import auditing as module
 from nanoset_ref.provenance.auditing import shortened
@@ -23,7 +28,13 @@ def paths(tmp_path):
 
 
 def stretch(
-    paths, num_steps=20, num_samples=600, weights=None, order="nanotron", workers=0, **schedule
+    paths,
+    num_steps=20,
+    num_samples=600,
+    weights=None,
+    order="nanotron",
+    workers=0,
+    **schedule,
 ):
     schedule = {
         "dp_size": 3,
@@ -62,7 +73,10 @@ def test_a_sound_run_passes(paths, layout, order):
         ]
     )
     assert report.ok, str(report)
-    assert "0 missing, 0 twice or foreign; 3 ranks x 4 workers, all steps simulated" in str(report)
+    assert (
+        "0 missing, 0 twice or foreign; 3 ranks x 4 workers, all steps simulated"
+        in str(report)
+    )
     assert str(report).endswith("every law holds")
 
 
@@ -73,7 +87,9 @@ def test_a_run_that_skips_keeps_the_laws_of_the_order_that_it_skips_in(paths, or
     skipping = SkippingOrder(whole, [(0, 8), (130, 150)])
     assert skipping.keeps_shares == whole.keeps_shares
     dataset = Nanoset(paths, None, 4, len(skipping), order=skipping)
-    report = audit([Stretch("run", dataset, Schedule(dp_size=2, micro_batch_size=2), 40)])
+    report = audit(
+        [Stretch("run", dataset, Schedule(dp_size=2, micro_batch_size=2), 40)]
+    )
     assert report.ok, str(report)
     assert [dataset.origin(k).epoch for k in (0, 121, 122, 251)] == [0, 0, 1, 1]
 
@@ -81,7 +97,10 @@ def test_a_run_that_skips_keeps_the_laws_of_the_order_that_it_skips_in(paths, or
 def test_a_dataset_that_is_too_short_is_found(paths):
     report = audit([stretch(paths, num_steps=51)])
     assert not report.ok
-    assert check(report, "the dataset is long enough").detail == "positions 0 to 612 of 600"
+    assert (
+        check(report, "the dataset is long enough").detail
+        == "positions 0 to 612 of 600"
+    )
     assert str(report).endswith("NOT every law holds")
 
 
@@ -112,10 +131,14 @@ def test_a_faulty_sampler_is_found(paths, monkeypatch, fault, law):
     assert not check(audit([stretch(paths)]), law).holds
 
 
-@pytest.mark.parametrize(("begins", "holds"), [(120, True), (0, True), (119, False), (121, False)])
+@pytest.mark.parametrize(
+    ("begins", "holds"), [(120, True), (0, True), (119, False), (121, False)]
+)
 def test_a_gap_or_an_overlap_between_two_stretches_is_found(paths, begins, holds):
     after = stretch(paths, num_steps=15, dp_size=2, consumed_train_samples=begins)
-    report = audit([stretch(paths, num_steps=10), stretch(paths, weights=[1, 1]), after])
+    report = audit(
+        [stretch(paths, num_steps=10), stretch(paths, weights=[1, 1]), after]
+    )
     assert report.ok == holds
     found = report.stretches[2].checks[1]
     assert (found.holds, found.detail) == (
@@ -144,7 +167,9 @@ def test_an_order_that_loses_positions_is_found(paths, monkeypatch):
 @pytest.mark.parametrize("start", [0, 17, 150])
 def test_forecasts_are_what_the_order_does(paths, order, weights, start):
     """The oracle: look every position up and count."""
-    run = stretch(paths, order=order, weights=weights, consumed_train_samples=start, num_steps=30)
+    run = stretch(
+        paths, order=order, weights=weights, consumed_train_samples=start, num_steps=30
+    )
     stop = start + 30 * 12
     report = audit([run])
     pairs = [run.dataset.order[k] for k in range(stop)]
@@ -161,22 +186,33 @@ def test_forecasts_are_what_the_order_does(paths, order, weights, start):
 def test_a_long_run_is_simulated_at_both_ends_and_says_so(paths, monkeypatch, lost):
     class Ends(ResumableBatchSampler):
         def __iter__(self):
-            return (batch for batch in super().__iter__() if batch[0] < 12 * 10**6 - lost)
+            return (
+                batch for batch in super().__iter__() if batch[0] < 12 * 10**6 - lost
+            )
 
     monkeypatch.setattr(module, "MAX_STEPS", 30)
     monkeypatch.setattr(module, "ResumableBatchSampler", Ends)
-    report = audit([stretch(paths, num_steps=10**6, num_samples=12 * 10**6, order="stateless")])
+    report = audit(
+        [stretch(paths, num_steps=10**6, num_samples=12 * 10**6, order="stateless")]
+    )
     detail = check(report, "every position once").detail
-    assert detail.startswith(f"{lost} missing") and "30 of 1,000,000 steps simulated" in detail
+    assert (
+        detail.startswith(f"{lost} missing")
+        and "30 of 1,000,000 steps simulated" in detail
+    )
     assert report.ok == (lost == 0)
 
 
 def test_a_run_that_goes_on_from_a_ledger_passes(paths):
     before = Nanoset(paths, [1, 1], 4, 60, order="stateless")
-    order = StatelessOrder(before.dataset_lengths, [3, 1], 300, start=before.order.ledger(60))
+    order = StatelessOrder(
+        before.dataset_lengths, [3, 1], 300, start=before.order.ledger(60)
+    )
     dataset = Nanoset(paths, [3, 1], 4, 300, order=order)
     schedule = Schedule(dp_size=3, micro_batch_size=2, consumed_train_samples=60)
-    report = audit([Stretch(name="run", dataset=dataset, schedule=schedule, num_steps=40)])
+    report = audit(
+        [Stretch(name="run", dataset=dataset, schedule=schedule, num_steps=40)]
+    )
     assert report.ok, str(report)
     reads = np.array([[30, 30], [30 + 180, 30 + 60]])
     found = report.stretches[0].sources
@@ -190,8 +226,12 @@ def test_a_file_without_a_sample_is_no_error(tmp_path):
     for name, tokens in (("a", 40), ("b", 3)):
         np.arange(tokens, dtype=np.uint16).tofile(tmp_path / f"{name}.ds")
     dataset = DatatroveNanoset([tmp_path], None, 4, 8)
-    report = audit([Stretch(name="run", dataset=dataset, schedule=Schedule(), num_steps=8)])
-    assert sorted((source.num_samples, source.read) for source in report.stretches[0].sources) == [
+    report = audit(
+        [Stretch(name="run", dataset=dataset, schedule=Schedule(), num_steps=8)]
+    )
+    assert sorted(
+        (source.num_samples, source.read) for source in report.stretches[0].sources
+    ) == [
         (0, 0),
         (8, 8),
     ]
@@ -199,8 +239,14 @@ def test_a_file_without_a_sample_is_no_error(tmp_path):
 
 def test_a_long_path_keeps_the_name_of_its_file_in_a_table():
     assert shortened(["a/b.npy"]) == ["a/b.npy"]
-    (cut,) = shortened(["/very/long/folders/that/nobody/reads/to/their/end/stories_input_ids.npy"])
-    assert len(cut) == 40 and cut.startswith("...") and cut.endswith("/stories_input_ids.npy")
+    (cut,) = shortened(
+        ["/very/long/folders/that/nobody/reads/to/their/end/stories_input_ids.npy"]
+    )
+    assert (
+        len(cut) == 40
+        and cut.startswith("...")
+        and cut.endswith("/stories_input_ids.npy")
+    )
     assert shortened([f"folder/{'n' * 60}.npy"]) == [f"...{'n' * 60}.npy"]
 
 
@@ -229,7 +275,9 @@ def long_paths(tmp_path):
         ("identity", 90, 1e9),
     ],
 )
-def test_the_spread_of_files_says_what_kind_of_shuffle_it_is(long_paths, order, low, high):
+def test_the_spread_of_files_says_what_kind_of_shuffle_it_is(
+    long_paths, order, low, high
+):
     found = spread_of(long_paths, order, 11_900)
     assert [it.file for it in found.spread] == [0, 1]
     assert all(low <= it.among_files <= high for it in found.spread)
@@ -269,7 +317,11 @@ def test_rows_left_over_in_every_epoch_are_named_and_an_even_order_names_none(pa
     rows = Nanoset(paths, None, 4, two_epochs - 6, order="olmo_core:chunk_size=7")
     (found,) = audit([Stretch("run", rows, Schedule(), 266)]).stretches
     assert [it.how for it in found.uneven] == ["less often"]
-    assert found.uneven[0].first == [(0, 98, 0), (0, 99, 0), *((1, k, 0) for k in range(35, 40))]
+    assert found.uneven[0].first == [
+        (0, 98, 0),
+        (0, 99, 0),
+        *((1, k, 0) for k in range(35, 40)),
+    ]
     assert found.uneven[0].count == 7
     for order in ("nanotron", "stateless", "identity"):
         rows = Nanoset(paths, None, 4, 300, order=order)

@@ -61,7 +61,9 @@ def of_line(line, columns):
 
 TEXTS = st.one_of(
     st.text(st.characters(codec="utf-8"), max_size=8),
-    st.sampled_from(["", " ", "</s>", "a<s>b</s>", "\u2028", "\x85", "\r\n", "\\", '"', "é" * 40]),
+    st.sampled_from(
+        ["", " ", "</s>", "a<s>b</s>", "\u2028", "\x85", "\r\n", "\\", '"', "é" * 40]
+    ),
 )
 GOOD = st.builds(
     lambda text, ascii, before, after: (
@@ -69,7 +71,9 @@ GOOD = st.builds(
     ).join([b"{", after]),
     TEXTS,
     st.booleans(),
-    st.sampled_from([b"", b'"id": 1, ', b'"a": {"text": "no"}, ', b'"text": "first", ']),
+    st.sampled_from(
+        [b"", b'"id": 1, ', b'"a": {"text": "no"}, ', b'"text": "first", ']
+    ),
     st.sampled_from(
         [b"}", b', "x": [{}, 1.5e3, null]}', b', "te\\u0078t": "last"}', b"} ", b"}\r"]
     ),
@@ -116,7 +120,10 @@ def documents_of(source):
             read = batch.read()
             skipped.update(read.skipped)
             first = block.first()
-            found += [(first + row, text) for row, text in zip(read.rows, read.texts, strict=True)]
+            found += [
+                (first + row, text)
+                for row, text in zip(read.rows, read.texts, strict=True)
+            ]
             names = [batch.where(index) for index in range(len(read.texts))]
             assert names == [f"{block.part.path}:{first + row}" for row in read.rows]
     return found, skipped
@@ -127,7 +134,9 @@ def documents_of(source):
     lines=LINES,
     last_newline=st.booleans(),
     block_bytes=st.sampled_from([1, 7, 40, 100, 1 << 20]),
-    columns=st.sampled_from([("text",), ("text", "body"), ("body", "text"), ('"', "text")]),
+    columns=st.sampled_from(
+        [("text",), ("text", "body"), ("body", "text"), ('"', "text")]
+    ),
     kind=st.sampled_from(list(PACK)),
 )
 def test_batches_hold_what_a_loop_over_lines_finds(
@@ -136,7 +145,9 @@ def test_batches_hold_what_a_loop_over_lines_finds(
     content = b"\n".join(lines) + b"\n" * last_newline
     expected = per_line(content, columns)
     texts = [(line, text) for line, text in expected if isinstance(text, str)]
-    wrong = [(line, str(error)) for line, error in expected if not isinstance(error, str)]
+    wrong = [
+        (line, str(error)) for line, error in expected if not isinstance(error, str)
+    ]
     path = tmp_path_factory.mktemp("batches") / f"a.{kind}"
     path.write_bytes(PACK[kind](content))
     if not path.stat().st_size:
@@ -176,7 +187,9 @@ def test_lines_are_parsed_at_once_only_where_each_is_one_object(data, texts):
 def test_plain_lines_are_not_parsed_one_by_one(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a", "id": 1}\n' * 1000)
-    pq.write_table(pa.table({"text": ["a"] * 1000}), tmp_path / "b.parquet", row_group_size=500)
+    pq.write_table(
+        pa.table({"text": ["a"] * 1000}), tmp_path / "b.parquet", row_group_size=500
+    )
     monkeypatch.setattr(text_blocks, "text_of", None)
     for source in (path, tmp_path / "b.parquet"):
         found, _ = documents_of_blocks(open_text(source))
@@ -232,7 +245,9 @@ def test_any_number_of_workers_writes_what_a_loop_over_lines_writes(
     assert len(said) == 1  # the same message, or the same counts
 
 
-def test_any_number_of_workers_writes_the_values_of_a_table(golden, tmp_path, monkeypatch):
+def test_any_number_of_workers_writes_the_values_of_a_table(
+    golden, tmp_path, monkeypatch
+):
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 60)
     texts = ["a", "", "b\0c", "\0", None, "d" * 100, "</s>", "e\nf", "é"] * 4
     pq.write_table(pa.table({"text": texts, "id": range(36)}), tmp_path / "a.parquet")
@@ -249,7 +264,9 @@ def test_any_number_of_workers_writes_the_values_of_a_table(golden, tmp_path, mo
     ]
     whole = load_tokenizer(golden / "tokenizer")
     kept = [text for text in texts if text is not None]
-    assert made[0][0] == [[*whole(text, add_special_tokens=False)["input_ids"], 2] for text in kept]
+    assert made[0][0] == [
+        [*whole(text, add_special_tokens=False)["input_ids"], 2] for text in kept
+    ]
     assert made[0][1] == {"not a string": 4}
     assert made[0] == made[1] == made[2]
 
@@ -308,7 +325,9 @@ def test_a_tokenizer_file_is_what_transformers_makes_of_it(folder):
     one, other = Encoder(ours, append_eod=True), Encoder(theirs, append_eod=True)
     assert one.identity == other.identity
     configs = [one.worker_config, other.worker_config]
-    assert definition(configs[0].pop("tokenizer")) == definition(configs[1].pop("tokenizer"))
+    assert definition(configs[0].pop("tokenizer")) == definition(
+        configs[1].pop("tokenizer")
+    )
     assert configs[0] == configs[1]
     assert one.found.names == other.found.names
 
@@ -322,7 +341,9 @@ def test_a_tokenizer_file_is_what_transformers_makes_of_it(folder):
         {"added_tokens_decoder": {}},
     ],
 )
-def test_a_config_that_changes_the_tokenizer_is_left_to_transformers(golden, tmp_path, change):
+def test_a_config_that_changes_the_tokenizer_is_left_to_transformers(
+    golden, tmp_path, change
+):
     for name in os.listdir(golden / "tokenizer"):
         (tmp_path / name).write_bytes((golden / "tokenizer" / name).read_bytes())
     path = tmp_path / "tokenizer_config.json"

@@ -26,7 +26,13 @@ from nanoset_ref.tokens import TokenFileError, TokenFileWriter, convert, open_to
 LENGTHS = {"a": [14, 7, 0, 5, 2, 3, 8, 9, 1, 1, 6], "b": [4] * 9 + [1, 17, 7, 0]}
 S, PAD = 7, 999
 EVERYTHING = dict.fromkeys(
-    ["reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_cu_seqlens"], True
+    [
+        "reset_position_ids",
+        "reset_attention_mask",
+        "eod_mask_loss",
+        "create_cu_seqlens",
+    ],
+    True,
 )
 
 
@@ -71,7 +77,9 @@ SLOW = [
 @given(lengths=st.lists(st.integers(0, 40), max_size=60), row_length=st.integers(1, 33))
 @example(lengths=[], row_length=1)
 @example(lengths=[0, 0], row_length=3)
-@example(lengths=[65_536, 1, 65_537, 3], row_length=65_537)  # the free tokens no longer fit 16 bits
+@example(
+    lengths=[65_536, 1, 65_537, 3], row_length=65_537
+)  # the free tokens no longer fit 16 bits
 def test_it_packs_as_the_slow_form_does(lengths, row_length):
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int64)
     first, begins, sizes = pack_documents(offsets, row_length)
@@ -87,9 +95,12 @@ def test_it_packs_as_the_slow_form_does(lengths, row_length):
 
 
 @given(
-    lengths=st.lists(st.integers(0, 90), min_size=1, max_size=300), row_length=st.integers(1, 33)
+    lengths=st.lists(st.integers(0, 90), min_size=1, max_size=300),
+    row_length=st.integers(1, 33),
 )
-def test_no_document_is_cut_without_need_and_no_two_rows_could_be_one(lengths, row_length):
+def test_no_document_is_cut_without_need_and_no_two_rows_could_be_one(
+    lengths, row_length
+):
     first, begins, sizes = pack_documents(np.append(0, np.cumsum(lengths)), row_length)
     assert len(begins) == sum(-(-length // row_length) for length in lengths)
     filled = sorted(sizes[low:high].sum() for low, high in itertools.pairwise(first))
@@ -99,17 +110,28 @@ def test_no_document_is_cut_without_need_and_no_two_rows_could_be_one(lengths, r
 
 
 @pytest.mark.parametrize("order", ["nanotron", "stateless", "identity"])
-def test_every_token_is_in_exactly_one_row_of_an_epoch_and_padding_is_counted(paths, order):
+def test_every_token_is_in_exactly_one_row_of_an_epoch_and_padding_is_counted(
+    paths, order
+):
     rows = packed(paths, order=order)
     assert len(rows) == len(SLOW) == rows.order.samples_per_epoch
     tokens = rows.read(np.arange(len(rows)))
     assert tokens.dtype == np.int32
     assert sorted(tokens.tolist()) == sorted(row for row, _ in SLOW)
     text = tokens[tokens != PAD]
-    assert sorted(text) == [*range(sum(LENGTHS["a"])), *range(100, 100 + sum(LENGTHS["b"]))]
-    assert sum(use.tail_tokens for use in rows.usage(0, len(rows))) == -(tokens == PAD).sum() < 0
+    assert sorted(text) == [
+        *range(sum(LENGTHS["a"])),
+        *range(100, 100 + sum(LENGTHS["b"])),
+    ]
+    assert (
+        sum(use.tail_tokens for use in rows.usage(0, len(rows)))
+        == -(tokens == PAD).sum()
+        < 0
+    )
     if order == "identity":
-        assert tokens.tolist() == [row for row, _ in SLOW], "the slow rows, file after file"
+        assert tokens.tolist() == [row for row, _ in SLOW], (
+            "the slow rows, file after file"
+        )
 
 
 def test_every_format_of_files_gives_the_same_rows(paths, tmp_path):
@@ -124,7 +146,9 @@ def test_every_format_of_files_gives_the_same_rows(paths, tmp_path):
 
 def test_rows_of_a_bucket_are_those_of_the_local_files(bucket, folder):  # noqa: F811
     local, remote = (
-        PackedNanoset([f"{place}/{name}.npy" for name in "ab"], [1, 2], 50, 300, pad_id=1)
+        PackedNanoset(
+            [f"{place}/{name}.npy" for name in "ab"], [1, 2], 50, 300, pad_id=1
+        )
         for place in (folder, bucket)
     )
     assert local.plan == remote.plan
@@ -144,19 +168,24 @@ def test_starts_and_every_field_know_documents_and_padding(paths):
     for batch, (tokens, begins) in zip(loader, SLOW, strict=True):
         fields = plain.document_fields(np.array(begins[:-1]))
         assert batch["position_ids"][0].tolist() == fields["position_ids"].tolist()
-        assert batch["attention_mask"][0, 0].tolist() == fields["attention_mask"].tolist()
+        assert (
+            batch["attention_mask"][0, 0].tolist() == fields["attention_mask"].tolist()
+        )
         assert batch["cu_seqlens"].tolist() == fields["cu_seqlens"].tolist()
         counted = [not begin for begin in begins[1:]]
         assert batch["label_mask"][0].tolist() == counted
         labels = batch["label_ids"][0].tolist()
         assert [
-            id for id, counts in zip(labels, counted, strict=True) if counts and id == PAD
+            id
+            for id, counts in zip(labels, counted, strict=True)
+            if counts and id == PAD
         ] == []
         assert labels == tokens[1:]
 
 
 @pytest.mark.parametrize(
-    "documents", [None, DocumentOptions(eod_id=9), DocumentOptions(reset_position_ids=True)]
+    "documents",
+    [None, DocumentOptions(eod_id=9), DocumentOptions(reset_position_ids=True)],
 )
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(
@@ -168,7 +197,9 @@ def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(
     if one_by_one:
         loader.collate_fn = functools.partial(loader.collate_fn)
     batches = list(loader)
-    counted = torch.cat([batch["label_ids"][batch["label_mask"]] for batch in batches]).tolist()
+    counted = torch.cat(
+        [batch["label_ids"][batch["label_mask"]] for batch in batches]
+    ).tolist()
     assert len(batches) == len(rows) // 3
     assert len(counted) == len(set(counted)) > 0, (
         "every label that counts is another token of the text"
@@ -179,14 +210,17 @@ def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(
 
 def test_a_collator_that_would_count_padding_is_refused(paths):
     with pytest.raises(
-        ValueError, match="DataCollatorWithLabels has no loss mask, and these rows end in padding"
+        ValueError,
+        match="DataCollatorWithLabels has no loss mask, and these rows end in padding",
     ):
         build_nanoset_dataloader(
             packed(paths), micro_batch_size=1, collate_fn=DataCollatorWithLabels(S)
         )
     mine = DataCollatorForCLM(S, 0, 0, 0)
     assert (
-        build_nanoset_dataloader(packed(paths), micro_batch_size=1, collate_fn=mine).collate_fn
+        build_nanoset_dataloader(
+            packed(paths), micro_batch_size=1, collate_fn=mine
+        ).collate_fn
         is mine
     )
 
@@ -205,7 +239,10 @@ def test_where_and_when_name_every_token(paths, order):
     reads = {}
     for step in range(1, 16):
         for origin in where(rows, schedule, step):
-            ids, offsets = files[origin.source].tokens, files[origin.source].document_offsets
+            ids, offsets = (
+                files[origin.source].tokens,
+                files[origin.source].document_offsets,
+            )
             assert origin.epoch == origin.slot.position // rows.order.samples_per_epoch
             row = rows[origin.slot.position]["input_ids"].tolist()
             spans = [
@@ -227,14 +264,26 @@ def test_where_and_when_name_every_token(paths, order):
     for source, lengths in enumerate(LENGTHS.values()):
         for document, length in enumerate(lengths):
             for token in range(length):
-                found = when(rows, schedule, document, source=source, tokens=(token, token + 1))
-                assert [slot.position for slot in found] == sorted(reads[source, document, token])
+                found = when(
+                    rows, schedule, document, source=source, tokens=(token, token + 1)
+                )
+                assert [slot.position for slot in found] == sorted(
+                    reads[source, document, token]
+                )
             assert (
-                when(rows, schedule, document, source=source, tokens=(length // 2, length // 2))
+                when(
+                    rows,
+                    schedule,
+                    document,
+                    source=source,
+                    tokens=(length // 2, length // 2),
+                )
                 == []
             )
             every = {
-                position for token in range(length) for position in reads[source, document, token]
+                position
+                for token in range(length)
+                for position in reads[source, document, token]
             }
             assert [
                 slot.position for slot in when(rows, schedule, document, source=source)
@@ -258,7 +307,8 @@ def test_a_state_of_other_boundaries_padding_or_packing_is_refused(paths, tmp_pa
             build_nanoset_dataloader(other, micro_batch_size=1).load_state_dict(state)
     assert len({rows.fingerprint for rows in [packed(paths), *others]}) == 4
     with pytest.raises(
-        ValueError, match=r"where samples follow each other in a file; a.npy is packed by best fit"
+        ValueError,
+        match=r"where samples follow each other in a file; a.npy is packed by best fit",
     ):
         compare(state, packed(paths))
 
@@ -278,16 +328,24 @@ def test_a_pad_id_that_no_row_holds_is_no_part_of_the_plan(tmp_path):
 # ---- the index
 
 
-def test_the_index_is_built_once_cached_and_mapped_by_workers(paths, tmp_path, monkeypatch):
+def test_the_index_is_built_once_cached_and_mapped_by_workers(
+    paths, tmp_path, monkeypatch
+):
     rows = packed(paths, path_to_cache=tmp_path / "cache")
     expected = packed(paths).read(np.arange(len(rows)))
     assert len(list(tmp_path.glob("cache/*.json"))) == 2
-    assert all(isinstance(array.base, np.memmap) for packing in rows.packings for array in packing)
+    assert all(
+        isinstance(array.base, np.memmap)
+        for packing in rows.packings
+        for array in packing
+    )
     monkeypatch.setattr(
-        "nanoset_ref.load.best_fit.pack_documents", lambda *_: pytest.fail("it is built again")
+        "nanoset_ref.load.best_fit.pack_documents",
+        lambda *_: pytest.fail("it is built again"),
     )
     assert np.array_equal(
-        packed(paths, path_to_cache=tmp_path / "cache").read(np.arange(len(rows))), expected
+        packed(paths, path_to_cache=tmp_path / "cache").read(np.arange(len(rows))),
+        expected,
     )
     travelled = pickle.loads(pickle.dumps(rows))
     assert "packings" not in travelled.__dict__
@@ -320,11 +378,17 @@ def test_what_cannot_be_packed_says_why(paths, tmp_path):
             packed(paths, pad_id=pad_id)
     with pytest.raises(ValueError, match="sequence_length must be at least 1, got 0"):
         PackedNanoset(paths, None, 0, pad_id=0)
-    with pytest.raises(ValueError, match="a row must hold at least 1 token, got row_length=0"):
+    with pytest.raises(
+        ValueError, match="a row must hold at least 1 token, got row_length=0"
+    ):
         pack_documents(np.array([0, 9]), 0)
-    with pytest.raises(ValueError, match="train_split_num_samples must be at least 0, got -1"):
+    with pytest.raises(
+        ValueError, match="train_split_num_samples must be at least 0, got -1"
+    ):
         packed(paths, train_split_num_samples=-1)
-    with pytest.raises(ValueError, match="boundaries do not ascend: their file is damaged"):
+    with pytest.raises(
+        ValueError, match="boundaries do not ascend: their file is damaged"
+    ):
         pack_documents(np.array([0, 9, 3, 10]), 4)
 
 
@@ -334,7 +398,11 @@ def test_it_says_what_it_is_and_an_audit_holds(paths):
         "PackedNanoset(2 files: a.npy, b.npy; sequence_length=7, 40 samples, "
     )
     report = audit(
-        [Stretch(name="packed", dataset=rows, schedule=Schedule(dp_size=2), num_steps=20)]
+        [
+            Stretch(
+                name="packed", dataset=rows, schedule=Schedule(dp_size=2), num_steps=20
+            )
+        ]
     )
     assert report.ok, str(report)
 

@@ -52,7 +52,13 @@ def test_blocks_hold_the_batches_of_the_sampler(
 
     def sampler():
         return ResumableBatchSampler(
-            num_samples, micro_batch_size, dp_rank, dp_size, consumed, layout=layout, tail=tail
+            num_samples,
+            micro_batch_size,
+            dp_rank,
+            dp_size,
+            consumed,
+            layout=layout,
+            tail=tail,
         )
 
     one_by_one, in_blocks = sampler(), sampler()
@@ -61,7 +67,10 @@ def test_blocks_hold_the_batches_of_the_sampler(
     for positions in in_blocks.blocks(batches):
         assert positions.dtype == np.int64
         assert len(positions) <= batches * micro_batch_size
-        got += [batch.tolist() for batch in torch.from_numpy(positions).split(micro_batch_size)]
+        got += [
+            batch.tolist()
+            for batch in torch.from_numpy(positions).split(micro_batch_size)
+        ]
     assert got == expected
     assert in_blocks.consumed_train_samples == one_by_one.consumed_train_samples
 
@@ -79,7 +88,9 @@ def test_a_loader_allocates_as_many_buffers_as_num_buffers_counts(
 
     for name in ("dataloader.allocate_buffers", "prefetch.shared_buffers"):
         name = f"nanoset_ref.load.{name}"
-        monkeypatch.setattr(name, functools.partial(counted, pkgutil.resolve_name(name)))
+        monkeypatch.setattr(
+            name, functools.partial(counted, pkgutil.resolve_name(name))
+        )
     nanoset = Nanoset(write_range(tmp_path / "a.npy", 401), None, 4, 100)
     options = {"num_loading_workers": workers, "read_ahead": ahead}
     for _ in build_nanoset_dataloader(nanoset, micro_batch_size=4, **options):
@@ -87,7 +98,9 @@ def test_a_loader_allocates_as_many_buffers_as_num_buffers_counts(
     assert sum(counts) == num_buffers(workers, 2, ahead)
     assert (
         sum(counts)
-        == {(0, 0): 2, (0, 2): 5, (1, 0): 5, (1, 2): 8, (2, 0): 7, (2, 2): 10}[workers, ahead]
+        == {(0, 0): 2, (0, 2): 5, (1, 0): 5, (1, 2): 8, (2, 0): 7, (2, 2): 10}[
+            workers, ahead
+        ]
     )
 
 
@@ -98,13 +111,17 @@ def test_a_block_has_many_batches_but_not_too_many_bytes(monkeypatch):
     assert of_many == [165, 15, 1], "48 MiB in all"
     for free, found in ((1 << 40, [1048, 1048]), (64 << 20, [1048, 37])):
         monkeypatch.setattr(blocks, "_free_shared_memory", lambda free=free: free)
-        shares = [batches_per_block(16_000, 7, 4, shared=shared) for shared in (False, True)]
+        shares = [
+            batches_per_block(16_000, 7, 4, shared=shared) for shared in (False, True)
+        ]
         assert shares == found, "16 MiB, or a sixteenth of what is free for all 7"
 
 
 def test_a_slot_stays_where_it_is_unless_somebody_has_a_lazy_copy_of_it(monkeypatch):
     # as in a program of one thread; the runner of the tests may have others
-    monkeypatch.setattr(collator.threading, "enumerate", lambda: [threading.main_thread()])
+    monkeypatch.setattr(
+        collator.threading, "enumerate", lambda: [threading.main_thread()]
+    )
     [buffer] = allocate_buffers(1, (4, 3), INT32)
     buffer.zero_()
     place = buffer.numpy().ctypes.data
@@ -127,7 +144,9 @@ def test_memory_of_which_torch_makes_no_lazy_copies_is_really_copied():
 
 @pytest.fixture
 def nanoset(tmp_path):
-    return Nanoset(write_range(tmp_path / "a.npy", 10_001), None, 4, 2400, order="stateless")
+    return Nanoset(
+        write_range(tmp_path / "a.npy", 10_001), None, 4, 2400, order="stateless"
+    )
 
 
 @pytest.fixture
@@ -140,23 +159,32 @@ def expected_rows(nanoset, batch):
 
 
 @pytest.mark.usefixtures("two_batches_per_block")
-@pytest.mark.parametrize("options", [{}, {"num_loading_workers": 2}, {"read_ahead": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"num_loading_workers": 2}, {"read_ahead": 3}], ids=str
+)
 def test_batches_that_are_kept_never_change(nanoset, options):
     kept = list(build_nanoset_dataloader(nanoset, micro_batch_size=8, **options))
     assert len(kept) == 300
     assert len({batch["input_ids"].data_ptr() for batch in kept}) == 300
     for number, batch in enumerate(kept):
-        assert np.array_equal(batch["input_ids"], expected_rows(nanoset, number)[:, :-1])
+        assert np.array_equal(
+            batch["input_ids"], expected_rows(nanoset, number)[:, :-1]
+        )
         assert np.array_equal(batch["label_ids"], expected_rows(nanoset, number)[:, 1:])
 
 
 @pytest.mark.usefixtures("two_batches_per_block")
 @pytest.mark.parametrize(
-    ("options", "buffers"), [({}, 3), ({"num_loading_workers": 2}, 3), ({"read_ahead": 3}, 6)]
+    ("options", "buffers"),
+    [({}, 3), ({"num_loading_workers": 2}, 3), ({"read_ahead": 3}, 6)],
 )
-def test_batches_that_are_not_kept_share_a_few_slots(nanoset, options, buffers, monkeypatch):
+def test_batches_that_are_not_kept_share_a_few_slots(
+    nanoset, options, buffers, monkeypatch
+):
     # as in a program of one thread; the runner of the tests may have others
-    monkeypatch.setattr(collator.threading, "enumerate", lambda: [threading.main_thread()])
+    monkeypatch.setattr(
+        collator.threading, "enumerate", lambda: [threading.main_thread()]
+    )
     places, kept = set(), []
     for number, batch in enumerate(
         build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
@@ -175,7 +203,9 @@ def test_batches_that_are_not_kept_share_a_few_slots(nanoset, options, buffers, 
 
 
 @pytest.mark.usefixtures("two_batches_per_block")
-@pytest.mark.parametrize("options", [{}, {"num_loading_workers": 1}, {"read_ahead": 5}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"num_loading_workers": 1}, {"read_ahead": 5}], ids=str
+)
 def test_a_new_iteration_ends_the_one_before_and_goes_on_where_it_was(nanoset, options):
     """Though it is still held, with blocks under way."""
     loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
@@ -186,13 +216,19 @@ def test_a_new_iteration_ends_the_one_before_and_goes_on_where_it_was(nanoset, o
     batches += second
     assert len(batches) == 300
     for number, batch in enumerate(batches):
-        assert np.array_equal(batch["input_ids"], expected_rows(nanoset, number)[:, :-1])
+        assert np.array_equal(
+            batch["input_ids"], expected_rows(nanoset, number)[:, :-1]
+        )
 
 
 def test_workers_that_are_not_forked_fill_the_same_buffers(nanoset):
     buffers = shared_buffers(3, (16, 5), INT32)
     requests = ReadRequests(ResumableBatchSampler(160, 8), 2, buffers)
-    options = {"num_workers": 1, "multiprocessing_context": "spawn", "prefetch_factor": 1}
+    options = {
+        "num_workers": 1,
+        "multiprocessing_context": "spawn",
+        "prefetch_factor": 1,
+    }
     sizes = []
     reader = BufferReader(nanoset, buffers, False)
     for block in WorkerBlocks(reader, requests, own_copy, options):
@@ -236,7 +272,9 @@ def test_blocks_of_workers_are_copied_where_mappings_cannot_get_their_own_pages(
     nanoset, monkeypatch
 ):
     monkeypatch.setattr(prefetch, "HAS_PRIVATE_MAPPINGS", False)
-    kept = list(build_nanoset_dataloader(nanoset, micro_batch_size=8, num_loading_workers=1))
+    kept = list(
+        build_nanoset_dataloader(nanoset, micro_batch_size=8, num_loading_workers=1)
+    )
     for batch in kept:
         batch["input_ids"].zero_()
     for number, batch in enumerate(kept):

@@ -27,9 +27,13 @@ ROOMS = """
 foundations io tokens preprocess orders load megatron streaming chunks train provenance laws cli
 """.split()
 FOUNDATIONS = ("cli/command.py", "cli/launcher.py", "io/torchrun.py")
-OFFERING = "tokens load preprocess megatron streaming chunks train provenance laws".split()
+OFFERING = (
+    "tokens load preprocess megatron streaming chunks train provenance laws".split()
+)
 # words of ours where the field has its own; "room" is free space in a row, and "mix" is a command
-METAPHORS = re.compile(r"\b(dress\w*|roads?|house|dialects?|whoever|who waits)\b", re.IGNORECASE)
+METAPHORS = re.compile(
+    r"\b(dress\w*|roads?|house|dialects?|whoever|who waits)\b", re.IGNORECASE
+)
 SPACE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -70,25 +74,41 @@ class Module:
     @cached_property
     def tokens(self) -> list[tokenize.TokenInfo]:
         scopes = [
-            node for node in self.nodes if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTIONS))
+            node
+            for node in self.nodes
+            if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTIONS))
         ]
-        docs = [node.body[0] for node in scopes if ast.get_docstring(node, clean=False) is not None]
-        described = {line for doc in docs for line in range(doc.lineno, doc.end_lineno + 1)}
+        docs = [
+            node.body[0]
+            for node in scopes
+            if ast.get_docstring(node, clean=False) is not None
+        ]
+        described = {
+            line for doc in docs for line in range(doc.lineno, doc.end_lineno + 1)
+        }
         found = tokenize.generate_tokens(
             io.StringIO(self.path.read_text(encoding="utf-8")).readline
         )
         return [
-            token for token in found if token.type not in SPACE and token.start[0] not in described
+            token
+            for token in found
+            if token.type not in SPACE and token.start[0] not in described
         ]
 
     @cached_property
     def lines(self) -> set[int]:
-        return {line for token in self.tokens for line in range(token.start[0], token.end[0] + 1)}
+        return {
+            line
+            for token in self.tokens
+            for line in range(token.start[0], token.end[0] + 1)
+        }
 
     @property
     def functions(self) -> Iterator[tuple[str, Any]]:
         return (
-            (f"{self.name}:{node.name}", node) for node in self.nodes if isinstance(node, FUNCTIONS)
+            (f"{self.name}:{node.name}", node)
+            for node in self.nodes
+            if isinstance(node, FUNCTIONS)
         )
 
     @property
@@ -115,7 +135,9 @@ def tokens_per_line() -> dict[str, float]:
     for module in MODULES:
         tokens[module.room] += len(module.tokens)
         lines[module.room] += len(module.lines)
-    return {room: round(tokens[room] / lines[room], 1) for room in tokens if lines[room]}
+    return {
+        room: round(tokens[room] / lines[room], 1) for room in tokens if lines[room]
+    }
 
 
 def entries() -> dict[str, int]:
@@ -166,13 +188,19 @@ def uphill_imports() -> Counter[str]:
         allowed = {module.room}
         if module.room != "plain":
             allowed.update(ROOMS[: ROOMS.index(module.room)])
-        rooms = {room_of(name) for name in module.imports if name.startswith("nanoset_ref.")}
-        found.update(f"{module.name} -> {room}" for room in rooms & {*ROOMS, "plain"} - allowed)
+        rooms = {
+            room_of(name) for name in module.imports if name.startswith("nanoset_ref.")
+        }
+        found.update(
+            f"{module.name} -> {room}" for room in rooms & {*ROOMS, "plain"} - allowed
+        )
     return found
 
 
 def file_stems() -> Counter[str]:
-    return Counter(module.path.stem for module in MODULES if not module.path.stem.startswith("__"))
+    return Counter(
+        module.path.stem for module in MODULES if not module.path.stem.startswith("__")
+    )
 
 
 def public_classes() -> Counter[str]:
@@ -189,7 +217,11 @@ def foreign_private_names() -> Counter[str]:
     """Private attributes of something else than self that the module does not define, and private names imported."""
     found: Counter[str] = Counter()
     for module in MODULES:
-        own = {node.name for node in module.nodes if isinstance(node, (ast.ClassDef, *FUNCTIONS))}
+        own = {
+            node.name
+            for node in module.nodes
+            if isinstance(node, (ast.ClassDef, *FUNCTIONS))
+        }
         own |= {
             node.id
             for node in module.nodes
@@ -203,10 +235,15 @@ def foreign_private_names() -> Counter[str]:
             if ast.unparse(node.value) not in ("self", "cls", "super()")
         ]
         imported = [
-            name.split(".")[-1] for name in module.imports if name.startswith("nanoset_ref.")
+            name.split(".")[-1]
+            for name in module.imports
+            if name.startswith("nanoset_ref.")
         ]
         foreign = [name for name in read if name not in own] + imported
-        count = sum(name[0] == "_" and name[:2] != "__" and name not in PUBLIC for name in foreign)
+        count = sum(
+            name[0] == "_" and name[:2] != "__" and name not in PUBLIC
+            for name in foreign
+        )
         found[module.name] += count
     return found
 
@@ -217,7 +254,9 @@ def uses(*names: str) -> Callable[[], Counter[str]]:
     def count() -> Counter[str]:
         found: Counter[str] = Counter()
         for module in MODULES:
-            read = [node.attr for node in module.nodes if isinstance(node, ast.Attribute)]
+            read = [
+                node.attr for node in module.nodes if isinstance(node, ast.Attribute)
+            ]
             read += [name.split(".")[-1] for name in module.imports]
             found[module.name] += sum(name in names for name in read)
         return found
@@ -230,7 +269,9 @@ def tuples_of_calls() -> Counter[str]:
     found: Counter[str] = Counter()
     for module in MODULES:
         for node in module.nodes:
-            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+            if not isinstance(node, ast.Assign) or not isinstance(
+                node.value, ast.Tuple
+            ):
                 continue
             if not isinstance(node.targets[0], ast.Tuple):
                 continue  # a pair as a value
@@ -265,7 +306,8 @@ def modules_in_strings() -> Counter[str]:
     for module in MODULES:
         texts = [node.value for node in module.nodes if isinstance(node, ast.Constant)]
         found[module.name] += sum(
-            isinstance(text, str) and re.fullmatch(r"nanoset_ref(\.\w+)+:\w+", text) is not None
+            isinstance(text, str)
+            and re.fullmatch(r"nanoset_ref(\.\w+)+:\w+", text) is not None
             for text in texts
         )
     return found
@@ -304,21 +346,44 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # a step of OLMo-2-32B without the shuffle of half a billion pairs 1,000; rows that OLMo-core packs,
         # read from files 1,700; blocks from workers that are handed out without a copy, and keep their
         # values, 500
-        # checks of samplers, ranks and options, one folder for Megatron's indexes, opening without pathlib 1,200
-        {"package": 157_300},
+        # checks of samplers, ranks and options, one folder for Megatron's indexes, opening without pathlib 1,200;
+        # the commas at the ends of calls that no longer fit into 88 columns 350
+        {"package": 157_650},
     ),
     "tokens per line": (
         tokens_per_line,
-        10,  # 8 when every room has been rewritten to one decision a line
-        {"plain": 11.5},  # its lines are formulas beside their values
+        8,
+        {
+            "plain": 8.3,  # its lines are formulas beside their values
+            "orders": 8.6,
+            "laws": 8.3,
+            "provenance": 8.2,
+        },
     ),
-    "entries at the top": (entries, 16, {}),  # twelve rooms, the laws, and three files of Python's
+    "entries at the top": (
+        entries,
+        16,
+        {},
+    ),  # twelve rooms, the laws, and three files of Python's
     "code lines of a function": (
         function_lines,
-        50,  # 40 when every room has been rewritten
+        40,
         {
-            "io/index_cache.py:cached": 53,
-            "load/dataloader.py:build_nanoset_dataloader": 53,  # a seed's signature
+            "load/dataloader.py:build_nanoset_dataloader": 57,  # a seed's signature
+            "load/gather_kernel.py:gather_rows": 53,
+            "chunks/mixing.py:mix": 49,
+            "cli/estimate.py:estimate": 43,
+            "cli/estimate.py:_estimated": 41,
+            "cli/lookup_commands.py:where": 47,
+            "laws/searching.py:run": 41,
+            "orders/others/nanotron_stages.py:nanotron_stages": 41,
+            "preprocess/jobs.py:tokenize_documents": 43,
+            "provenance/card_writer.py:card_of_stretches": 42,
+            "streaming/packed.py:packed_rows": 41,
+            "tokens/conversion.py:convert_parts": 41,
+            "tokens/description.py:describe": 42,
+            "tokens/opening.py:open_tokens": 45,
+            "tokens/verification.py:verify": 43,
         },
     ),
     "parameters of a function": (
@@ -364,7 +429,9 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
     "homes of locks": (
         uses("flock", "lockf"),
         0,
-        {"io/files.py": 2},  # home: one that forked children inherit, and one that they do not
+        {
+            "io/files.py": 2
+        },  # home: one that forked children inherit, and one that they do not
     ),
     "homes of RandomState": (
         uses("RandomState"),
@@ -399,7 +466,9 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
 def test_no_figure_is_above_its_goal_or_exception(guard: str) -> None:
     measure, goal, exceptions = GUARDS[guard]
     assert {
-        name: value for name, value in measure().items() if value > exceptions.get(name, goal)
+        name: value
+        for name, value in measure().items()
+        if value > exceptions.get(name, goal)
     } == {}
 
 

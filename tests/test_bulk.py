@@ -35,7 +35,9 @@ ORDERS = [
 
 @pytest.mark.parametrize("name", ORDERS)
 @given(
-    st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) > 2),
+    st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(
+        lambda sizes: sum(sizes) > 2
+    ),
     st.integers(0, 2**31),
     st.floats(0.2, 3),
     st.data(),
@@ -49,10 +51,16 @@ def test_each_sample_is_found_where_it_is_read(name, sizes, seed, epochs, data):
         sizes = [max(sizes)] * len(sizes)
         epochs = min(epochs, 1)
     order = build_order(name, sizes, None, int(sum(sizes) * epochs), seed)
-    every = [(dataset, sample) for dataset, size in enumerate(sizes) for sample in range(size)]
+    every = [
+        (dataset, sample)
+        for dataset, size in enumerate(sizes)
+        for sample in range(size)
+    ]
     pairs = data.draw(st.lists(st.sampled_from(every), unique=True, max_size=20))
     until = data.draw(st.integers(0, len(order)))
-    found = find_each(order, *np.array(pairs, dtype=np.int64).reshape(-1, 2).T.copy(), until)
+    found = find_each(
+        order, *np.array(pairs, dtype=np.int64).reshape(-1, 2).T.copy(), until
+    )
     expected = [
         [number, position]
         for number, pair in enumerate(pairs)
@@ -75,13 +83,19 @@ def test_a_stateless_order_of_many_epochs_and_unequal_weights_is_searched_at_onc
 def test_grain_with_its_defect_is_read_through():
     order = build_order("grain:accept_repeat=1", [65537], None, 65537 * 2, 7)
     wanted = np.array([order[0][1], 65536, 5])
-    numbers, positions = find_each(order, np.zeros(3, dtype=np.int64), wanted, 65537 * 2)
+    numbers, positions = find_each(
+        order, np.zeros(3, dtype=np.int64), wanted, 65537 * 2
+    )
     for n, sample in enumerate(wanted.tolist()):
         assert positions[numbers == n].tolist() == order.positions(0, sample).tolist()
 
 
 def table(readers, parser, lines):
-    rows = [line.split("\t") for part in answer_queries(readers, parser, lines) for line in part]
+    rows = [
+        line.split("\t")
+        for part in answer_queries(readers, parser, lines)
+        for line in part
+    ]
     return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
 
 
@@ -98,9 +112,13 @@ def test_bytes_are_answered_as_one_by_one(order):
         first, stop = map(int, span.split("-"))
         for row in card.when(source=int(source or 0), byte_range=(first, stop)):
             rank = "" if row.dp_rank is None else str(row.dp_rank)
-            expected.append((line, str(row.step), str(row.position), rank, str(row.sample)))
+            expected.append(
+                (line, str(row.step), str(row.position), rank, str(row.sample))
+            )
     names = ("query", "step", "position", "rank", "sample")
-    assert sorted(tuple(row[name] for name in names) for row in found) == sorted(expected)
+    assert sorted(tuple(row[name] for name in names) for row in found) == sorted(
+        expected
+    )
     assert len(expected) > 8
 
 
@@ -133,14 +151,20 @@ def run(tmp_path):
 def test_documents_are_answered_as_one_by_one(run):
     found = table(*readers_of_stretches(run, 1), [f"{d}" for d in range(30)] + ["0:4"])
     for document in range(30):
-        slots = when(run[1].dataset, run[1].schedule, document, source=0)  # b.npy comes first there
+        slots = when(
+            run[1].dataset, run[1].schedule, document, source=0
+        )  # b.npy comes first there
         rows = [row for row in found if row["query"] == str(document)]
-        assert [int(row["position"]) for row in rows] == [slot.position for slot in slots]
+        assert [int(row["position"]) for row in rows] == [
+            slot.position for slot in slots
+        ]
         assert [int(row["rank"]) for row in rows] == [slot.dp_rank for slot in slots]
         assert {row["source"] for row in rows} == {"1"}
     named = [row for row in found if row["query"] == "0:4"]
     first = when(run[0].dataset, run[0].schedule, 4)
-    assert [row["step"] for row in named if row["stage"] == "one"] == [str(s.step) for s in first]
+    assert [row["step"] for row in named if row["stage"] == "one"] == [
+        str(s.step) for s in first
+    ]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +215,8 @@ def test_stages_of_one_order_move_up_together(tmp_path):
         Stretch("one", rows, Schedule(micro_batch_size=5), 10),
         Stretch("two", rows, later, 10),
     ]
-    one, two = rows_to_skip(*readers_of_stretches(stages, 0), ["80-90"])  # tokens 40 to 44
+    one, two = rows_to_skip(
+        *readers_of_stretches(stages, 0), ["80-90"]
+    )  # tokens 40 to 44
     assert one["ranges"] == [[9, 12]] and one["first_step"] == 2
     assert two["ranges"] == [] and (two["first_step"], two["before"]) == (11, 3)

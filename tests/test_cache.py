@@ -54,7 +54,9 @@ def read(folder, source, extents, limit=1e6):
 
 
 def kept(folder):
-    return {path.name: path.stat().st_size for path in (folder / cache.FOLDER).iterdir()}
+    return {
+        path.name: path.stat().st_size for path in (folder / cache.FOLDER).iterdir()
+    }
 
 
 def everything(folder):
@@ -74,7 +76,9 @@ def everything(folder):
 def test_a_piece_is_fetched_once_and_another_version_has_other_pieces(tmp_path):
     source = Memory()
     read(tmp_path, source, [(10, 20), (990, 3010), (9990, SIZE), (15, 16)])
-    assert source.fetched == [(first, first + 1000) for first in (0, 1000, 2000, 3000, 9000)]
+    assert source.fetched == [
+        (first, first + 1000) for first in (0, 1000, 2000, 3000, 9000)
+    ]
     read(tmp_path, source, [(5, 3999), (9000, 9001)])
     assert len(source.fetched) == 5
     read(tmp_path, Memory(2), [(10, 20)])
@@ -110,9 +114,13 @@ def test_pieces_are_flushed_before_they_have_their_names_and_are_readable_as_the
     tmp_path, monkeypatch
 ):
     events, before = [], os.umask(0o027)
-    monkeypatch.setattr(os, "fsync", lambda _, fsync=os.fsync: (events.append("fsync"), fsync(_)))
     monkeypatch.setattr(
-        os, "replace", lambda *_, replace=os.replace: (events.append("rename"), replace(*_))
+        os, "fsync", lambda _, fsync=os.fsync: (events.append("fsync"), fsync(_))
+    )
+    monkeypatch.setattr(
+        os,
+        "replace",
+        lambda *_, replace=os.replace: (events.append("rename"), replace(*_)),
     )
     try:
         os.chmod(tmp_path, 0o2770)
@@ -174,13 +182,20 @@ def test_nothing_in_the_folder_is_removed_replaced_or_waited_for_but_pieces(tmp_
     )
 
 
-@pytest.mark.parametrize("in_place", [Path.touch, os.mkfifo, lambda path: path.symlink_to(path)])
-def test_a_folder_that_cannot_be_used_costs_a_warning_and_no_row(tmp_path, caplog, in_place):
+@pytest.mark.parametrize(
+    "in_place", [Path.touch, os.mkfifo, lambda path: path.symlink_to(path)]
+)
+def test_a_folder_that_cannot_be_used_costs_a_warning_and_no_row(
+    tmp_path, caplog, in_place
+):
     in_place(tmp_path / cache.FOLDER)
     source = Memory()
     for _ in range(2):
         read(tmp_path, source, [(0, 2500)])
-    assert caplog.text.count("pieces are read, but not all can be cached or removed in") == 1
+    assert (
+        caplog.text.count("pieces are read, but not all can be cached or removed in")
+        == 1
+    )
     assert [path.name for path in tmp_path.iterdir()] == [cache.FOLDER]
 
 
@@ -224,7 +239,9 @@ def test_two_users_share_a_folder_and_read_each_others_pieces(shared):
 
 
 @pytest.mark.parametrize("forbidden", ["piece", "folder"])
-def test_pieces_of_another_user_that_may_not_be_read_or_removed_are_left_to_him(shared, forbidden):
+def test_pieces_of_another_user_that_may_not_be_read_or_removed_are_left_to_him(
+    shared, forbidden
+):
     source = Memory()
     read(shared, source, [(0, 3000)])
     for first in (0, 1000):
@@ -245,13 +262,17 @@ def read_at_random(folder, seed, limit=4 * ROOM):
         read(folder, Memory(), [(begin, begin + 1500) for begin in begins], limit=limit)
 
 
-def test_two_processes_share_a_folder_that_is_too_small_for_them_with_limits_of_their_own(tmp_path):
+def test_two_processes_share_a_folder_that_is_too_small_for_them_with_limits_of_their_own(
+    tmp_path,
+):
     fork = multiprocessing.get_context("fork")
     (tmp_path / "thesis.tex").write_text("mine")
     with ProcessPoolExecutor(2, fork) as readers:
         done = readers.map(read_at_random, [tmp_path] * 2, [1, 2], [4 * ROOM, 6 * ROOM])
         assert list(done) == [None] * 2
-    assert all(cache.OURS.fullmatch(name) and "tmp" not in name for name in kept(tmp_path))
+    assert all(
+        cache.OURS.fullmatch(name) and "tmp" not in name for name in kept(tmp_path)
+    )
     assert sum(kept(tmp_path).values()) <= 6 * ROOM
     assert (tmp_path / "thesis.tex").read_text() == "mine"
 
@@ -260,7 +281,10 @@ def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_i
     tmp_path, monkeypatch
 ):
     server, ids = BucketServer().started(), np.arange(9000, dtype="<u2")
-    path, folder = BucketPath(f"http://127.0.0.1:{server.port}/a.npy"), tmp_path / "pieces"
+    path, folder = (
+        BucketPath(f"http://127.0.0.1:{server.port}/a.npy"),
+        tmp_path / "pieces",
+    )
     monkeypatch.setenv("NANOSET_REF_CACHE", str(folder))
 
     def opened():
@@ -273,14 +297,20 @@ def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_i
     assert 2 * 9000 <= sent < 2 * 9000 + 10, (
         "all of it, and what a try of the server's conditions takes"
     )
-    assert np.array_equal(again[np.array([5, 8999, 77])], [5, 8999, 77]) and server.sent == sent
+    assert (
+        np.array_equal(again[np.array([5, 8999, 77])], [5, 8999, 77])
+        and server.sent == sent
+    )
     assert first[9:9].size == 0
     server.keep("/a.npy", ids[::-1].tobytes())
-    assert np.array_equal(opened()[0:9000], ids[::-1]) and np.array_equal(first[0:9000], ids)
+    assert np.array_equal(opened()[0:9000], ids[::-1]) and np.array_equal(
+        first[0:9000], ids
+    )
     for name in kept(folder):
         os.unlink(folder / cache.FOLDER / name)
     with pytest.raises(
-        StorageError, match=r"a.npy was replaced after it was opened; build the dataset again"
+        StorageError,
+        match=r"a.npy was replaced after it was opened; build the dataset again",
     ):
         first[0:9]
     monkeypatch.setenv("NANOSET_REF_CACHE_GB", "1e-9")
@@ -289,6 +319,7 @@ def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_i
         for given in ("10GB", "0", "-1", "nan", "inf"):
             monkeypatch.setenv(variable, given)
             with pytest.raises(
-                StorageError, match=f"{variable} must be a positive number.* got '{given}'"
+                StorageError,
+                match=f"{variable} must be a positive number.* got '{given}'",
             ):
                 b"".join(read_in_blocks(path))

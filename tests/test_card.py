@@ -22,7 +22,10 @@ FACTS = {
     "tokenizer": {"name": None, "hash": None},
     "dtype": "uint16",
     "window": {"row_length": 4, "stride": 4},
-    "sources": [{"name": "a", "bytes": 40}, {"name": "b", "bytes": 38, "first_byte": 6}],
+    "sources": [
+        {"name": "a", "bytes": 40},
+        {"name": "b", "bytes": 38, "first_byte": 6},
+    ],
     "orders": [{"name": "identity", "seed": 0, "samples": 24, "probes": {}}],
     "stages": [
         {
@@ -61,9 +64,16 @@ def toy(**changes):
 def test_a_step_names_files_samples_and_bytes():
     rows = Card(toy()).where(3)  # positions 4 to 7; the files have 5 and 4 rows
     found = [(row.path, row.sample, row.first_byte, row.end_byte) for row in rows]
-    assert found == [("a", 4, 32, 40), ("b", 0, 6, 14), ("b", 1, 14, 22), ("b", 2, 22, 30)]
+    assert found == [
+        ("a", 4, 32, 40),
+        ("b", 0, 6, 14),
+        ("b", 1, 14, 22),
+        ("b", 2, 22, 30),
+    ]
     assert [row.position for row in rows] == [4, 5, 6, 7]
-    assert {row.dp_rank for row in rows} == {None}, "the card does not know this stage's ranks"
+    assert {row.dp_rank for row in rows} == {None}, (
+        "the card does not know this stage's ranks"
+    )
     assert [row.dp_rank for row in Card(toy()).where(1)] == [0, 1]
 
 
@@ -86,15 +96,21 @@ def test_when_is_the_inverse_of_where(order):
     for source, length in enumerate([5, 4]):
         for sample in range(length):
             asked = card.when(sample, source=source)
-            assert asked == [row for row in read if (row.source, row.sample) == (source, sample)]
+            assert asked == [
+                row for row in read if (row.source, row.sample) == (source, sample)
+            ]
 
 
 def test_bytes_are_read_by_the_rows_that_hold_them():
     overlapping = toy(window={"row_length": 5, "stride": 4})
     card = Card(overlapping)  # rows a: 0:5 4:9 8:13 12:17, tokens
     rows = card.when(byte_range=(8, 10))
-    assert [row.sample for row in rows if row.epoch == 0] == [0, 1], "token 4 is in both"
-    with pytest.raises(IndexError, match="no tokens at bytes 0:8 of b, which has 38 bytes, 6 of"):
+    assert [row.sample for row in rows if row.epoch == 0] == [0, 1], (
+        "token 4 is in both"
+    )
+    with pytest.raises(
+        IndexError, match="no tokens at bytes 0:8 of b, which has 38 bytes, 6 of"
+    ):
         card.when(source=1, byte_range=(0, 8))
 
 
@@ -158,7 +174,10 @@ def test_all_wrong_fields_are_reported_at_once():
     del facts["known"]
     with pytest.raises(ValueError, match="known: is missing") as caught:
         Card(facts)
-    assert all(text in str(caught.value) for text in ("card: must be 1", "links: must be a list"))
+    assert all(
+        text in str(caught.value)
+        for text in ("card: must be 1", "links: must be a list")
+    )
 
 
 def test_a_question_that_lacks_sizes_says_where_they_are(tmp_path):
@@ -196,7 +215,9 @@ def test_an_order_that_cannot_be_built_says_why():
 
 
 def test_an_unknown_card_is_answered_with_the_shipped_ones(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no card pythia: .*pythia-1.4b, "):
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no card pythia: .*pythia-1.4b, "
+    ):
         Card.load("pythia")
     large = tmp_path / "large.json"
     large.write_text(json.dumps(toy(known=["x" * MAX_CARD_BYTES])))
@@ -220,13 +241,17 @@ def test_pythia_reads_the_rows_that_its_own_viewer_shows():
     card = Card.load("pythia-1.4b")
     rows = card.where(41_007)
     iteration = 41_007 - 1
-    assert [row.sample for row in rows] == [*range(iteration * 1024, (iteration + 1) * 1024)]
+    assert [row.sample for row in rows] == [
+        *range(iteration * 1024, (iteration + 1) * 1024)
+    ]
     assert rows[0].first_byte == iteration * 1024 * 2049 * 2 == 172_075_610_112
     assert rows[-1].end_byte - rows[0].first_byte == 1024 * 2049 * 2
     assert [row.dp_rank for row in rows[:17]] == [0] * 16 + [1]
     assert card.when(rows[5].sample) == [rows[5]]
     assert card.when(byte_range=(rows[5].first_byte, rows[6].first_byte)) == [rows[5]]
-    with pytest.raises(IndexError, match="step 143001 is not one of the steps 1 to 143000"):
+    with pytest.raises(
+        IndexError, match="step 143001 is not one of the steps 1 to 143000"
+    ):
         card.where(143_001)
 
 
@@ -238,7 +263,9 @@ def test_a_row_of_pythia_may_lie_in_two_published_parts():
         ("document-00001-of-00020.bin", 0, 100),
     ]
     last = card.sources[0]["bytes"]
-    assert card.published(0, last - 4098, last)[0][0].endswith("document-00020-of-00020.bin")
+    assert card.published(0, last - 4098, last)[0][0].endswith(
+        "document-00020-of-00020.bin"
+    )
 
 
 def test_the_speedrun_reads_its_shards_as_its_own_loader_does():
@@ -261,11 +288,18 @@ def test_the_speedrun_reads_its_shards_as_its_own_loader_does():
 def test_a_file_that_is_listed_twice_is_found_at_both_places():
     twice = toy(sources=[{"name": "a", "bytes": 40}, {"name": "a", "bytes": 40}])
     rows = Card(twice).when(2)
-    assert [(row.source, row.position) for row in rows] == [(0, 2), (1, 7), (0, 12), (1, 17)]
+    assert [(row.source, row.position) for row in rows] == [
+        (0, 2),
+        (1, 7),
+        (0, 12),
+        (1, 17),
+    ]
 
 
 def test_olmo_2_32b_reads_pairs_of_rows():
-    card = Card(Card.load("olmo-2-32b").facts, [(f"{k}", 4 * 4096 * 9) for k in range(1122)])
+    card = Card(
+        Card.load("olmo-2-32b").facts, [(f"{k}", 4 * 4096 * 9) for k in range(1122)]
+    )
     rows = card.where(1)
     assert len(rows) == 2048
     neighbors = [
@@ -289,18 +323,30 @@ def test_a_card_answers_without_torch_and_numba():
 
 def test_the_audit_names_what_nanotrons_ledger_skips_and_repeats():
     rows = {"a": [400], "b": [300], "c": [300]}
-    mixes = [(1, "abc", [0.3, 0.5, 0.2]), (3, "ca", [3, 1]), (13, "bac", [0.05, 0.2, 0.75])]
+    mixes = [
+        (1, "abc", [0.3, 0.5, 0.2]),
+        (3, "ca", [3, 1]),
+        (13, "bac", [0.05, 0.2, 0.75]),
+    ]
     stages = []
     for start, names, weights in mixes:
         dataset = {"dataset_folder": [*names], "dataset_weights": weights}
-        stages.append({"name": "x", "start_training_step": start, "data": {"dataset": dataset}})
-    tokens = {"micro_batch_size": 1, "batch_accumulation_per_replica": 1, "train_steps": 40}
+        stages.append(
+            {"name": "x", "start_training_step": start, "data": {"dataset": dataset}}
+        )
+    tokens = {
+        "micro_batch_size": 1,
+        "batch_accumulation_per_replica": 1,
+        "train_steps": 40,
+    }
     config = {"tokens": tokens, "parallelism": {"dp": 7}, "data_stages": stages}
     orders = nanotron_stages(config, rows)
     read = [0] * 400, [0] * 300, [0] * 300
     facts = []
     cards = []
-    for number, (order, (start, names, weights)) in enumerate(zip(orders, mixes, strict=True)):
+    for number, (order, (start, names, weights)) in enumerate(
+        zip(orders, mixes, strict=True)
+    ):
         sources = ["abc".index(name) for name in names]
         for position in range(len(order)):
             file, sample = order[position]
@@ -332,7 +378,9 @@ def test_the_audit_names_what_nanotrons_ledger_skips_and_repeats():
         for sample, count in enumerate(counts)
         if count > 1
     ]
-    assert skipped == [(2, 55, 0)] and repeated == [(0, 21, 2)], "the ledger is not what was read"
+    assert skipped == [(2, 55, 0)] and repeated == [(0, 21, 2)], (
+        "the ledger is not what was read"
+    )
     expected = {"less often": skipped, "more often": repeated}
     assert {it.how: it.first for it in found} == {
         how: samples[:10] for how, samples in expected.items() if samples

@@ -14,4 +14,6 @@ def test_the_code_of_the_page_runs() -> None:
 
 
 def test_the_site_leads_there() -> None:
-    assert "\nchanging_a_run\n" in (PAGE.parent / "contents.txt").read_text(encoding="utf-8")
+    assert "\nchanging_a_run\n" in (PAGE.parent / "contents.txt").read_text(
+        encoding="utf-8"
+    )

@@ -22,7 +22,9 @@ def words(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def sheet():
-    spec = importlib.util.spec_from_file_location("cheat_sheet", DOCS / "cheat_sheet.py")
+    spec = importlib.util.spec_from_file_location(
+        "cheat_sheet", DOCS / "cheat_sheet.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -34,12 +36,16 @@ def test_drawn_again_it_has_the_same_words(sheet, tmp_path) -> None:
     assert found == words(DOCS / "cheat_sheet.svg")
     assert len(found) > 100
     for folder in (tmp_path, DOCS):
-        pages = re.findall(rb"/Type /Page\b(?!s)", (folder / "cheat_sheet.pdf").read_bytes())
+        pages = re.findall(
+            rb"/Type /Page\b(?!s)", (folder / "cheat_sheet.pdf").read_bytes()
+        )
         assert len(pages) == 1
 
 
 def test_it_has_every_law() -> None:
-    titles = re.findall(r"^## \d+\. (.+)$", (DOCS / "laws.md").read_text(), re.MULTILINE)
+    titles = re.findall(
+        r"^## \d+\. (.+)$", (DOCS / "laws.md").read_text(), re.MULTILINE
+    )
     assert len(titles) >= 11
     assert set(titles) <= set(words(DOCS / "cheat_sheet.svg"))
 

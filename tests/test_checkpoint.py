@@ -12,7 +12,13 @@ import torch
 from ranks import Ranks
 from ranks.tasks import hold_lock, save_or_load_sharded
 
-from nanoset_ref.train import CheckpointError, Checkpoints, find_problem, read_state, start_world
+from nanoset_ref.train import (
+    CheckpointError,
+    Checkpoints,
+    find_problem,
+    read_state,
+    start_world,
+)
 from nanoset_ref.train.checkpoint import STATE, state_checksum
 
 
@@ -40,8 +46,13 @@ def tensors(scale=1.0):
 def test_what_was_saved_is_loaded(checkpoints):
     assert checkpoints.newest() is None
     checkpoints.save(5, tensors(), {})
-    checkpoints.save(10, tensors(2.0), {"consumed_train_samples": 10**12, 2: "b", 10: "a"})
-    assert checkpoints.newest() == (10, {"consumed_train_samples": 10**12, "2": "b", "10": "a"})
+    checkpoints.save(
+        10, tensors(2.0), {"consumed_train_samples": 10**12, 2: "b", 10: "a"}
+    )
+    assert checkpoints.newest() == (
+        10,
+        {"consumed_train_samples": 10**12, "2": "b", "10": "a"},
+    )
     loaded = {name: torch.zeros_like(tensor) for name, tensor in tensors().items()}
     checkpoints.load(10, loaded)
     assert all(loaded[name].equal(tensor) for name, tensor in tensors(2.0).items())
@@ -58,8 +69,14 @@ def test_what_was_saved_is_loaded(checkpoints):
         (lambda path: (path / STATE).write_text("{"), "is not JSON"),
         (lambda path: (path / STATE).write_text("{}"), "KeyError"),
         (lambda path: (path / STATE).write_text("[]"), "TypeError"),
-        (lambda path: (path / STATE).unlink() or os.mkfifo(path / STATE), "is not a regular file"),
-        (lambda path: name_file(path, "/dev/zero"), "/dev/zero is not a file of this folder"),
+        (
+            lambda path: (path / STATE).unlink() or os.mkfifo(path / STATE),
+            "is not a regular file",
+        ),
+        (
+            lambda path: name_file(path, "/dev/zero"),
+            "/dev/zero is not a file of this folder",
+        ),
         (
             lambda path: name_file(path, "../step-00000005/state.json"),
             "state.json is not a file of this folder",
@@ -74,8 +91,14 @@ def test_what_was_saved_is_loaded(checkpoints):
             for key in ("step", "files", "state")
         ),
         (lambda path: change_state(path, step=5), "is the state after step 5, not 10"),
-        (lambda path: count_on(path / STATE), "state.json has changed: another checksum"),
-        (lambda path: next(path.glob("*.safetensors")).unlink(), "is not a file of this folder"),
+        (
+            lambda path: count_on(path / STATE),
+            "state.json has changed: another checksum",
+        ),
+        (
+            lambda path: next(path.glob("*.safetensors")).unlink(),
+            "is not a file of this folder",
+        ),
         (
             lambda path: next(path.glob("*.safetensors")).write_bytes(b"short"),
             "has changed: another size",
@@ -107,16 +130,22 @@ def count_on(path):
 def drop_from_state(path, *keys):
     """State.json without these keys, and with a right checksum."""
     content = {
-        key: value for key, value in read_state(path).items() if key not in (*keys, "checksum")
+        key: value
+        for key, value in read_state(path).items()
+        if key not in (*keys, "checksum")
     }
-    (path / STATE).write_text(json.dumps(content | {"checksum": state_checksum(content)}))
+    (path / STATE).write_text(
+        json.dumps(content | {"checksum": state_checksum(content)})
+    )
 
 
 def change_state(path, **changes):
     """Changes with a right checksum."""
     content = read_state(path) | changes
     del content["checksum"]
-    (path / STATE).write_text(json.dumps(content | {"checksum": state_checksum(content)}))
+    (path / STATE).write_text(
+        json.dumps(content | {"checksum": state_checksum(content)})
+    )
 
 
 def name_file(path, name):
@@ -141,7 +170,9 @@ def test_what_a_killed_writer_left_is_no_checkpoint_and_is_removed(checkpoints):
 
 def saved(checkpoints):
     """The names that lie in the folder, without its lock."""
-    return sorted(path.name for path in checkpoints.folder.iterdir() if path.name != ".lock")
+    return sorted(
+        path.name for path in checkpoints.folder.iterdir() if path.name != ".lock"
+    )
 
 
 def test_the_newest_valid_checkpoints_are_kept_and_older_ones_removed(checkpoints):
@@ -190,7 +221,8 @@ def test_what_is_not_a_checkpoint_of_this_run_is_neither_removed_nor_replaced(
     assert gone == {"step-00000005", "step-00000008", ".step-00000007.tmp"}
     assert checkpoints.newest()[0] == 9
     aside = [
-        path / "notes.txt" if path.is_dir() else path for path in checkpoints.folder.glob("*.aside")
+        path / "notes.txt" if path.is_dir() else path
+        for path in checkpoints.folder.glob("*.aside")
     ]
     assert [path.read_text() for path in aside] == ["mine", "mine"]
 
@@ -199,7 +231,8 @@ def test_another_model_is_refused(checkpoints):
     checkpoints.save(5, tensors(), {})
     for wrong in ({"model.bias": torch.zeros(3)}, {"model.weight": torch.zeros(4, 4)}):
         with pytest.raises(
-            CheckpointError, match=rf"belongs to another model .*{next(iter(wrong))}.*take another"
+            CheckpointError,
+            match=rf"belongs to another model .*{next(iter(wrong))}.*take another",
         ):
             checkpoints.load(5, wrong)
 
@@ -217,15 +250,21 @@ def test_nothing_in_a_checkpoint_is_a_pickle(checkpoints):
 
 def test_sharded_tensors_load_on_any_number_of_ranks(tmp_path):
     for size in (3, 2, 4):  # saved by three
-        Ranks(size, save_or_load_sharded, (str(tmp_path / "run"),), tmp_path / "log").wait()
+        Ranks(
+            size, save_or_load_sharded, (str(tmp_path / "run"),), tmp_path / "log"
+        ).wait()
 
 
 def test_one_job_at_a_time(checkpoints, tmp_path):
     Ranks(1, hold_lock, (str(checkpoints.folder),), tmp_path / "log").wait()
-    assert f"another job trains in {checkpoints.folder}" in (tmp_path / "log").read_text()
+    assert (
+        f"another job trains in {checkpoints.folder}" in (tmp_path / "log").read_text()
+    )
 
 
-def test_a_filesystem_without_locks_is_no_other_job(world, tmp_path, monkeypatch, caplog):
+def test_a_filesystem_without_locks_is_no_other_job(
+    world, tmp_path, monkeypatch, caplog
+):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 

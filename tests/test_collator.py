@@ -29,14 +29,18 @@ def described(batch):
 def test_every_pipeline_rank_gets_what_plain_gives_it(
     batch_size, length, input_pp_rank, output_pp_rank, current
 ):
-    rows = np.arange(batch_size * (length + 1), dtype=np.int32).reshape(batch_size, length + 1)
+    rows = np.arange(batch_size * (length + 1), dtype=np.int32).reshape(
+        batch_size, length + 1
+    )
     has_data = current in (input_pp_rank, output_pp_rank)
     examples = [{"input_ids": row} if has_data else {} for row in rows]
     batch = DataCollatorForCLM(length, input_pp_rank, output_pp_rank, current)(examples)
     expected = plain.collate(rows, current, input_pp_rank, output_pp_rank)
     for name, value in expected.items():
         expected[name] = (
-            TensorPointer(value[1]) if isinstance(value, tuple) else torch.from_numpy(value)
+            TensorPointer(value[1])
+            if isinstance(value, tuple)
+            else torch.from_numpy(value)
         )
     assert described(batch) == described(expected)
 
@@ -59,7 +63,8 @@ def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
     config, nanoset = golden_nanoset(golden, tmp_path, name)
     for case in config["pipeline"]:
         pp_ranks = {
-            key: case[key] for key in ("input_pp_rank", "output_pp_rank", "current_pp_rank")
+            key: case[key]
+            for key in ("input_pp_rank", "output_pp_rank", "current_pp_rank")
         }
         has_data = pp_ranks.pop("current_pp_rank") in pp_ranks.values()
         size = case["micro_batch_size"]
@@ -67,7 +72,9 @@ def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
             nanoset.sequence_length, **pp_ranks, current_pp_rank=case["current_pp_rank"]
         )
         batch = collator(nanoset.__getitems__(range(size)) if has_data else [{}] * size)
-        assert {key: recorded(value) for key, value in batch.items()} == case["first_batch"]
+        assert {key: recorded(value) for key, value in batch.items()} == case[
+            "first_batch"
+        ]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,10 @@ def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
         ([{"input_ids": np.zeros(5)}, {"input_ids": np.zeros(6)}], r"got \[5, 6\]"),
         (SampleBlock(np.zeros((2, 7), dtype=np.int32)), r"got \[7\]"),
         ([{"tokens": np.zeros(5)}], r"one key 'input_ids', got the keys \['tokens'\]"),
-        ([{"input_ids": np.zeros(5), "mask": 1}], r"got the keys \['input_ids', 'mask'\]"),
+        (
+            [{"input_ids": np.zeros(5), "mask": 1}],
+            r"got the keys \['input_ids', 'mask'\]",
+        ),
         ([{}], r"got the keys \[\]"),
         ([], "at least one sample"),
     ],
@@ -92,7 +102,9 @@ def test_wrong_samples_are_refused(examples, message):
 
 @pytest.mark.parametrize("length", [0, -5])
 def test_a_sequence_has_at_least_a_token(length):
-    with pytest.raises(ValueError, match=f"sequence_length must be at least 1 token, got {length}"):
+    with pytest.raises(
+        ValueError, match=f"sequence_length must be at least 1 token, got {length}"
+    ):
         DataCollatorForCLM(length, 0, 0, 0)
 
 
@@ -116,9 +128,9 @@ def test_a_block_is_cut_into_the_batches_of_its_rows():
 def test_a_mask_made_in_inference_mode_serves_training_too():
     with torch.inference_mode():
         DataCollatorForCLM(6, 0, 0, 0)(SampleBlock(np.zeros((3, 7), dtype=np.int32)))
-    mask = DataCollatorForCLM(6, 0, 0, 0)(SampleBlock(np.zeros((3, 7), dtype=np.int32)))[
-        "label_mask"
-    ]
+    mask = DataCollatorForCLM(6, 0, 0, 0)(
+        SampleBlock(np.zeros((3, 7), dtype=np.int32))
+    )["label_mask"]
     (torch.ones(3, 6, requires_grad=True) * mask).sum().backward()
     mask.zero_()
 
@@ -140,14 +152,21 @@ def test_a_device_gets_ids_as_contiguous_blocks(
     has_data = current in (input_pp_rank, output_pp_rank)
     if cut and has_data:
         batch = list(
-            collator.split(RowBlock(torch.arange(30, dtype=torch.int32).reshape(6, 5), 2))
+            collator.split(
+                RowBlock(torch.arange(30, dtype=torch.int32).reshape(6, 5), 2)
+            )
         )[-1]
     else:
         batch = collator(SampleBlock(ROWS.copy()) if has_data else [{}, {}])
     expected = described(batch)
     monkeypatch.setattr(torch.Tensor, "to", to)
     assert described(to_device(batch, "cpu")) == expected
-    shapes = {"input_ids": (2, 5), "input_mask": (2, 4), "label_ids": (2, 5), "label_mask": (2, 4)}
+    shapes = {
+        "input_ids": (2, 5),
+        "input_mask": (2, 4),
+        "label_ids": (2, 5),
+        "label_mask": (2, 4),
+    }
     here = [name for name, value in batch.items() if isinstance(value, torch.Tensor)]
     assert moved == [(shapes[name], True, True) for name in here]
 

@@ -14,7 +14,10 @@ from combined.runs import hold, told
 
 @functools.cache
 def pool(refused: float) -> list[Draw]:
-    return [drawn(number, 1, share_with_workers=0.15, refused=refused) for number in range(1500)]
+    return [
+        drawn(number, 1, share_with_workers=0.15, refused=refused)
+        for number in range(1500)
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +42,9 @@ def test_every_pair_of_options_reads_what_plain_reads(corpora):
     runs, share = covering(pool(refused=0), budget=120)
     for name, values in AXES.items():
         wanted = {value for value in values if name_is_drawn(name, value)}
-        assert {draw[name] for draw in runs} >= wanted, f"a value of {name} is in no run"
+        assert {draw[name] for draw in runs} >= wanted, (
+            f"a value of {name} is in no run"
+        )
     assert share > 0.8, "too few pairs of options meet"
     outcomes = [outcome_of(draw, corpora) for draw in runs]
     failures = [outcome for outcome in outcomes if outcome != "held"]
@@ -54,6 +59,8 @@ def name_is_drawn(name: str, value: object) -> bool:
 @pytest.mark.parametrize("rule", [refusal.rule for refusal in REFUSALS])
 def test_a_combination_that_breaks_a_rule_is_refused(corpora, rule):
     broken = [
-        draw for draw in pool(refused=1) if [refusal.rule for refusal in refusals(draw)] == [rule]
+        draw
+        for draw in pool(refused=1)
+        if [refusal.rule for refusal in refusals(draw)] == [rule]
     ]
     assert outcome_of(min(broken, key=cost), corpora) == rule

@@ -15,7 +15,11 @@ from benchmarks.measure_tree import Sizes, measurements, rates
 ROOT = Path(__file__).parent.parent
 SIZES = ["--rounds", "1", "--scale", "0.005", "--seconds", "0.01"]
 ROWS = {
-    *(f"read {length}, {workers} workers" for length in (512, 2048, 8192) for workers in (0, 2)),
+    *(
+        f"read {length}, {workers} workers"
+        for length in (512, 2048, 8192)
+        for workers in (0, 2)
+    ),
     *(f"megatron rows {length}" for length in (512, 2048, 8192)),
     *(f"stateless lookup {sources}" for sources in (1, 2, 8, 32, 128, 1000)),
     *(
@@ -51,7 +55,9 @@ def test_every_measurement_is_a_row(tmp_path: Path, monkeypatch, capsys) -> None
     )
     monkeypatch.setattr(compare, "ask", ask)
     monkeypatch.setattr(
-        sys, "argv", ["compare", str(ROOT), *SIZES, "--output", str(tmp_path / "result.json")]
+        sys,
+        "argv",
+        ["compare", str(ROOT), *SIZES, "--output", str(tmp_path / "result.json")],
     )
     compare.main()
     assert shown(capsys.readouterr().out) == ROWS
@@ -59,7 +65,8 @@ def test_every_measurement_is_a_row(tmp_path: Path, monkeypatch, capsys) -> None
     assert set(result["rows"]) == ROWS and result["failures"] == {}
     for row in result["rows"].values():
         assert (
-            len(row["old"]) == len(row["new"]) == 1 and row["times_as_fast"]["wall"]["median"] > 0
+            len(row["old"]) == len(row["new"]) == 1
+            and row["times_as_fast"]["wall"]["median"] > 0
         )
 
 
@@ -76,7 +83,8 @@ def test_a_measurement_that_fails_is_named_and_the_others_go_on(
     words = ["--only", "megatron index", "nanotron build"]
     monkeypatch.setattr(sys, "argv", ["compare", str(tmp_path), *SIZES, *words])
     with pytest.raises(
-        SystemExit, match="^megatron index fails: old tree, ImportError: this is broken$"
+        SystemExit,
+        match="^megatron index fails: old tree, ImportError: this is broken$",
     ):
         compare.main()
     assert shown(capsys.readouterr().out) == {"nanotron build 8"}

@@ -74,7 +74,10 @@ def test_the_three_forms_of_dataset_path_are_read(load, files, tmp_path):
     assert dataset.continues and dataset.dataset_path == {files["a"]: None}
 
 
-START, PATHS = "data_stages.1.start_training_step", "data_stages.1.data.dataset.dataset_path"
+START, PATHS = (
+    "data_stages.1.start_training_step",
+    "data_stages.1.data.dataset.dataset_path",
+)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +100,22 @@ START, PATHS = "data_stages.1.start_training_step", "data_stages.1.data.dataset.
             2**32,
             "data_stages[1].data.seed: should be less than 4294967296, got 4294967296",
         ),
-        (PATHS, 3, "data_stages[1].data.dataset.dataset_path: must be one path, a list of"),
+        (
+            PATHS,
+            3,
+            "data_stages[1].data.dataset.dataset_path: must be one path, a list of",
+        ),
         (PATHS, {"a": -1}, "/a: should be greater than or equal to 0, got -1"),
-        (PATHS, {"a": 0}, "dataset_path: must name at least one file with a weight above 0"),
-        (PATHS, ["a", "./a"], "dataset_path: a file may be named once, got ['a', './a']"),
+        (
+            PATHS,
+            {"a": 0},
+            "dataset_path: must name at least one file with a weight above 0",
+        ),
+        (
+            PATHS,
+            ["a", "./a"],
+            "dataset_path: a file may be named once, got ['a', './a']",
+        ),
         (
             "data_stages.1.data.dataset.order",
             "random",
@@ -122,7 +137,11 @@ START, PATHS = "data_stages.1.start_training_step", "data_stages.1.data.dataset.
             4,
             "parallelism.tp: 4 does not divide model.model_config.num_attention_heads 2",
         ),
-        ("parallelism.pp", 8, "parallelism.pp: 8 stages for 2 layers; each needs at least one"),
+        (
+            "parallelism.pp",
+            8,
+            "parallelism.pp: 8 stages for 2 layers; each needs at least one",
+        ),
         (
             "model.model_config.vocab_size",
             299,
@@ -170,7 +189,9 @@ def test_a_trial_that_ends_before_later_stages_says_which_are_not_reached(load, 
         ("Second", range(15, 16)),
     ]
     unreached = "the stage 'Third purpose training (Blended dataset)' is not reached: it begins at step 25, tokens."
-    assert [record.getMessage()[: len(unreached)] for record in caplog.records] == [unreached]
+    assert [record.getMessage()[: len(unreached)] for record in caplog.records] == [
+        unreached
+    ]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
@@ -181,14 +202,24 @@ def test_a_stage_with_fewer_samples_than_a_global_batch_is_refused(load):
         load({"tokens.batch_accumulation_per_replica": 7})
     numbers = "holds 24 samples, fewer than a global batch of 28 (parallelism.dp 2 x micro_batch_size 2 x batch_acc"
     said = str(error.value).splitlines()
-    assert len(said) == 1 and f"data_stages[0].data.dataset.dataset_path: {numbers}" in said[0]
+    assert (
+        len(said) == 1
+        and f"data_stages[0].data.dataset.dataset_path: {numbers}" in said[0]
+    )
 
 
 def test_everything_that_is_wrong_is_reported_at_once(load):
-    changes = {"tokens.train_steps": "x", "model": {}, "general": {"seed": 1.5}, "zzz": [1] * 10**4}
+    changes = {
+        "tokens.train_steps": "x",
+        "model": {},
+        "general": {"seed": 1.5},
+        "zzz": [1] * 10**4,
+    }
     with pytest.raises(ConfigError) as error:
         load(changes)
-    found = [line.partition("config.yaml: ")[2] for line in str(error.value).split(";\n")]
+    found = [
+        line.partition("config.yaml: ")[2] for line in str(error.value).split(";\n")
+    ]
     assert found == [
         "tokens.train_steps: should be a valid integer, got 'x'",
         "model.model_config: is missing",
@@ -202,11 +233,14 @@ def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
     folder.mkdir()
     tokenizer = train_tokenizer(["a few words, and then some words more"] * 2)
     (folder / "tokenizer.json").write_text(tokenizer.to_str())
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    (folder / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "PreTrainedTokenizerFast"}'
+    )
     size = tokenizer.get_vocab_size()
     named = {"tokenizer": {"tokenizer_name_or_path": str(folder)}}
     with pytest.raises(
-        ConfigError, match=rf"300 ids, the tokenizer of tokenizer.tokenizer_name_or_path has {size}"
+        ConfigError,
+        match=rf"300 ids, the tokenizer of tokenizer.tokenizer_name_or_path has {size}",
     ):
         load(named)
 
@@ -225,7 +259,10 @@ def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
         assert what in str(error.value)
 
 
-ALIASES = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 30))]
+ALIASES = [
+    "a0: &a0 [x]",
+    *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 30)),
+]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +272,10 @@ ALIASES = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range
         ("? [a, b]\n: 1", "should be"),
         ("name: 2024-13-45", "month must be in 1..12"),
         ("name: !!int abc", "invalid literal for int"),
-        ("name: " + 20_000 * "1" + "x", "config.yaml: "),  # quadratic for some regular expressions
+        (
+            "name: " + 20_000 * "1" + "x",
+            "config.yaml: ",
+        ),  # quadratic for some regular expressions
         ("name: " + 5000 * "1", "4300 digits"),
         ("name: " + "[" * 3000, "nested more than 32 deep"),
         ("\n".join(ALIASES), "more than 16 aliases"),
@@ -243,7 +283,10 @@ ALIASES = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range
         ("a: 1\na: 2", 'line 2: found duplicate key "a"'),
         ("tokens: &a [*a]", "tokens: should be a valid dictionary"),
         ("a: " + "x" * 600_000, "more than 524,288 characters"),
-        ('{"text": "a"}\n{"text": "b"}', "line 2: expected '<document start>', but found"),
+        (
+            '{"text": "a"}\n{"text": "b"}',
+            "line 2: expected '<document start>', but found",
+        ),
     ],
 )
 def test_what_no_parser_understands_is_named_too(tmp_path, text, message):
@@ -252,5 +295,6 @@ def test_what_no_parser_understands_is_named_too(tmp_path, text, message):
         load_config(tmp_path / "config.yaml")
     assert message in str(error.value)
     assert all(
-        "config.yaml: " in line and len(line) < 600 for line in str(error.value).splitlines()
+        "config.yaml: " in line and len(line) < 600
+        for line in str(error.value).splitlines()
     )

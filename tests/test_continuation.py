@@ -27,12 +27,16 @@ def files(tmp_path_factory):
 
 
 def state_of(nanoset, consumed):
-    return json.loads(json.dumps({"consumed_train_samples": consumed, "plan": nanoset.plan}))
+    return json.loads(
+        json.dumps({"consumed_train_samples": consumed, "plan": nanoset.plan})
+    )
 
 
 def labels(nanoset, start, stop):
     """How often each token is an input: every token is one in exactly one sample."""
-    return Counter(t for k in range(start, stop) for t in nanoset[k]["input_ids"][:-1].tolist())
+    return Counter(
+        t for k in range(start, stop) for t in nanoset[k]["input_ids"][:-1].tolist()
+    )
 
 
 @given(
@@ -49,10 +53,17 @@ def test_every_figure_equals_a_count_of_tokens(
     files, old_names, new_names, old_order, new_order, lengths, seed, consumed, weights
 ):
     """Also of files that come or go, and of one that a plan names twice."""
-    old = Nanoset([files[name] for name in old_names], None, lengths[0], 60, order=old_order)
+    old = Nanoset(
+        [files[name] for name in old_names], None, lengths[0], 60, order=old_order
+    )
     weights = weights and weights[: len(new_names)]
     new = Nanoset(
-        [files[name] for name in new_names], weights, lengths[1], 60, 1234 + seed, order=new_order
+        [files[name] for name in new_names],
+        weights,
+        lengths[1],
+        60,
+        1234 + seed,
+        order=new_order,
     )
     found = compare(state_of(old, consumed), new)
     epoch = old.order.samples_per_epoch
@@ -63,11 +74,17 @@ def test_every_figure_equals_a_count_of_tokens(
         labels(old, consumed, until),
         labels(new, consumed, until),
     )
-    assert sorted(file.file[0] for file in found.files) == sorted({*old_names, *new_names})
+    assert sorted(file.file[0] for file in found.files) == sorted(
+        {*old_names, *new_names}
+    )
     for file in found.files:
         name, tokens = file.file[0], TOKENS[file.file[0]]
         assert file.status == (
-            "added" if name not in old_names else "kept" if name in new_names else "dropped"
+            "added"
+            if name not in old_names
+            else "kept"
+            if name in new_names
+            else "dropped"
         )
         assert file.read_before == sum(before[t] for t in tokens)
         assert (file.saved, file.new) == (
@@ -75,7 +92,9 @@ def test_every_figure_equals_a_count_of_tokens(
             sum(ours[t] for t in tokens),
         )
         assert file.repeated == sum(max(0, ours[t] - saved[t]) for t in tokens)
-        assert file.again == sum(max(0, ours[t] - saved[t]) for t in tokens if before[t])
+        assert file.again == sum(
+            max(0, ours[t] - saved[t]) for t in tokens if before[t]
+        )
         assert file.lost == sum(max(0, saved[t] - ours[t]) for t in tokens)
         assert found.exact or file.file in str(found)
     assert found.exact == (ours == saved)
@@ -98,7 +117,9 @@ def test_a_state_tells_how_far_each_file_was_read(files):
     first = Nanoset(paths, [2, 1], 4, 100, order="stateless")
     ledger = ledger_of(state_of(first, 20))
     assert ledger.position == 20
-    assert list(ledger.reads) == [(first.dataset_index[:20] == i).sum() for i in range(2)]
+    assert list(ledger.reads) == [
+        (first.dataset_index[:20] == i).sum() for i in range(2)
+    ]
     order = StatelessOrder(first.dataset_lengths, [1, 1], 100, 1234, start=ledger)
     second = Nanoset(paths, [1, 1], 4, 100, order=order)
     again = ledger_of(state_of(second, 50))
@@ -112,21 +133,28 @@ def test_what_cannot_be_compared_or_has_no_ledger_is_refused(files):
     nanoset = Nanoset(a, None, 4, 40)
     with pytest.raises(ValueError, match="holds no plan"):
         compare({"consumed_train_samples": 3}, nanoset)
-    with pytest.raises(ValueError, match="only order='stateless' .* this is 'nanotron'"):
+    with pytest.raises(
+        ValueError, match="only order='stateless' .* this is 'nanotron'"
+    ):
         ledger_of(state_of(nanoset, 5))
     order = SkippingOrder(StatelessOrder([15], None, 40), [(3, 5)])
     with pytest.raises(ValueError, match="cannot be built again from its plan"):
         ledger_of(state_of(Nanoset(a, None, 4, 38, order=order), 5))
     state = state_of(nanoset, 5)
     with pytest.raises(
-        ValueError, match="counts 1152921504606846976 samples, its plan has 15 in an epoch"
+        ValueError,
+        match="counts 1152921504606846976 samples, its plan has 15 in an epoch",
     ):
         compare(state | {"consumed_train_samples": 2**60}, nanoset)
     state["plan"]["files"][0]["num_tokens"] = 2**31
-    with pytest.raises(ValueError, match="counts 2147483648 tokens in a file that holds 61"):
+    with pytest.raises(
+        ValueError, match="counts 2147483648 tokens in a file that holds 61"
+    ):
         compare(state, nanoset)
     late = StatelessOrder([15], None, 20, start={"position": 8, "reads": [8]})
-    with pytest.raises(ValueError, match="begins at position 8, the saved run had read up to 4"):
+    with pytest.raises(
+        ValueError, match="begins at position 8, the saved run had read up to 4"
+    ):
         compare(
             state_of(Nanoset(a, None, 4, 20, order="stateless"), 4),
             Nanoset(a, None, 4, 20, order=late),

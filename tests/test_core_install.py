@@ -22,7 +22,9 @@ from nanoset_ref import TokenFileWriter
 from nanoset_ref.cli import COMMANDS
 from nanoset_ref.tokens import convert, open_tokens
 
-PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())[
+    "project"
+]
 CORE = {"numpy", "numba", "torch", "xxhash", "lazy-loader"}
 # distributions that are called otherwise than what is imported of them
 DISTRIBUTIONS = {
@@ -61,7 +63,9 @@ def required(names: set[str]) -> set[str]:
             continue
         found.add(name)
         needs = [Requirement(line) for line in lines]
-        waiting += [need.name for need in needs if not need.marker or need.marker.evaluate()]
+        waiting += [
+            need.name for need in needs if not need.marker or need.marker.evaluate()
+        ]
     return found
 
 
@@ -206,7 +210,11 @@ TRAINING = ("train", "index", "merge", "split", "convert")
 
 
 def test_no_command_that_only_looks_loads_torch_or_numba(folder):
-    lines = [line for line in COMMAND_LINES.strip().splitlines() if not line.startswith(TRAINING)]
+    lines = [
+        line
+        for line in COMMAND_LINES.strip().splitlines()
+        if not line.startswith(TRAINING)
+    ]
     code = "\n".join(
         [
             "from nanoset_ref.cli import main",
@@ -249,7 +257,8 @@ for line in {list(MISSING)!r}:
     for said, extra in zip(lines, MISSING.values(), strict=True):
         install = re.escape(f'pip install "nanoset_ref[{extra}]"')
         assert re.search(
-            rf": error: .+ needs the package \S+, which is not installed: {install}$", said
+            rf": error: .+ needs the package \S+, which is not installed: {install}$",
+            said,
         )
 
 
@@ -290,7 +299,11 @@ def extra_imports(tree: ast.Module) -> Iterator[tuple[str | None, str]]:
     yield from visit(tree, None)
 
 
-PEERS = {"litdata", "streaming", "pytest"}  # write their own formats for the laws; loads the plugin
+PEERS = {
+    "litdata",
+    "streaming",
+    "pytest",
+}  # write their own formats for the laws; loads the plugin
 
 
 def installed_by(extra: str) -> set[str]:

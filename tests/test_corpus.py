@@ -37,7 +37,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 @pytest.fixture(scope="module")
 def documents(corpus: Corpus) -> dict[str, list[dict]]:
     lines = {
-        name: path.read_text(encoding="utf-8").splitlines() for name, path in corpus.domains.items()
+        name: path.read_text(encoding="utf-8").splitlines()
+        for name, path in corpus.domains.items()
     }
     return {name: [json.loads(line) for line in found] for name, found in lines.items()}
 
@@ -45,7 +46,9 @@ def documents(corpus: Corpus) -> dict[str, list[dict]]:
 def digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(folder).as_posix(): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
         for path in files
     }
 
@@ -53,9 +56,13 @@ def digests(folder: Path) -> dict[str, str]:
 def test_every_byte_is_pinned_and_the_command_says_where_it_is(tmp_path) -> None:
     assert FORMAT == 1
     command = [sys.executable, "-m", "nanoset_ref.chunks.corpus", "here"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     names = ["stories.jsonl", "arithmetic.jsonl", "programs.jsonl", "tokenizer"]
-    assert result.stdout.splitlines() == [f"{Path(name).stem}: here/{name}" for name in names]
+    assert result.stdout.splitlines() == [
+        f"{Path(name).stem}: here/{name}" for name in names
+    ]
     assert digests(tmp_path / "here") == DIGESTS
 
 
@@ -71,11 +78,15 @@ def test_the_generator_makes_these_bytes_with_any_hash_seed_and_number_of_thread
     command = [sys.executable, "-m", "corpus_generator", str(tmp_path / "made")]
     folder = Path(__file__).parent.parent / "notebooks"
     subprocess.run(command, cwd=folder, env=environment, check=True)
-    made, shipped = (zstandard.decompress(path.read_bytes()) for path in (tmp_path / "made", DATA))
+    made, shipped = (
+        zstandard.decompress(path.read_bytes()) for path in (tmp_path / "made", DATA)
+    )
     assert made == shipped
 
 
-def test_a_second_call_writes_nothing_and_an_interrupted_one_is_repaired(tmp_path) -> None:
+def test_a_second_call_writes_nothing_and_an_interrupted_one_is_repaired(
+    tmp_path,
+) -> None:
     corpus = prepare_corpus(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert prepare_corpus(str(tmp_path)) == corpus
@@ -105,13 +116,17 @@ def test_every_sum_is_right(documents: dict[str, list[dict]]) -> None:
     assert count > 9_000
 
 
-def test_every_program_runs_and_says_what_it_prints(documents: dict[str, list[dict]]) -> None:
+def test_every_program_runs_and_says_what_it_prints(
+    documents: dict[str, list[dict]],
+) -> None:
     asserts = 0
     for row in documents["programs"]:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(row["text"], row["id"], "exec"), {})
         asserts += row["text"].count("\nassert ")
-        assert [printed.getvalue().strip()] == [row["text"].partition("  # ")[2].strip()], row["id"]
+        assert [printed.getvalue().strip()] == [
+            row["text"].partition("  # ")[2].strip()
+        ], row["id"]
     assert asserts > 2_500
 
 
@@ -125,7 +140,11 @@ def test_the_tokenizer_loads_gives_texts_back_and_lengths_are_heavy_tailed(
         ids = tokenizer(texts)["input_ids"]
         assert tokenizer.batch_decode(ids[-20:]) == texts[-20:]
         lengths = sorted(map(len, ids))
-        assert lengths[0] <= 12 and 30 <= lengths[len(lengths) // 2] <= 120 and lengths[-1] > 3500
+        assert (
+            lengths[0] <= 12
+            and 30 <= lengths[len(lengths) // 2] <= 120
+            and lengths[-1] > 3500
+        )
 
 
 def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:

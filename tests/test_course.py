@@ -28,7 +28,10 @@ def test_the_tiny_corpus_holds_its_documents_and_ten_samples(tmp_path: Path) -> 
     files = {source: TokenFile(path) for source, path in tiny_corpus(tmp_path).items()}
     for (source, file), samples in zip(files.items(), (5, 3, 2), strict=True):
         assert Nanoset(file.path, None, 8, 1).order.samples_per_epoch == samples
-        assert "".join(pieces(file.tokens, tmp_path)).split("EOS") == [*DOCUMENTS[source], ""]
+        assert "".join(pieces(file.tokens, tmp_path)).split("EOS") == [
+            *DOCUMENTS[source],
+            "",
+        ]
 
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -71,11 +74,15 @@ def test_the_minutes_of_the_map_are_about_those_of_the_pages() -> None:
 
 
 def test_the_minutes_of_a_path_are_the_sum_of_its_pages() -> None:
-    paths = re.findall(r"^- \*\*\w+\*\*(.*?): (\d+) minutes", MAP, re.MULTILINE | re.DOTALL)
+    paths = re.findall(
+        r"^- \*\*\w+\*\*(.*?): (\d+) minutes", MAP, re.MULTILINE | re.DOTALL
+    )
     assert len(paths) == 3
     minutes = minutes_of_the_map()
     for pages, said in paths:
-        assert sum(minutes[number] for number in re.findall(r"\[(\d\d)\]", pages)) == int(said)
+        assert sum(
+            minutes[number] for number in re.findall(r"\[(\d\d)\]", pages)
+        ) == int(said)
 
 
 @pytest.fixture
@@ -94,9 +101,13 @@ def page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(guesses, "ANSWERS", asked)
     monkeypatch.setattr(guesses, "_here", {})
     monkeypatch.setattr(guesses, "KEPT", tmp_path / "cache" / "guesses.json")
-    monkeypatch.setitem(exercises.RULES, "99.1", Rule(lambda it: it + 1 == 8, "count again"))
+    monkeypatch.setitem(
+        exercises.RULES, "99.1", Rule(lambda it: it + 1 == 8, "count again")
+    )
     monkeypatch.setitem(exercises.RULES, "99.2", Rule(lambda it: list(it()), "iterate"))
-    monkeypatch.setitem(exercises.RULES, "99.3", Rule(lambda it, WANTED: it == WANTED, "look up"))
+    monkeypatch.setitem(
+        exercises.RULES, "99.3", Rule(lambda it, WANTED: it == WANTED, "look up")
+    )
 
 
 WANTED = 5  # a variable of the page that calls check
@@ -112,7 +123,9 @@ WANTED = 5  # a variable of the page that calls check
         ("x", "not yet: count again (your answer raised TypeError"),
     ],
 )
-def test_a_check_says_open_right_or_what_to_think_of(page, answer, said: str, capsys) -> None:
+def test_a_check_says_open_right_or_what_to_think_of(
+    page, answer, said: str, capsys
+) -> None:
     check("99.1", answer)
     assert capsys.readouterr().out.startswith(said)
 
@@ -150,7 +163,9 @@ def test_a_variable_that_the_page_has_not_made_is_named() -> None:
         ("99.4", 1, False),
     ],
 )
-def test_a_guess_is_compared_and_counted(page, key, guessed, is_right: bool, capsys) -> None:
+def test_a_guess_is_compared_and_counted(
+    page, key, guessed, is_right: bool, capsys
+) -> None:
     guess(key, guessed)
     tally("99")
     said, counted = capsys.readouterr().out.splitlines()

@@ -33,7 +33,10 @@ from kills import Nursery
 
 from nanoset_ref.streaming import CompressedDictionary
 
-COUNT, SEED = int(os.environ.get("NANOSET_DAMAGE", 600)), os.environ.get("NANOSET_SEED", "0")
+COUNT, SEED = (
+    int(os.environ.get("NANOSET_DAMAGE", 600)),
+    os.environ.get("NANOSET_SEED", "0"),
+)
 GIB, SECONDS = 1 << 30, 5
 CLEAN = ValueError, TypeError, IndexError, OSError
 
@@ -72,7 +75,11 @@ OTHERS = [
     {"x": [1]},
     [1] * 999,
 ]
-IN_PLACE = {"pipe": os.mkfifo, "folder": os.mkdir, "link": partial(os.symlink, "/dev/zero")}
+IN_PLACE = {
+    "pipe": os.mkfifo,
+    "folder": os.mkdir,
+    "link": partial(os.symlink, "/dev/zero"),
+}
 WAYS = [
     "flip",
     "tree",
@@ -92,7 +99,11 @@ def write_bombs(folder):
 def places(node):
     """Where in a tree of JSON something stands."""
     for key in (
-        node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+        node
+        if isinstance(node, dict)
+        else range(len(node))
+        if isinstance(node, list)
+        else ()
     ):
         yield node, key
         yield from places(node[key])
@@ -126,7 +137,9 @@ def damaged(chance, what, content, other):
         at -= at % 4
         changed[at : at + 8] = number.to_bytes(8, "little")[: len(changed) - at]
     elif what == "deep":
-        return chance.choice([b"[", b'{"a":', b"- "]) * chance.choice([50, 2000, 100_000])
+        return chance.choice([b"[", b'{"a":', b"- "]) * chance.choice(
+            [50, 2000, 100_000]
+        )
     elif what == "tree":
         with contextlib.suppress(ValueError):
             return damaged_tree(chance, content)
@@ -143,13 +156,21 @@ def judged(name, folder, target, truth):
     try:
         content = repr(read(folder))
     except CLEAN as error:
-        named = name.endswith("'s state") or re.search(f"{folder.name}|{target.name}", str(error))
-        return "refused" if named else f"! names no file: {type(error).__name__}: {error}"
+        named = name.endswith("'s state") or re.search(
+            f"{folder.name}|{target.name}", str(error)
+        )
+        return (
+            "refused" if named else f"! names no file: {type(error).__name__}: {error}"
+        )
     except Exception as error:
         return f"! {type(error).__name__}: {error}"
     if content == truth:
         return "right"
-    return "other, unchecked" if re.search(unchecked, target.name) else "! other content in silence"
+    return (
+        "other, unchecked"
+        if re.search(unchecked, target.name)
+        else "! other content in silence"
+    )
 
 
 def contents(folder, pattern=""):
@@ -191,7 +212,9 @@ def work(words):
     folder, other, log = map(Path, paths)
     warnings.simplefilter("ignore")
     files, truth = contents(folder, KINDS[name][0]), repr(KINDS[name][1](folder))
-    virtual = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    virtual = (
+        int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    )
     resource.setrlimit(resource.RLIMIT_AS, (virtual + GIB, virtual + GIB))
     known = (
         str(folder),
@@ -201,16 +224,22 @@ def work(words):
         str(Path(__file__).parents[1]),
         "/proc",
         "/sys",
-        *filter(None, sys.path),  # kernels are compiled after some calls, which imports numba
+        *filter(
+            None, sys.path
+        ),  # kernels are compiled after some calls, which imports numba
     )
     opened = []
-    sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
+    sys.addaudithook(
+        lambda event, details: event == "open" and opened.append(str(details[0]))
+    )
     with open(log, "ab", 0) as file:
         for number in range(int(first), int(last)):
             chance = random.Random(f"{name} {SEED} {number}")
             target = chance.choice(list(files))
             restore(files)
-            what = damage(chance, target, files[target], other, other / target.relative_to(folder))
+            what = damage(
+                chance, target, files[target], other, other / target.relative_to(folder)
+            )
             opened.clear()
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             signal.alarm(SECONDS)  # for one that waits
@@ -241,7 +270,9 @@ def inputs(tmp_path_factory):
         for state, make in LOADERS.items():
             loader = make(folder / name)
             next(iter(loader))
-            (folder / name / f"{state}.json").write_text(json.dumps(loader.state_dict()))
+            (folder / name / f"{state}.json").write_text(
+                json.dumps(loader.state_dict())
+            )
     write_bombs(folder / "inputs1")
     return folder / "inputs0", folder / "inputs1", folder / "log"
 
@@ -263,16 +294,23 @@ def test_a_damaged_file_is_read_right_or_refused(nursery, inputs, name):
     )  # to have a line for each damaged file: its number, what was done, and the verdict
     while (done := len(log.read_text().splitlines())) < count:
         end = nursery.run(
-            ["test_damage:work", name, *inputs, done, count], folder, "none", seconds=7200
+            ["test_damage:work", name, *inputs, done, count],
+            folder,
+            "none",
+            seconds=7200,
         )
         restore(whole)
         if end.code:
             hangs = end.code in (-signal.SIGALRM, -signal.SIGPROF)
-            verdict = "hangs" if hangs else f"ends with {end.code}: {end.errors[-200:]!r}"
+            verdict = (
+                "hangs" if hangs else f"ends with {end.code}: {end.errors[-200:]!r}"
+            )
             with log.open("a") as file:
                 file.write(f"{len(log.read_text().splitlines())}\t?\t! {verdict}\n")
     found = [line.split("\t") for line in log.read_text().splitlines()]
-    outcomes = Counter("bad" if verdict[0] == "!" else verdict for _, _, verdict in found)
+    outcomes = Counter(
+        "bad" if verdict[0] == "!" else verdict for _, _, verdict in found
+    )
     sys.stdout.write(f"{name}: {len(found)} damaged files, {dict(outcomes)}\n")
     problems = {}
     for number, what, verdict in found:

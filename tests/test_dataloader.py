@@ -26,7 +26,9 @@ from nanoset_ref.tokens import TokenFileWriter
 
 def digest(batches):
     tensors = [batch[key] for batch in batches for key in ("input_ids", "label_ids")]
-    return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
+    return hashlib.sha256(
+        b"".join(tensor.numpy().tobytes() for tensor in tensors)
+    ).hexdigest()
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -35,21 +37,34 @@ def test_every_batch_equals_nanotrons(golden, tmp_path, name):
     for case in config["loaders"]:
         place = {key: case[key] for key in ("micro_batch_size", "dp_rank", "dp_size")}
         consumed = case["consumed_train_samples"]
-        consumed -= consumed % case["dp_size"]  # upstream rounds down; here the count is exact
-        loader = build_nanoset_dataloader(nanoset, **place, consumed_train_samples=consumed)
+        consumed -= (
+            consumed % case["dp_size"]
+        )  # upstream rounds down; here the count is exact
+        loader = build_nanoset_dataloader(
+            nanoset, **place, consumed_train_samples=consumed
+        )
         positions = [k for batch in loader.batch_sampler for k in batch]
-        assert positions == case["sample_indices"][: case["num_batches"] * case["micro_batch_size"]]
+        assert (
+            positions
+            == case["sample_indices"][: case["num_batches"] * case["micro_batch_size"]]
+        )
         assert len(loader) == case["num_batches"]
         batches = list(loader)
         assert digest(batches) == case["all_batches_sha256"]
-        assert [digest([batch]) for batch in batches[:4]] == case["first_batches_sha256"]
+        assert [digest([batch]) for batch in batches[:4]] == case[
+            "first_batches_sha256"
+        ]
 
 
 @pytest.fixture
 def numbered(tmp_path):
     """A Nanoset whose sample at position k can be recognised by its first token."""
-    nanoset = Nanoset(write_range(tmp_path / "a.npy", 121 * 2 + 1), None, 2, 121, order="nanotron")
-    position_of = {int(row[0]): k for k, row in enumerate(nanoset.__getitems__(range(121)).rows)}
+    nanoset = Nanoset(
+        write_range(tmp_path / "a.npy", 121 * 2 + 1), None, 2, 121, order="nanotron"
+    )
+    position_of = {
+        int(row[0]): k for k, row in enumerate(nanoset.__getitems__(range(121)).rows)
+    }
     return nanoset, lambda batch: [
         position_of[first] for first in batch["input_ids"][:, 0].tolist()
     ]
@@ -76,20 +91,38 @@ def test_it_keeps_the_resume_contract(
 
     def factory(rank, size, batch, workers):
         monkeypatch.setattr(blocks, "BLOCK_BYTES", batches_per_block * batch * 3 * 4)
-        place = {"micro_batch_size": batch, "dp_rank": rank, "dp_size": size, "layout": layout}
+        place = {
+            "micro_batch_size": batch,
+            "dp_rank": rank,
+            "dp_size": size,
+            "layout": layout,
+        }
         return build_nanoset_dataloader(nanoset, **place, **options, **{name: workers})
 
     check_resume_contract(
-        factory, positions_of, 121, layout=layout, **contract, **(FEW if options else {})
+        factory,
+        positions_of,
+        121,
+        layout=layout,
+        **contract,
+        **(FEW if options else {}),
     )
 
 
 def test_another_collator_gets_its_batches_one_by_one(numbered):
     """One that cannot cut blocks: it is called where torch calls it, in the worker if there is one."""
     nanoset, positions_of = numbered
-    for options in ({}, {"num_workers": 1}, {"read_ahead": 2}, {"num_workers": 1, "read_ahead": 1}):
+    for options in (
+        {},
+        {"num_workers": 1},
+        {"read_ahead": 2},
+        {"num_workers": 1, "read_ahead": 1},
+    ):
         loader = NanosetDataLoader(
-            nanoset, ResumableBatchSampler(121, 8), collate_fn=default_collate, **options
+            nanoset,
+            ResumableBatchSampler(121, 8),
+            collate_fn=default_collate,
+            **options,
         )
         for number, batch in enumerate(loader):
             assert positions_of(batch) == list(range(8 * number, 8 * number + 8))
@@ -106,7 +139,9 @@ def test_another_collator_gets_its_batches_one_by_one(numbered):
 )
 def test_options_that_cannot_be_kept_are_refused(numbered, options, message):
     with pytest.raises(ValueError, match=message):
-        build_nanoset_dataloader(numbered[0], micro_batch_size=8, num_loading_workers=2, **options)
+        build_nanoset_dataloader(
+            numbered[0], micro_batch_size=8, num_loading_workers=2, **options
+        )
 
 
 def test_a_block_is_pinned_before_it_is_cut_and_the_first_batch_waits_for_no_other(
@@ -140,7 +175,10 @@ def test_the_state_is_one_number_and_a_plan(numbered):
     for number, batch in enumerate(loader):
         assert len(loader) == 11 - number
         state = json.loads(json.dumps(loader.state_dict()))
-        assert state == {"consumed_train_samples": 10 * (number + 1), "plan": nanoset.plan}
+        assert state == {
+            "consumed_train_samples": 10 * (number + 1),
+            "plan": nanoset.plan,
+        }
         assert positions_of(batch) == list(range(10 * number + 1, 10 * number + 10, 2))
     assert number == 11
 
@@ -167,7 +205,9 @@ def test_a_file_with_a_checksum_may_be_renamed(tmp_path):
     before = Nanoset(tmp_path / "a.npy", None, 3, 30)
     saved = before.plan
     for suffix in (".npy", ".json", ".documents.npy"):
-        (tmp_path / "a").with_suffix(suffix).rename((tmp_path / "b").with_suffix(suffix))
+        (tmp_path / "a").with_suffix(suffix).rename(
+            (tmp_path / "b").with_suffix(suffix)
+        )
     after = Nanoset(tmp_path / "b.npy", None, 3, 30)
     build_nanoset_dataloader(after, micro_batch_size=3).load_state_dict(
         {"consumed_train_samples": 6, "plan": saved}
@@ -179,7 +219,9 @@ def test_workers_that_are_started_draw_nothing_from_the_global_generator(numbere
     """A model that draws from it would continue with other numbers after a resume."""
     nanoset, _ = numbered
     before = torch.get_rng_state()
-    for _ in build_nanoset_dataloader(nanoset, micro_batch_size=8, num_loading_workers=1):
+    for _ in build_nanoset_dataloader(
+        nanoset, micro_batch_size=8, num_loading_workers=1
+    ):
         pass
     for _ in NanosetDataLoader(
         nanoset, ResumableBatchSampler(121, 8), collate_fn=DataCollatorWithLabels(2)
@@ -197,7 +239,12 @@ def test_workers_are_seeded_by_run_rank_and_worker(numbered):
 
     def seeds(seed, rank):
         loader = build_nanoset_dataloader(
-            nanoset, micro_batch_size=8, dp_rank=rank, dp_size=2, num_loading_workers=2, seed=seed
+            nanoset,
+            micro_batch_size=8,
+            dp_rank=rank,
+            dp_size=2,
+            num_loading_workers=2,
+            seed=seed,
         )
         loader.collate_fn = _initial_seed  # runs in the worker
         return set(loader)
@@ -212,7 +259,9 @@ def test_accelerate_does_not_share_out_again_what_a_rank_has(tmp_path, monkeypat
     nanoset = Nanoset(write_range(tmp_path / "a.npy", 161), None, 4, 32)
     accelerator = Accelerator(cpu=True)
     for name, value in {"num_processes": 2, "process_index": 0}.items():
-        monkeypatch.setattr(Accelerator, name, property(lambda self, value=value: value))
+        monkeypatch.setattr(
+            Accelerator, name, property(lambda self, value=value: value)
+        )
     ours = build_nanoset_dataloader(nanoset, micro_batch_size=4, dp_rank=0, dp_size=2)
     expected = [batch["input_ids"].tolist() for batch in ours]
     again = accelerator.prepare(
@@ -227,7 +276,9 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered):
     options = {"micro_batch_size": 4}
     rows = [nanoset.read(np.arange(k, k + 4)).tolist() for k in range(0, 120, 4)]
     labelled = list(
-        build_nanoset_dataloader(nanoset, collate_fn=DataCollatorWithLabels(2), **options)
+        build_nanoset_dataloader(
+            nanoset, collate_fn=DataCollatorWithLabels(2), **options
+        )
     )
     assert [batch["input_ids"].tolist() for batch in labelled] == rows
     assert all(torch.equal(batch["labels"], batch["input_ids"]) for batch in labelled)
@@ -241,10 +292,18 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered):
         match=r"samples must have 6 tokens, got \[3\]; dataset and collator need the same",
     ):
         next(
-            iter(build_nanoset_dataloader(nanoset, collate_fn=DataCollatorWithLabels(5), **options))
+            iter(
+                build_nanoset_dataloader(
+                    nanoset, collate_fn=DataCollatorWithLabels(5), **options
+                )
+            )
         )
-    with pytest.raises(ValueError, match="documents is an option of DataCollatorForCLM"):
-        build_nanoset_dataloader(nanoset, collate_fn=len, documents=DocumentOptions(), **options)
+    with pytest.raises(
+        ValueError, match="documents is an option of DataCollatorForCLM"
+    ):
+        build_nanoset_dataloader(
+            nanoset, collate_fn=len, documents=DocumentOptions(), **options
+        )
 
 
 @pytest.mark.parametrize(
@@ -256,7 +315,10 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered):
             {"shuffle": True},
             "^shuffle cannot be set: .*; choose the order, micro_batch_",
         ),
-        ({"batch_size": 4}, "^build_nanoset_dataloader: batch_size: use micro_batch_size$"),
+        (
+            {"batch_size": 4},
+            "^build_nanoset_dataloader: batch_size: use micro_batch_size$",
+        ),
         ({"num_workers": 4}, "num_workers: use num_loading_workers$"),
         ({"read_ahead": "2"}, "read_ahead must be an integer of at least 0, got '2'"),
         ({"drop_last": True}, "drop_last cannot be set: .*; choose"),
@@ -264,7 +326,10 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered):
             {"prefetch_facto": 2},
             "^build_nanoset_dataloader: prefetch_facto: unknown key, did you mean 'prefetch_factor'.$",
         ),
-        ({"tial": "pad"}, "^build_nanoset_dataloader: tial: unknown key, did you mean 'tail'.$"),
+        (
+            {"tial": "pad"},
+            "^build_nanoset_dataloader: tial: unknown key, did you mean 'tail'.$",
+        ),
     ],
 )
 def test_an_option_that_a_loader_cannot_have_is_refused_in_its_own_words(
@@ -283,19 +348,25 @@ WORKER_OPTIONS = {
 }
 
 
-def test_a_rank_without_data_takes_the_options_of_the_others_and_starts_nothing(numbered):
+def test_a_rank_without_data_takes_the_options_of_the_others_and_starts_nothing(
+    numbered,
+):
     options = {
         "micro_batch_size": 8,
         "output_pp_rank": 2,
         "num_loading_workers": 2,
         "read_ahead": 1,
     }
-    middle = build_nanoset_dataloader(numbered[0], current_pp_rank=1, **options, **WORKER_OPTIONS)
+    middle = build_nanoset_dataloader(
+        numbered[0], current_pp_rank=1, **options, **WORKER_OPTIONS
+    )
     assert middle.num_workers == 0
     threads = threading.active_count()
     batches = iter(middle)
     pointers = {"input_ids": 0, "input_mask": 0, "label_ids": 2, "label_mask": 2}
-    assert next(batches) == {name: TensorPointer(rank) for name, rank in pointers.items()}
+    assert next(batches) == {
+        name: TensorPointer(rank) for name, rank in pointers.items()
+    }
     assert threading.active_count() == threads
     assert multiprocessing.active_children() == []
     assert middle.state_dict()["consumed_train_samples"] == 8
@@ -311,7 +382,9 @@ def test_a_rank_without_data_takes_the_options_of_the_others_and_starts_nothing(
             )
 
 
-@pytest.mark.parametrize("options", [{}, {"read_ahead": 2}, {"num_loading_workers": 1}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"read_ahead": 2}, {"num_loading_workers": 1}], ids=str
+)
 def test_a_loaded_state_ends_the_iteration_under_way(numbered, options):
     nanoset, positions_of = numbered
     loader = build_nanoset_dataloader(nanoset, micro_batch_size=2, **options)
@@ -346,7 +419,9 @@ def test_a_collate_function_is_given_a_list_of_samples(numbered):
     loader = build_nanoset_dataloader(nanoset, micro_batch_size=3, collate_fn=collate)
     assert next(iter(loader)) == [int(row[0]) for row in nanoset.read(np.arange(3))]
     assert (
-        pickle.loads(pickle.dumps(nanoset.__getitems__([1, 2])))[1]["input_ids"].tolist()
+        pickle.loads(pickle.dumps(nanoset.__getitems__([1, 2])))[1][
+            "input_ids"
+        ].tolist()
         == nanoset.read([2])[0].tolist()
     )
 
@@ -371,7 +446,9 @@ def test_a_sampler_of_another_length_is_refused(numbered):
 
 
 def test_a_loader_says_where_it_stands(numbered):
-    loader = build_nanoset_dataloader(numbered[0], micro_batch_size=4, dp_rank=1, dp_size=2)
+    loader = build_nanoset_dataloader(
+        numbered[0], micro_batch_size=4, dp_rank=1, dp_size=2
+    )
     next(iter(loader))
     where = "rank 1 of 2, micro-batches of 4, 14 batches left of this epoch, at sample 8, 0 workers"
     assert repr(loader) == f"NanosetDataLoader({numbered[0]!r}, {where})"

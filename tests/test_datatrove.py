@@ -61,12 +61,20 @@ def test_golden_reads_of_datatrove(golden):
         rows = nanoset.read(np.array(turns))
         np.testing.assert_array_equal(rows, arrays[f"{read['id']}/input_ids"])
         if positions:
-            starts = nanoset.starts(np.array(turns)) if eos is None else starts_after_eos(rows, eos)
-            np.testing.assert_array_equal(position_ids(starts), arrays[f"{read['id']}/positions"])
+            starts = (
+                nanoset.starts(np.array(turns))
+                if eos is None
+                else starts_after_eos(rows, eos)
+            )
+            np.testing.assert_array_equal(
+                position_ids(starts), arrays[f"{read['id']}/positions"]
+            )
 
 
 def golden_cases(golden):
-    cases = json.loads((golden / "datatrove/nanotron_nanoset.json").read_text())["cases"]
+    cases = json.loads((golden / "datatrove/nanotron_nanoset.json").read_text())[
+        "cases"
+    ]
     assert len(cases) == 2
     arrays = np.load(golden / "datatrove/nanotron_nanoset.npz")
     for case in cases:
@@ -88,7 +96,9 @@ def test_golden_samples_of_nanotron(golden):
         assert len(dataset) == case["len"]
         datasets, samples = order[np.arange(len(dataset))]
         np.testing.assert_array_equal(datasets, arrays[f"{case['id']}/dataset_index"])
-        np.testing.assert_array_equal(samples, arrays[f"{case['id']}/dataset_sample_index"])
+        np.testing.assert_array_equal(
+            samples, arrays[f"{case['id']}/dataset_sample_index"]
+        )
         rows, starts = (
             dataset.read(np.arange(len(dataset))),
             dataset.starts(np.arange(len(dataset))),
@@ -113,9 +123,15 @@ def test_golden_batches_of_nanotron(golden):
         assert len(case["loaders"]) == 4
         for loader in case["loaders"]:
             dp_size = loader["dp_size"]
-            consumed = loader["consumed_train_samples"] // dp_size * dp_size  # upstream rounds down
+            consumed = (
+                loader["consumed_train_samples"] // dp_size * dp_size
+            )  # upstream rounds down
             sampler = ResumableBatchSampler(
-                len(dataset), loader["micro_batch_size"], loader["dp_rank"], dp_size, consumed
+                len(dataset),
+                loader["micro_batch_size"],
+                loader["dp_rank"],
+                dp_size,
+                consumed,
             )
             collator = DataCollatorForCLMWithPositionIds(
                 *(case["sequence_length"], 0, 0, 0),
@@ -123,7 +139,9 @@ def test_golden_batches_of_nanotron(golden):
                 cp_size=loader["context_parallel_size"],
                 cp_rank=loader["context_parallel_rank"],
             )
-            batches = list(NanosetDataLoader(dataset, sampler, dataset.plan, collate_fn=collator))
+            batches = list(
+                NanosetDataLoader(dataset, sampler, dataset.plan, collate_fn=collator)
+            )
             assert len(batches) == loader["num_batches"]
             for key, expected in loader["sha256"].items():
                 values = [batch[key].numpy() for batch in batches]
@@ -133,7 +151,8 @@ def test_golden_batches_of_nanotron(golden):
 
 
 @pytest.mark.parametrize(
-    ("windows", "begins"), [("disjoint", range(0, 20, 5)), ("overlapping", range(0, 16, 4))]
+    ("windows", "begins"),
+    [("disjoint", range(0, 20, 5)), ("overlapping", range(0, 16, 4))],
 )
 def test_windows_disjoint_or_overlapping(tmp_path, windows, begins):
     path = write_ds(tmp_path / "a.ds", range(20), [7, 20])
@@ -141,9 +160,9 @@ def test_windows_disjoint_or_overlapping(tmp_path, windows, begins):
     rows, starts = dataset.read(np.arange(4)), dataset.starts(np.arange(4))
     assert sorted(rows.tolist()) == [[*range(begin, begin + 5)] for begin in begins]
     assert (starts == ((rows == 7) | (np.arange(5) == 0))).all()
-    ended = DatatroveNanoset(tmp_path, None, 4, 4, eos_token_id=8, windows=windows).starts(
-        np.arange(4)
-    )
+    ended = DatatroveNanoset(
+        tmp_path, None, 4, 4, eos_token_id=8, windows=windows
+    ).starts(np.arange(4))
     assert (ended == ((rows == 9) | (np.arange(5) == 0))).all()
     assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
 
@@ -152,7 +171,9 @@ def test_ids_of_four_bytes_and_files_too_short_for_a_sample(tmp_path):
     write_ds(tmp_path / "x/0.ds", [70000, 70001, 70002], [3], np.uint32)
     write_ds(tmp_path / "x/1.ds", [1], [1], np.uint32)
     write_ds(tmp_path / "x/2.ds", [70003, 70004], [2], np.uint32)
-    dataset = DatatroveNanoset(str(tmp_path / "x"), None, 1, 6)  # one path is one folder
+    dataset = DatatroveNanoset(
+        str(tmp_path / "x"), None, 1, 6
+    )  # one path is one folder
     assert (
         sorted(dataset[k]["input_ids"].tolist() for k in range(6))
         == [[70000, 70001]] * 3 + [[70003, 70004]] * 3
@@ -176,13 +197,17 @@ def test_an_order_over_folders_is_an_order_over_their_files():
 
 def test_ranks_without_data_get_pointers():
     batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 1)([{}, {}])
-    assert batch["position_ids"] == TensorPointer(0) and batch["label_mask"] == TensorPointer(2)
-    rows = SampleBlock(np.arange(5)[None], lambda: np.array([[True, False, True, False, False]]))
+    assert batch["position_ids"] == TensorPointer(0) and batch[
+        "label_mask"
+    ] == TensorPointer(2)
+    rows = SampleBlock(
+        np.arange(5)[None], lambda: np.array([[True, False, True, False, False]])
+    )
     batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 2)(rows)
     assert batch["input_ids"] == TensorPointer(0)
-    assert batch["label_ids"].tolist() == [[1, 2, 3, 4]] and batch["label_mask"].tolist() == [
-        [True, False, True, True]
-    ]
+    assert batch["label_ids"].tolist() == [[1, 2, 3, 4]] and batch[
+        "label_mask"
+    ].tolist() == [[True, False, True, True]]
     halves = [
         DataCollatorForCLMWithPositionIds(4, 0, 2, 2, cp_size=2, cp_rank=rank)(rows)
         for rank in range(2)
@@ -195,7 +220,10 @@ def test_ranks_without_data_get_pointers():
     [
         ({"cp_size": 0}, "cp_size must lie in 1 .. sequence_length = 10, .* got 0"),
         ({"cp_size": 11}, "cp_size must lie in 1 .. sequence_length = 10, .* got 11"),
-        ({"cp_size": 5, "cp_rank": 5}, "cp_rank must lie in 0 .. cp_size - 1 = 4, got 5"),
+        (
+            {"cp_size": 5, "cp_rank": 5},
+            "cp_rank must lie in 0 .. cp_size - 1 = 4, got 5",
+        ),
     ],
 )
 def test_a_context_parallel_rank_that_is_none_is_refused(options, message):
@@ -207,14 +235,18 @@ def test_a_context_parallel_rank_that_is_none_is_refused(options, message):
 def test_columns_that_reach_no_context_parallel_rank_as_in_nanotron_are_warned_of(
     caplog, cp_size, lost
 ):
-    rows = SampleBlock(np.arange(11, dtype=np.int32)[None], lambda: np.eye(1, 11, dtype=bool))
+    rows = SampleBlock(
+        np.arange(11, dtype=np.int32)[None], lambda: np.eye(1, 11, dtype=bool)
+    )
     ranks = [
         DataCollatorForCLMWithPositionIds(10, 0, 0, 0, cp_size=cp_size, cp_rank=rank)
         for rank in range(cp_size)
     ]
     columns = np.concatenate([rank(rows)["input_ids"][0] for rank in ranks]).tolist()
     assert columns == list(range(10 - lost))
-    assert (f"the last {lost} columns of every row reach no rank" in caplog.text) == (lost > 0)
+    assert (f"the last {lost} columns of every row reach no rank" in caplog.text) == (
+        lost > 0
+    )
 
 
 def test_broken_folders_are_named(golden, tmp_path):
@@ -232,7 +264,10 @@ def test_broken_folders_are_named(golden, tmp_path):
 def test_files_below_a_folder_are_found_but_a_nanoset_has_none_of_them(tmp_path):
     for name in ("a.ds", "below/b.ds"):
         write_ds(tmp_path / name, range(10), [10])
-    every, own = datatrove_files(tmp_path), DatatroveNanoset([tmp_path], None, 4, 2).files
+    every, own = (
+        datatrove_files(tmp_path),
+        DatatroveNanoset([tmp_path], None, 4, 2).files,
+    )
     assert [[file.path.name for file in files] for files in (every, own)] == [
         ["a.ds", "b.ds"],
         ["a.ds"],

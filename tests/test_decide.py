@@ -22,13 +22,17 @@ def test_there_are_twelve_questions_and_every_answer_leads_on() -> None:
     for question in QUESTIONS:
         asked = question.split("**")[0]
         assert asked.rstrip().endswith("?")
-        answers = re.split(r"^- ", question.split("\n## ")[0], flags=re.MULTILINE)[1:] or [question]
+        answers = re.split(r"^- ", question.split("\n## ")[0], flags=re.MULTILINE)[
+            1:
+        ] or [question]
         for answer in answers:
             leads_on = LINK.search(answer) or any(words in answer for words in NO_MORE)
             assert leads_on or "HF `datasets`" in answer, answer
 
 
-@pytest.mark.parametrize("name", [*PAGES, "index.md", "speed.md", "peers_under_the_laws.md"])
+@pytest.mark.parametrize(
+    "name", [*PAGES, "index.md", "speed.md", "peers_under_the_laws.md"]
+)
 def test_every_link_within_the_repository_has_a_page(name: str) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
     targets = LINK.findall(text) + re.findall(r'href="([^"]+)"', text)
@@ -40,7 +44,9 @@ def test_every_link_within_the_repository_has_a_page(name: str) -> None:
         assert (DOCS / path).exists(), target
         if anchor:
             headings = re.findall(r"^#+ (.+)$", (DOCS / path).read_text(), re.MULTILINE)
-            assert anchor in [heading.lower().replace(" ", "-") for heading in headings], target
+            assert anchor in [
+                heading.lower().replace(" ", "-") for heading in headings
+            ], target
 
 
 def test_what_it_names_exists() -> None:
@@ -48,7 +54,9 @@ def test_what_it_names_exists() -> None:
         assert name in PAGE and hasattr(nanoset_ref, name)
     assert "TokenStream" in PAGE and hasattr(streaming, "TokenStream")
     orders = nanoset_ref.orders.find_order
-    for name in re.findall(r"`(nanotron|olmo_core|grain|llm_c|stateless|identity)`", PAGE):
+    for name in re.findall(
+        r"`(nanotron|olmo_core|grain|llm_c|stateless|identity)`", PAGE
+    ):
         assert orders(name).name == name
 
 

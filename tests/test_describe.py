@@ -24,18 +24,27 @@ class of(Tokens):
         self.document_offsets = np.cumsum([0, *map(len, lists)])
 
 
-@given(st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=30).filter(any))
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=30).filter(
+        any
+    )
+)
 def test_every_figure_equals_a_slow_count(lists):
     found = describe(of(lists))
     flat = [i for document in lists for i in document]
     full = [tuple(document) for document in lists if document]
     assert (found["num_tokens"], found["num_documents"]) == (len(flat), len(lists))
     assert found["empty_documents"] == len(lists) - len(full)
-    assert (found["shortest"], found["longest"]) == (min(map(len, lists)), max(map(len, lists)))
+    assert (found["shortest"], found["longest"]) == (
+        min(map(len, lists)),
+        max(map(len, lists)),
+    )
     assert found["median"] == np.median([len(document) for document in lists])
     assert (found["distinct_ids"], found["largest_id"]) == (len(set(flat)), max(flat))
     assert found["eos_share"] == flat.count(0) / len(flat)
-    assert found["documents_ending_in_eos"] == sum(document[-1] == 0 for document in full)
+    assert found["documents_ending_in_eos"] == sum(
+        document[-1] == 0 for document in full
+    )
     counts = collections.Counter(full)
     assert found["duplicate_documents"] == sum(count - 1 for count in counts.values())
     assert found["duplicate_tokens"] == sum(
@@ -50,7 +59,9 @@ def test_ranges_double_and_the_eos_may_be_given():
     found = describe(of([[7] * n for n in (1, 2, 3, 4, 8, 9)]), eos_token_id=7)
     assert found["length_histogram"] == [(1, 1, 1), (2, 3, 2), (4, 7, 1), (8, 15, 2)]
     assert "        8 - 15                2 ########" in as_text(found)
-    assert "EOS (id 7): 100.0000% of the tokens, at the end of 6 documents" in as_text(found)
+    assert "EOS (id 7): 100.0000% of the tokens, at the end of 6 documents" in as_text(
+        found
+    )
 
 
 @pytest.mark.parametrize("ids", [[3, -1], [2**45]])

@@ -32,9 +32,13 @@ def files(tmp_path_factory):
     for number, (count, dtype) in enumerate(
         [(9000, "<u2"), (5 * DISK_BLOCK // 4, "<i4"), (40, "<u2")]
     ):
-        random.integers(0, 2**16 - 1, count).astype(dtype).tofile(folder / f"{number}.npy")
+        random.integers(0, 2**16 - 1, count).astype(dtype).tofile(
+            folder / f"{number}.npy"
+        )
         found.append(TokenFile(folder / f"{number}.npy", dtype))
-    found.append(open_tokens(write_shard(folder / "3.bin", random.integers(0, 2**16 - 1, 40))))
+    found.append(
+        open_tokens(write_shard(folder / "3.bin", random.integers(0, 2**16 - 1, 40)))
+    )
     return found
 
 
@@ -64,7 +68,8 @@ def test_rows_are_slices_of_their_files(files, length, count, depth, seed):
     gather = DirectGatherer(files)
     gather.plain_rows = 100 * (seed % 2)
     direct._idle[:] = [
-        (queue, direct._huge_pages(DISK_BLOCK << seed % 12)) for queue, _ in direct._idle
+        (queue, direct._huge_pages(DISK_BLOCK << seed % 12))
+        for queue, _ in direct._idle
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direct, "DEPTH", depth)
@@ -82,9 +87,14 @@ def reads_the_first(gather, files, starts, length):
 
 def test_threads_have_queues_of_their_own_and_use_them_again(files):
     direct._idle.clear()
-    gather, starts = DirectGatherer(files), np.random.default_rng(0).integers(0, 8000, (40, 500))
+    gather, starts = (
+        DirectGatherer(files),
+        np.random.default_rng(0).integers(0, 8000, (40, 500)),
+    )
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(lambda some: reads_the_first(gather, files, some, 900), starts))
+        assert all(
+            pool.map(lambda some: reads_the_first(gather, files, some, 900), starts)
+        )
     assert 1 <= len(direct._idle) <= 5
 
 
@@ -123,7 +133,9 @@ def test_a_loader_delivers_the_same_batches(files, monkeypatch, options):
     assert np.array_equal(ours, theirs)
 
 
-def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(files, monkeypatch):
+def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(
+    files, monkeypatch
+):
     size = sum(file.num_tokens * file.dtype.itemsize for file in files)
 
     def kind(more, asked=""):
@@ -137,7 +149,9 @@ def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(files,
         Gatherer,
         DirectGatherer,
     )
-    with pytest.raises(ValueError, match="NANOSET_REF_DIRECT must be 0 or 1; got 'yes'"):
+    with pytest.raises(
+        ValueError, match="NANOSET_REF_DIRECT must be 0 or 1; got 'yes'"
+    ):
         kind(0, "yes")
     monkeypatch.setattr(direct.platform, "machine", lambda: "s390x")
     assert kind(1) is Gatherer
@@ -147,7 +161,9 @@ def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(files,
         kind(0, "1")
 
 
-def test_a_file_that_was_cut_short_is_an_error_and_the_queue_can_be_used_again(files, tmp_path):
+def test_a_file_that_was_cut_short_is_an_error_and_the_queue_can_be_used_again(
+    files, tmp_path
+):
     path = tmp_path / "short.npy"
     np.arange(9000).astype("<u2").tofile(path)
     short = DirectGatherer([TokenFile(path, "<u2")])
@@ -165,7 +181,8 @@ def test_a_system_without_another_queue_names_the_setting(files, monkeypatch):
     monkeypatch.setattr(direct, "_idle", [])
     monkeypatch.setattr(direct, "_system_call", lambda *_: -1)
     with pytest.raises(
-        OSError, match=r"no more queues for asynchronous reads: raise fs.aio-max-nr \(sysctl\)"
+        OSError,
+        match=r"no more queues for asynchronous reads: raise fs.aio-max-nr \(sysctl\)",
     ):
         reads_the_first(gather, files, np.zeros(1, np.int64), 4)
 
@@ -194,7 +211,9 @@ def test_queues_are_shared_by_the_datasets_of_a_process_and_go_with_the_last(fil
         assert queues() <= before + 1
     with ThreadPoolExecutor(12) as threads:
         assert all(
-            threads.map(lambda gather: reads_the_first(gather, files, np.arange(900), 10), alive)
+            threads.map(
+                lambda gather: reads_the_first(gather, files, np.arange(900), 10), alive
+            )
         )
     assert before < queues() <= before + direct.KEPT
     alive.clear()

@@ -29,7 +29,9 @@ from nanoset_ref.megatron import (
 from nanoset_ref.tokens import TokenFileWriter
 
 EOS = 9
-ROWS = np.array([[1, 2, EOS, 3, 4], [EOS, EOS, 5, 6, EOS], [1, 1, 1, 1, 1]], dtype=np.int32)
+ROWS = np.array(
+    [[1, 2, EOS, 3, 4], [EOS, EOS, 5, 6, EOS], [1, 1, 1, 1, 1]], dtype=np.int32
+)
 EXAMPLES = settings(max_examples=50, deadline=None)
 
 
@@ -43,10 +45,16 @@ DTYPES, SHAPES = (
 @given(rows=arrays(DTYPES, SHAPES, elements=st.sampled_from([1, 2, EOS])))
 def test_every_field_follows_from_the_tokens(rows):
     starts = starts_after_eos(rows, EOS)
-    assert starts.tolist() == [plain.starts_after_eos(row, EOS).tolist() for row in rows]
+    assert starts.tolist() == [
+        plain.starts_after_eos(row, EOS).tolist() for row in rows
+    ]
     expected = [plain.document_fields(row) for row in starts]
-    assert position_ids(starts).tolist() == [fields["position_ids"].tolist() for fields in expected]
-    assert loss_mask(starts).tolist() == [fields["label_mask"].tolist() for fields in expected]
+    assert position_ids(starts).tolist() == [
+        fields["position_ids"].tolist() for fields in expected
+    ]
+    assert loss_mask(starts).tolist() == [
+        fields["label_mask"].tolist() for fields in expected
+    ]
     assert attention_mask(starts)[:, 0].tolist() == [
         fields["attention_mask"].tolist() for fields in expected
     ]
@@ -65,14 +73,20 @@ def test_every_field_follows_from_the_tokens(rows):
 def test_boundaries_show_where_documents_begin(lengths, width, data):
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     assume(offsets[-1] >= width)
-    begins = data.draw(st.lists(st.integers(0, int(offsets[-1]) - width), min_size=1, max_size=4))
+    begins = data.draw(
+        st.lists(st.integers(0, int(offsets[-1]) - width), min_size=1, max_size=4)
+    )
     found = starts_at_boundaries(offsets, np.array(begins), width)
     for row, begin in zip(found.tolist(), begins, strict=True):
-        assert row == [column == 0 or begin + column in offsets for column in range(width)]
+        assert row == [
+            column == 0 or begin + column in offsets for column in range(width)
+        ]
 
 
 def test_damaged_boundaries_are_refused():
-    with pytest.raises(ValueError, match="boundaries do not ascend: their file is damaged"):
+    with pytest.raises(
+        ValueError, match="boundaries do not ascend: their file is damaged"
+    ):
         starts_at_boundaries(np.array([0, 9, 1, 10]), np.array([0]), 5)
 
 
@@ -93,7 +107,9 @@ def batch_of(rows, **flags):
 
 def test_each_flag_does_its_part():
     """Fields without flags, values and dtypes are held by the golden cases."""
-    batch = batch_of(ROWS, reset_position_ids=True, eod_mask_loss=True, create_cu_seqlens=True)
+    batch = batch_of(
+        ROWS, reset_position_ids=True, eod_mask_loss=True, create_cu_seqlens=True
+    )
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0], [0, 0, 0, 1], [0, 1, 2, 3]]
     assert batch["loss_mask"].tolist() == [[1, 1, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]]
     assert batch["cu_seqlens"].tolist() == [0, 3, 4, 5, 6, 8, 12]
@@ -110,7 +126,13 @@ def test_each_flag_does_its_part():
 # ---- in the collator of the house
 
 EVERYTHING = dict.fromkeys(
-    ["reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_cu_seqlens"], True
+    [
+        "reset_position_ids",
+        "reset_attention_mask",
+        "eod_mask_loss",
+        "create_cu_seqlens",
+    ],
+    True,
 )
 
 
@@ -121,11 +143,15 @@ def collated(rank, **options):
 
 
 def test_fields_about_documents_go_where_they_are_needed():
-    inputs, between, labels = (collated(rank, eod_id=EOS, **EVERYTHING) for rank in range(3))
+    inputs, between, labels = (
+        collated(rank, eod_id=EOS, **EVERYTHING) for rank in range(3)
+    )
     assert inputs["position_ids"].tolist() == [[0, 1, 2, 0], [0, 0, 0, 1], [0, 1, 2, 3]]
     assert labels["position_ids"] == TensorPointer(0)
     assert inputs["label_mask"] == TensorPointer(2)
-    assert labels["label_mask"].tolist() == loss_mask(starts_after_eos(ROWS, EOS)).tolist()
+    assert (
+        labels["label_mask"].tolist() == loss_mask(starts_after_eos(ROWS, EOS)).tolist()
+    )
     for batch in (inputs, labels):
         assert batch["cu_seqlens"].tolist() == [0, 3, 4, 5, 6, 8, 12]
         assert batch["max_seqlen"] == 4
@@ -133,13 +159,18 @@ def test_fields_about_documents_go_where_they_are_needed():
             batch["attention_mask"].tolist()
             == attention_mask(starts_after_eos(ROWS[:, :-1], EOS)).tolist()
         )
-    assert between == {name: TensorPointer(2 if "label" in name else 0) for name in inputs}
+    assert between == {
+        name: TensorPointer(2 if "label" in name else 0) for name in inputs
+    }
 
 
 def test_fields_not_asked_for_are_not_there():
     batch = DataCollatorForCLM(4, 0, 0, 0)([{"input_ids": row} for row in ROWS])
     assert list(batch) == ["input_ids", "input_mask", "label_ids", "label_mask"]
-    assert list(collated(0, eod_id=EOS, reset_position_ids=True)) == [*batch, "position_ids"]
+    assert list(collated(0, eod_id=EOS, reset_position_ids=True)) == [
+        *batch,
+        "position_ids",
+    ]
     assert (
         DocumentOptions(**EVERYTHING).names
         == "position_ids attention_mask label_mask cu_seqlens max_seqlen".split()
@@ -148,7 +179,8 @@ def test_fields_not_asked_for_are_not_there():
 
 def test_somebody_must_say_where_documents_begin():
     with pytest.raises(
-        ValueError, match="give eod_id, or read from a Nanoset whose files have manifests"
+        ValueError,
+        match="give eod_id, or read from a Nanoset whose files have manifests",
     ):
         collated(0, reset_position_ids=True)
 
@@ -160,15 +192,26 @@ def test_the_manifest_knows_boundaries_that_no_token_shows(tmp_path):
             writer.write(np.full(sum(lengths), 7), lengths)
     plain = Nanoset(paths, None, 4, 12)
     collator = DataCollatorForCLM(
-        4, 0, 0, 0, documents=DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
+        4,
+        0,
+        0,
+        0,
+        documents=DocumentOptions(reset_position_ids=True, eod_mask_loss=True),
     )
     loader = DataLoader(plain, batch_size=4, collate_fn=collator)
     boundaries = [{0, 3, 4, 9, 11}, {0, 4, 8}]
     for number, batch in enumerate(loader):
         files, samples = plain.order[np.arange(4 * number, 4 * number + 4)]
-        for row, (file, sample) in enumerate(zip(files.tolist(), samples.tolist(), strict=True)):
-            begins = [column == 0 or 4 * sample + column in boundaries[file] for column in range(5)]
-            assert batch["label_mask"][row].tolist() == [not begin for begin in begins[1:]]
+        for row, (file, sample) in enumerate(
+            zip(files.tolist(), samples.tolist(), strict=True)
+        ):
+            begins = [
+                column == 0 or 4 * sample + column in boundaries[file]
+                for column in range(5)
+            ]
+            assert batch["label_mask"][row].tolist() == [
+                not begin for begin in begins[1:]
+            ]
             assert (
                 batch["position_ids"][row].tolist()
                 == position_ids(np.array([begins[:4]]))[0].tolist()

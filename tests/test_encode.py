@@ -61,7 +61,9 @@ def trained(
 ):
     """A small tokenizer of the given build, trained on WORDS; it knows <s>, </s> and a special token with spaces."""
     fallback = (
-        {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True} if byte_fallback else {}
+        {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True}
+        if byte_fallback
+        else {}
     )
     tokenizer = Tokenizer(model(**fallback))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
@@ -105,14 +107,17 @@ def known(golden):
         "golden": Tokenizer.from_file(str(golden / "tokenizer" / "tokenizer.json")),
         "llama 3": trained(pre_tokenizer=byte_level(split, use_regex=False)),
         "nfc": trained(
-            normalizer=normalizers.NFC(), pre_tokenizer=byte_level(split, use_regex=False)
+            normalizer=normalizers.NFC(),
+            pre_tokenizer=byte_level(split, use_regex=False),
         ),
         "llama 2": trained(normalizer=llama_2, byte_fallback=True),
         "metaspace": trained(
             pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first", split=False),
             byte_fallback=True,
         ),
-        "metaspace, split": trained(pre_tokenizer=pre_tokenizers.Metaspace(), byte_fallback=True),
+        "metaspace, split": trained(
+            pre_tokenizer=pre_tokenizers.Metaspace(), byte_fallback=True
+        ),
         "gemma": trained(
             normalizer=normalizers.Replace(" ", "\u2581"),
             pre_tokenizer=pre_tokenizers.Split(" ", "merged_with_previous"),
@@ -158,7 +163,18 @@ NASTY = st.one_of(
         ]
     ),
     st.sampled_from(
-        ["1234567", "'s", "e\u0301", "\u0301", "\u0338", "\ufb01", "\u2581", "\u0120", "\x00", '"']
+        [
+            "1234567",
+            "'s",
+            "e\u0301",
+            "\u0301",
+            "\u0338",
+            "\ufb01",
+            "\u2581",
+            "\u0120",
+            "\x00",
+            '"',
+        ]
     ),
     st.text(max_size=3),
 )
@@ -187,9 +203,12 @@ def test_every_known_build_is_cut_and_the_real_gpt_2(known, real_text):
 
 
 def test_tokenizers_that_look_far_are_not_cut_nor_texts_without_a_safe_place(tokenizer):
-    quotes = byte_level(pre_tokenizers.Split(Regex('"[^"]*"'), "isolated"), use_regex=False)
+    quotes = byte_level(
+        pre_tokenizers.Split(Regex('"[^"]*"'), "isolated"), use_regex=False
+    )
     brackets = byte_level(
-        pre_tokenizers.Split(Regex(r"\([^)]*\)| ?[^\s()]+|\s+|."), "isolated"), use_regex=False
+        pre_tokenizers.Split(Regex(r"\([^)]*\)| ?[^\s()]+|\s+|."), "isolated"),
+        use_regex=False,
     )
     long_special = trained(pre_tokenizer=byte_level())
     long_special.add_special_tokens(["<" + "x " * 40 + ">"])
@@ -222,7 +241,9 @@ def test_no_cut_goes_through_what_a_token_may_join():
     assert in_pieces(tokenizer, text, 1_002)[0] == whole(tokenizer, text)
 
 
-def test_a_long_document_is_encoded_in_pieces_and_groups_of_them(tokenizer, monkeypatch):
+def test_a_long_document_is_encoded_in_pieces_and_groups_of_them(
+    tokenizer, monkeypatch
+):
     monkeypatch.setattr(backends, "BATCH_CHARS", 1000)
     monkeypatch.setattr(backends, "PieceCutter", partial(PieceCutter, piece_chars=200))
     encoder = Encoder(tokenizer, backend="hf", append_eod=True)
@@ -266,7 +287,9 @@ def test_who_stops_early_waits_for_no_queued_batch(tokenizer, tmp_path, monkeypa
 def test_every_backend_gives_the_tokenizers_own_ids(tokenizer, backend):
     encoder = Encoder(tokenizer, backend=backend, probe=TEXTS)
     ids, lengths = encoder.encode_batch(TEXTS)
-    expected = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS]
+    expected = [
+        tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS
+    ]
     assert ids.dtype == np.uint16
     assert lengths.dtype == np.int64
     assert ids.tolist() == [token for one in expected for token in one]
@@ -278,7 +301,9 @@ def test_every_backend_gives_the_tokenizers_own_ids(tokenizer, backend):
     ]
 
 
-def test_auto_falls_back_when_gigatoken_differs_or_is_missing(tokenizer, monkeypatch, caplog):
+def test_auto_falls_back_when_gigatoken_differs_or_is_missing(
+    tokenizer, monkeypatch, caplog
+):
     caplog.set_level("INFO", "nanoset_ref")
     with monkeypatch.context() as patch:
         patch.setitem(
@@ -289,7 +314,8 @@ def test_auto_falls_back_when_gigatoken_differs_or_is_missing(tokenizer, monkeyp
         assert Encoder(tokenizer).backend == "hf"
         assert "gigatoken is not used: it gives other ids" in caplog.text
         with pytest.raises(
-            TokenizerError, match="cannot be used: it gives other ids .* use --backend hf"
+            TokenizerError,
+            match="cannot be used: it gives other ids .* use --backend hf",
         ):
             Encoder(tokenizer, backend="gigatoken")
     monkeypatch.setitem(sys.modules, "gigatoken", None)
@@ -308,7 +334,9 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
 
     def english(tokenizer):
         """As hf, but with other ids for a language that the beginning of the corpus is not in."""
-        return lambda texts: hf_encoder(tokenizer)([text.replace("deux", "two") for text in texts])
+        return lambda texts: hf_encoder(tokenizer)(
+            [text.replace("deux", "two") for text in texts]
+        )
 
     monkeypatch.setitem(LIBRARIES, "gigatoken", english)
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 16)  # of a line with "one"
@@ -343,7 +371,8 @@ def test_a_program_may_end_with_a_stream_half_read(golden):
 # ------------------------------------------------------------------------------------------------ special tokens
 
 SOME = st.lists(
-    st.sampled_from(["</s>", "<s>", "<unk>", "<", "/s>", " ", "a", "\n", "é"]), max_size=8
+    st.sampled_from(["</s>", "<s>", "<unk>", "<", "/s>", " ", "a", "\n", "é"]),
+    max_size=8,
 ).map("".join)
 
 
@@ -362,7 +391,9 @@ def test_special_tokens_of_a_text_are_kept_and_counted_or_split_or_refused(
         encoder = Encoder(tokenizer, special_tokens=mode, **options)
         ids, lengths = encoder.encode_batch(texts)
         expected = [
-            tokenizer(text, add_special_tokens=False, split_special_tokens=split)["input_ids"]
+            tokenizer(text, add_special_tokens=False, split_special_tokens=split)[
+                "input_ids"
+            ]
             for text in texts
         ]
         assert ids.tolist() == [token for one in expected for token in one + end]
@@ -371,7 +402,9 @@ def test_special_tokens_of_a_text_are_kept_and_counted_or_split_or_refused(
         assert encoder.found.tokens == {
             ["<unk>", "<s>", "</s>"][token]: count for token, count in found.items()
         }
-        assert encoder.found.documents == sum(min(one, default=3) < 3 for one in expected)
+        assert encoder.found.documents == sum(
+            min(one, default=3) < 3 for one in expected
+        )
     assert not encoder.found.documents
     holders = [text for text in texts if re.search("<s>|</s>|<unk>", text)]
     refusing = Encoder(tokenizer, special_tokens="refuse", **options)
@@ -385,14 +418,16 @@ def test_special_tokens_of_a_text_are_kept_and_counted_or_split_or_refused(
         refusing.encode_batch(texts)
 
 
-def test_long_documents_are_cut_and_counted_alike_with_special_tokens_of_spaces(monkeypatch):
+def test_long_documents_are_cut_and_counted_alike_with_special_tokens_of_spaces(
+    monkeypatch,
+):
     build = trained(pre_tokenizer=byte_level())
     tokenizer = wrapped(build, eos_token="</s>")
     text = " ".join([WORDS, "<|end of text|>", "<mask> ", WORDS] * 40)
     for mode, split in (("keep", False), ("split", True)):
-        expected = tokenizer(text, add_special_tokens=False, split_special_tokens=split)[
-            "input_ids"
-        ]
+        expected = tokenizer(
+            text, add_special_tokens=False, split_special_tokens=split
+        )["input_ids"]
         for piece_chars in (50, 10**6):
             monkeypatch.setattr(
                 backends, "PieceCutter", partial(PieceCutter, piece_chars=piece_chars)
@@ -412,21 +447,32 @@ def test_only_what_the_tokenizer_calls_special_is_split_and_counted(golden):
     for mode, counted in (("keep", {"</s>": 1}), ("split", {})):
         for backend in ("hf", "auto"):
             encoder = Encoder(tokenizer, special_tokens=mode, backend=backend)
-            assert build.token_to_id("<tool>") in encoder.encode_batch(["a<tool></s>"])[0].tolist()
+            assert (
+                build.token_to_id("<tool>")
+                in encoder.encode_batch(["a<tool></s>"])[0].tolist()
+            )
             assert encoder.found.tokens == counted
 
 
 def test_unknown_characters_are_no_special_tokens_unless_they_end_documents():
-    for eos, unknown, counted in (("</s>", "<unk>", {}), ("<unk>", "<unk>", {"<unk>": 1})):
-        words = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "</s>": 2}, unk_token=unknown))
+    for eos, unknown, counted in (
+        ("</s>", "<unk>", {}),
+        ("<unk>", "<unk>", {"<unk>": 1}),
+    ):
+        words = Tokenizer(
+            models.WordLevel({"<unk>": 0, "a": 1, "</s>": 2}, unk_token=unknown)
+        )
         words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         encoder = Encoder(wrapped(words, eos_token=eos, unk_token=unknown))
         encoder.encode_batch(["a b"])
         assert encoder.found.tokens == counted
     with pytest.raises(
-        InputError, match="'</s>' cannot be split: this tokenizer also makes it from plain text"
+        InputError,
+        match="'</s>' cannot be split: this tokenizer also makes it from plain text",
     ):
-        Encoder(wrapped(words, eos_token="</s>"), special_tokens="split").encode_batch(["a </s>"])
+        Encoder(wrapped(words, eos_token="</s>"), special_tokens="split").encode_batch(
+            ["a </s>"]
+        )
 
 
 def wrapped(backend, **special):
@@ -452,7 +498,15 @@ def test_special_tokens_are_the_tokenizers_own_and_eod_is_not_doubled(golden):
     ]:
         encoder = Encoder(tokenizer, **options)
         ids, lengths = encoder.encode_batch(["", "one two three", ""])
-        assert ids.tolist() == [*prefix, *suffix, *prefix, *plain, *suffix, *prefix, *suffix]
+        assert ids.tolist() == [
+            *prefix,
+            *suffix,
+            *prefix,
+            *plain,
+            *suffix,
+            *prefix,
+            *suffix,
+        ]
         assert lengths.tolist() == [
             len(prefix + suffix),
             len(prefix + plain + suffix),
@@ -471,21 +525,32 @@ def test_a_prompt_that_is_cut_short_cuts_no_document_short(golden):
 
 def test_the_dtype_follows_the_largest_id():
     backend = Tokenizer(
-        models.WordLevel({"<unk>": 0, "a": 1, "b": 70_000, "</s>": 2}, unk_token="<unk>")
+        models.WordLevel(
+            {"<unk>": 0, "a": 1, "b": 70_000, "</s>": 2}, unk_token="<unk>"
+        )
     )
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    ids, lengths = Encoder(wrapped(backend, eos_token="</s>"), append_eod=True).encode_batch(
-        ["a b", ""]
+    ids, lengths = Encoder(
+        wrapped(backend, eos_token="</s>"), append_eod=True
+    ).encode_batch(["a b", ""])
+    assert (ids.dtype, ids.tolist(), lengths.tolist()) == (
+        np.int32,
+        [1, 70_000, 2, 2],
+        [3, 1],
     )
-    assert (ids.dtype, ids.tolist(), lengths.tolist()) == (np.int32, [1, 70_000, 2, 2], [3, 1])
 
 
-def test_separators_are_one_token_each_and_what_an_encoder_cannot_do_is_an_error(tokenizer):
-    encoder = Encoder(tokenizer, backend="hf", bos_text="<s>", eos_text="</s>", append_eod=True)
+def test_separators_are_one_token_each_and_what_an_encoder_cannot_do_is_an_error(
+    tokenizer,
+):
+    encoder = Encoder(
+        tokenizer, backend="hf", bos_text="<s>", eos_text="</s>", append_eod=True
+    )
     assert (encoder.prefix, encoder.suffix) == ([1], [2])
     encoder.encode = lambda texts: (np.array([70_000]), np.array([1]))
     with pytest.raises(
-        TokenizerError, match="token id 70000 is not below 480, the size of the vocabulary"
+        TokenizerError,
+        match="token id 70000 is not below 480, the size of the vocabulary",
     ):
         encoder.encode_batch(["a"])
     without_eos = wrapped(Tokenizer(models.WordLevel({"a": 0})))
@@ -520,7 +585,9 @@ def test_a_bare_sentencepiece_model_gives_the_ids_of_sentencepiece(tmp_path, rul
         model_prefix=str(tmp_path / "tokenizer"), model_type="bpe", byte_fallback=True, minloglevel=2,
         **rules,
     )  # fmt: skip
-    own = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
+    own = sentencepiece.SentencePieceProcessor(
+        model_file=str(tmp_path / "tokenizer.model")
+    )
     (tmp_path / "tokenizer.vocab").unlink()
     assert (
         load_tokenizer(tmp_path / "tokenizer.model").get_vocab()
@@ -528,25 +595,34 @@ def test_a_bare_sentencepiece_model_gives_the_ids_of_sentencepiece(tmp_path, rul
     )
     encoder = Encoder(load_tokenizer(tmp_path))
     random = np.random.default_rng(0)
-    texts = ["".join(random.choice(list("that  bc,\n\t\u2581\xa0é漢"), 20)) for _ in range(300)]
+    texts = [
+        "".join(random.choice(list("that  bc,\n\t\u2581\xa0é漢"), 20))
+        for _ in range(300)
+    ]
     texts += ["the hat", " a  bat "]
     assert [encoder.encode_batch([text])[0].tolist() for text in texts] == [
         own.encode(text) for text in texts
     ]
     splitting = Encoder(load_tokenizer(tmp_path), special_tokens="split")
     texts = [
-        "".join(random.choice(["the", " ", "<s>", "</s>", "<unk>", "<"], 9)) for _ in range(100)
+        "".join(random.choice(["the", " ", "<s>", "</s>", "<unk>", "<"], 9))
+        for _ in range(100)
     ]
-    for text in texts:  # what SentencePiece itself does with the names of its control symbols
+    for (
+        text
+    ) in texts:  # what SentencePiece itself does with the names of its control symbols
         assert splitting.encode_batch([text])[0].tolist() == own.encode(text)
 
 
 def test_a_tokenizer_that_does_not_load(tmp_path, monkeypatch):
     with pytest.raises(
-        TokenizerError, match="no tokenizer to load; give a folder with a tokenizer.json or a name"
+        TokenizerError,
+        match="no tokenizer to load; give a folder with a tokenizer.json or a name",
     ):
         load_tokenizer(tmp_path)
-    (tmp_path / "tokenizer.model").write_bytes(b"\x0a\x0e\x0a\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
+    (tmp_path / "tokenizer.model").write_bytes(
+        b"\x0a\x0e\x0a\x05<unk>\x15\x00\x00\x00\x00\x18\x02"
+    )
     monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
     with pytest.raises(
         TokenizerError,

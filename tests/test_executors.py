@@ -30,7 +30,10 @@ exec "$@"
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     prepare_corpus(folder)
-    for name, sources in {"whole": SOURCES, **{source: (source,) for source in SOURCES}}.items():
+    for name, sources in {
+        "whole": SOURCES,
+        **{source: (source,) for source in SOURCES},
+    }.items():
         assert main(words(folder, folder / name, *sources)) == 0
     return folder
 
@@ -47,7 +50,9 @@ def words(corpus, output, *sources):
 
 
 @pytest.mark.filterwarnings("ignore")  # datatrove's and Ray's own
-def test_local_processes_as_the_documentation_starts_them(corpus, tmp_path, monkeypatch):
+def test_local_processes_as_the_documentation_starts_them(
+    corpus, tmp_path, monkeypatch
+):
     (tmp_path / "text").mkdir()
     for number, source in enumerate(SOURCES):
         (tmp_path / "text" / f"{number}.jsonl").symlink_to(corpus / f"{source}.jsonl")
@@ -55,11 +60,15 @@ def test_local_processes_as_the_documentation_starts_them(corpus, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     exec((DOCS / "executors.md").read_text().split("```python")[1].split("```")[0], {})
     ids = "whole_input_ids.npy"
-    assert (tmp_path / "corpus_input_ids.npy").read_bytes() == (corpus / ids).read_bytes()
+    assert (tmp_path / "corpus_input_ids.npy").read_bytes() == (
+        corpus / ids
+    ).read_bytes()
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_script_that_is_written_for_slurm_makes_chunks(corpus, tmp_path, monkeypatch):
+def test_the_script_that_is_written_for_slurm_makes_chunks(
+    corpus, tmp_path, monkeypatch
+):
     (tmp_path / "bin").mkdir()
     for name, script in {
         "sbatch": SBATCH,
@@ -68,7 +77,11 @@ def test_the_script_that_is_written_for_slurm_makes_chunks(corpus, tmp_path, mon
     }.items():
         (tmp_path / "bin" / name).write_text(script)
         (tmp_path / "bin" / name).chmod(0o755)
-    folders = (str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"])
+    folders = (
+        str(tmp_path / "bin"),
+        str(Path(sys.executable).parent),
+        os.environ["PATH"],
+    )
     monkeypatch.setenv("PATH", os.pathsep.join(folders))
     for source in SOURCES:
         (tmp_path / "text" / source).mkdir(parents=True)
@@ -109,14 +122,20 @@ def test_the_script_that_is_written_for_slurm_makes_chunks(corpus, tmp_path, mon
         == 0
     )
 
-    apart = Commands([[*tokenize, f"{tmp_path}/r", "--subfolders", source] for source in SOURCES])
-    together = Commands([[*mix, f"{tmp_path}/r", *subsets, "--out-root", f"{tmp_path}/b"]])
+    apart = Commands(
+        [[*tokenize, f"{tmp_path}/r", "--subfolders", source] for source in SOURCES]
+    )
+    together = Commands(
+        [[*mix, f"{tmp_path}/r", *subsets, "--out-root", f"{tmp_path}/b"]]
+    )
     settings = {
         "time": "1:00:00",
         "partition": "cpu",
         "venv_path": str(Path(sys.prefix, "bin", "activate")),
     }
-    first = SlurmPipelineExecutor([apart], tasks=2, logging_dir=f"{tmp_path}/logs", **settings)
+    first = SlurmPipelineExecutor(
+        [apart], tasks=2, logging_dir=f"{tmp_path}/logs", **settings
+    )
     SlurmPipelineExecutor(
         [together], tasks=1, depends=first, logging_dir=f"{tmp_path}/m", **settings
     ).run()
@@ -135,9 +154,13 @@ def test_ray_on_a_cluster_of_two_nodes(corpus, tmp_path):
     from ray import cluster_utils
 
     copies = [str(tmp_path / f"{source}_input_ids.npy") for source in SOURCES]
-    apart = Commands([["convert", str(corpus / Path(copy).name), copy] for copy in copies])
+    apart = Commands(
+        [["convert", str(corpus / Path(copy).name), copy] for copy in copies]
+    )
     together = Commands([["merge", *copies, str(tmp_path / "whole_input_ids.npy")]])
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1}
+    )
     try:
         cluster.add_node(num_cpus=1)
         cluster.connect()

@@ -28,7 +28,9 @@ class ReversedOrder(Order):
     repeats = True
 
     def lookup(self, positions):
-        return self.pairs(self.samples_per_epoch - 1 - positions % self.samples_per_epoch)
+        return self.pairs(
+            self.samples_per_epoch - 1 - positions % self.samples_per_epoch
+        )
 
     def reverse_lookup(self, dataset, sample, until):
         first = self.samples_per_epoch - 1 - (self.firsts[dataset] + sample)
@@ -42,14 +44,18 @@ BACKWARDS = [(2, 2), (2, 1), (2, 0), (0, 4), (0, 3), (0, 2), (0, 1), (0, 0)]
 def paths(tmp_path):
     """Files of 5 and 3 samples of 4 tokens, one document each; every token is another."""
     paths = [tmp_path / "a.npy", tmp_path / "b.npy"]
-    for path, tokens in zip(paths, (range(5 * S + 1), range(100, 101 + 3 * S)), strict=True):
+    for path, tokens in zip(
+        paths, (range(5 * S + 1), range(100, 101 + 3 * S)), strict=True
+    ):
         with TokenFileWriter(path, dtype="uint16") as writer:
             writer.write_document(tokens)
     return paths
 
 
 def backwards(paths, num_samples=24):
-    return Nanoset(paths, None, S, num_samples, order=ReversedOrder([5, 3], None, num_samples))
+    return Nanoset(
+        paths, None, S, num_samples, order=ReversedOrder([5, 3], None, num_samples)
+    )
 
 
 def test_the_base_class_gives_it_all_that_an_order_has():
@@ -57,7 +63,9 @@ def test_the_base_class_gives_it_all_that_an_order_has():
     expected = (BACKWARDS * 3)[:20]
     assert [order[k] for k in range(20)] == expected
     assert order[-1] == expected[-1]
-    assert np.stack(order[3:12], axis=1).tolist() == [list(pair) for pair in expected[3:12]]
+    assert np.stack(order[3:12], axis=1).tolist() == [
+        list(pair) for pair in expected[3:12]
+    ]
     for dataset, sample in BACKWARDS:
         found = order.positions(dataset, sample).tolist()
         assert found == [k for k in range(20) if expected[k] == (dataset, sample)]
@@ -73,7 +81,9 @@ def test_where_and_when_find_its_samples(paths):
     schedule = Schedule(dp_size=2, micro_batch_size=2)
     samples = []
     for step in (1, 2):
-        origins = sorted(where(rows, schedule, step), key=lambda origin: origin.slot.position)
+        origins = sorted(
+            where(rows, schedule, step), key=lambda origin: origin.slot.position
+        )
         samples += [(origin.source, origin.sample) for origin in origins]
     assert samples == [(max(dataset - 1, 0), sample) for dataset, sample in BACKWARDS]
     places = when(rows, schedule, 0, source=1, tokens=(2 * S + 1, 2 * S + 2))

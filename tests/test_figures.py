@@ -27,7 +27,8 @@ RUNS = {name: np.linspace(8, 4, 60) for name in ("shuffled", "in file order")}
 UNSEEN = {name: [5.0, 4.0] for name in RUNS}
 TWO = [(7, " owl", "stories"), (0, "def", "programs")]
 RANKS = {
-    f"parts, {gpus} GPUs": [(k * gpus // 32, k % 4 == 0) for k in range(32)] for gpus in (2, 4)
+    f"parts, {gpus} GPUs": [(k * gpus // 32, k % 4 == 0) for k in range(32)]
+    for gpus in (2, 4)
 }
 POINTERS = {"input_ids": "→ rank 0", "input_mask": "→ rank 0", "model": "layers"}
 POINTERS |= {"label_ids": "→ rank 3", "label_mask": "→ rank 3"}
@@ -48,7 +49,11 @@ RUNGS = {
     "GPUs consume": [("8B", 6.6e4, "consumed")],
     "a bucket": [("1,024", 4e7, "computed"), ("10 Gbit/s", 6e8, "limit")],
 }
-RATES = {"nanoset_ref": [800, 900, 950], "memcpy": [2000, 1999, 1800], "grain": [30, 31, 29]}
+RATES = {
+    "nanoset_ref": [800, 900, 950],
+    "memcpy": [2000, 1999, 1800],
+    "grain": [30, 31, 29],
+}
 SPLITS = [(0, 0), (1, 2), (2, 3), (2, 7), (4, 0)]
 DOCUMENTS = [list("012345678"), list("9ab"), list("cdefg"), list("hi"), list("jklm")]
 MIXED_ROW = [
@@ -59,11 +64,15 @@ MIXED_ROW = [
     ("f", "programs"),
 ]
 BAR_ROWS = {
-    f"k = {k}": [("sum", "arithmetic", 2), (3, 3, 4), ("train", "white", 1)] for k in range(3)
+    f"k = {k}": [("sum", "arithmetic", 2), (3, 3, 4), ("train", "white", 1)]
+    for k in range(3)
 }
 TWO_LOSSES = {"causal": [5, 4, 3, 3, 3], "document": [5, 3, 2, 2, 2]}
 SIZES = {str(10**power): 10.0 ** (power - 6) for power in range(3, 9)}
-SEEDS = {"shuffled": (range(4), DRAW.randn(5, 4)), "file order": (range(4), 3 + DRAW.randn(5, 4))}
+SEEDS = {
+    "shuffled": (range(4), DRAW.randn(5, 4)),
+    "file order": (range(4), 3 + DRAW.randn(5, 4)),
+}
 COSTS = {"buffer 10": [0.2, 0.3], "16 epochs": [-0.1, 0.1], "blended": [-0.2, -0.4]}
 MEMORY = {"anonymous": (range(9), [200] * 9), "all": (range(9), range(300, 1020, 80))}
 
@@ -103,7 +112,12 @@ PICTURES: dict[str, list[Any]] = {
         "T",
         "never read: 500 of 1,200  ",
     ],
-    "orders.epochs": [{"new": DRAW.permutation(900) % 300}, 300, 150, "sample 150|epoch 3|sample"],
+    "orders.epochs": [
+        {"new": DRAW.permutation(900) % 300},
+        300,
+        150,
+        "sample 150|epoch 3|sample",
+    ],
     "batches.runs": [
         {"A": np.linspace(6, 2, 60), "B": np.linspace(6, 0, 60)},
         "broken",
@@ -212,7 +226,10 @@ PICTURES: dict[str, list[Any]] = {
         "abcde",
         "causal|document|step|places|e",
     ],
-    "permutations.clouds": [[(name, DRAW.permutation(3000)) for name in NAMES], "position|stories"],
+    "permutations.clouds": [
+        [(name, DRAW.permutation(3000)) for name in NAMES],
+        "position|stories",
+    ],
     "permutations.sharing": [
         (0, (2, 1, 2, 5), 5, 10),
         [32, 19, 13],
@@ -236,7 +253,11 @@ PICTURES: dict[str, list[Any]] = {
         True,
         "Nobody\nhad\nseen\nthe\nletter.|never|twice|second job|11",
     ],
-    "streaming.collective": [[3, 3, 2], "two wait", "step 1|waits for all ranks|has left|two wait"],
+    "streaming.collective": [
+        [3, 3, 2],
+        "two wait",
+        "step 1|waits for all ranks|has left|two wait",
+    ],
     "streaming.packed_rows": [
         [PACKED[k : k + 9] for k in (0, 8, 16)],
         "from row to row",
@@ -270,7 +291,12 @@ PICTURES: dict[str, list[Any]] = {
         128,
         "row of the run|stories",
     ],
-    "chunks.tails": [{"packer 0": 27, "packer 1": 31}, 10, "Lost", "Lost|packer 0|7 lost|1 lost"],
+    "chunks.tails": [
+        {"packer 0": 27, "packer 1": 31},
+        10,
+        "Lost",
+        "Lost|packer 0|7 lost|1 lost",
+    ],
     "packing.ways": [IN_ROWS, 6, "row 0|wrap|best|0|1|3|lost"],
     "packing.tree": [
         [0, 2, 1, 1, 1, 0, 1, 0],
@@ -305,7 +331,10 @@ PICTURES: dict[str, list[Any]] = {
         "costs|16 epochs|+0.25|-0.30",
     ],
     "laws.counterexamples": [
-        {"resume": {"never stopped": [[0], [1]], "stopped": [[0]]}, "ranks": {"rank 0": [[3, 4]]}},
+        {
+            "resume": {"never stopped": [[0], [1]], "stopped": [[0]]},
+            "ranks": {"rank 0": [[3, 4]]},
+        },
         "smallest",
         "smallest|resume|never stopped|row 1|no batch|rank 0|row 3 4|step 1",
     ],
@@ -373,14 +402,20 @@ def test_a_picture_draws_and_says_what_it_should_within_its_frame(picture: str) 
     figure = draw(picture, arguments)
     figure.draw_without_rendering()
     frame = figure.bbox.padded(1)
-    shown = [text for text in figure.findobj(Text) if text.get_visible() and lies_in(frame, text)]
+    shown = [
+        text
+        for text in figure.findobj(Text)
+        if text.get_visible() and lies_in(frame, text)
+    ]
     assert {text.get_text() for text in shown} >= {*words.split("|")}
     assert min(text.get_fontsize() for text in shown if text.get_text().strip()) >= 9
     assert figure.get_figwidth() == WIDTH
 
 
 def lies_in(frame: Bbox, text: Text) -> bool:
-    return all(frame.contains(*corner) for corner in text.get_window_extent().get_points())
+    return all(
+        frame.contains(*corner) for corner in text.get_window_extent().get_points()
+    )
 
 
 def test_every_picture_is_here() -> None:
@@ -389,16 +424,24 @@ def test_every_picture_is_here() -> None:
         for path in Path(figures.__file__).parent.glob("[a-z]*.py")
         for name in re.findall(r"^def ([a-z]\w*)", path.read_text(), re.M)
         if path.stem
-        not in ("cells", "draw", "moving")  # tests/test_moving_figures.py has what moves
+        not in (
+            "cells",
+            "draw",
+            "moving",
+        )  # tests/test_moving_figures.py has what moves
     }
     assert drawn == PICTURES.keys()
 
 
 def test_two_workers_are_an_open_dot_in_the_row_of_the_same_reader() -> None:
     (axes,) = draw(
-        "reading.rates", [{"512": RATES | {"grain, 2 workers": [3, 4, 5]}}, "memcpy", "the limit"]
+        "reading.rates",
+        [{"512": RATES | {"grain, 2 workers": [3, 4, 5]}}, "memcpy", "the limit"],
     ).axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["grain", "nanoset_ref"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "grain",
+        "nanoset_ref",
+    ]
     dots = [drawn for drawn in axes.collections if isinstance(drawn, PathCollection)]
     white = {
         tuple(map(float, dot.get_offsets()[0])): bool((dot.get_facecolor() == 1).all())
@@ -410,14 +453,17 @@ def test_two_workers_are_an_open_dot_in_the_row_of_the_same_reader() -> None:
 def test_a_number_stands_at_its_own_dot() -> None:
     """The slower of two dots has its number at the left, the faster one at the right."""
     (axes,) = draw(
-        "reading.rates", [{"512": RATES | {"grain, 2 workers": [3, 4, 5]}}, "memcpy", "the limit"]
+        "reading.rates",
+        [{"512": RATES | {"grain, 2 workers": [3, 4, 5]}}, "memcpy", "the limit"],
     ).axes
     places = {text.get_text(): text.xy[0] for text in axes.texts if hasattr(text, "xy")}
     assert places == {"4.0": 3.5, "30": 30.5, "900": 925}
 
 
 def test_passes_are_as_wide_as_they_are_many() -> None:
-    (axes,) = draw("megatron.passes", [{"stories": 2.38, "programs": 0.7}, "title"]).axes
+    (axes,) = draw(
+        "megatron.passes", [{"stories": 2.38, "programs": 0.7}, "title"]
+    ).axes
     assert [patch.get_width() for patch in axes.patches] == [2.38, 0.7]
 
 

@@ -9,7 +9,12 @@ import pytest
 
 from nanoset_ref.chunks import TokenizeConfig
 from nanoset_ref.io import files
-from nanoset_ref.io.files import atomic_write, atomic_write_set, remove_leftovers, write_together
+from nanoset_ref.io.files import (
+    atomic_write,
+    atomic_write_set,
+    remove_leftovers,
+    write_together,
+)
 from nanoset_ref.io.memory import physical_memory
 from nanoset_ref.io.paths import checksum, require_regular
 from nanoset_ref.load.documents import DocumentOptions
@@ -29,7 +34,9 @@ def test_a_file_is_complete_or_as_it_was(tmp_path, old):
     with pytest.raises(KeyboardInterrupt), atomic_write(path, "w") as file:
         file.write("new")
         raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == before and (old is None or path.read_text() == old)
+    assert list(tmp_path.iterdir()) == before and (
+        old is None or path.read_text() == old
+    )
     with atomic_write(path) as file:
         file.write(b"tokens")
         file.flush()
@@ -44,14 +51,22 @@ def test_the_next_writer_removes_what_a_dead_one_left_and_nothing_else(tmp_path)
     (tmp_path / ".b.bin.1-deadbeef.tmp").write_bytes(b"of a writer of another target")
     with atomic_write(tmp_path / "a.bin") as file:
         remove_leftovers(tmp_path / "a.bin")
-        assert len(list(tmp_path.iterdir())) == 2, "the temporary of a live writer must stay"
+        assert len(list(tmp_path.iterdir())) == 2, (
+            "the temporary of a live writer must stay"
+        )
         file.write(b"whole")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".b.bin.1-deadbeef.tmp", "a.bin"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".b.bin.1-deadbeef.tmp",
+        "a.bin",
+    ]
 
 
 def test_two_sets_that_are_written_together_appear_together(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
-    targets = {name: tmp_path / name for name in ("a.bin", "a.idx", "folder/b.bin", "folder/b.idx")}
+    targets = {
+        name: tmp_path / name
+        for name in ("a.bin", "a.idx", "folder/b.bin", "folder/b.idx")
+    }
 
     def found():
         return {
@@ -109,7 +124,9 @@ def test_a_temporary_that_was_taken_for_a_leftover_is_made_anew(tmp_path, monkey
     with atomic_write(tmp_path / "a", "w") as file:
         file.write("whole")
     assert len(taken) == 1
-    assert (tmp_path / "a").read_text() == "whole" and len(list(tmp_path.iterdir())) == 1
+    assert (tmp_path / "a").read_text() == "whole" and len(
+        list(tmp_path.iterdir())
+    ) == 1
 
 
 @pytest.mark.parametrize(
@@ -125,7 +142,8 @@ def test_a_temporary_that_was_taken_for_a_leftover_is_made_anew(tmp_path, monkey
 )
 def test_an_unknown_option_is_refused_with_the_closest_one(options, wrong, meant):
     with pytest.raises(
-        TypeError, match=f"^{options.__name__}: {wrong}: unknown key, did you mean '{meant}'.$"
+        TypeError,
+        match=f"^{options.__name__}: {wrong}: unknown key, did you mean '{meant}'.$",
     ):
         options(**{wrong: 1})
 
@@ -150,9 +168,17 @@ def test_the_folders_of_all_parts_of_a_set_survive_a_power_cut(tmp_path, monkeyp
 
 
 GROUPS = {
-    "v2": ("0::/job/task", {"job/memory.max": "7000", "job/task/memory.max": "max"}, 7000),
+    "v2": (
+        "0::/job/task",
+        {"job/memory.max": "7000", "job/task/memory.max": "max"},
+        7000,
+    ),
     "v2 in a container": ("0::/", {"memory.max": "5000"}, 5000),
-    "v1": ("9:pids:/x\n4:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": "6000"}, 6000),
+    "v1": (
+        "9:pids:/x\n4:cpu,memory:/job",
+        {"memory/job/memory.limit_in_bytes": "6000"},
+        6000,
+    ),
     "v1 in a container": (
         "4:memory:/not/seen/here",
         {"memory/memory.limit_in_bytes": "4000"},
@@ -190,7 +216,17 @@ IN_PLACE = {
 
 @pytest.mark.parametrize("kind", IN_PLACE)
 @pytest.mark.parametrize(
-    "end", [".npy", ".json", ".documents.npy", ".sources.npz", ".bin", ".idx", ".ds", ".ds.index"]
+    "end",
+    [
+        ".npy",
+        ".json",
+        ".documents.npy",
+        ".sources.npz",
+        ".bin",
+        ".idx",
+        ".ds",
+        ".ds.index",
+    ],
 )
 def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_an_error_at_once(
     tmp_path, kind, end

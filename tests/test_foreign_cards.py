@@ -55,9 +55,18 @@ def test_nanotron_main_reads_the_rows_of_its_stages(tmp_path):
     folders = {f"{tmp_path}/a": [7, 9], f"{tmp_path}/b/": [30]}
     stages = []
     for start, names in ((1, [*folders]), (5, [*folders][::-1])):
-        dataset = {"dataset_folder": names, "dataset_weights": [0.3, 0.7] if start == 1 else None}
-        stages.append({"name": "x", "start_training_step": start, "data": {"dataset": dataset}})
-    tokens = {"micro_batch_size": 1, "batch_accumulation_per_replica": 2, "train_steps": 9}
+        dataset = {
+            "dataset_folder": names,
+            "dataset_weights": [0.3, 0.7] if start == 1 else None,
+        }
+        stages.append(
+            {"name": "x", "start_training_step": start, "data": {"dataset": dataset}}
+        )
+    tokens = {
+        "micro_batch_size": 1,
+        "batch_accumulation_per_replica": 2,
+        "train_steps": 9,
+    }
     config = {"tokens": tokens, "parallelism": {"dp": 2}, "data_stages": stages}
     first, second = nanotron_stages(config, folders)
     assert [stage["name"] for stage in found.facts["stages"]] == ["stable", "decay"]
@@ -70,7 +79,12 @@ def test_nanotron_main_reads_the_rows_of_its_stages(tmp_path):
     assert [(row.path, row.sample) for row in found.where(5)] == [
         (rotated[file], sample) for file, sample in map(second.__getitem__, range(4))
     ]
-    assert [(row.dp_rank, row.micro_batch) for row in rows] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert [(row.dp_rank, row.micro_batch) for row in rows] == [
+        (0, 0),
+        (1, 0),
+        (0, 1),
+        (1, 1),
+    ]
     assert found.facts["orders"][1]["probes"], "all sizes are known"
 
 
@@ -81,7 +95,9 @@ def test_a_folder_that_is_not_here_makes_no_order_but_all_else(tmp_path):
     assert [it["steps"] for it in found.facts["stages"]] == [4, 5]
     with pytest.raises(ValueError, match="nobody has published enough"):
         found.where(1)
-    shuffled = NANOTRON.replace("dataset_weights", "shuffle_files: true\n      dataset_weights")
+    shuffled = NANOTRON.replace(
+        "dataset_weights", "shuffle_files: true\n      dataset_weights"
+    )
     with pytest.raises(ValueError, match="shuffle_files is not supported"):
         card(tmp_path, "nanotron", shuffled.format(folder="s3://bucket"))
 
@@ -98,7 +114,9 @@ data_stages:
 parallelism: {{dp: 2}}
 tokens: {{sequence_length: 4, train_steps: 5, micro_batch_size: 3, batch_accumulation_per_replica: 1}}
 """
-    with pytest.raises(ValueError, match=r"lacks dtype \(of the ids.*--given dtype=\.\.\."):
+    with pytest.raises(
+        ValueError, match=r"lacks dtype \(of the ids.*--given dtype=\.\.\."
+    ):
         card(tmp_path, "nanotron-2024", text)
     found = card(tmp_path, "nanotron-2024", text, dtype="uint16")
     rows = Nanoset(paths, [0.2, 0.8], 4, 30, 9)
@@ -139,9 +157,15 @@ def test_gpt_neox_names_what_pythias_config_lacks(tmp_path, pair):
         card(tmp_path, "gpt-neox", text)
     found = card(tmp_path, "gpt-neox", text, dp_size=4, dtype="uint16")
     stage = found.facts["stages"][0]
-    assert (stage["batch_size"], stage["layout"], stage["dp_size"]) == (8, "contiguous", 4)
+    assert (stage["batch_size"], stage["layout"], stage["dp_size"]) == (
+        8,
+        "contiguous",
+        4,
+    )
     assert "seed=1234, the default" in found.facts["inferred"]
-    assert found.facts["orders"][0]["samples"] == 97, "96 rows, and the surplus of 1.005"
+    assert found.facts["orders"][0]["samples"] == 97, (
+        "96 rows, and the surplus of 1.005"
+    )
     config = NanosetConfig(
         random_seed=1234,
         sequence_length=16,
@@ -151,7 +175,8 @@ def test_gpt_neox_names_what_pythias_config_lacks(tmp_path, pair):
         separate_final_epoch=False,
     )
     assert np.array_equal(
-        rows_of(found, [pair]), NanosetBuilder(config).build(["train"])[0].read(np.arange(40))
+        rows_of(found, [pair]),
+        NanosetBuilder(config).build(["train"])[0].read(np.arange(40)),
     )
 
 
@@ -185,12 +210,18 @@ def test_megatrons_arguments_are_read_from_a_script(tmp_path, pair):
     )
     expected = NanosetBuilder(config).build(["train"])[0].read(np.arange(40))
     assert np.array_equal(rows_of(found, [pair, pair]), expected)
-    assert found.facts["stages"][0]["layout"] is None, "nothing says how many ranks there were"
+    assert found.facts["stages"][0]["layout"] is None, (
+        "nothing says how many ranks there were"
+    )
     hidden = script.replace("--global-batch-size 8", "--global-batch-size $BATCH")
     with pytest.raises(ValueError, match="batch_size .*dtype"):
         card(tmp_path, "megatron", hidden)
     with pytest.raises(ValueError, match="rampup-batch-size"):
-        card(tmp_path, "megatron", script.replace("--seed 7", "--rampup-batch-size 2 2 10"))
+        card(
+            tmp_path,
+            "megatron",
+            script.replace("--seed 7", "--rampup-batch-size 2 2 10"),
+        )
 
 
 OLMO = {
@@ -206,13 +237,19 @@ OLMO = {
 
 
 def test_olmo_core_reads_chunks_of_the_files_it_names(tmp_path):
-    paths = [str(write_range(tmp_path / f"{k}.npy", size)) for k, size in enumerate((70, 41))]
+    paths = [
+        str(write_range(tmp_path / f"{k}.npy", size)) for k, size in enumerate((70, 41))
+    ]
     config = json.loads(json.dumps(OLMO))
     config["dataset"]["paths"] = paths
     found = card(tmp_path, "olmo-core", json.dumps(config))
-    assert found.facts["dtype"] == "uint16" and found.last_step == 6, "90 tokens of 16 a step"
+    assert found.facts["dtype"] == "uint16" and found.last_step == 6, (
+        "90 tokens of 16 a step"
+    )
     order = "olmo_core:chunk_size=2,batch_size=4"
-    rows = Nanoset(paths, None, 3, 24, 5, order=order, disjoint=True, token_dtype="uint16")
+    rows = Nanoset(
+        paths, None, 3, 24, 5, order=order, disjoint=True, token_dtype="uint16"
+    )
     read = [(row.source, row.sample) for row in found.where(2)]
     assert read == [rows.order[k] for k in range(4, 8)]
     config["dataset"]["_CLASS_"] = "olmo_core.data.numpy_dataset.NumpyVSLDatasetConfig"
@@ -241,8 +278,13 @@ def packed_run(golden, tmp_path, number):
             "source_permutation_seed": case["permutation_seed"],
             "tokenizer": {"vocab_size": 65000, "eos_token_id": 0, "pad_token_id": 0},
         },
-        "data_loader": {"global_batch_size": case["batch"] * length, "seed": case["seed"]},
-        "trainer": {"max_duration": {"value": len(read) // case["batch"], "unit": "steps"}},
+        "data_loader": {
+            "global_batch_size": case["batch"] * length,
+            "seed": case["seed"],
+        },
+        "trainer": {
+            "max_duration": {"value": len(read) // case["batch"], "unit": "steps"}
+        },
     }
     found = card(tmp_path, "olmo-core", json.dumps(config), name="config.json")
     return found, paths, np.array(read).reshape(-1, case["batch"], length)
@@ -252,7 +294,9 @@ def test_rows_that_olmo_core_packs_are_read_from_its_files(golden, tmp_path, cap
     found, paths, read = packed_run(golden, tmp_path, 3)  # the case without ties
     for rows, theirs in zip(found.replay(1, paths), read, strict=True):
         assert np.array_equal(rows, theirs)
-    with pytest.raises(ValueError, match=r"packed from whole documents: give the files \(--data\)"):
+    with pytest.raises(
+        ValueError, match=r"packed from whole documents: give the files \(--data\)"
+    ):
         found.where(1)
     path = tmp_path / "card.json"
     path.write_text(json.dumps(found.facts))
@@ -265,10 +309,18 @@ def test_rows_that_olmo_core_packs_are_read_from_its_files(golden, tmp_path, cap
                 pieces.append(file.read()[part["first_byte"] : part["end_byte"]])
             assert part["candidates"] == 1
             main(
-                ["when", *run, "--source", str(part["source"]), "--document", str(part["document"])]
+                [
+                    "when",
+                    *run,
+                    "--source",
+                    str(part["source"]),
+                    "--document",
+                    str(part["document"]),
+                ]
             )
             assert (
-                f"step 3, rank 0 micro-batch 0 row {row['slot']['row']}" in capsys.readouterr().out
+                f"step 3, rank 0 micro-batch 0 row {row['slot']['row']}"
+                in capsys.readouterr().out
             )
         ids = np.frombuffer(b"".join(pieces), np.uint16)
         assert np.array_equal(np.trim_zeros(ids, "b"), np.trim_zeros(theirs, "b"))
@@ -281,7 +333,9 @@ def test_rows_whose_documents_are_uncertain_say_so(golden, tmp_path, capsys, num
     path = tmp_path / "card.json"
     path.write_text(json.dumps(found.facts))
     certain = 0
-    for step, (rows, theirs) in enumerate(zip(found.replay(1, paths), read, strict=True), 1):
+    for step, (rows, theirs) in enumerate(
+        zip(found.replay(1, paths), read, strict=True), 1
+    ):
         main(["where", "--json", str(step), "--run", str(path), "--data", *paths])
         found_rows = json.loads(capsys.readouterr().out)
         for row, ids, expected in zip(found_rows, rows, theirs, strict=True):
@@ -290,14 +344,22 @@ def test_rows_whose_documents_are_uncertain_say_so(golden, tmp_path, capsys, num
                 certain += 1
     assert certain
     main(["where", "1", "--run", str(path), "--data", *paths])
-    assert "documents of this length: that depends on NumPy's version" in capsys.readouterr().out
+    assert (
+        "documents of this length: that depends on NumPy's version"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_mix_of_olmo_core_is_named_by_its_list(tmp_path):
     config = json.loads(json.dumps(OLMO))
-    config["dataset"] |= {"mix": "OLMoE-mix-0824", "mix_base_dir": "https://olmo-data.org/"}
+    config["dataset"] |= {
+        "mix": "OLMoE-mix-0824",
+        "mix_base_dir": "https://olmo-data.org/",
+    }
     config["trainer"]["max_duration"] = {"value": 1, "unit": "epochs"}
-    with pytest.raises(ValueError, match="steps .*; files .*--given steps=... files=..."):
+    with pytest.raises(
+        ValueError, match="steps .*; files .*--given steps=... files=..."
+    ):
         card(tmp_path, "olmo-core", json.dumps(config))
     found = card(tmp_path, "olmo-core", json.dumps(config), steps=10, files=1122)
     shipped = Card.load("olmo-2-32b").facts["listed"]
@@ -314,7 +376,11 @@ def test_llm_c_needs_its_shards(tmp_path):
     text = f'mpirun -np 2 ./train_gpt2cu -i "{tmp_path}/train_*.bin" -b 3 -t 8 -d 96 -x 4 -o log'
     found = card(tmp_path, "llm.c", text)
     stage = found.facts["stages"][0]
-    assert (stage["batch_size"], stage["dp_size"], stage["micro_batch_size"]) == (12, 2, 3)
+    assert (stage["batch_size"], stage["dp_size"], stage["micro_batch_size"]) == (
+        12,
+        2,
+        3,
+    )
     order = "llm_c:micro_batch_size=3,dp_size=2"
     rows = Nanoset(sorted(tmp_path.glob("train_*.bin")), None, 8, 48, order=order)
     for step in range(1, 5):
@@ -327,7 +393,9 @@ def test_llm_c_needs_its_shards(tmp_path):
 
 def test_what_is_given_must_be_asked_for_and_agree(tmp_path):
     text = json.dumps(OLMO | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}})
-    with pytest.raises(ValueError, match="--given step: unknown key, did you mean 'steps'"):
+    with pytest.raises(
+        ValueError, match="--given step: unknown key, did you mean 'steps'"
+    ):
         card(tmp_path, "olmo-core", text, step=3)
     with pytest.raises(ValueError, match="--given steps=3: the config says 6"):
         card(tmp_path, "olmo-core", text, steps=3)
@@ -339,7 +407,16 @@ def test_the_command_asks_by_name(tmp_path, capsys):
     path = tmp_path / "config.json"
     config = OLMO | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}, "trainer": {}}
     path.write_text(json.dumps(config))
-    words = ["card", str(path), "--loader", "olmo-core", "--name", "x", "--date", "2026-11"]
+    words = [
+        "card",
+        str(path),
+        "--loader",
+        "olmo-core",
+        "--name",
+        "x",
+        "--date",
+        "2026-11",
+    ]
     assert main(words) == 1
     assert "lacks steps (optimizer steps of the run): add --given steps=..." in (
         capsys.readouterr().err

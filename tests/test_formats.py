@@ -39,24 +39,33 @@ def written(path, documents, dtype="uint16", **facts):
 @pytest.fixture
 def source(tmp_path):
     return written(
-        tmp_path / "a_input_ids.npy", DOCUMENTS, vocab_size=500, eos_token_id=9, tokenizer="t"
+        tmp_path / "a_input_ids.npy",
+        DOCUMENTS,
+        vocab_size=500,
+        eos_token_id=9,
+        tokenizer="t",
     )
 
 
 def as_lists(documents):
     return [
-        documents.tokens[a:b].tolist() for a, b in itertools.pairwise(documents.known_documents())
+        documents.tokens[a:b].tolist()
+        for a, b in itertools.pairwise(documents.known_documents())
     ]
 
 
 @pytest.mark.parametrize("route", list(itertools.permutations([".npy", ".bin", ".ds"])))
-def test_a_round_trip_through_every_format_gives_the_same_documents(source, tmp_path, route):
+def test_a_round_trip_through_every_format_gives_the_same_documents(
+    source, tmp_path, route
+):
     documents = source
     for number, suffix in enumerate(route):
         documents = convert([documents], tmp_path / f"step{number}{suffix}")
         assert as_lists(documents) == DOCUMENTS
         assert content_hash(documents) == content_hash(source)
-    assert as_lists(convert([source, documents], tmp_path / "twice.ds")) == DOCUMENTS * 2
+    assert (
+        as_lists(convert([source, documents], tmp_path / "twice.ds")) == DOCUMENTS * 2
+    )
 
 
 def test_a_converted_token_file_is_the_same_file(source, tmp_path):
@@ -78,9 +87,12 @@ def test_datatrove_files_equal_those_of_datatrove(golden, tmp_path):
         original.name + ".index"
     ).read_bytes()
     ours, theirs = (
-        (p.with_name(p.name + ".metadata")).read_text() for p in (tmp_path / "b.ds", original)
+        (p.with_name(p.name + ".metadata")).read_text()
+        for p in (tmp_path / "b.ds", original)
     )
-    assert ours.split("\n")[1:3] == theirs.split("\n")[1:] and len(ours.split("\n")) == 4
+    assert (
+        ours.split("\n")[1:3] == theirs.split("\n")[1:] and len(ours.split("\n")) == 4
+    )
 
 
 def test_a_ds_file_says_its_tokenizer(source, tmp_path):
@@ -91,7 +103,9 @@ def test_a_ds_file_says_its_tokenizer(source, tmp_path):
 
 def test_megatron_files_keep_documents_of_several_sequences(golden, tmp_path):
     corpus = golden / "megatron" / "corpora" / "merged_u16"
-    again = convert([convert([open_tokens(corpus)], tmp_path / "a.npy")], tmp_path / "b.bin")
+    again = convert(
+        [convert([open_tokens(corpus)], tmp_path / "a.npy")], tmp_path / "b.bin"
+    )
     assert as_lists(again) == as_lists(open_tokens(corpus))
     assert again.num_documents == MMapIndexedDataset(corpus).num_documents
 
@@ -105,17 +119,22 @@ def test_a_pair_is_no_raw_file(source, tmp_path):
     ):
         TokenFile(path)
     with pytest.raises(
-        TokenFileError, match=r"token_dtype=uint16 contradicts the \.idx, which says int32"
+        TokenFileError,
+        match=r"token_dtype=uint16 contradicts the \.idx, which says int32",
     ):
         Nanoset(path, None, 4, 4, token_dtype="uint16")
     expected = Nanoset(source, None, 4, 4).read(np.arange(4))
     for name in (path, path.with_suffix(""), path.with_suffix(".idx")):
-        assert np.array_equal(Nanoset.from_config(str(name), 4, 4).read(np.arange(4)), expected)
+        assert np.array_equal(
+            Nanoset.from_config(str(name), 4, 4).read(np.arange(4)), expected
+        )
 
 
 def test_sources_of_different_tokenizers_are_refused(source, tmp_path):
     other = written(tmp_path / "b.npy", [[1]], tokenizer="another")
-    with pytest.raises(ValueError, match=r"b\.npy has tokenizer='another', the others 't'"):
+    with pytest.raises(
+        ValueError, match=r"b\.npy has tokenizer='another', the others 't'"
+    ):
         convert([source, other], tmp_path / "c.npy")
 
 
@@ -137,9 +156,14 @@ def test_what_was_damaged_on_the_way_or_cannot_be_opened_does_not_stay(
         monkeypatch.context() as patch,
         pytest.raises(TokenFileError, match="do not hold what was written"),
     ):
-        patch.setattr("nanoset_ref.tokens.conversion.content_hash", lambda file: "something else")
+        patch.setattr(
+            "nanoset_ref.tokens.conversion.content_hash", lambda file: "something else"
+        )
         convert([source], tmp_path / f"b{suffix}")
-    with monkeypatch.context() as patch, pytest.raises(FileNotFoundError, match="nothing"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(FileNotFoundError, match="nothing"),
+    ):
         patch.setattr(
             "nanoset_ref.tokens.conversion.open_tokens",
             lambda path: open_tokens(tmp_path / "nothing"),
@@ -155,7 +179,9 @@ def test_what_was_damaged_on_the_way_or_cannot_be_opened_does_not_stay(
 def test_a_source_is_never_its_own_target(source, tmp_path, suffix):
     there = convert([source], tmp_path / f"b{suffix}")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(ValueError, match="is read and cannot be written at the same time"):
+    with pytest.raises(
+        ValueError, match="is read and cannot be written at the same time"
+    ):
         convert([source, there], tmp_path / f"b{suffix}", overwrite=True)
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -205,33 +231,46 @@ def test_what_stands_beside_a_file_is_checked(source, tmp_path, file, content, m
 
 def test_boundaries_that_do_not_decrease_are_known(source):
     """Also where an older manifest has no seal."""
-    path, manifest = source.path.with_suffix(".documents.npy"), source.path.with_suffix(".json")
+    path, manifest = (
+        source.path.with_suffix(".documents.npy"),
+        source.path.with_suffix(".json"),
+    )
     np.save(path, np.load(path)[[0, 2, 3, 1, 4, 5]])
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"seal": None}))
     with pytest.raises(TokenFileError, match="must not decrease"):
         verify(source.path)
-    with pytest.raises(TokenFileError, match=r"boundaries of a_input_ids\.npy; name that file"):
+    with pytest.raises(
+        TokenFileError, match=r"boundaries of a_input_ids\.npy; name that file"
+    ):
         open_tokens(path)
 
 
 @pytest.mark.parametrize("eos", [None, 2])
-def test_boundaries_that_others_wrote_are_checked_against_the_ids(golden, tmp_path, eos):
+def test_boundaries_that_others_wrote_are_checked_against_the_ids(
+    golden, tmp_path, eos
+):
     """datatrove leaves no checksum, but each document ends with an EOS."""
     for path in (golden / "datatrove/plain").iterdir():
         shutil.copy(path, tmp_path)
-    path, index = tmp_path / "00000_unshuffled.ds", tmp_path / "00000_unshuffled.ds.index"
+    path, index = (
+        tmp_path / "00000_unshuffled.ds",
+        tmp_path / "00000_unshuffled.ds.index",
+    )
     assert "checksum" not in verify(path, eos_token_id=eos)
     ends = np.fromfile(index, dtype="<u8")
     ends[7] -= 1
     index.write_bytes(ends.tobytes())
     with pytest.raises(
-        TokenFileError, match=f"the document that ends at {ends[7]} has no EOS id 2 there"
+        TokenFileError,
+        match=f"the document that ends at {ends[7]} has no EOS id 2 there",
     ):
         verify(path, eos_token_id=eos)
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
-def test_files_that_were_replaced_are_not_read_for_those_that_were_opened(source, tmp_path, suffix):
+def test_files_that_were_replaced_are_not_read_for_those_that_were_opened(
+    source, tmp_path, suffix
+):
     opened = convert([source], tmp_path / f"b{suffix}")
     waiting, dataset = open_tokens(opened.path), Nanoset(opened, None, 4, 4)
     travelled = pickle.dumps(dataset), pickle.dumps(opened)
@@ -242,7 +281,9 @@ def test_files_that_were_replaced_are_not_read_for_those_that_were_opened(source
         lambda: pickle.loads(travelled[1]).tokens,
         lambda: Nanoset(waiting, None, 4, 4)[0],
     ):
-        with pytest.raises(TokenFileError, match="was replaced or changed after it was opened"):
+        with pytest.raises(
+            TokenFileError, match="was replaced or changed after it was opened"
+        ):
             read()
     with pytest.raises(TokenFileError, match="was replaced"):
         _ = waiting.tokens
@@ -250,12 +291,16 @@ def test_files_that_were_replaced_are_not_read_for_those_that_were_opened(source
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
-def test_a_full_disk_leaves_both_old_files_of_a_split(source, tmp_path, monkeypatch, suffix):
+def test_a_full_disk_leaves_both_old_files_of_a_split(
+    source, tmp_path, monkeypatch, suffix
+):
     parts = {
         tmp_path / f"{name}{suffix}": [part]
         for name, part in zip("xy", split(source, 2), strict=True)
     }
-    for written, [part] in zip(convert_parts([source], parts), parts.values(), strict=True):
+    for written, [part] in zip(
+        convert_parts([source], parts), parts.values(), strict=True
+    ):
         assert as_lists(written) == [DOCUMENTS[d] for d in part]
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     parts_written = iter(range(2))
@@ -267,7 +312,9 @@ def test_a_full_disk_leaves_both_old_files_of_a_split(source, tmp_path, monkeypa
 
     monkeypatch.setattr("nanoset_ref.tokens.conversion.document_blocks", full)
     with pytest.raises(OSError, match="No space left"):
-        convert_parts([source], {path: [np.array([0])] for path in parts}, overwrite=True)
+        convert_parts(
+            [source], {path: [np.array([0])] for path in parts}, overwrite=True
+        )
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -275,7 +322,13 @@ def test_bad_requests(source, tmp_path):
     convert([source], tmp_path / "there.bin")
     for sources, name, options, error, message in (
         ([], "b.npy", {}, ValueError, "at least one source"),
-        ([source], "b.parquet", {}, ValueError, r"suffix must be one of .* got 'b\.parquet'"),
+        (
+            [source],
+            "b.parquet",
+            {},
+            ValueError,
+            r"suffix must be one of .* got 'b\.parquet'",
+        ),
         ([source], "there.bin", {}, FileExistsError, "exists and is left unchanged"),
         ([source], "b.bin", {"dtype": "float32"}, ValueError, "got '?float32'?$"),
         ([source], "b.ds", {"dtype": "uint8"}, ValueError, "got '?uint8'?$"),
@@ -304,7 +357,9 @@ def test_held_out_documents_and_the_rest_are_a_partition(count, share, seed):
 
 
 def test_rows_are_not_torn_apart(tmp_path):
-    source = written(tmp_path / "a.npy", [range(3), range(5)], windows="disjoint", row_length=4)
+    source = written(
+        tmp_path / "a.npy", [range(3), range(5)], windows="disjoint", row_length=4
+    )
     with pytest.raises(ValueError, match="tear rows of 4 tokens apart"):
         convert([source], tmp_path / "b.npy", chosen=[np.array([0])])
     assert convert([source], tmp_path / "b.npy").facts["row_length"] == 4
@@ -313,7 +368,9 @@ def test_rows_are_not_torn_apart(tmp_path):
 def test_small_blocks_give_the_same(source, tmp_path, monkeypatch):
     monkeypatch.setattr("nanoset_ref.tokens.content.BLOCK_IDS", 3)
     assert as_lists(convert([source], tmp_path / "b.bin")) == DOCUMENTS
-    assert [ids.tolist() for ids, _ in document_blocks(source, np.array([0, 2, 4]))] == [
+    assert [
+        ids.tolist() for ids, _ in document_blocks(source, np.array([0, 2, 4]))
+    ] == [
         [5, 6, 7],
         [8, 9, 9],
     ]

@@ -14,7 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.load import gather_kernel
-from nanoset_ref.load.gather import ANNOUNCED_ROWS, FAULT_BYTES, MAX_PLAIN_ROWS, Gatherer
+from nanoset_ref.load.gather import (
+    ANNOUNCED_ROWS,
+    FAULT_BYTES,
+    MAX_PLAIN_ROWS,
+    Gatherer,
+)
 from nanoset_ref.tokens import TokenFile, TokenFileError, open_tokens
 
 
@@ -68,10 +73,14 @@ def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
         st.lists(st.tuples(st.integers(0, len(files) - 1), st.floats(0, 1)), max_size=9)
     )
     datasets = np.array([dataset for dataset, _ in wanted], dtype=np.int64)
-    starts = np.array([int(where * files[dataset][0]) for dataset, where in wanted], dtype=np.int64)
+    starts = np.array(
+        [int(where * files[dataset][0]) for dataset, where in wanted], dtype=np.int64
+    )
     out = np.full((len(wanted) + 1, length), -1, dtype=np.int32)
     gather = Gatherer(token_files(tmp_path_factory.mktemp("t"), *arrays))
-    for _ in range(3):  # without the kernel, or by it: first by pread, then through the mapping
+    for _ in range(
+        3
+    ):  # without the kernel, or by it: first by pread, then through the mapping
         gather._reads_from_disk = data.draw(st.booleans())
         gather.plain_rows = data.draw(st.sampled_from([0, MAX_PLAIN_ROWS]))
         out[:] = -1
@@ -80,7 +89,9 @@ def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
         arrays[dataset][0][start : start + length].tolist()
         for dataset, start in zip(datasets, starts, strict=True)
     ]
-    assert out.tolist() == [*expected, [-1] * length], "and nothing behind them is touched"
+    assert out.tolist() == [*expected, [-1] * length], (
+        "and nothing behind them is touched"
+    )
 
 
 def test_the_last_row_of_a_file_that_ends_with_a_page(tmp_path):
@@ -88,12 +99,18 @@ def test_the_last_row_of_a_file_that_ends_with_a_page(tmp_path):
     gather = kernel_of(token_files(tmp_path, (np.arange(2048), "<u2")))
     last = [*range(2040, 2048)]
     for _ in range(2):
-        assert rows_of(gather, [0, 0, 0], [0, 2040, 2040], 8) == [[*range(8)], last, last]
+        assert rows_of(gather, [0, 0, 0], [0, 2040, 2040], 8) == [
+            [*range(8)],
+            last,
+            last,
+        ]
 
 
 def test_a_window_is_mapped_from_its_second_visit_on(tmp_path):
     """What is seen of it: the bytes on disk change, the mapping is taken away."""
-    path = token_files(tmp_path, (np.arange(100_000) % 60_000, "<u2"), (np.arange(40_000), "<i4"))
+    path = token_files(
+        tmp_path, (np.arange(100_000) % 60_000, "<u2"), (np.arange(40_000), "<i4")
+    )
     gather = kernel_of(path)
     rows_of(gather, [0, 1], [0, 0], 1)  # opens both
     gather._visited[:] = 0
@@ -117,11 +134,15 @@ def test_many_windows_share_a_few_bytes(tmp_path, monkeypatch):
     gather = kernel_of(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
     assert len(gather._visited) == 2
     for start in [0, 150_000, 40_000, 199_990] * 2:
-        assert rows_of(gather, [0], [start], 10) == [[(start + i) % 60_000 for i in range(10)]]
+        assert rows_of(gather, [0], [start], 10) == [
+            [(start + i) % 60_000 for i in range(10)]
+        ]
 
 
 def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
-    gather = kernel_of(token_files(tmp_path, (np.arange(100), "<u2"), (np.arange(100), "<i4")))
+    gather = kernel_of(
+        token_files(tmp_path, (np.arange(100), "<u2"), (np.arange(100), "<i4"))
+    )
     rows_of(gather, [0, 1], [0, 0], 1)  # opens and maps both
     gather._visited[:] = 0
     gather._open.kept[:] = 1 << 30
@@ -135,13 +156,16 @@ def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_o
     tmp_path, dtype, seen, plain_rows
 ):
     """Rows that are new, and rows that are mapped already."""
-    files = token_files(tmp_path, (np.arange(200_000) % 60_000, dtype), (np.arange(100), dtype))
+    files = token_files(
+        tmp_path, (np.arange(200_000) % 60_000, dtype), (np.arange(100), dtype)
+    )
     gather = Gatherer(files)
     gather.plain_rows = plain_rows
     rows_of(gather, [0] * 100, range(0, 190_000, 1900) if seen else [0] * 100, 10)
     os.truncate(files[0].path, 8192)
     with pytest.raises(
-        OSError, match=r"0.npy, tokens from 190,000 on: the file was cut short after it was opened"
+        OSError,
+        match=r"0.npy, tokens from 190,000 on: the file was cut short after it was opened",
     ):
         rows_of(gather, [1, 0, 0], [5, 7, 190_000], 10)
     assert rows_of(gather, [0, 1], [7, 90], 10) == [[*range(7, 17)], [*range(90, 100)]]
@@ -152,7 +176,9 @@ def test_nothing_stays_open(tmp_path):
     gc.collect()  # what earlier tests left
     before = len(os.listdir("/dev/fd"))
     gather = kernel_of(token_files(tmp_path, (np.arange(100), "<u2")))
-    assert len(os.listdir("/dev/fd")) == before, "nothing is open before the first row is read"
+    assert len(os.listdir("/dev/fd")) == before, (
+        "nothing is open before the first row is read"
+    )
     rows_of(gather, [0], [0], 1)
     assert len(os.listdir("/dev/fd")) == before + 2
     del gather
@@ -168,12 +194,15 @@ def test_a_long_row_is_whole(tmp_path):
     )
 
 
-def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(tmp_path, monkeypatch):
+def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(
+    tmp_path, monkeypatch
+):
     """In the first call; in none while all is in memory; in those after one that read from the disk."""
     gather = kernel_of(token_files(tmp_path, (np.arange(10_000), "<i4")))
     blocks_read, early = iter([0, 8, 16, 16, 16]), []
     monkeypatch.setattr(
-        "resource.getrusage", lambda who: types.SimpleNamespace(ru_inblock=next(blocks_read))
+        "resource.getrusage",
+        lambda who: types.SimpleNamespace(ru_inblock=next(blocks_read)),
     )
     monkeypatch.setattr(
         "nanoset_ref.load.gather_kernel.gather_rows",
@@ -185,7 +214,9 @@ def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(tmp_path, mon
     assert early == [ANNOUNCED_ROWS, 0, ANNOUNCED_ROWS, ANNOUNCED_ROWS, 0]
 
 
-def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(monkeypatch):
+def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
+    monkeypatch,
+):
     """The plain code of the kernel, which is what numba compiles; 30 rows of two files, each 8 rows early."""
     announced, read, sizes = [], [], (2, 4)
     datasets = np.arange(30) % 2
@@ -194,7 +225,9 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
         monkeypatch.setattr(gather_kernel, name, getattr(gather_kernel, name).py_func)
     monkeypatch.setattr(gather_kernel, "_prefetch", lambda address: None)
     monkeypatch.setattr(
-        gather_kernel, "_madvise", lambda *advice: announced.append(tuple(map(int, advice)))
+        gather_kernel,
+        "_madvise",
+        lambda *advice: announced.append(tuple(map(int, advice))),
     )
     monkeypatch.setattr(
         gather_kernel, "_pread", lambda *asked: read.append(len(announced)) or asked[2]
@@ -219,7 +252,9 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
 @pytest.mark.parametrize("plain_rows", [0, MAX_PLAIN_ROWS])
 def test_any_number_of_files_is_read_under_any_limit(tmp_path, plain_rows):
     """Half of what the process may open stays open; every row is right, in every thread."""
-    files = token_files(tmp_path, *[(np.arange(20) + number, "<u2") for number in range(300)])
+    files = token_files(
+        tmp_path, *[(np.arange(20) + number, "<u2") for number in range(300)]
+    )
     datasets = np.random.default_rng(0).integers(0, 300, 1000)
     starts = datasets % 7
     expected = (datasets + starts)[:, None] + np.arange(10)
@@ -231,7 +266,9 @@ def test_any_number_of_files_is_read_under_any_limit(tmp_path, plain_rows):
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limits[1]))
     try:
         with ThreadPoolExecutor(3) as threads:
-            reads = [threads.submit(rows_of, gather, datasets, starts, 10) for _ in range(3)]
+            reads = [
+                threads.submit(rows_of, gather, datasets, starts, 10) for _ in range(3)
+            ]
         assert [read.result() for read in reads] == [expected.tolist()] * 3
         assert used < len(os.listdir("/dev/fd")) <= limit // 2
     finally:
@@ -246,5 +283,7 @@ def test_a_file_that_was_replaced_before_its_first_row_is_an_error(tmp_path):
     gather = Gatherer(files)
     os.rename(files[0].path, tmp_path / "before")
     np.arange(100, 200, dtype="<u2").tofile(files[0].path)
-    with pytest.raises(TokenFileError, match="0.npy was replaced or changed after it was opened"):
+    with pytest.raises(
+        TokenFileError, match="0.npy was replaced or changed after it was opened"
+    ):
         rows_of(gather, [0], [0], 10)

@@ -25,7 +25,9 @@ PINS = dict(
 )
 
 
-def make(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def make(
+    folder: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run make in a folder that holds nothing but what an installation reads; the output has its lines joined."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, folder)
@@ -51,7 +53,8 @@ def python_that(folder: Path, name: str, line: str) -> str:
 def test_make_alone_says_what_there_is(tmp_path: Path) -> None:
     words = make(tmp_path).stdout
     assert all(
-        f"make {target}" in words for target in ("lab", "test", "notebooks", "lint", "clean")
+        f"make {target}" in words
+        for target in ("lab", "test", "notebooks", "lint", "clean")
     )
 
 
@@ -73,7 +76,9 @@ def test_what_is_missing_is_named_with_the_way_out_before_anything_is_made(
     tmp_path: Path, argument, words
 ) -> None:
     old = python_that(tmp_path, "old", "echo 3.8")
-    result = make(tmp_path, "lab", f"PYTHON={sys.executable}", argument.replace("{old}", old))
+    result = make(
+        tmp_path, "lab", f"PYTHON={sys.executable}", argument.replace("{old}", old)
+    )
     assert result.returncode != 0
     assert re.search(words.replace("{old}", old), result.stderr)
     assert not (tmp_path / ".venv").exists()
@@ -81,8 +86,14 @@ def test_what_is_missing_is_named_with_the_way_out_before_anything_is_made(
 
 def test_the_first_python_that_will_do_is_taken(tmp_path: Path) -> None:
     python_that(tmp_path, "python3", "echo 3.10")
-    python_that(tmp_path, "python3.14", 'echo "pyenv: python3.14: command not found" >&2; exit 127')
-    python_that(tmp_path, "python3.13", "case $2 in *version*) echo 3.13;; *) exit 1;; esac")
+    python_that(
+        tmp_path,
+        "python3.14",
+        'echo "pyenv: python3.14: command not found" >&2; exit 127',
+    )
+    python_that(
+        tmp_path, "python3.13", "case $2 in *version*) echo 3.13;; *) exit 1;; esac"
+    )
     result = make(tmp_path, "lab", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert "python3.13 has no venv module" in result.stderr
     assert "apt install python3-venv" in result.stderr
@@ -110,7 +121,10 @@ def test_a_failed_installation_says_why_and_leaves_no_stamp(
     result = make(tmp_path, "lab")
     assert result.returncode != 0
     assert words in result.stderr
-    assert sorted(path.name for path in (tmp_path / ".venv").iterdir()) == ["bin", "pip.log"]
+    assert sorted(path.name for path in (tmp_path / ".venv").iterdir()) == [
+        "bin",
+        "pip.log",
+    ]
 
 
 def test_pip_runs_once_until_what_it_reads_changes(tmp_path: Path) -> None:
@@ -125,7 +139,10 @@ def test_pip_runs_once_until_what_it_reads_changes(tmp_path: Path) -> None:
 
     first = calls("test")
     assert "--constraint constraints.txt --editable .[lab,test]" in first[1]
-    corpus = ["-m nanoset_ref.chunks.corpus data", "-c import course; course.tiny_corpus()"]
+    corpus = [
+        "-m nanoset_ref.chunks.corpus data",
+        "-c import course; course.tiny_corpus()",
+    ]
     suite = "-m pytest --nbval --nbval-current-env -n 2 --dist loadfile --no-loadscope-reorder"
     assert first[-3:] == [*corpus, suite]
     later = (
@@ -134,13 +151,20 @@ def test_pip_runs_once_until_what_it_reads_changes(tmp_path: Path) -> None:
     for stamp in ("installed-lab", "installed-test"):
         os.utime(tmp_path / ".venv" / stamp, (later, later))
     assert calls("test", "PYTEST_FLAGS=-x") == [*corpus, f"{suite} -x"]
-    opened = [*corpus, "-m jupyter trust notebooks/*.ipynb", "-m jupyter lab --no-browser"]
+    opened = [
+        *corpus,
+        "-m jupyter trust notebooks/*.ipynb",
+        "-m jupyter lab --no-browser",
+    ]
     assert calls("lab", "JUPYTER_FLAGS=--no-browser") == opened
 
 
 def test_everything_that_is_installed_is_pinned() -> None:
     extras = PROJECT["optional-dependencies"]
-    todo = [Requirement(line) for line in PROJECT["dependencies"] + extras["lab"] + extras["test"]]
+    todo = [
+        Requirement(line)
+        for line in PROJECT["dependencies"] + extras["lab"] + extras["test"]
+    ]
     seen: set[str] = set()
     while todo:
         requirement = todo.pop()
@@ -149,7 +173,11 @@ def test_everything_that_is_installed_is_pinned() -> None:
             continue
         seen.add(str(requirement))
         if name == "nanoset-ref":
-            todo += [Requirement(line) for extra in requirement.extras for line in extras[extra]]
+            todo += [
+                Requirement(line)
+                for extra in requirement.extras
+                for line in extras[extra]
+            ]
             continue
         assert name in PINS, f"constraints.txt does not pin {name}"
         for line in metadata.distribution(name).requires or []:
@@ -159,16 +187,18 @@ def test_everything_that_is_installed_is_pinned() -> None:
             ):
                 todo.append(needed)
     assert len(seen) > 100
-    assert not [name for name in PINS if name.startswith(("nvidia", "cuda", "triton"))], (
-        "these differ by platform"
-    )
+    assert not [
+        name for name in PINS if name.startswith(("nvidia", "cuda", "triton"))
+    ], "these differ by platform"
     assert not [version for version in PINS.values() if re.search("[+@;]", version)]
 
 
 def test_every_peer_of_the_benchmarks_is_pinned() -> None:
     pins = dict(
         re.findall(
-            "^([^#=]+)==(.+)$", (ROOT / "benchmarks" / "constraints.txt").read_text(), flags=re.M
+            "^([^#=]+)==(.+)$",
+            (ROOT / "benchmarks" / "constraints.txt").read_text(),
+            flags=re.M,
         )
     )
     peers = [Requirement(line) for line in PROJECT["optional-dependencies"]["bench"]]
@@ -191,9 +221,14 @@ def test_every_import_is_declared() -> None:
         for name in "text train bucket laws gigatoken datatrove lab lightning megatron sentencepiece".split()
     ]
     declared = {
-        canonicalize_name(Requirement(line).name) for line in sum(optional, PROJECT["dependencies"])
+        canonicalize_name(Requirement(line).name)
+        for line in sum(optional, PROJECT["dependencies"])
     }
-    distributions = {"ruamel": "ruamel.yaml", "llvmlite": "numba", "megatron": "megatron-core"}
+    distributions = {
+        "ruamel": "ruamel.yaml",
+        "llvmlite": "numba",
+        "megatron": "megatron-core",
+    }
     third_party = imported - set(sys.stdlib_module_names) - {"nanoset_ref"} - peers
     assert {
         name
@@ -203,7 +238,9 @@ def test_every_import_is_declared() -> None:
 
 
 def test_every_file_of_data_is_shipped_with_the_package() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"][
+        "setuptools"
+    ]
     files = [
         path
         for path in (ROOT / "nanoset_ref").rglob("*")
@@ -225,15 +262,27 @@ def test_every_file_of_data_is_shipped_with_the_package() -> None:
     assert "chunks/corpus.json.zst" in data
 
 
-def test_binder_names_its_python_and_every_dependency_and_stops_at_the_first_error() -> None:
+def test_binder_names_its_python_and_every_dependency_and_stops_at_the_first_error() -> (
+    None
+):
     extras = PROJECT["optional-dependencies"]
     needed = PROJECT["dependencies"] + extras["text"] + extras["train"] + extras["lab"]
     names = {canonicalize_name(Requirement(line).name) for line in needed}
-    names -= {"jupyterlab", "nanoset-ref"}  # Binder has its own; the package itself comes last
+    names -= {
+        "jupyterlab",
+        "nanoset-ref",
+    }  # Binder has its own; the package itself comes last
     environment = YAML(typ="safe").load(ROOT / "binder" / "environment.yml")
     *conda, by_pip = environment["dependencies"]
-    specs = [canonicalize_name(re.split("[=<>]", line)[0]) for line in [*conda, *by_pip["pip"]]]
-    conda_names = {"torch": "pytorch", "matplotlib": "matplotlib-base", "xxhash": "python-xxhash"}
+    specs = [
+        canonicalize_name(re.split("[=<>]", line)[0])
+        for line in [*conda, *by_pip["pip"]]
+    ]
+    conda_names = {
+        "torch": "pytorch",
+        "matplotlib": "matplotlib-base",
+        "xxhash": "python-xxhash",
+    }
     assert {conda_names.get(name, name) for name in names} <= set(specs)
     assert "python=3.12" in conda
     assert any(re.fullmatch(r"pytorch=.*=cpu\*", line) for line in conda)
@@ -243,7 +292,9 @@ def test_binder_names_its_python_and_every_dependency_and_stops_at_the_first_err
 
 
 def test_actions_are_pinned_by_commit() -> None:
-    workflows = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    workflows = [
+        path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")
+    ]
     uses = [
         line.split("uses:")[1].strip()
         for text in workflows
@@ -252,7 +303,9 @@ def test_actions_are_pinned_by_commit() -> None:
     ]
     assert len(uses) >= 6
     assert [
-        line for line in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)
+        line
+        for line in uses
+        if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)
     ] == []
 
 
@@ -267,7 +320,11 @@ def test_the_docstring_of_a_package_names_each_of_its_modules_once() -> None:
     packages = sorted((ROOT / "nanoset_ref").rglob("__init__.py"))
     assert len(packages) > 12
     for package in packages:
-        files = [path for path in package.parent.glob("*.py") if not path.stem.startswith("__")]
+        files = [
+            path
+            for path in package.parent.glob("*.py")
+            if not path.stem.startswith("__")
+        ]
         folders = [path.parent for path in package.parent.glob("*/__init__.py")]
         present = {path.stem for path in files + folders} - {"plain"}
         text = ast.get_docstring(ast.parse(package.read_text())) or ""
@@ -283,7 +340,9 @@ def test_the_version_is_one() -> None:
 def test_every_law_has_its_number_and_tests_that_exist() -> None:
     text = (ROOT / "docs" / "laws.md").read_text()
     laws = text.split("\n## ")[1:]
-    assert [law.split(".")[0] for law in laws] == [str(number) for number in range(1, 12)]
+    assert [law.split(".")[0] for law in laws] == [
+        str(number) for number in range(1, 12)
+    ]
     for law in laws:
         named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", law)
         assert named, law

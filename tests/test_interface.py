@@ -13,7 +13,9 @@ import pytest
 
 from nanoset_ref.cli import main
 
-INTERFACE = json.loads((Path(__file__).parent / "interface.json").read_text(encoding="utf-8"))
+INTERFACE = json.loads(
+    (Path(__file__).parent / "interface.json").read_text(encoding="utf-8")
+)
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*", re.IGNORECASE)
 
 

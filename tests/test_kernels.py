@@ -16,7 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_budget import MODULES, PACKAGE
 
-from nanoset_ref import IdentityOrder, NanotronOrder, StatelessOrder, derive, permute, unpermute
+from nanoset_ref import (
+    IdentityOrder,
+    NanotronOrder,
+    StatelessOrder,
+    derive,
+    permute,
+    unpermute,
+)
 from nanoset_ref.io import compilation
 from nanoset_ref.io import njit as kernels
 from nanoset_ref.load import documents, pieces
@@ -25,9 +32,7 @@ from nanoset_ref.megatron.index import three_indexes
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.orders import base, nanotron, share_tree, stateless, windows
 
-INLINED = (
-    "from nanoset_ref.io.njit import njit\n\n\n@njit(cache=True)\ndef inner(x):\n    return x + 1\n"
-)
+INLINED = "from nanoset_ref.io.njit import njit\n\n\n@njit(cache=True)\ndef inner(x):\n    return x + 1\n"
 KERNEL = """
 from nanoset_ref.io.njit import njit
 from nanoset_ref.inlined import inner
@@ -61,7 +66,9 @@ def test_a_kernel_is_compiled_again_when_a_function_of_another_file_changes(tmp_
         environment = os.environ | {"PYTHONPATH": str(tmp_path)}
         environment.pop("NUMBA_CACHE_DIR", None)
         command = [sys.executable, "-B", "-m", "nanoset_ref.kernel"]
-        return subprocess.check_output(command, env=environment, text=True, cwd=tmp_path).split()
+        return subprocess.check_output(
+            command, env=environment, text=True, cwd=tmp_path
+        ).split()
 
     assert [run(), run()] == [["20", "0"], ["20", "1"]]
     before = inlined.stat()
@@ -72,16 +79,20 @@ def test_a_kernel_is_compiled_again_when_a_function_of_another_file_changes(tmp_
 
 def test_every_kernel_takes_its_cache_and_its_functions_from_files_that_count():
     """Otherwise a change would not be seen: what a kernel uses of this package comes from files with kernels too."""
-    marked = {module for module in MODULES if compilation.MARK in module.path.read_bytes()}
+    marked = {
+        module for module in MODULES if compilation.MARK in module.path.read_bytes()
+    }
     homes = {
-        ".".join(["nanoset_ref", *module.path.relative_to(PACKAGE).with_suffix("").parts])
+        ".".join(
+            ["nanoset_ref", *module.path.relative_to(PACKAGE).with_suffix("").parts]
+        )
         for module in marked
     }
     assert len(marked) > 12
     for module in MODULES:
-        names = {node.attr for node in module.nodes if isinstance(node, ast.Attribute)} | {
-            *module.imports
-        }
+        names = {
+            node.attr for node in module.nodes if isinstance(node, ast.Attribute)
+        } | {*module.imports}
         assert module.room == "io" or not names & {
             "njit",
             "jit",
@@ -92,22 +103,33 @@ def test_every_kernel_takes_its_cache_and_its_functions_from_files_that_count():
         imported = {
             alias.asname or alias.name: node.module
             for node in module.nodes
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("nanoset_ref.")
+            if isinstance(node, ast.ImportFrom)
+            and str(node.module).startswith("nanoset_ref.")
             for alias in node.names
         }
-        for function in [node for node in module.nodes if isinstance(node, ast.FunctionDef)]:
-            if any("njit" in ast.unparse(decorator) for decorator in function.decorator_list):
+        for function in [
+            node for node in module.nodes if isinstance(node, ast.FunctionDef)
+        ]:
+            if any(
+                "njit" in ast.unparse(decorator)
+                for decorator in function.decorator_list
+            ):
                 used = {
                     node.id
                     for stmt in function.body
                     for node in ast.walk(stmt)
                     if isinstance(node, ast.Name)
                 }
-                assert {imported[name] for name in used & imported.keys()} <= homes, function.name
+                assert {imported[name] for name in used & imported.keys()} <= homes, (
+                    function.name
+                )
 
 
 def test_numbas_own_caches_stay_as_they_are():
-    assert numba.core.caching.FunctionCache._impl_class is numba.core.caching.CompileResultCacheImpl
+    assert (
+        numba.core.caching.FunctionCache._impl_class
+        is numba.core.caching.CompileResultCacheImpl
+    )
     assert "_StampedCache" not in repr(type(numba.njit(cache=True)(lambda x: x)._cache))
     assert kernels.njit(lambda x: x + 1)(1) == 2
 
@@ -116,12 +138,18 @@ LENGTHS = st.lists(st.integers(1, 2000), min_size=1, max_size=5)
 
 
 @settings(max_examples=30, deadline=None)
-@given(LENGTHS, st.integers(0, 2**32 - 1), st.booleans(), st.integers(1, 3000), st.data())
-def test_kernels_give_the_same_in_python_as_compiled(lengths, seed, weighted, size, data):
+@given(
+    LENGTHS, st.integers(0, 2**32 - 1), st.booleans(), st.integers(1, 3000), st.data()
+)
+def test_kernels_give_the_same_in_python_as_compiled(
+    lengths, seed, weighted, size, data
+):
     """What orders read, and where it is read: a question is answered by either, depending on how much was asked."""
     shares = st.lists(st.floats(0.01, 9), min_size=len(lengths), max_size=len(lengths))
     weights = data.draw(shares) if weighted else None
-    positions = np.array(data.draw(st.lists(st.integers(0, size - 1), max_size=30)), dtype=np.int64)
+    positions = np.array(
+        data.draw(st.lists(st.integers(0, size - 1), max_size=30)), dtype=np.int64
+    )
     source = data.draw(st.integers(0, len(lengths) - 1))
     answers = []
     for most in (0, 2**40):
@@ -149,7 +177,9 @@ def test_a_stream_of_more_than_2_31_tokens_is_cut_the_same_in_python_as_compiled
     answers = []
     for most in (0, 2**40):
         with plain_up_to(most):
-            answers.append(build_mappings(lengths, 0, 20, plan, 2**24, 1)["sample_index"].tolist())
+            answers.append(
+                build_mappings(lengths, 0, 20, plan, 2**24, 1)["sample_index"].tolist()
+            )
     assert answers[0] == answers[1]
 
 
@@ -161,7 +191,9 @@ BIG = 2**31 - 1
 
 def up_to(most):
     """Numbers of 0 .. most, often one at an edge."""
-    edges = [edge for edge in (0, 1, 63, 64, 2**16, 2**31 - 1, 2**31, 2**32) if edge <= most]
+    edges = [
+        edge for edge in (0, 1, 63, 64, 2**16, 2**31 - 1, 2**31, 2**32) if edge <= most
+    ]
     return st.sampled_from([*edges, max(0, most - 1), most]) | st.integers(0, most)
 
 
@@ -180,7 +212,9 @@ def permutation(draw):
 def tree_of(draw):
     """A tree of at most six sources, whose parts have the sum 2**48 or less."""
     parts = draw(st.lists(up_to(2**45), min_size=1, max_size=6).filter(any))
-    return share_tree.build_tree(parts), [source for source, part in enumerate(parts) if part]
+    return share_tree.build_tree(parts), [
+        source for source, part in enumerate(parts) if part
+    ]
 
 
 def located(draw):
@@ -200,8 +234,12 @@ def looked_up(draw):
 def found(draw):
     tree, readers = tree_of(draw)
     lengths = arrays_of(draw, np.int64, tree.sources, 2**40, least=1)
-    sources = np.array(draw(st.lists(st.sampled_from(readers), max_size=3)), dtype=np.int64)
-    samples = np.array([draw(up_to(int(lengths[source]) - 1)) for source in sources], np.int64)
+    sources = np.array(
+        draw(st.lists(st.sampled_from(readers), max_size=3)), dtype=np.int64
+    )
+    samples = np.array(
+        [draw(up_to(int(lengths[source]) - 1)) for source in sources], np.int64
+    )
     reads = arrays_of(draw, np.int64, tree.sources, 2**44)
     keys = np.array([draw(WORDS) for _ in range(tree.sources)], dtype=np.uint64)
     passes = draw(st.integers(0, 3))  # few: Python takes a while for each
@@ -258,7 +296,13 @@ def located_pieces(draw):
     kind = draw(st.sampled_from([np.uint32, np.int64]))
     shuffled = np.array(draw(st.permutations(range(len(cuts) - 1))), dtype=kind)
     samples = arrays_of(draw, np.int64, 4, len(shuffled) - 1)
-    return (order, cuts, shuffled), (lengths, pointers, itemsize), np.arange(4), samples, extra
+    return (
+        (order, cuts, shuffled),
+        (lengths, pointers, itemsize),
+        np.arange(4),
+        samples,
+        extra,
+    )
 
 
 def pieces_to_copy(draw):
@@ -328,9 +372,14 @@ def values_of(answer):
 @contextlib.contextmanager
 def plain_up_to(most):
     """Every kernel forgets what it compiled, and has this much to do before it is compiled again."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("nanoset_ref")]
+    modules = [
+        module for name, module in sys.modules.items() if name.startswith("nanoset_ref")
+    ]
     every = {
-        it for module in modules for it in vars(module).values() if isinstance(it, kernels.Kernel)
+        it
+        for module in modules
+        for it in vars(module).values()
+        if isinstance(it, kernels.Kernel)
     }
     compiled = {kernel: kernel._compiled for kernel in every}
     before = kernels.PLAIN_WORK
@@ -356,5 +405,7 @@ def test_a_kernel_is_compiled_once_it_was_given_enough_to_do(monkeypatch):
 
 def test_words_wrap_around_in_python_too_and_numbers_are_pythons():
     with plain_up_to(2**40):
-        assert derive(2**64 - 1, 2**64 - 1) == derive.compiled(2**64 - 1, np.uint64(2**64 - 1))
+        assert derive(2**64 - 1, 2**64 - 1) == derive.compiled(
+            2**64 - 1, np.uint64(2**64 - 1)
+        )
         assert type(permute(3, 10, 7)) is int

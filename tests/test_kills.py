@@ -28,7 +28,10 @@ TOKENIZE = (
     "--format both --backend hf --tokenizer {tokenizer}"
 )
 CONVERT = "chunks convert {inputs}/{x}/rows/p --vocab_size 300 --output_prefix {out}/t"
-PAIR, LLAMA = "{inputs}/{x}/t", "--tokenizer-type Llama2Tokenizer --tokenizer-model {tokenizer}"
+PAIR, LLAMA = (
+    "{inputs}/{x}/t",
+    "--tokenizer-type Llama2Tokenizer --tokenizer-model {tokenizer}",
+)
 COMMANDS = {  # {x} is "b" where a command writes what is there before, "a" where it replaces that
     "preprocess": PREPROCESS,
     "preprocess, workers": f"{PREPROCESS} --num-workers 2",
@@ -53,7 +56,9 @@ COMMANDS = {  # {x} is "b" where a command writes what is there before, "a" wher
 }
 for new in ("npy", "bin", "ds"):
     for old in sorted({"npy", "bin", "ds"} - {new}):
-        COMMANDS[f"convert .{old} to .{new}"] = f"convert {PAIR}.{old} {{out}}/t_input_ids.{new}"
+        COMMANDS[f"convert .{old} to .{new}"] = (
+            f"convert {PAIR}.{old} {{out}}/t_input_ids.{new}"
+        )
     COMMANDS[f"split .{new}"] = (
         f"split {PAIR}.npy {{out}}/t_ids.{new} {{out}}/v_ids.{new} --held-out 5"
     )
@@ -82,7 +87,9 @@ def contents(folder):
 def visible_sets(files):
     """{the last part of a set, or a lone file: {each part: content}}; what is unfinished, and says so, left out."""
     shown = {
-        name: content for name, content in files.items() if not re.search(r"(^|/)[.]|/$", name)
+        name: content
+        for name, content in files.items()
+        if not re.search(r"(^|/)[.]|/$", name)
     }
     stems = {
         re.sub(r"(state|manifest)?[.]\w+$", "", name): name
@@ -99,28 +106,51 @@ def visible_sets(files):
         if re.search(rb'"complete": *false', shown[last])
     )
     lone = {
-        name for name in shown if not re.search(PART, name) and not name.startswith(tuple(stems))
+        name
+        for name in shown
+        if not re.search(PART, name) and not name.startswith(tuple(stems))
     }
     sets |= {name: {name: shown[name]} for name in lone}
-    return {last: parts for last, parts in sets.items() if not last.startswith(begun or "//")}
+    return {
+        last: parts
+        for last, parts in sets.items()
+        if not last.startswith(begun or "//")
+    }
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory, golden):
     """The folder in which every command writes, one with what was there before, and how a command is run."""
     folder = tmp_path_factory.mktemp("kills")
-    paths = {"inputs": folder / "inputs", "out": folder / "out", "tokenizer": golden / "tokenizer"}
+    paths = {
+        "inputs": folder / "inputs",
+        "out": folder / "out",
+        "tokenizer": golden / "tokenizer",
+    }
     for version, name in enumerate("ab"):
         write_inputs(folder / "inputs" / name, version, folder / "out")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder / "inputs")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, Nursery() as nursery:
+    handler = functools.partial(
+        http.server.SimpleHTTPRequestHandler, directory=folder / "inputs"
+    )
+    with (
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server,
+        Nursery() as nursery,
+    ):
         threading.Thread(target=server.serve_forever, args=[0.01]).start()
-        urls = [f"http://127.0.0.1:{server.server_port}/{name}/text/p/x.jsonl\n" for name in "ab"]
+        urls = [
+            f"http://127.0.0.1:{server.server_port}/{name}/text/p/x.jsonl\n"
+            for name in "ab"
+        ]
         (folder / "inputs/urls.txt").write_text("".join(urls))
 
         def run(name, x, overwrite=False, **stop):
-            words = COMMANDS[name].format(x=x, **paths).split() + ["--overwrite"] * overwrite
-            return nursery.run(words, folder / "out", ranks=2 * name.endswith("ranks"), **stop)
+            words = (
+                COMMANDS[name].format(x=x, **paths).split()
+                + ["--overwrite"] * overwrite
+            )
+            return nursery.run(
+                words, folder / "out", ranks=2 * name.endswith("ranks"), **stop
+            )
 
         for name in ("chunks convert", "combine_on_disk", "index", "inspect --png"):
             (folder / "out").mkdir(exist_ok=True)
@@ -131,9 +161,13 @@ def bench(tmp_path_factory, golden):
 
 def stops(name, changes):
     """(how, at which change, of which rank) to stop a command."""
-    every = [("kill", 0), ("int", 0), ("full", 0)] + [("group", 0)] * name.endswith("workers")
+    every = [("kill", 0), ("int", 0), ("full", 0)] + [("group", 0)] * name.endswith(
+        "workers"
+    )
     every += [("kill", 1), ("launcher", 0), ("launcher", 1)] * name.endswith("ranks")
-    all_stops = [(how, at + 1, rank) for how, rank in every for at in range(changes[rank])]
+    all_stops = [
+        (how, at + 1, rank) for how, rank in every for at in range(changes[rank])
+    ]
     slow = bool(re.search("ranks|workers|train", name))
     if ALL:
         return all_stops[:: 5 if slow else 1]
@@ -157,7 +191,10 @@ def stop_and_repeat(bench, name, old, new, how, at, rank):
         yield f"hangs, leaves processes, or a traceback: {stopped}"
     left = contents(bench.out)
     before, after, found = map(visible_sets, (old, new, left))
-    if any(parts not in (before.get(last), after.get(last)) for last, parts in found.items()):
+    if any(
+        parts not in (before.get(last), after.get(last))
+        for last, parts in found.items()
+    ):
         yield f"a part is neither old nor new among {sorted(found)}"
     if name.startswith("split") and not any(
         found.items() <= whole.items() for whole in (before, after)
@@ -170,10 +207,16 @@ def stop_and_repeat(bench, name, old, new, how, at, rank):
         and found not in (before, after)
     ):
         yield f"what was there is lost, {sorted(found)} is left"
-    hidden = [path for path in left if re.search(r"(^|/)[.](?!.*part$)", path) and path not in new]
+    hidden = [
+        path
+        for path in left
+        if re.search(r"(^|/)[.](?!.*part$)", path) and path not in new
+    ]
     if how in ("full", "int") and hidden:
         yield f"{hidden} is left"
-    kept = any(parts == before.get(last) != after.get(last) for last, parts in found.items())
+    kept = any(
+        parts == before.get(last) != after.get(last) for last, parts in found.items()
+    )
     again = bench.run(name, "a", kept)
     if again.code and not (found == after and "exists" in again.errors):
         yield f"the next call is refused: {again.errors}"
@@ -181,7 +224,9 @@ def stop_and_repeat(bench, name, old, new, how, at, rank):
         yield "the next call leaves something else"
 
 
-@pytest.mark.only_on("linux")  # processes that outlive their parent are looked for in groups
+@pytest.mark.only_on(
+    "linux"
+)  # processes that outlive their parent are looked for in groups
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
     ("name", "replaces"),

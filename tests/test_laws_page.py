@@ -10,7 +10,9 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = "nanoset_ref", "tests", "benchmarks", "docs", "notebooks"
 KINDS = {".py", ".pyi", ".md", ".ipynb", ".yaml"}
 NUMBERED = re.compile(r"\blaws?\s+(\d+(?:(?:,|,? and| to)\s+\d+)*)", re.IGNORECASE)
-COUNTED = re.compile(r"\b(?:two|three|four|five|six|seven|eight|nine|ten) laws\b", re.IGNORECASE)
+COUNTED = re.compile(
+    r"\b(?:two|three|four|five|six|seven|eight|nine|ten) laws\b", re.IGNORECASE
+)
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -20,7 +22,10 @@ def texts() -> Iterator[tuple[str, str]]:
         paths += [path for path in (ROOT / folder).rglob("*") if path.suffix in KINDS]
     for path in sorted(paths):
         name = path.relative_to(ROOT).as_posix()
-        if "golden" not in path.parts and name not in ("docs/laws.md", "tests/test_laws_page.py"):
+        if "golden" not in path.parts and name not in (
+            "docs/laws.md",
+            "tests/test_laws_page.py",
+        ):
             yield name, path.read_text(encoding="utf-8")
 
 
@@ -40,8 +45,12 @@ def test_a_law_is_named_by_its_number_and_the_page_that_defines_it() -> None:
     for name, text in texts():
         numbers = mentioned(text)
         assert numbers <= laws(), (name, numbers)
-        assert not numbers or "docs/laws.md" in text, f"{name} names a law but not docs/laws.md"
-        assert not COUNTED.search(text), f"{name} counts laws, which only docs/laws.md does"
+        assert not numbers or "docs/laws.md" in text, (
+            f"{name} names a law but not docs/laws.md"
+        )
+        assert not COUNTED.search(text), (
+            f"{name} counts laws, which only docs/laws.md does"
+        )
         naming += bool(numbers)
     assert naming >= 4
 

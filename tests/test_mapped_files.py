@@ -14,7 +14,11 @@ import pytest
 
 from nanoset_ref import Nanoset, PackedNanoset
 from nanoset_ref.io.memory import require_whole
-from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron import (
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+)
 from nanoset_ref.tokens import (
     TokenFileError,
     TokenFileWriter,
@@ -33,7 +37,9 @@ def write_inputs(folder):
         for _ in range(DOCUMENTS):
             writer.write_document(np.arange(10))
     with MMapIndexedDatasetBuilder(folder / "m.bin", np.uint16) as builder:
-        builder.write(np.arange(10 * DOCUMENTS) % 10, np.full(DOCUMENTS, 10, dtype=np.int32))
+        builder.write(
+            np.arange(10 * DOCUMENTS) % 10, np.full(DOCUMENTS, 10, dtype=np.int32)
+        )
     np.save(folder / "order.npy", np.arange(DOCUMENTS, dtype="<u4")[::-1])
 
 
@@ -103,7 +109,9 @@ def found(tmp_path_factory):
 @pytest.mark.parametrize("name", READERS)
 def test_a_mapped_file_that_is_truncated_is_an_error_that_names_it(found, name):
     error = found.get(name, "the process died")
-    assert error.endswith("was truncated after it was opened; build the dataset again"), error
+    assert error.endswith(
+        "was truncated after it was opened; build the dataset again"
+    ), error
     assert name.removeprefix("cache/*") in error
 
 
@@ -161,14 +169,18 @@ def write_pair(folder, values):
 def test_values_that_are_no_integers_are_no_ids(tmp_path, read, dtype):
     """Float32 was read bit by bit by the kernel, and rounded by the reads before it was compiled."""
     file = write_pair(tmp_path, np.arange(60, dtype=dtype) + dtype(0.5))
-    with pytest.raises(TokenFileError, match=f"v.bin holds {np.dtype(dtype).name} values"):
+    with pytest.raises(
+        TokenFileError, match=f"v.bin holds {np.dtype(dtype).name} values"
+    ):
         read(file)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int64])
 def test_rows_are_read_from_ids_of_two_widths_alone(tmp_path, dtype):
     file = write_pair(tmp_path, np.arange(60, dtype=dtype))
-    with pytest.raises(ValueError, match=f"ids of {np.dtype(dtype).name}; convert it to uint16"):
+    with pytest.raises(
+        ValueError, match=f"ids of {np.dtype(dtype).name}; convert it to uint16"
+    ):
         Nanoset(file, None, LENGTH, None)
 
 

@@ -36,13 +36,14 @@ def golden_nanoset(golden, folder, name):
     )
     paths = []
     for number, file in enumerate(config["files"]):
-        ids = (np.arange(file["num_tokens"], dtype=np.int64) * 2654435761 + file["salt"]) % config[
-            "vocab"
-        ]
+        ids = (
+            np.arange(file["num_tokens"], dtype=np.int64) * 2654435761 + file["salt"]
+        ) % config["vocab"]
         paths.append(folder / f"{number}_input_ids.npy")
         ids.astype(config["token_dtype"]).tofile(paths[-1])
     plan = [
-        config[key] for key in ("weights", "sequence_length", "train_split_num_samples", "seed")
+        config[key]
+        for key in ("weights", "sequence_length", "train_split_num_samples", "seed")
     ]
     return config, Nanoset(paths, *plan, token_dtype=config["token_dtype"])
 
@@ -52,7 +53,9 @@ def test_the_index_and_all_samples_equal_nanotrons(golden, tmp_path, name):
     config, nanoset = golden_nanoset(golden, tmp_path, name)
     arrays = np.load(golden / "nanoset_batches.npz")
     assert np.array_equal(nanoset.dataset_index, arrays[f"{name}/dataset_index"])
-    assert np.array_equal(nanoset.dataset_sample_index, arrays[f"{name}/dataset_sample_index"])
+    assert np.array_equal(
+        nanoset.dataset_sample_index, arrays[f"{name}/dataset_sample_index"]
+    )
     rows = nanoset.read(np.arange(config["len"]))
     assert hashlib.sha256(rows.tobytes()).hexdigest() == config["all_samples_sha256"]
 
@@ -60,7 +63,8 @@ def test_the_index_and_all_samples_equal_nanotrons(golden, tmp_path, name):
 def test_the_documented_example(tmp_path):
     """Lengths 8, 2, 5, 5, weights 0.1, 0.5, 0.3, 0.1: given as integers, the class makes the documentation's index."""
     paths = [
-        write_range(tmp_path / f"d{i}.npy", length * 4 + 1) for i, length in enumerate([8, 2, 5, 5])
+        write_range(tmp_path / f"d{i}.npy", length * 4 + 1)
+        for i, length in enumerate([8, 2, 5, 5])
     ]
     nanoset = Nanoset(paths, [10, 50, 30, 10], 4, 70, 1234)
     assert nanoset.dataset_lengths == [8, 2, 5, 5]
@@ -75,13 +79,20 @@ def test_the_documented_example(tmp_path):
 
 
 @pytest.mark.parametrize("order", ["nanotron", "stateless"])
-def test_the_summary_is_the_documented_one_and_counts_what_the_index_holds(tmp_path, order):
-    paths = [write_range(tmp_path / "a.npy", 1001), write_range(tmp_path / "b.npy", 500)]
+def test_the_summary_is_the_documented_one_and_counts_what_the_index_holds(
+    tmp_path, order
+):
+    paths = [
+        write_range(tmp_path / "a.npy", 1001),
+        write_range(tmp_path / "b.npy", 500),
+    ]
     for num_samples in (1, 100, 187, 400, 1000):
         nanoset = Nanoset(paths, [0.75, 0.25], 8, num_samples, order=order)
         lines = ["> Total number of samples: {}", "> Total number of tokens: {}"]
         expected = [lines[0].format(num_samples), lines[1].format(8 * num_samples)]
-        for name, count in zip("ab", np.bincount(nanoset.dataset_index, minlength=2), strict=True):
+        for name, count in zip(
+            "ab", np.bincount(nanoset.dataset_index, minlength=2), strict=True
+        ):
             share = round(count / num_samples, 2)
             expected.append(
                 f"> Total number of samples from the {name}.npy dataset: {count} ({share})"
@@ -90,7 +101,8 @@ def test_the_summary_is_the_documented_one_and_counts_what_the_index_holds(tmp_p
     (tmp_path / "c").mkdir()
     one, other = paths[0], write_range(tmp_path / "c/a.npy", 500)
     assert [
-        line.split()[7] for line in Nanoset([one, other], None, 8, 9).summary().splitlines()[2:]
+        line.split()[7]
+        for line in Nanoset([one, other], None, 8, 9).summary().splitlines()[2:]
     ] == [
         str(one),
         str(other),
@@ -113,29 +125,46 @@ def test_samples_are_those_that_plain_reads(
     paths = []
     for number, (num_tokens, wide) in enumerate(files):
         paths.append(folder / f"{number}_input_ids.npy")
-        windows = {"windows": "disjoint", "row_length": sequence_length + 1} if disjoint else {}
-        with TokenFileWriter(paths[-1], dtype="int32" if wide else "uint16", **windows) as writer:
+        windows = (
+            {"windows": "disjoint", "row_length": sequence_length + 1}
+            if disjoint
+            else {}
+        )
+        with TokenFileWriter(
+            paths[-1], dtype="int32" if wide else "uint16", **windows
+        ) as writer:
             writer.write_document(range(1000 * number, 1000 * number + num_tokens))
     nanoset = Nanoset(paths, None, sequence_length, num_samples, seed, order=order)
     tokens = [
         plain.read_tokens(path, "<i4" if wide else "<u2")
         for path, (_, wide) in zip(paths, files, strict=True)
     ]
-    lengths = [plain.count_samples(len(ids), sequence_length, disjoint) for ids in tokens]
+    lengths = [
+        plain.count_samples(len(ids), sequence_length, disjoint) for ids in tokens
+    ]
     epoch = plain.nanotron_order(lengths, None, seed)
     rows = nanoset.__getitems__(range(num_samples)).rows
     for k in range(num_samples):
-        dataset, sample = nanoset.order[k] if order == "stateless" else plain.nanotron_at(k, epoch)
+        dataset, sample = (
+            nanoset.order[k] if order == "stateless" else plain.nanotron_at(k, epoch)
+        )
         expected = plain.read_sample(tokens[dataset], sample, sequence_length, disjoint)
         assert rows[k].tolist() == nanoset[k]["input_ids"].tolist() == expected.tolist()
 
 
 def test_it_is_indexed_as_a_sequence(tmp_path):
     nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 25)
-    rows = [sample["input_ids"].tolist() for sample in itertools.islice(iter(nanoset), 30)]
+    rows = [
+        sample["input_ids"].tolist() for sample in itertools.islice(iter(nanoset), 30)
+    ]
     assert rows == nanoset.read(np.arange(25)).tolist(), "a plain for loop ends"
-    assert [nanoset[k]["input_ids"].tolist() for k in (-1, np.int64(3))] == [rows[24], rows[3]]
-    assert [sample["input_ids"].tolist() for sample in nanoset.__getitems__([3, -1])] == [
+    assert [nanoset[k]["input_ids"].tolist() for k in (-1, np.int64(3))] == [
+        rows[24],
+        rows[3],
+    ]
+    assert [
+        sample["input_ids"].tolist() for sample in nanoset.__getitems__([3, -1])
+    ] == [
         rows[3],
         rows[24],
     ]
@@ -148,7 +177,8 @@ def test_it_is_indexed_as_a_sequence(tmp_path):
 
 def test_no_number_of_samples_is_one_epoch(tmp_path):
     paths = [
-        write_range(tmp_path / f"{name}.npy", length) for name, length in (("a", 41), ("b", 17))
+        write_range(tmp_path / f"{name}.npy", length)
+        for name, length in (("a", 41), ("b", 17))
     ]
     assert len(Nanoset(paths, [1, 5], 4, None)) == 10 + 4
     assert len(Nanoset(paths, None, 4, None, disjoint=True)) == 8 + 3
@@ -193,19 +223,26 @@ def test_the_three_forms_of_dataset_path(tmp_path):
     ],
 )
 def test_bad_arguments_are_refused(tmp_path, arguments, message):
-    good = {"dataset_weights": None, "sequence_length": 4, "train_split_num_samples": 10}
+    good = {
+        "dataset_weights": None,
+        "sequence_length": 4,
+        "train_split_num_samples": 10,
+    }
     good["dataset_paths"] = [write_range(tmp_path / "a.npy", 41)]
     with pytest.raises(ValueError, match=message):
         Nanoset(**good | arguments)
 
 
 def test_a_worker_gets_the_same_nanoset_without_its_tokens(tmp_path):
-    nanoset = Nanoset(write_range(tmp_path / "a.npy", 60001), None, 4, 10, order="stateless")
+    nanoset = Nanoset(
+        write_range(tmp_path / "a.npy", 60001), None, 4, 10, order="stateless"
+    )
     assert nanoset.files[0].tokens[-1] == 60_000
     travelled = pickle.dumps(nanoset)
     assert len(travelled) < 10_000
     assert np.array_equal(
-        pickle.loads(travelled).__getitems__(range(10)).rows, nanoset.__getitems__(range(10)).rows
+        pickle.loads(travelled).__getitems__(range(10)).rows,
+        nanoset.__getitems__(range(10)).rows,
     )
 
 
@@ -245,7 +282,9 @@ def test_a_reused_buffer_is_filled_in_place_if_it_fits(tmp_path):
     assert np.array_equal(ring, nanoset.__getitems__([0, 1, 2]).rows)
     wrong = [np.empty(shape, np.int32) for shape in ((4, 5), (3, 4))]
     for out in (*wrong, np.empty((3, 5), np.int64), np.empty((5, 3), np.int32).T):
-        with pytest.raises(ValueError, match=r"out must be int32 \[3, 5\] in C order, got"):
+        with pytest.raises(
+            ValueError, match=r"out must be int32 \[3, 5\] in C order, got"
+        ):
             nanoset.read(np.arange(3), out=out)
 
 
@@ -262,14 +301,23 @@ def test_what_nanotrons_class_offers_beside_its_samples_is_there(tmp_path, capsy
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sequence_length": "x"}, "^sequence_length must be an integer of at least 1, got 'x'$"),
+        (
+            {"sequence_length": "x"},
+            "^sequence_length must be an integer of at least 1, got 'x'$",
+        ),
         (
             {"train_split_num_samples": 1.5},
             "^train_split_num_samples must be an integer of at least 0, got 1.5$",
         ),
-        ({"random_seed": "x"}, "^random_seed must be an integer of at least 0, got 'x'$"),
+        (
+            {"random_seed": "x"},
+            "^random_seed must be an integer of at least 0, got 'x'$",
+        ),
         ({"random_seed": -1}, "^random_seed must be at least 0, got -1$"),
-        ({"train_split_num_samples": -3}, "^train_split_num_samples must be at least 0, got -3$"),
+        (
+            {"train_split_num_samples": -3},
+            "^train_split_num_samples must be at least 0, got -3$",
+        ),
     ],
 )
 def test_a_number_that_is_none_is_named(tmp_path, options, message):
@@ -296,7 +344,9 @@ def test_positions_and_counts_beyond_64_bits_are_refused_as_others_are(tmp_path)
     with pytest.raises(IndexError, match="position 18446744073709551615 is outside"):
         Nanoset(path, None, 4, 9).order[np.array([2**64 - 1], dtype=np.uint64)]
     for order in ("nanotron", "stateless", "identity"):
-        with pytest.raises(ValueError, match=r"train_split_num_samples must be below 2\*\*63"):
+        with pytest.raises(
+            ValueError, match=r"train_split_num_samples must be below 2\*\*63"
+        ):
             Nanoset(path, None, 4, 2**100, order=order)
 
 
@@ -313,7 +363,9 @@ def test_a_file_is_named_twice_to_the_file_system_and_six_times_beside_a_manifes
         original = getattr(module, name)
 
         def call(path, *arguments, **options):
-            asked.append(Path(path).name.split(".")[0] if isinstance(path, (str, Path)) else "")
+            asked.append(
+                Path(path).name.split(".")[0] if isinstance(path, (str, Path)) else ""
+            )
             return original(path, *arguments, **options)
 
         monkeypatch.setattr(module, name, call)
@@ -327,5 +379,11 @@ def test_a_file_is_named_twice_to_the_file_system_and_six_times_beside_a_manifes
         (builtins, "open"),
     ):
         counted(module, name)
-    Nanoset([tmp_path / "raw.npy", tmp_path / "described.npy"], None, 10, None, order="stateless")
+    Nanoset(
+        [tmp_path / "raw.npy", tmp_path / "described.npy"],
+        None,
+        10,
+        None,
+        order="stateless",
+    )
     assert (asked.count("raw"), asked.count("described")) == (2, 6)

@@ -57,7 +57,9 @@ def tags(cell: dict) -> list[str]:
 
 
 def printed(cell: dict) -> list[str]:
-    return "".join("".join(output.get("text", "")) for output in cell["outputs"]).splitlines()
+    return "".join(
+        "".join(output.get("text", "")) for output in cell["outputs"]
+    ).splitlines()
 
 
 def solutions(path: Path) -> list[str]:
@@ -82,7 +84,10 @@ def test_every_cell_was_run_in_order_from_a_fresh_default_kernel_without_an_erro
     cells = code_cells(notebook)
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     assert not [
-        output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"
+        output
+        for cell in cells
+        for output in cell["outputs"]
+        if output["output_type"] == "error"
     ]
     assert not [cell for cell in notebook["cells"] if "execution" in cell["metadata"]]
     assert notebook["metadata"]["kernelspec"]["name"] == "python3"
@@ -96,7 +101,8 @@ def test_no_output_depends_on_where_or_how_fast_it_ran(notebook: dict) -> None:
                 output.get("data", {}).get("text/plain", [])
             )
             assert not re.search(
-                r"(?<![\w.])/(home|root|tmp|var|usr|work|Users|private)/|0x[0-9a-f]{6,}", text
+                r"(?<![\w.])/(home|root|tmp|var|usr|work|Users|private)/|0x[0-9a-f]{6,}",
+                text,
             ), text
             assert output.get("name") != "stderr", text
 
@@ -117,9 +123,9 @@ def test_it_opens_with_a_question_and_a_picture(notebook: dict) -> None:
     assert 30 <= len(without_buttons(source(question)).split()) <= 150
     assert len(source(install).splitlines()) <= 2
     assert len(source(picture).splitlines()) <= 6
-    assert [kind for output in picture["outputs"] for kind in output.get("data", {})].count(
-        "image/png"
-    ) == 1
+    assert [
+        kind for output in picture["outputs"] for kind in output.get("data", {})
+    ].count("image/png") == 1
     text = source(plan).lower()
     assert all(words in text for words in ("you will learn", "you need", "minutes"))
 
@@ -128,7 +134,9 @@ def without_buttons(text: str) -> str:
     return re.sub(r"^\[!\[.*$", "", text, flags=re.MULTILINE)
 
 
-def test_every_page_can_be_opened_from_a_bare_machine(notebook: dict, path: Path) -> None:
+def test_every_page_can_be_opened_from_a_bare_machine(
+    notebook: dict, path: Path
+) -> None:
     """One cell gets the course and the package; on a machine that has them it prints nothing."""
     question, install = notebook["cells"][:2]
     assert source(install) == folds.COLAB
@@ -140,7 +148,9 @@ def test_every_page_can_be_opened_from_a_bare_machine(notebook: dict, path: Path
     assert f"https://mybinder.org/v2/gh/{place}" in source(question)
 
 
-def test_the_script_for_a_bare_machine_gets_package_and_course_once(tmp_path: Path) -> None:
+def test_the_script_for_a_bare_machine_gets_package_and_course_once(
+    tmp_path: Path,
+) -> None:
     """Its commands are recorded instead of run; a machine that has the course runs none of them."""
     script = FOLDER / "colab.sh"
     assert f"{REPOSITORY}/raw/HEAD/notebooks/{script.name}" in folds.COLAB
@@ -152,7 +162,9 @@ def test_the_script_for_a_bare_machine_gets_package_and_course_once(tmp_path: Pa
         command.chmod(0o755)
     (tmp_path / ".clone" / "notebooks" / "course").mkdir(parents=True)
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    subprocess.run(["sh", str(script)], cwd=tmp_path, env=os.environ | {"PATH": path}, check=True)
+    subprocess.run(
+        ["sh", str(script)], cwd=tmp_path, env=os.environ | {"PATH": path}, check=True
+    )
     assert said.read_text().splitlines() == [
         f"pip install -q nanoset_ref[lab] @ git+{REPOSITORY}",
         f"git clone -q --depth 1 {REPOSITORY} .clone",
@@ -204,7 +216,9 @@ def outputs_as_text(cell: dict) -> str:
     return "\n".join(parts)
 
 
-def test_exercises_are_open_and_have_rules_and_solutions(notebook: dict, path: Path) -> None:
+def test_exercises_are_open_and_have_rules_and_solutions(
+    notebook: dict, path: Path
+) -> None:
     exercises = [cell for cell in code_cells(notebook) if "exercise" in tags(cell)]
     assert len(exercises) >= 3
     registry.page(path.name)
@@ -248,7 +262,9 @@ def test_every_picture_of_a_fold_is_shown() -> None:
 
 
 def test_it_says_who_says_so_and_how_to_go_on(notebook: dict) -> None:
-    text = "\n".join(source(cell) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+    text = "\n".join(
+        source(cell) for cell in notebook["cells"] if cell["cell_type"] == "markdown"
+    )
     assert all(
         f"## {heading}" in text
         for heading in ("Exercises", "Summary", "References", "Where the code lives")
@@ -273,7 +289,11 @@ def names(text: str) -> tuple[set[str], set[str]]:
     tables = [top := symtable.symtable(text, "a cell", "exec")]
     for table in tables:
         tables += table.get_children()
-    made = {it.get_name() for it in top.get_symbols() if it.is_assigned() or it.is_imported()}
+    made = {
+        it.get_name()
+        for it in top.get_symbols()
+        if it.is_assigned() or it.is_imported()
+    }
     read = {
         it.get_name()
         for table in tables
@@ -301,7 +321,9 @@ def test_its_exercises_can_be_solved_and_its_folds_say_what_is_so(
     for cell, solution in zip(exercises, solutions(path), strict=True):
         cell.source = solution + cell.source[cell.source.index("check(") :]
     asked = [
-        cell for cell in code_cells(notebook) if "answer" in cell.metadata or cell in exercises
+        cell
+        for cell in code_cells(notebook)
+        if "answer" in cell.metadata or cell in exercises
     ]
     leave_out_what_nobody_asks_for(notebook, asked)
     folds.run(notebook, elsewhere)
@@ -360,9 +382,13 @@ SYSTEMS = {
 }
 
 
-def test_a_page_says_which_version_of_another_system_it_speaks_of(notebook: dict) -> None:
+def test_a_page_says_which_version_of_another_system_it_speaks_of(
+    notebook: dict,
+) -> None:
     text = "\n".join(
-        "".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"
+        "".join(cell["source"])
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "markdown"
     )
     [versions] = re.findall(r"^\*\*Versions\*\*: (.*)$", text, flags=re.M)
     rest = text.replace(versions, "")

@@ -48,7 +48,9 @@ def test_a_raw_file_is_opened_once_and_asked_for_a_manifest_once(tmp_path, asked
     assert +asked == {"open": 5, "access": 5}
 
 
-def test_a_manifest_adds_its_own_file_and_the_version_of_the_boundaries(tmp_path, asked):
+def test_a_manifest_adds_its_own_file_and_the_version_of_the_boundaries(
+    tmp_path, asked
+):
     with TokenFileWriter(tmp_path / "tokens.npy", dtype="uint16") as writer:
         writer.write(range(10), [4, 6])
     asked.clear()
@@ -95,7 +97,9 @@ def test_a_manifest_that_appears_later_is_a_change(tmp_path):
         file.check_unchanged()
 
 
-@pytest.mark.parametrize("name", ["a.b/tokens", "tokens.x.npy", "tokens", ".npy", "a.b/.npy"])
+@pytest.mark.parametrize(
+    "name", ["a.b/tokens", "tokens.x.npy", "tokens", ".npy", "a.b/.npy"]
+)
 def test_companions_have_the_names_that_pathlib_gives(tmp_path, name):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
@@ -126,7 +130,11 @@ def test_files_are_opened_side_by_side_where_they_are_waited_for(tmp_path, monke
     assert gc.isenabled()
 
 
-@given(st.lists(st.integers(0, 2**40) | st.integers(0, 3), min_size=1, max_size=40).filter(any))
+@given(
+    st.lists(st.integers(0, 2**40) | st.integers(0, 3), min_size=1, max_size=40).filter(
+        any
+    )
+)
 def test_the_tree_of_shares_is_the_one_of_a_heap(parts):
     heap = [(part, source) for source, part in enumerate(parts) if part]
     heapq.heapify(heap)

@@ -23,7 +23,9 @@ LENGTHS, SIZE = [70, 50, 40], SIZES["smallest"]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The token files of the smallest size, made of thirty documents of each source."""
     folder = tmp_path_factory.mktemp("order_matters")
-    documents = {name: texts[:30] for name, texts in documents_of("corpus", folder, None).items()}
+    documents = {
+        name: texts[:30] for name, texts in documents_of("corpus", folder, None).items()
+    }
     prepare_text(documents, folder / "smallest" / "corpus", SIZE)
     return folder
 
@@ -41,13 +43,20 @@ def test_the_orders_of_an_experiment_read_the_same_samples_once() -> None:
     assert all(counts == Counter(range(160)) for counts in buffers.values())
     assert all(counts == annealing[0] for counts in annealing)
     assert set(annealing[0].values()) == {1}
-    assert sum(number >= 120 for number in annealing[0]) == 6  # a tenth of 64 from the last source
+    assert (
+        sum(number >= 120 for number in annealing[0]) == 6
+    )  # a tenth of 64 from the last source
 
 
 def test_the_better_source_is_where_the_arm_says() -> None:
     arms = EXPERIMENTS["annealing"](LENGTHS, SIZE, 3)
     places = {name: np.flatnonzero(arm.numbers >= 120) for name, arm in arms.items()}
-    assert places["in the last fifth"].min() >= 52 > 12 > places["in the first fifth"].max()
+    assert (
+        places["in the last fifth"].min()
+        >= 52
+        > 12
+        > places["in the first fifth"].max()
+    )
     assert places["spread out"].min() < 12 < 52 <= places["spread out"].max()
     assert [name for name, arm in arms.items() if not arm.decay] == [
         name for name in arms if "constant" in name
@@ -68,7 +77,9 @@ def test_an_epoch_is_a_part_of_the_fresh_samples(epochs: int) -> None:
     assert not (anew == anew[0]).all()
 
 
-def test_the_blends_read_as_much_of_each_file_and_nanotron_fewer_different_samples() -> None:
+def test_the_blends_read_as_much_of_each_file_and_nanotron_fewer_different_samples() -> (
+    None
+):
     arms = blend(
         [6_000, 500], SIZES["small"], 3
     )  # 6,144 positions over files of 768 and 384 samples
@@ -87,22 +98,31 @@ def test_a_buffer_is_that_of_a_token_stream(tmp_path: Path) -> None:
     plain, shuffled = (
         [
             row["input_ids"].tolist()
-            for row in islice(TokenStream(text, tokenizer, 32, seed=5, shuffle_buffer=M), 40)
+            for row in islice(
+                TokenStream(text, tokenizer, 32, seed=5, shuffle_buffer=M), 40
+            )
         ]
         for M in (0, 20)
     )
     assert shuffled == [plain[number] for number in buffered(40, 20, seed=5)]
 
 
-def test_sources_one_after_another_stay_apart_and_blended_ones_keep_their_own_order() -> None:
+def test_sources_one_after_another_stay_apart_and_blended_ones_keep_their_own_order() -> (
+    None
+):
     arms = EXPERIMENTS["buffers"](LENGTHS, SIZE, 3)
     apart = arms["one after another, each shuffled"].numbers
     assert sorted(apart[:70]) == list(range(70)) != apart[:70].tolist()
     blended = arms["blended, each in file order"].numbers
     assert all(
-        list(part) == sorted(part) for part in (blended[blended < 70], blended[blended >= 120])
+        list(part) == sorted(part)
+        for part in (blended[blended < 70], blended[blended >= 120])
     )
-    assert np.bincount(np.searchsorted([70, 120], blended[:32], "right")).tolist() == [14, 10, 8]
+    assert np.bincount(np.searchsorted([70, 120], blended[:32], "right")).tolist() == [
+        14,
+        10,
+        8,
+    ]
 
 
 def test_a_seed_gives_one_result_and_arms_begin_alike(folder: Path) -> None:
@@ -159,7 +179,8 @@ def test_the_command_trains_every_arm_once_per_seed_and_says_what_it_found(
 
 
 @pytest.mark.parametrize(
-    ("ours", "verdict"), [((5.2, 5.4), "clear"), ((5.02, 5.12), "consistent"), ((4.9, 5.2), "none")]
+    ("ours", "verdict"),
+    [((5.2, 5.4), "clear"), ((5.02, 5.12), "consistent"), ((4.9, 5.2), "none")],
 )
 def test_an_effect_is_what_exceeds_the_spread_of_the_seeds(
     ours: tuple[float, float], verdict: str

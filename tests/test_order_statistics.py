@@ -22,7 +22,16 @@ from benchmarks.small_model import SIZES
 from benchmarks.small_text import documents_of, prepare_text
 
 # Student's t that leaves 5% outside, by degrees of freedom, from the tables of every textbook
-T_TABLE = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 30: 2.042}
+T_TABLE = {
+    1: 12.706,
+    2: 4.303,
+    3: 3.182,
+    4: 2.776,
+    5: 2.571,
+    9: 2.262,
+    10: 2.228,
+    30: 2.042,
+}
 
 
 @pytest.mark.parametrize("freedom", T_TABLE)
@@ -33,9 +42,13 @@ def test_students_t_is_that_of_the_tables(freedom: int) -> None:
     assert two_sided(0.0, freedom) == 1
 
 
-@pytest.mark.parametrize("values", [[1, 2, 3, 4, 5], [-3, -4], [5, 4, -1], [0.5, -0.25, 0.125]])
+@pytest.mark.parametrize(
+    "values", [[1, 2, 3, 4, 5], [-3, -4], [5, 4, -1], [0.5, -0.25, 0.125]]
+)
 def test_sign_flips_are_counted_one_by_one(values: list[float]) -> None:
-    ways = [abs(np.dot(signs, values)) for signs in product((-1, 1), repeat=len(values))]
+    ways = [
+        abs(np.dot(signs, values)) for signs in product((-1, 1), repeat=len(values))
+    ]
     far = [way for way in ways if way >= abs(sum(values)) - 1e-9]
     assert sign_flips(np.array(values)) == len(far) / len(ways)
 
@@ -49,7 +62,9 @@ def test_a_mean_of_noise_is_rarely_believed() -> None:
     """With no effect at all, the t-test says 5% of the time what it says 5% of the time."""
     draws = np.random.RandomState(0).randn(4000, 5)
     t = draws.mean(axis=1) / (draws.std(axis=1, ddof=1) / np.sqrt(5))
-    assert np.mean([two_sided(value, 4) < 0.05 for value in t]) == pytest.approx(0.05, abs=0.01)
+    assert np.mean([two_sided(value, 4) < 0.05 for value in t]) == pytest.approx(
+        0.05, abs=0.01
+    )
 
 
 def test_the_committed_results_are_tested_question_by_question() -> None:
@@ -63,7 +78,9 @@ def test_the_committed_results_are_tested_question_by_question() -> None:
     last = {tuple(it["run"][3:]): it["held_out"]["arithmetic"][-1] for it in runs}
     more = [last["nanotron", seed] - last["stateless", seed] for seed in range(5)]
     assert control.mean == pytest.approx(np.mean(more))
-    assert min(more) > 0 and control.holm > 0.05, "the signs agree, the test is not convinced"
+    assert min(more) > 0 and control.holm > 0.05, (
+        "the signs agree, the test is not convinced"
+    )
     lines = table(found).splitlines()
     assert len(lines) == 1 + len({it.question.label for it in found})
 
@@ -87,7 +104,9 @@ SAID = [
 
 def test_the_page_says_what_survives() -> None:
     found = findings(json.loads(RESULTS.read_text()))
-    page = (Path(__file__).parents[1] / "notebooks/17_does_the_order_matter.ipynb").read_text()
+    page = (
+        Path(__file__).parents[1] / "notebooks/17_does_the_order_matter.ipynb"
+    ).read_text()
     for words, labels, stars in SAID:
         assert words in page
         for label in labels:
@@ -97,11 +116,27 @@ def test_the_page_says_what_survives() -> None:
     assert f"makes {len(found)} comparisons" in page
 
 
-def test_a_stopped_series_goes_on_with_the_runs_that_are_missing(tmp_path: Path, capsys) -> None:
-    documents = {name: texts[:30] for name, texts in documents_of("corpus", tmp_path, None).items()}
+def test_a_stopped_series_goes_on_with_the_runs_that_are_missing(
+    tmp_path: Path, capsys
+) -> None:
+    documents = {
+        name: texts[:30]
+        for name, texts in documents_of("corpus", tmp_path, None).items()
+    }
     prepare_text(documents, tmp_path / "smallest" / "corpus", SIZES["smallest"])
-    words = ["--size", "smallest", "--text", "corpus", "--seeds", "1", "--folder", str(tmp_path)]
-    available = [arm for arm in order_pieces.ARMS if arm != "buffer 1,000"]  # 160 samples
+    words = [
+        "--size",
+        "smallest",
+        "--text",
+        "corpus",
+        "--seeds",
+        "1",
+        "--folder",
+        str(tmp_path),
+    ]
+    available = [
+        arm for arm in order_pieces.ARMS if arm != "buffer 1,000"
+    ]  # 160 samples
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order_pieces, "ARMS", available)
         order_pieces.main([*words, "--pieces", "1"])
@@ -119,7 +154,9 @@ def test_a_stopped_series_goes_on_with_the_runs_that_are_missing(tmp_path: Path,
 RAW = " \n = A lobster = \n \n Text . \n = = Description = = \n \n More . \n = Du Fu = \n \n A poet . \n"
 
 
-def test_real_text_is_cut_where_articles_and_speeches_begin(tmp_path: Path, monkeypatch) -> None:
+def test_real_text_is_cut_where_articles_and_speeches_begin(
+    tmp_path: Path, monkeypatch
+) -> None:
     articles = real_text.cut(RAW, real_text.ARTICLE)
     assert [article.splitlines()[0].strip() for article in articles] == [
         "= A lobster =",

@@ -24,7 +24,9 @@ def check_shuffles(sizes, seed, dtype=np.uint32):
         assert np.array_equal(values, expected)
 
 
-@given(st.lists(st.integers(0, 3000), min_size=1, max_size=3), st.integers(0, 2**32 - 1))
+@given(
+    st.lists(st.integers(0, 3000), min_size=1, max_size=3), st.integers(0, 2**32 - 1)
+)
 def test_shuffles_are_those_of_numpy(sizes, seed):
     check_shuffles(sizes, seed)
 
@@ -34,6 +36,8 @@ def test_a_long_shuffle_is_that_of_numpy(size):
     check_shuffles([size], 1234, np.uint64)
 
 
-def test_what_needs_two_words_a_place_is_left_to_numpy_within_the_same_stream(monkeypatch):
+def test_what_needs_two_words_a_place_is_left_to_numpy_within_the_same_stream(
+    monkeypatch,
+):
     monkeypatch.setattr(mt19937, "LONGEST", 100)
     check_shuffles([99, 1000, 100, 101, 50], 7)

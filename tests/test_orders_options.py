@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.orders import Ledger, NanotronOrder, SkippingOrder, StatelessOrder, build_order
+from nanoset_ref.orders import (
+    Ledger,
+    NanotronOrder,
+    SkippingOrder,
+    StatelessOrder,
+    build_order,
+)
 
 # ---- limits
 
@@ -21,7 +27,9 @@ def test_a_source_above_its_limit_is_an_error_before_the_run():
             StatelessOrder([1000, 10], [1, 1], 100, max_repetitions=limit).fingerprint
             == free.fingerprint
         )
-    assert StatelessOrder([0, 10], [0, 1], 10, max_repetitions=[np.inf, 1]).counts().tolist() == [
+    assert StatelessOrder(
+        [0, 10], [0, 1], 10, max_repetitions=[np.inf, 1]
+    ).counts().tolist() == [
         0,
         10,
     ]
@@ -32,9 +40,10 @@ def test_a_source_that_was_read_out_can_be_dropped():
     assert start.reads[0] > 10
     order = StatelessOrder([10, 1000], [0, 1], 100, start=start, max_repetitions=1)
     assert order.counts().tolist() == [start.reads[0], start.reads[1] + 60]
-    assert len(StatelessOrder([10, 1000], [1, 1], 40, start=start, max_repetitions=1)) == 40, (
-        "nothing is left to read"
-    )
+    assert (
+        len(StatelessOrder([10, 1000], [1, 1], 40, start=start, max_repetitions=1))
+        == 40
+    ), "nothing is left to read"
 
 
 # ---- ranges left out
@@ -67,7 +76,9 @@ def test_skipping_leaves_every_other_position_in_its_place(name, spans, until):
 
 @pytest.mark.parametrize("spans", [[(5, 5)], [(5, 8), (7, 9)], [(90, 101)], [(-1, 3)]])
 def test_ranges_that_make_no_sense_are_refused(spans):
-    with pytest.raises(ValueError, match="must not be empty, overlap or leave the 100 positions"):
+    with pytest.raises(
+        ValueError, match="must not be empty, overlap or leave the 100 positions"
+    ):
         SkippingOrder(StatelessOrder([50], None, 100, 3), spans)
 
 
@@ -119,8 +130,20 @@ def test_a_sample_that_does_not_exist_has_no_positions(order):
         ([3, 4], None, -5, 1, "^num_samples must be at least 0, got -5$"),
         ([3, 4], None, 2**63, 1, rf"^num_samples must be below 2\*\*63, got {2**63}$"),
         ([3, 4], None, 5, -1, "^random_seed must be at least 0, got -1$"),
-        ([3, 4], None, 5, "x", "^random_seed must be an integer of at least 0, got 'x'$"),
-        ([3, 4], None, 5.5, 1, "^num_samples must be an integer of at least 0, got 5.5$"),
+        (
+            [3, 4],
+            None,
+            5,
+            "x",
+            "^random_seed must be an integer of at least 0, got 'x'$",
+        ),
+        (
+            [3, 4],
+            None,
+            5.5,
+            1,
+            "^num_samples must be an integer of at least 0, got 5.5$",
+        ),
         ([3, 4], None, 5, 2**32, rf"^random_seed must be below 2\*\*32, got {2**32}$"),
         ([3, 0], [1, 1], 5, 1, "no samples"),
     ],
@@ -134,7 +157,8 @@ def test_what_no_order_can_be_made_of_is_refused(
 
 def test_an_unknown_order_is_refused_with_those_that_exist():
     with pytest.raises(
-        ValueError, match="no order 'alphabetical'; choose one of 'nanotron', 'stateless'"
+        ValueError,
+        match="no order 'alphabetical'; choose one of 'nanotron', 'stateless'",
     ):
         build_order("alphabetical", [1], None, 1)
 

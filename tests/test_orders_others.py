@@ -72,12 +72,18 @@ def olmo_core_cases(golden):
 
 def by_hand(sizes, chunk, seed, batch, epochs):
     """OLMo-core's order in plain Python: the (file, row) of every position of some epochs."""
-    kept = [(file, row) for file, rows in enumerate(sizes) for row in range(rows // chunk * chunk)]
+    kept = [
+        (file, row)
+        for file, rows in enumerate(sizes)
+        for row in range(rows // chunk * chunk)
+    ]
     read = []
     for epoch in range(1, epochs + 1):
         chunks = np.arange(len(kept) // chunk, dtype=np.uint32)
         np.random.Generator(np.random.PCG64(seed + epoch)).shuffle(chunks)
-        rows = [kept[number * chunk + i] for number in chunks.tolist() for i in range(chunk)]
+        rows = [
+            kept[number * chunk + i] for number in chunks.tolist() for i in range(chunk)
+        ]
         read += rows[: len(rows) // batch * batch]
     return read
 
@@ -94,19 +100,29 @@ def test_rows_and_order_are_those_of_olmo_core(golden, tmp_path, number):
     chunk = (case["max_target_sequence_length"] or length) // length
     order = f"olmo_core:chunk_size={chunk},batch_size={case['batch']}"
     count = sum(map(len, case["read"]))
-    rows = Nanoset(files, None, length - 1, count, case["seed"], order=order, disjoint=True)
+    rows = Nanoset(
+        files, None, length - 1, count, case["seed"], order=order, disjoint=True
+    )
     position = 0
     for epoch, read in enumerate(case["read"]):
         assert rows.order.epoch_of(position) == epoch
         for instance in read:
-            file, first, _ = next(f for f in case["first_instance_of_files"] if instance < f[2])
+            file, first, _ = next(
+                f for f in case["first_instance_of_files"] if instance < f[2]
+            )
             assert rows.order[position] == (file, instance - first)
             found = int(rows.read(np.array([position]))[0, 0])
             assert found == case["first_token_of_instances"][instance]
             position += 1
 
 
-@given(SIZES, st.integers(1, 5), st.integers(0, 2**31), st.integers(1, 8), st.integers(1, 3))
+@given(
+    SIZES,
+    st.integers(1, 5),
+    st.integers(0, 2**31),
+    st.integers(1, 8),
+    st.integers(1, 3),
+)
 def test_olmo_core_by_hand(sizes, chunk, seed, batch, epochs):
     expected = by_hand(sizes, chunk, seed, batch, epochs)
     options = {"chunk_size": chunk, "batch_size": batch}
@@ -119,7 +135,12 @@ def test_olmo_core_by_hand(sizes, chunk, seed, batch, epochs):
     check_contract(order)
 
 
-@given(st.integers(1, 5000), st.integers(0, 2**40), st.integers(1, 200), st.sampled_from([8, 64]))
+@given(
+    st.integers(1, 5000),
+    st.integers(0, 2**40),
+    st.integers(1, 200),
+    st.sampled_from([8, 64]),
+)
 def test_places_and_values_are_traced_through_numpys_shuffle(n, seed, count, block):
     values = np.arange(n, dtype=np.uint32)
     np.random.Generator(np.random.PCG64(seed)).shuffle(values)
@@ -131,7 +152,13 @@ def test_places_and_values_are_traced_through_numpys_shuffle(n, seed, count, blo
     assert np.array_equal(found, places)
 
 
-@given(SIZES, st.integers(1, 5), st.integers(0, 2**31), st.integers(1, 8), st.integers(1, 3))
+@given(
+    SIZES,
+    st.integers(1, 5),
+    st.integers(0, 2**31),
+    st.integers(1, 8),
+    st.integers(1, 3),
+)
 def test_olmo_core_traces_the_rows_that_it_looks_up(sizes, chunk, seed, batch, epochs):
     expected = by_hand(sizes, chunk, seed, batch, epochs)
     assume(expected)
@@ -143,7 +170,9 @@ def test_olmo_core_traces_the_rows_that_it_looks_up(sizes, chunk, seed, batch, e
         check_contract(order)
         patch.setattr(OLMoCoreOrder, "_shuffle", None)  # a step is found without it
         order = build_order("olmo_core", sizes, None, len(expected), seed, **options)
-        assert [*zip(*(part.tolist() for part in order[-3:]), strict=True)] == expected[-3:]
+        assert [*zip(*(part.tolist() for part in order[-3:]), strict=True)] == expected[
+            -3:
+        ]
 
 
 def test_olmo_core_refuses_what_it_cannot_read():
@@ -165,14 +194,19 @@ def packed(request, golden):
     prefix = f"{request.param}/"
     with np.load(folder / "packed.npz") as members:
         arrays = {
-            name.removeprefix(prefix): members[name] for name in members if name.startswith(prefix)
+            name.removeprefix(prefix): members[name]
+            for name in members
+            if name.startswith(prefix)
         }
     permuted = list(range(len(case["files"])))
     if case["permutation_seed"] is not None:
         random.Random(case["permutation_seed"]).shuffle(permuted)
     assert permuted == case["files"]
     files = [arrays[f"file{number}"] for number in permuted]
-    groups = [files[i : i + case["group_size"]] for i in range(0, len(files), case["group_size"])]
+    groups = [
+        files[i : i + case["group_size"]]
+        for i in range(0, len(files), case["group_size"])
+    ]
     return case, arrays, groups
 
 
@@ -193,7 +227,9 @@ def check_rows(found, groups, arrays, length):
     for files, pieces in zip(groups, found, strict=True):
         ids = np.concatenate(files)
         for row in range(pieces[-1, 0] + 1):
-            parts = [ids[start:stop] for _, start, stop, _ in pieces[pieces[:, 0] == row]]
+            parts = [
+                ids[start:stop] for _, start, stop, _ in pieces[pieces[:, 0] == row]
+            ]
             joined = np.concatenate(parts)
             rows.append(np.pad(joined, (0, length - len(joined))))
     assert np.array_equal(rows, arrays["rows"])
@@ -212,7 +248,9 @@ def test_rows_are_those_that_olmo_core_packs_from_its_cached_documents(packed):
     assert instances(order, range(len(read))) == read
 
 
-def test_rows_are_those_that_olmo_core_packs_from_its_files_where_no_lengths_tie(packed):
+def test_rows_are_those_that_olmo_core_packs_from_its_files_where_no_lengths_tie(
+    packed,
+):
     case, arrays, groups = packed
     length = case["sequence_length"]
     fragment = case["strategy"] == "fragment"
@@ -226,7 +264,9 @@ def test_rows_are_those_that_olmo_core_packs_from_its_files_where_no_lengths_tie
         assert np.array_equal(pieces[:, 0], theirs[:, 0])
         assert np.array_equal(lengths, theirs[:, 2] - theirs[:, 1])
         assert np.array_equal(pieces[certain, :3], theirs[certain, :3])
-        assert np.array_equal(pieces[:, 3], [np.count_nonzero(lengths == it) for it in lengths])
+        assert np.array_equal(
+            pieces[:, 3], [np.count_nonzero(lengths == it) for it in lengths]
+        )
         assert (theirs[:, 3] == 1).all()
         found.append(pieces)
     if all((pieces[:, 3] == 1).all() for pieces in found):
@@ -250,7 +290,9 @@ def test_the_packing_of_the_docstring():
 def test_places_are_those_of_grain(golden):
     for case in json.loads((golden / "grain/shuffles.json").read_text()):
         count = max(case["places"]) + 1
-        order = build_order("grain:accept_repeat=1", [case["samples"]], None, count, case["seed"])
+        order = build_order(
+            "grain:accept_repeat=1", [case["samples"]], None, count, case["seed"]
+        )
         assert instances(order, case["places"]) == case["read"]
         for place, instance in zip(case["places"][::7], case["read"][::7], strict=True):
             assert place in order.positions(0, instance)
@@ -277,7 +319,9 @@ def test_grain_finds_samples_of_long_files(n, seed, data):
 @pytest.mark.parametrize("k", [8, 9])
 def test_grain_reads_a_sample_twice_and_one_never_where_the_cipher_is_too_small(k):
     n = 4**k + 1
-    with pytest.raises(ValueError, match="reads one of them twice in an epoch and the last never"):
+    with pytest.raises(
+        ValueError, match="reads one of them twice in an epoch and the last never"
+    ):
         build_order("grain", [n], None, n)
     build_order("grain", [n + 1], None, n)
     order = build_order("grain:accept_repeat=1", [n], None, n, 5)
@@ -308,7 +352,9 @@ def test_ranks_read_what_llm_c_reads(golden, tmp_path, number):
         assert read == theirs[rank].tolist()
     source, _ = dataset.order[0]
     span = dataset.spans(0)[0]
-    ids = np.frombuffer(paths[source].read_bytes()[span.first_byte : span.end_byte], "<u2")
+    ids = np.frombuffer(
+        paths[source].read_bytes()[span.first_byte : span.end_byte], "<u2"
+    )
     assert ids[0] == theirs[0, 0, 0]
 
 
@@ -377,7 +423,12 @@ def test_shards_are_opened_with_their_documents(tmp_path, magic, dtype, begins):
 def test_damaged_shards_are_refused(tmp_path):
     path = write_shard(tmp_path / "a.bin", np.arange(10))
     whole = path.read_bytes()
-    for damaged in (whole[:-1], whole + b"  ", whole[:4] + b"\x02" + whole[5:], whole[:1024]):
+    for damaged in (
+        whole[:-1],
+        whole + b"  ",
+        whole[:4] + b"\x02" + whole[5:],
+        whole[:1024],
+    ):
         path.write_bytes(damaged)
         with pytest.raises(TokenFileError, match="its header asks for version 1"):
             open_tokens(path)
@@ -402,7 +453,9 @@ def config_of_nanotron(case):
         if stage["weights"]:
             dataset["dataset_weights"] = stage["weights"]
         data = {"dataset": dataset, "seed": 6}
-        stages.append({"name": str(number), "start_training_step": stage["first"], "data": data})
+        stages.append(
+            {"name": str(number), "start_training_step": stage["first"], "data": data}
+        )
     return {
         "tokens": {
             "micro_batch_size": case["micro_batch_size"],
@@ -418,19 +471,25 @@ def config_of_nanotron(case):
 @pytest.mark.parametrize("number", range(4))
 def test_stages_and_ledger_are_those_of_nanotron(golden, number):
     case = json.loads((golden / "nanotron_main/stages.json").read_text())[number]
-    folders = {path: size for stage in case["stages"] for path, size in stage["folders"]}
+    folders = {
+        path: size for stage in case["stages"] for path, size in stage["folders"]
+    }
     rows = {path: split_in_files(size) for path, size in folders.items()}
     orders = nanotron_stages(config_of_nanotron(case), rows)
     batch = case["micro_batch_size"] * case["ranks"] * case["accumulation"]
     for order, stage in zip(orders, case["stages"], strict=True):
         paths = [path for path, _ in stage["folders"]]
         places = [
-            (folder, row) for folder, path in enumerate(paths) for row in range(folders[path])
+            (folder, row)
+            for folder, path in enumerate(paths)
+            for row in range(folders[path])
         ]
         read = [[places[instance] for instance in instances(order, range(len(order)))]]
         for rank, theirs in enumerate(stage["read"]):
             rows_of_rank = case["micro_batch_size"], rank, case["ranks"]
-            sampler = ResumableBatchSampler(len(order), *rows_of_rank, layout="contiguous")
+            sampler = ResumableBatchSampler(
+                len(order), *rows_of_rank, layout="contiguous"
+            )
             assert [list(read[0][k]) for batch in sampler for k in batch] == theirs
         last = stage["first"] + len(order) // batch - 1
         counted = order.counted(stage["first"], last, batch)
@@ -463,12 +522,18 @@ def test_nanotron_main_by_hand(sizes, weights, length):
 
 
 def test_a_folder_that_runs_out_is_refused():
-    with pytest.raises(ValueError, match="folder 1 has 3 rows; this stage would read 2 from 2 on"):
+    with pytest.raises(
+        ValueError, match="folder 1 has 3 rows; this stage would read 2 from 2 on"
+    ):
         build_order("nanotron_main", [9, 3], None, 4, offsets=[0, 2])
     with pytest.raises(ValueError, match="folders count 2 files"):
         build_order("nanotron_main", [9, 3], None, 4, folders=[1, 2])
     config = {
-        "tokens": {"micro_batch_size": 1, "batch_accumulation_per_replica": 1, "train_steps": 2},
+        "tokens": {
+            "micro_batch_size": 1,
+            "batch_accumulation_per_replica": 1,
+            "train_steps": 2,
+        },
         "parallelism": {"dp": 1},
         "data_stages": [
             {
@@ -493,7 +558,9 @@ def test_long_stages_are_blended_block_by_block():
     assert np.array_equal(found[1], rows + np.array([3, 0, 7])[folders])
     for position in (0, 16_383, 16_384, 32_768, 39_999):
         assert order.positions(*order[position]).tolist() == [position]
-    assert order.positions(0, 2).tolist() == order.positions(1, count - 1).tolist() == []
+    assert (
+        order.positions(0, 2).tolist() == order.positions(1, count - 1).tolist() == []
+    )
 
 
 def test_commands_take_the_order_of_a_published_run(golden, tmp_path, capsys):
@@ -507,7 +574,9 @@ def test_commands_take_the_order_of_a_published_run(golden, tmp_path, capsys):
     run += ["--num-samples", str(len(case["read"][0])), "--micro-batch-size", "4"]
     main(["where", *run, "--step", "3"])
     printed = capsys.readouterr().out
-    file, first, _ = next(f for f in case["first_instance_of_files"] if case["read"][0][8] < f[2])
+    file, first, _ = next(
+        f for f in case["first_instance_of_files"] if case["read"][0][8] < f[2]
+    )
     sample = case["read"][0][8] - first
     assert f"{file}.npy" in printed
     assert f"{sample * 8 * 2:,}" in printed or str(sample * 8 * 2) in printed
@@ -520,7 +589,9 @@ def test_commands_take_the_order_of_a_published_run(golden, tmp_path, capsys):
 def test_pieces_are_those_of_modded_nanogpt(golden, tmp_path, number):
     case = json.loads((golden / "modded_nanogpt/pieces.json").read_text())[number]
     shards = []
-    for file, (begins, size) in enumerate(zip(case["begins"], case["tokens"], strict=True)):
+    for file, (begins, size) in enumerate(
+        zip(case["begins"], case["tokens"], strict=True)
+    ):
         tokens = np.zeros(size, dtype=np.int64)
         tokens[begins] = 50256
         shards.append(open_tokens(write_shard(tmp_path / f"{file}.bin", tokens)))
@@ -560,7 +631,9 @@ def test_places_are_those_of_levanter(golden):
 @given(SIZES, SEEDS, st.integers(0, 50))
 def test_levanter_reads_every_sample_once_in_an_epoch_and_finds_it(sizes, seed, more):
     order = build_order("levanter", sizes, None, 2 * sum(sizes) + more, seed)
-    first, second = (instances(order, np.arange(sum(sizes)) + e * sum(sizes)) for e in range(2))
+    first, second = (
+        instances(order, np.arange(sum(sizes)) + e * sum(sizes)) for e in range(2)
+    )
     assert sorted(first) == list(range(sum(sizes))) and first == second
     check_contract(order)
 
@@ -589,7 +662,9 @@ def test_hosts_read_what_those_of_maxtext_read(golden):
     st.integers(0, 120),
 )
 def test_maxtext_finds_what_it_reads(sizes, weights, seed, hosts, count):
-    order = build_order(f"maxtext:hosts={hosts}", sizes, weights[: len(sizes)], count, seed)
+    order = build_order(
+        f"maxtext:hosts={hosts}", sizes, weights[: len(sizes)], count, seed
+    )
     check_contract(order)
 
 
@@ -630,14 +705,18 @@ def test_ranks_read_what_those_of_mosaicml_read(golden):
             for node, read_in_node in enumerate(nodes):
                 for rank, read in enumerate(read_in_node):
                     stride = len(nodes) * ranks
-                    places = np.arange(node + len(nodes) * rank, order.epoch_length, stride)
+                    places = np.arange(
+                        node + len(nodes) * rank, order.epoch_length, stride
+                    )
                     found = instances(order, places + epoch * order.epoch_length)
                     assert found == read[: len(found)]
                     assert len(read) - len(found) <= 1, "which fills up the ranks"
 
 
 @given(SIZES, SEEDS, st.integers(1, 5), st.integers(2, 20), st.integers(0, 40))
-def test_py1e_reads_every_sample_in_an_epoch_and_finds_it(sizes, seed, nodes, block, count):
+def test_py1e_reads_every_sample_in_an_epoch_and_finds_it(
+    sizes, seed, nodes, block, count
+):
     options = {"canonical_nodes": nodes, "block_size": block}
     if sum(sizes) < nodes:
         with pytest.raises(ValueError, match=f"fewer than canonical_nodes={nodes}"):

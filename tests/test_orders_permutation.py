@@ -36,8 +36,14 @@ def test_a_permutation_equals_plain_and_is_inverted_at_any_size(n, key, data):
     x = data.draw(st.integers(0, n - 1))
     place = permute(x, n, np.uint64(key))
     assert place == plain.permute(x, n, key)
-    assert unpermute(place, n, np.uint64(key)) == x == plain.permute(place, n, key, back=True)
-    assert permute_each(np.array([x]), np.array([n]), np.array([key], dtype=np.uint64)) == [place]
+    assert (
+        unpermute(place, n, np.uint64(key))
+        == x
+        == plain.permute(place, n, key, back=True)
+    )
+    assert permute_each(
+        np.array([x]), np.array([n]), np.array([key], dtype=np.uint64)
+    ) == [place]
 
 
 @given(st.integers(1, 48), st.sampled_from([-1, 0, 1]), keys)
@@ -58,7 +64,10 @@ def test_a_permutation_hits_every_place_once(n, key):
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
 def test_all_permutations_of_a_small_range_are_equally_likely(n):
     drawn = permutations(n, 120_000) @ n ** np.arange(n)
-    every = [int(np.dot(order, n ** np.arange(n))) for order in itertools.permutations(range(n))]
+    every = [
+        int(np.dot(order, n ** np.arange(n)))
+        for order in itertools.permutations(range(n))
+    ]
     tally = np.array([np.count_nonzero(drawn == number) for number in every])
     assert tally.sum() == 120_000
     assert deviates(tally) < 4
@@ -73,7 +82,9 @@ def test_two_neighbours_are_sent_to_all_pairs_of_places_alike(n):
         assert deviates(tally[~np.eye(n, dtype=bool)]) < 4
 
 
-@pytest.mark.parametrize("n", [1000, 1023, 1024, 1025, 99_991, 10**6, 10**9, 10**12 + 39])
+@pytest.mark.parametrize(
+    "n", [1000, 1023, 1024, 1025, 99_991, 10**6, 10**9, 10**12 + 39]
+)
 def test_a_permutation_is_a_good_shuffle(n):
     """Four standard deviations each, over several keys, for what a uniform shuffle would give."""
     size = min(n, 20_000)
@@ -82,11 +93,19 @@ def test_a_permutation_is_a_good_shuffle(n):
         x = np.arange(size)
         bound = 4 / np.sqrt(size)
         assert abs(np.corrcoef(x, places)[0, 1]) < bound, "position and sample"
-        assert abs(np.corrcoef(places[:-1], places[1:])[0, 1]) < bound + 1 / size, "neighbours"
+        assert abs(np.corrcoef(places[:-1], places[1:])[0, 1]) < bound + 1 / size, (
+            "neighbours"
+        )
         ups = np.count_nonzero(np.diff(places) > 0)
-        assert abs(ups - (size - 1) / 2) < 4 * np.sqrt((size + 1) / 12), "runs up and down"
-        first_half = np.bincount((places[: size // 2] * 20 / n).astype(int), minlength=20)
-        assert deviates(first_half) < 6, "buckets"  # a chi-square of few buckets has a long tail
+        assert abs(ups - (size - 1) / 2) < 4 * np.sqrt((size + 1) / 12), (
+            "runs up and down"
+        )
+        first_half = np.bincount(
+            (places[: size // 2] * 20 / n).astype(int), minlength=20
+        )
+        assert deviates(first_half) < 6, (
+            "buckets"
+        )  # a chi-square of few buckets has a long tail
 
 
 def multiples(n, keys, seed):
@@ -116,7 +135,9 @@ def test_the_battery_tells_no_permutation_from_a_uniform_one(draw):
 @pytest.mark.parametrize("poor", [multiples, almost])
 def test_the_battery_refuses_poor_shuffles(poor):
     refused = {
-        test for (_, test), p in battery(poor, [31], keys=20_000, seed=1).items() if p < 0.01
+        test
+        for (_, test), p in battery(poor, [31], keys=20_000, seed=1).items()
+        if p < 0.01
     }
     assert len(refused) > 3
 
@@ -134,7 +155,9 @@ def test_two_positions_come_to_every_pair_of_places_alike(x, y):
         partners = other[:, None] == place
         together = np.where(partners, likely, 0)
         apart = likely - together
-        apart = (apart + apart[other] + apart[:, other] + apart[np.ix_(other, other)]) / 4
+        apart = (
+            apart + apart[other] + apart[:, other] + apart[np.ix_(other, other)]
+        ) / 4
         likely = (together + together[np.ix_(other, other)]) / 2 + apart
     pairs = likely[~np.eye(64, dtype=bool)]
     assert np.abs(pairs * 64 * 63 - 1).max() < 0.016

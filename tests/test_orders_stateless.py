@@ -43,12 +43,16 @@ def test_equals_plain(sources, weighted, position, seed):
         if 0 <= k < num_samples:
             source, sample = order[k]
             assert (source, sample) == plain.stateless_at(k, lengths, weights, seed)
-            passes = order.counts(k)[source] // lengths[source]  # each of which costs a search
+            passes = (
+                order.counts(k)[source] // lengths[source]
+            )  # each of which costs a search
             if passes < 100:
                 assert order.positions(source, sample, until=k + 1)[-1] == k
             if passes < 5 and k == position:
                 assert (
-                    plain.stateless_positions(source, sample, lengths, weights, seed, k + 1)[-1]
+                    plain.stateless_positions(
+                        source, sample, lengths, weights, seed, k + 1
+                    )[-1]
                     == k
                 )
 
@@ -67,23 +71,35 @@ def check_passes(read, lengths):
 
 
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=9).filter(any), seeds)
-def test_without_weights_each_epoch_reads_every_sample_of_every_source_once(lengths, seed):
+def test_without_weights_each_epoch_reads_every_sample_of_every_source_once(
+    lengths, seed
+):
     order = StatelessOrder(lengths, None, 4 * sum(lengths), seed)
     everything = [
-        (source, sample) for source, length in enumerate(lengths) for sample in range(length)
+        (source, sample)
+        for source, length in enumerate(lengths)
+        for sample in range(length)
     ]
     for epoch in range(4):
-        assert sorted(pairs(order, epoch * sum(lengths), (epoch + 1) * sum(lengths))) == everything
+        assert (
+            sorted(pairs(order, epoch * sum(lengths), (epoch + 1) * sum(lengths)))
+            == everything
+        )
 
 
 @given(lengths_and_weights, seeds)
-def test_with_weights_no_sample_repeats_before_its_source_has_been_read_through(sources, seed):
+def test_with_weights_no_sample_repeats_before_its_source_has_been_read_through(
+    sources, seed
+):
     lengths, weights = zip(*sources, strict=True)
     order = StatelessOrder(lengths, weights, 600, seed)
     check_passes(pairs(order), lengths)
 
 
-@given(st.lists(st.sampled_from([1e-9, 0.01, 1, 2, 3, 5, 8, 13]), min_size=1, max_size=80), seeds)
+@given(
+    st.lists(st.sampled_from([1e-9, 0.01, 1, 2, 3, 5, 8, 13]), min_size=1, max_size=80),
+    seeds,
+)
 def test_with_weights_every_source_has_its_share_to_a_sample_or_two_after_every_window(
     weights, seed
 ):
@@ -106,7 +122,9 @@ def largest_error(weights, windows):
 
 
 @given(st.lists(st.floats(0, 250), min_size=1, max_size=80), st.integers(0, 2**42))
-def test_far_out_a_share_is_off_by_no_more_than_the_rounding_of_its_weight(exponents, windows):
+def test_far_out_a_share_is_off_by_no_more_than_the_rounding_of_its_weight(
+    exponents, windows
+):
     weights = [1, *(10**-exponent for exponent in exponents)]
     assert largest_error(weights, windows)[1] < 1e-2
 
@@ -120,7 +138,9 @@ def test_thousands_of_rare_sources_end_the_bound_of_1_7_where_the_docstring_says
 
 
 @pytest.mark.parametrize("weights", [[1, 1], [1, 1, 2], [50, 30, 15, 5], [1] * 100])
-def test_ranks_and_neighbours_see_every_source_as_often_as_chance_would_have_it(weights):
+def test_ranks_and_neighbours_see_every_source_as_often_as_chance_would_have_it(
+    weights,
+):
     """Four standard errors, for all strides of ranks together; coins are fair to 1.6 % of a pair, see `windows`."""
     windows = 20_000
     datasets, _ = StatelessOrder([10**9] * len(weights), weights, 64 * windows, 8)[:]
@@ -134,7 +154,9 @@ def test_ranks_and_neighbours_see_every_source_as_often_as_chance_would_have_it(
         quota = together.sum(axis=1)
         expected = (quota * (quota - 1) / (64 * 63)).mean()
         both = (together[:, :-1] & together[:, 1:]).mean()
-        assert abs(both - expected) <= 0.016 * expected + 4 * np.sqrt(expected / (63 * windows))
+        assert abs(both - expected) <= 0.016 * expected + 4 * np.sqrt(
+            expected / (63 * windows)
+        )
 
 
 def test_5000_sources_need_no_index():
@@ -146,7 +168,9 @@ def test_every_pass_and_every_epoch_is_shuffled_anew():
     order = StatelessOrder([50, 50], None, 1000, 3)
     epochs = [tuple(pairs(order, first, first + 100)) for first in range(0, 1000, 100)]
     assert len(set(epochs)) == 10
-    passes = [tuple(sample for source, sample in epoch if source == 0) for epoch in epochs]
+    passes = [
+        tuple(sample for source, sample in epoch if source == 0) for epoch in epochs
+    ]
     assert len(set(passes)) == 10
     assert len({tuple(source for source, _ in epoch) for epoch in epochs}) == 10
     assert pairs(order) != pairs(StatelessOrder([50, 50], None, 1000, 4))
@@ -178,7 +202,9 @@ def test_it_is_the_same_on_every_platform():
     st.booleans(),
     st.integers(0, 700),
 )
-def test_counts_and_positions_are_what_a_search_finds(name, sources, seed, weighted, until):
+def test_counts_and_positions_are_what_a_search_finds(
+    name, sources, seed, weighted, until
+):
     lengths, weights = zip(*sources, strict=True)
     order = build_order(name, lengths, weights if weighted else None, 600, seed)
     found = pairs(order)[:until]
@@ -202,7 +228,10 @@ def test_many_and_rare_sources_are_counted_and_found(lengths, weights):
     """The next reading of a rare one may lie beyond 2**48, where positions are not worked out."""
     order = StatelessOrder(lengths, weights, 2**47, 3)
     datasets, samples = order[:20_000]
-    assert order.counts(20_000).tolist() == np.bincount(datasets, minlength=len(weights)).tolist()
+    assert (
+        order.counts(20_000).tolist()
+        == np.bincount(datasets, minlength=len(weights)).tolist()
+    )
     for pair in {
         (0, 0),
         (0, lengths[0] - 1),
@@ -246,7 +275,11 @@ def test_a_ledger_keeps_every_pass_whole_when_weights_change_and_sources_are_add
     assert json.loads(json.dumps(ledger)) == [first, before.counts(first).tolist()]
     lengths2 = [*lengths, 17]
     after = StatelessOrder(
-        lengths2, range(1, len(lengths2) + 1), 1000, seed, start=Ledger(first, (*ledger.reads, 0))
+        lengths2,
+        range(1, len(lengths2) + 1),
+        1000,
+        seed,
+        start=Ledger(first, (*ledger.reads, 0)),
     )
     read += pairs(after, first, first + more)
     third = after.ledger(first + more)
@@ -255,7 +288,9 @@ def test_a_ledger_keeps_every_pass_whole_when_weights_change_and_sources_are_add
     check_passes(read, lengths2)
     for source, sample in set(read[first + more :]):
         expected = [
-            k for k, pair in enumerate(read) if k >= first + more and pair == (source, sample)
+            k
+            for k, pair in enumerate(read)
+            if k >= first + more and pair == (source, sample)
         ]
         assert last.positions(source, sample, until=len(read)).tolist() == expected
 
@@ -265,9 +300,14 @@ def test_the_same_weights_go_on_with_the_same_passes():
     before = StatelessOrder([40], None, 400, 5)
     after = StatelessOrder([40], None, 400, 5, start=before.ledger(130))
     assert pairs(after, 130) == pairs(before, 130)
-    assert before.fingerprint == StatelessOrder([40], None, 999, 5).fingerprint != after.fingerprint
+    assert (
+        before.fingerprint
+        == StatelessOrder([40], None, 999, 5).fingerprint
+        != after.fingerprint
+    )
     with pytest.raises(
-        IndexError, match="position 129 belongs to the previous plan; this one starts at 130"
+        IndexError,
+        match="position 129 belongs to the previous plan; this one starts at 130",
     ):
         after[129]
     with pytest.raises(IndexError, match="starts at 130"):
@@ -281,7 +321,8 @@ def test_a_ledger_of_other_sources_is_refused():
         ([40], Ledger(3, (-1,))),
     ):
         with pytest.raises(
-            ValueError, match="count of at least 0 .* keep dropped sources with weight 0"
+            ValueError,
+            match="count of at least 0 .* keep dropped sources with weight 0",
         ):
             StatelessOrder(lengths, None, 400, 5, start=ledger)
 

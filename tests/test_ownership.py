@@ -41,7 +41,9 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     np.arange(1, NUM_TOKENS + 1, dtype=np.uint16).tofile(folder / "a.npy")
     text = write_text(folder, [NUM_TOKENS])
-    return Nanoset(folder / "a.npy", None, LENGTH, BATCH * NUM_BATCHES, order="identity"), text
+    return Nanoset(
+        folder / "a.npy", None, LENGTH, BATCH * NUM_BATCHES, order="identity"
+    ), text
 
 
 @pytest.fixture(autouse=True)
@@ -59,16 +61,23 @@ def rows_of(number):
 
 
 def clm_fields(rows):
-    return {name: torch.from_numpy(np.array(value)) for name, value in plain.collate(rows).items()}
+    return {
+        name: torch.from_numpy(np.array(value))
+        for name, value in plain.collate(rows).items()
+    }
 
 
 def document_fields(rows):
     starts = [plain.starts_after_eos(row, EOD) for row in rows]
     fields = [plain.document_fields(start) for start in starts]
     inputs = [plain.document_fields(start[:-1]) for start in starts]
-    masks = {"label_mask": torch.tensor(np.array([field["label_mask"] for field in fields]))}
+    masks = {
+        "label_mask": torch.tensor(np.array([field["label_mask"] for field in fields]))
+    }
     positions = {
-        "position_ids": torch.tensor(np.array([field["position_ids"] for field in inputs]))
+        "position_ids": torch.tensor(
+            np.array([field["position_ids"] for field in inputs])
+        )
     }
     return clm_fields(rows) | masks | positions
 
@@ -169,7 +178,9 @@ WAYS = [
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("collator", COLLATORS)
 @pytest.mark.parametrize("loader", LOADERS)
-def test_a_write_into_any_field_in_any_way_changes_that_field_alone(corpus, loader, collator):
+def test_a_write_into_any_field_in_any_way_changes_that_field_alone(
+    corpus, loader, collator
+):
     """Two epochs, every batch kept; into each one field is written, in each way in turn."""
     collate, fields_of = COLLATORS[collator]
     expected, kept = [], []
@@ -178,14 +189,17 @@ def test_a_write_into_any_field_in_any_way_changes_that_field_alone(corpus, load
     writes = itertools.cycle(itertools.product(names, WAYS))
     for number, batch in enumerate(itertools.chain(batches, batches)):
         fields = {
-            name: value.clone() for name, value in fields_of(rows_of(number % NUM_BATCHES)).items()
+            name: value.clone()
+            for name, value in fields_of(rows_of(number % NUM_BATCHES)).items()
         }
         kept.append(batch)
         expected.append(fields)
         assert batch.keys() >= fields.keys()
         for name, value in fields.items():
             assert batch[name].dtype == value.dtype
-            assert torch.equal(batch[name], value), f"{name} of batch {number} as it is delivered"
+            assert torch.equal(batch[name], value), (
+                f"{name} of batch {number} as it is delivered"
+            )
         name, way = next(writes)
         for target in (
             way(batch[name]),
@@ -195,13 +209,18 @@ def test_a_write_into_any_field_in_any_way_changes_that_field_alone(corpus, load
     assert number + 1 == 2 * NUM_BATCHES
     for number, (batch, fields) in enumerate(zip(kept, expected, strict=True)):
         for name, value in fields.items():
-            assert torch.equal(batch[name], value), f"{name} of batch {number} at the end"
+            assert torch.equal(batch[name], value), (
+                f"{name} of batch {number} at the end"
+            )
 
 
 @pytest.mark.parametrize("collator", COLLATORS)
 def test_a_batch_is_no_view_of_the_samples_it_was_made_of(corpus, collator):
     collate, fields_of = COLLATORS[collator]
-    for samples in (corpus[0].__getitems__(range(BATCH)), [corpus[0][k] for k in range(BATCH)]):
+    for samples in (
+        corpus[0].__getitems__(range(BATCH)),
+        [corpus[0][k] for k in range(BATCH)],
+    ):
         for value in collate(samples).values():
             value.zero_()
         for name, value in collate(samples).items():
@@ -213,7 +232,9 @@ def test_pinned_batches_share_nothing_either(corpus, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
     for batch in nanoset_loader(corpus, None, pin_memory=True):
-        assert len({value.untyped_storage().data_ptr() for value in batch.values()}) == 4
+        assert (
+            len({value.untyped_storage().data_ptr() for value in batch.values()}) == 4
+        )
 
 
 def test_what_was_moved_to_a_device_shares_nothing_either(corpus):
@@ -266,7 +287,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"num_loading_workers": 1}, {"num_loading_workers": 1, "read_ahead": 1}]
+    "options",
+    [{}, {"num_loading_workers": 1}, {"num_loading_workers": 1, "read_ahead": 1}],
 )
 def test_a_forked_child_keeps_the_values_of_the_batches_it_holds(corpus, options):
     folder = corpus[0].files[0].path.parent

@@ -14,5 +14,7 @@ def test_every_public_name_can_be_had():
 
 def test_a_process_that_only_tokenises_does_not_load_torch():
     code = "import sys, nanoset_ref.preprocess, nanoset_ref.tokens; print('torch' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert found.stdout == "False\n"

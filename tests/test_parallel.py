@@ -20,7 +20,9 @@ from nanoset_ref.train import ParallelLayout, layout_of_rank, start_world
 )
 def test_layout_of_rank_counts_as_a_mesh_does(names):
     sizes = dict(zip(names, (2, 3, 4), strict=False))
-    mesh = np.arange(int(np.prod(list(sizes.values()), dtype=int))).reshape(tuple(sizes.values()))
+    mesh = np.arange(int(np.prod(list(sizes.values()), dtype=int))).reshape(
+        tuple(sizes.values())
+    )
     for rank in mesh.ravel():
         place = dict(zip(names, np.argwhere(mesh == rank)[0], strict=True))
         layout = layout_of_rank(int(rank), sizes)
@@ -35,7 +37,8 @@ def test_wrong_layouts_are_refused():
     with pytest.raises(ValueError, match=r"must be named .*'data'"):
         layout_of_rank(0, {"data": 4})
     with pytest.raises(
-        ValueError, match=r"are 4 processes, but 1 were started: torchrun --nproc-per-node 4"
+        ValueError,
+        match=r"are 4 processes, but 1 were started: torchrun --nproc-per-node 4",
     ):
         start_world(dp=2, pp=2)
 
@@ -63,7 +66,12 @@ def test_a_rank_is_below_its_size_and_both_are_integers(wrong, message):
 
 
 def test_a_mesh_in_any_order_gives_the_layout(tmp_path):
-    meshes = [{"dp": 2, "pp": 2}, {"pp": 2, "dp": 2}, {"tp": 4}, {"tp": 2, "pp": 1, "dp": 2}]
+    meshes = [
+        {"dp": 2, "pp": 2},
+        {"pp": 2, "dp": 2},
+        {"tp": 4},
+        {"tp": 2, "pp": 1, "dp": 2},
+    ]
     Ranks(4, write_layouts, (str(tmp_path), meshes), tmp_path / "log").wait()
     for rank in range(4):
         layouts, refusals = json.loads((tmp_path / f"{rank}.json").read_text())
@@ -73,12 +81,16 @@ def test_a_mesh_in_any_order_gives_the_layout(tmp_path):
 
 def test_every_rank_builds_the_same_order_even_while_another_dies(tmp_path):
     paths = [
-        str(write_range(tmp_path / f"{name}.npy", size)) for name, size in (("a", 500), ("b", 300))
+        str(write_range(tmp_path / f"{name}.npy", size))
+        for name, size in (("a", 500), ("b", 300))
     ]
     ranks = Ranks(3, build_while_one_dies, (str(tmp_path), paths), tmp_path / "log")
     assert [code for code in ranks.wait_for_codes() if code] == [-9]
     nanoset = Nanoset(paths, None, 8, 100)
-    expected = {"fingerprint": nanoset.fingerprint, "rows": nanoset.read([0, 17, 99]).tolist()}
+    expected = {
+        "fingerprint": nanoset.fingerprint,
+        "rows": nanoset.read([0, 17, 99]).tolist(),
+    }
     assert json.loads((tmp_path / "0.json").read_text()) == expected
     assert json.loads((tmp_path / "2.json").read_text()) == expected
 

@@ -10,7 +10,11 @@ from test_nanoset import write_range
 
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron import (
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+)
 from nanoset_ref.orders import (
     IdentityOrder,
     Ledger,
@@ -60,9 +64,14 @@ def test_the_bars_are_the_samples_that_are_read(order):
         assert counted.sum() == pytest.approx(np.count_nonzero(datasets == number))
     edges = [0, *range(epoch - begin % epoch, len(datasets), epoch), len(datasets)]
     for number, times in enumerate(passes):
-        real = [np.count_nonzero(datasets[a:b] == number) for a, b in itertools.pairwise(edges)]
+        real = [
+            np.count_nonzero(datasets[a:b] == number)
+            for a, b in itertools.pairwise(edges)
+        ]
         # a stretch that an epoch ends in is shared out evenly
-        assert times * lengths[number] == pytest.approx(np.array(real), abs=len(datasets) / 60 + 1)
+        assert times * lengths[number] == pytest.approx(
+            np.array(real), abs=len(datasets) / 60 + 1
+        )
     labels = [axes.get_xlabel() and axes.get_ylabel() for axes in figure.axes[:1]] + [
         figure.axes[1].get_xlabel()
     ]
@@ -87,7 +96,9 @@ def test_a_long_order_is_drawn_from_a_part_and_says_so():
 def test_a_dataset_draws_the_names_of_its_files(tmp_path):
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-    paths = [write_range(tmp_path / name, 41) for name in ("one/a.npy", "two/a.npy", "b.npy")]
+    paths = [
+        write_range(tmp_path / name, 41) for name in ("one/a.npy", "two/a.npy", "b.npy")
+    ]
     figure = Nanoset(paths, [1, 2, 3], 4, 60).plot()
     labels = [label.get_text() for label in figure.axes[1].get_yticklabels()]
     assert (
@@ -107,14 +118,19 @@ def test_a_dataset_draws_the_names_of_its_files(tmp_path):
         "split_num_samples": (30, 0, 0),
     }
     for data_path in (prefix, {prefix: 2.0}):
-        rows = NanosetBuilder(NanosetConfig(data_path=data_path, **options)).build(["train"])[0]
+        rows = NanosetBuilder(NanosetConfig(data_path=data_path, **options)).build(
+            ["train"]
+        )[0]
         assert drawn(rows.plot())[0].sum() == pytest.approx(len(rows))
         assert (
-            "Megatron's train split" in rows.plot().get_suptitle() and "<td" in rows._repr_html_()
+            "Megatron's train split" in rows.plot().get_suptitle()
+            and "<td" in rows._repr_html_()
         )
 
 
-def test_an_order_without_positions_has_nothing_to_draw_and_a_missing_library_is_named(monkeypatch):
+def test_an_order_without_positions_has_nothing_to_draw_and_a_missing_library_is_named(
+    monkeypatch,
+):
     with pytest.raises(ValueError, match="nothing to draw"):
         NanotronOrder([3], None, 0).plot()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
@@ -131,7 +147,8 @@ def test_every_color_can_be_read_on_white():
     def luminance(color):
         parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
         linear = [
-            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+            for part in parts
         ]
         return np.dot(linear, [0.2126, 0.7152, 0.0722])
 
@@ -147,7 +164,10 @@ def test_tables_for_notebooks_say_what_there_is_and_escape_it(tmp_path):
     page = dataset._repr_html_() + dataset.order._repr_html_() + loader._repr_html_()
     assert "&lt;b&gt;&amp;.npy" in page and "<b>" not in page and "<script" not in page
     assert (
-        "and 5 others" in page and ">60<" in page and ">1 of 2, strided<" in page and ">8<" in page
+        "and 5 others" in page
+        and ">60<" in page
+        and ">1 of 2, strided<" in page
+        and ">8<" in page
     )
     assert page.count("<table>") == page.count("</table>") == 5
     table = html_table("<", {"a": 1234, "b": True})

@@ -48,7 +48,10 @@ def test_every_worked_example():
 def test_it_needs_numpy_and_the_standard_library_alone():
     tree = ast.parse(Path(plain.__file__).read_text())
     names = [
-        name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+        name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for name in node.names
     ]
     assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(tree))
     assert set(names) == {"bisect", "heapq", "itertools", "math", "numpy"}
@@ -59,14 +62,19 @@ def test_it_needs_numpy_and_the_standard_library_alone():
 
 @np.errstate(invalid="ignore")
 def test_nanotron_order(golden):
-    index, arrays = jsons(golden, "nanoset_index.json"), npz(golden, "nanoset_index.npz")
+    index, arrays = (
+        jsons(golden, "nanoset_index.json"),
+        npz(golden, "nanoset_index.npz"),
+    )
     cases = [case for case in index["cases"] if "error" not in case]
     assert len(cases) == 39
     for case in cases:
         weights = case["weights"] and [float(weight) for weight in case["weights"]]
         epoch = plain.nanotron_order(case["dataset_lengths"], weights, case["seed"])
         repeated = [plain.nanotron_at(k, epoch) for k in range(case["len"])]
-        assert repeated == list(map(tuple, pairs_in(arrays, f"{case['id']}_").tolist())), case["id"]
+        assert repeated == list(
+            map(tuple, pairs_in(arrays, f"{case['id']}_").tolist())
+        ), case["id"]
     for case in index["helper_only_cases"]:
         blend = plain.greedy_blend(np.array(case["raw_weights"]), case["n_samples"])
         blend[:, 1] %= np.array(case["dataset_lengths"])[blend[:, 0]]
@@ -78,12 +86,17 @@ def test_nanotron_batches(golden, tmp_path):
     for config in jsons(golden, "nanoset_batches.json")["configs"]:
         files, length = [], config["len"]
         for number, file in enumerate(config["files"]):
-            ids = (np.arange(file["num_tokens"]) * 2654435761 + file["salt"]) % config["vocab"]
+            ids = (np.arange(file["num_tokens"]) * 2654435761 + file["salt"]) % config[
+                "vocab"
+            ]
             path = tmp_path / f"{number}_input_ids.npy"
             plain.write_tokens(path, np.array_split(ids, 5), config["token_dtype"])
             assert hashlib.sha256(path.read_bytes()).hexdigest() == file["file_sha256"]
             files.append(plain.read_tokens(path, config["token_dtype"]))
-        lengths = [plain.count_samples(len(tokens), config["sequence_length"]) for tokens in files]
+        lengths = [
+            plain.count_samples(len(tokens), config["sequence_length"])
+            for tokens in files
+        ]
         assert lengths == config["dataset_lengths"]
         epoch = plain.nanotron_order(lengths, config["weights"], config["seed"])
         pairs = [plain.nanotron_at(k, epoch) for k in range(length)]
@@ -91,7 +104,9 @@ def test_nanotron_batches(golden, tmp_path):
         assert sha256([rows]) == config["all_samples_sha256"]
         for loader in config["loaders"]:
             size, batch = loader["dp_size"], loader["micro_batch_size"]
-            consumed = loader["consumed_train_samples"] // size * size  # upstream rounds down
+            consumed = (
+                loader["consumed_train_samples"] // size * size
+            )  # upstream rounds down
             left = plain.positions_left(length, consumed, size, batch)
             batches = plain.micro_batches_of_rank(left, loader["dp_rank"], size, batch)
             flat = [k for positions in batches for k in positions]
@@ -114,36 +129,61 @@ def test_datatrove_nanoset(golden):
             folder = []
             for file in files:
                 path = golden / "datatrove" / name / file
-                tokens, ends = plain.read_tokens(path), plain.read_tokens(f"{path}.index", "<u8")
-                for sample in range(plain.count_samples(len(tokens), length, disjoint=True)):
+                tokens, ends = (
+                    plain.read_tokens(path),
+                    plain.read_tokens(f"{path}.index", "<u8"),
+                )
+                for sample in range(
+                    plain.count_samples(len(tokens), length, disjoint=True)
+                ):
                     row = plain.read_sample(tokens, sample, length, disjoint=True)
-                    starts = np.isin(np.arange(len(row)) + sample * len(row), [0, *ends])
+                    starts = np.isin(
+                        np.arange(len(row)) + sample * len(row), [0, *ends]
+                    )
                     starts[0] = True
-                    folder.append((row, plain.starts_after_eos(row, eos) if eos else starts))
+                    folder.append(
+                        (row, plain.starts_after_eos(row, eos) if eos else starts)
+                    )
             folders.append(folder)
         assert [len(folder) for folder in folders] == case["dataset_lengths"]
-        epoch = plain.nanotron_order(case["dataset_lengths"], case["weights"], case["random_seed"])
+        epoch = plain.nanotron_order(
+            case["dataset_lengths"], case["weights"], case["random_seed"]
+        )
         pairs = [plain.nanotron_at(k, epoch) for k in range(case["len"])]
-        assert [dataset for dataset, _ in pairs] == arrays[f"{id_}/dataset_index"].tolist()
-        rows, starts = zip(*(folders[dataset][sample] for dataset, sample in pairs), strict=True)
+        assert [dataset for dataset, _ in pairs] == arrays[
+            f"{id_}/dataset_index"
+        ].tolist()
+        rows, starts = zip(
+            *(folders[dataset][sample] for dataset, sample in pairs), strict=True
+        )
         documents = [plain.document_fields(row_starts) for row_starts in starts]
         assert sha256(rows, np.int64) == case["all_samples_sha256"]
         assert (
-            sha256([d["position_ids"] for d in documents], np.int64) == case["all_positions_sha256"]
+            sha256([d["position_ids"] for d in documents], np.int64)
+            == case["all_positions_sha256"]
         )
         for loader in case["loaders"]:
             if loader["context_parallel_size"] > 1 or not loader["use_doc_masking"]:
                 continue
             size, batch = loader["dp_size"], loader["micro_batch_size"]
             left = plain.positions_left(
-                case["len"], loader["consumed_train_samples"] // size * size, size, batch
+                case["len"],
+                loader["consumed_train_samples"] // size * size,
+                size,
+                batch,
             )
-            positions = plain.micro_batches_of_rank(left, loader["dp_rank"], size, batch)
+            positions = plain.micro_batches_of_rank(
+                left, loader["dp_rank"], size, batch
+            )
             read = [k for micro_batch in positions for k in micro_batch]
             assert (
-                sha256([documents[k]["label_mask"] for k in read]) == loader["sha256"]["label_mask"]
+                sha256([documents[k]["label_mask"] for k in read])
+                == loader["sha256"]["label_mask"]
             )
-            assert sha256([rows[k][1:] for k in read], np.int64) == loader["sha256"]["label_ids"]
+            assert (
+                sha256([rows[k][1:] for k in read], np.int64)
+                == loader["sha256"]["label_ids"]
+            )
 
 
 # ---- Megatron-Core
@@ -152,7 +192,9 @@ def test_datatrove_nanoset(golden):
 def megatron_split(golden, corpus, split, number, num_samples, case):
     """One corpus, one split: its sequences, lengths, epochs and indexes."""
     extra = int(case.get("add_extra_token_to_sequence", True))
-    partial = number == 1 and not case.get("drop_last_partial_validation_sequence", True)
+    partial = number == 1 and not case.get(
+        "drop_last_partial_validation_sequence", True
+    )
     sequences = plain.read_megatron(golden / "megatron/corpora" / corpus)
     lengths = [len(sequence) for sequence in sequences]
     first, stop = plain.split_corpus(split or "1,0,0", len(sequences))[
@@ -170,7 +212,13 @@ def megatron_split(golden, corpus, split, number, num_samples, case):
     rows = [
         np.append(row, [3] * (width - len(row))).astype(np.int64) for row in rows
     ]  # 3 is the pad id
-    return {"range": [first, stop], "plan": plan, "indexes": indexes, "spans": spans, "rows": rows}
+    return {
+        "range": [first, stop],
+        "plan": plan,
+        "indexes": indexes,
+        "spans": spans,
+        "rows": rows,
+    }
 
 
 def check_megatron(found, expected):
@@ -190,12 +238,19 @@ def test_megatron_indexes_and_samples(golden):
         for expected in case["splits"]:
             number = ("train", "valid", "test").index(expected["split"])
             found = megatron_split(
-                golden, case["corpus"], case["split"], number, case["sizes"][number], case
+                golden,
+                case["corpus"],
+                case["split"],
+                number,
+                case["sizes"][number],
+                case,
             )
             check_megatron(found, expected)
             names = "document_index", "sample_index", "shuffle_index"
             for name, index in zip(names, found["indexes"], strict=True):
-                assert np.array_equal(index, arrays[f"{case['id']}/{expected['split']}/{name}"])
+                assert np.array_equal(
+                    index, arrays[f"{case['id']}/{expected['split']}/{name}"]
+                )
 
 
 def test_megatron_items(golden):
@@ -203,22 +258,27 @@ def test_megatron_items(golden):
     corpora = jsons(golden, "megatron/corpora.json")["corpora"]
     for case in jsons(golden, "megatron/gpt_items.json")["cases"]:
         number = ("train", "valid", "test").index(case["split_name"])
-        rows = megatron_split(golden, case["corpus"], case["split"], number, None, case)["rows"]
+        rows = megatron_split(
+            golden, case["corpus"], case["split"], number, None, case
+        )["rows"]
         assert len(rows) == case["len"]
         eod, length = corpora[case["corpus"]]["vocab_size"] - 1, case["sequence_length"]
         for k in case["indices"]:
             row = np.where(rows[k] == 3, 0, rows[k])
             documents, one = (
-                plain.document_fields(plain.starts_after_eos(rows[k], end)) for end in (eod, -1)
+                plain.document_fields(plain.starts_after_eos(rows[k], end))
+                for end in (eod, -1)
             )
-            kept = documents["label_mask"] if case["eod_mask_loss"] else one["label_mask"]
+            kept = (
+                documents["label_mask"] if case["eod_mask_loss"] else one["label_mask"]
+            )
             expected = {
                 "tokens": row[:-1],
                 "labels": row[1:],
                 "loss_mask": kept & (rows[k][1:] != 3),
-                "position_ids": (documents if case["reset_position_ids"] else one)["position_ids"][
-                    :length
-                ],
+                "position_ids": (documents if case["reset_position_ids"] else one)[
+                    "position_ids"
+                ][:length],
                 "attention_mask": (documents if case["reset_attention_mask"] else one)[
                     "attention_mask"
                 ][:-1, :-1],
@@ -236,7 +296,8 @@ def test_megatron_blends(golden):
             blend = plain.blend_everything(case["sizes"])
         elif "weights_hex" in case:
             blend = plain.greedy_blend(
-                np.array([float.fromhex(text) for text in case["weights_hex"]]), case["size"]
+                np.array([float.fromhex(text) for text in case["weights_hex"]]),
+                case["size"],
             )
         else:
             continue
@@ -255,7 +316,8 @@ def test_megatron_blended_splits(golden):
             size, reserves = case["sizes"][number], [None] * len(corpora)
             if expected["type"] == "GPTDataset":
                 check_megatron(
-                    megatron_split(golden, *corpora, case["split"], number, size, case), expected
+                    megatron_split(golden, *corpora, case["split"], number, size, case),
+                    expected,
                 )
                 continue
             if weights:
@@ -270,11 +332,18 @@ def test_megatron_blended_splits(golden):
             elif size is None:
                 blend = plain.blend_everything(lengths)
             else:
-                blend = plain.greedy_blend(plain.normalize(lengths), min(size, sum(lengths)))
+                blend = plain.greedy_blend(
+                    plain.normalize(lengths), min(size, sum(lengths))
+                )
             for part, wanted in zip(parts, expected["mid_level"], strict=True):
                 assert len(part["rows"]) == wanted["len"]
-                assert sha256([part["indexes"][2]], np.uint32) == wanted["shuffle_index_sha256"]
-            assert np.array_equal(blend, pairs_in(arrays, f"{case['id']}/{expected['split']}/"))
+                assert (
+                    sha256([part["indexes"][2]], np.uint32)
+                    == wanted["shuffle_index_sha256"]
+                )
+            assert np.array_equal(
+                blend, pairs_in(arrays, f"{case['id']}/{expected['split']}/")
+            )
             rows = [parts[corpus]["rows"][sample] for corpus, sample in blend.tolist()]
             items = [half for row in rows for half in (row[:-1], row[1:])]
             assert sha256(items) == expected["all_tokens_labels_sha256"]
@@ -292,22 +361,32 @@ def test_streams(golden):
         for rank, expected in enumerate(case["ranks"]):
             for number, epoch in enumerate(expected["epochs"]):
                 again = number == 0 or "skip is applied again" in case["note"]
-                lines = range(expected["skipped_rows"] or 0 if again else 0, case["num_elements"])
+                lines = range(
+                    expected["skipped_rows"] or 0 if again else 0, case["num_elements"]
+                )
                 parts = [
                     plain.stripe(lines, rank, case["world_size"], worker, workers)
                     for worker in range(workers)
                 ]
                 if case.get("generator"):
                     parts = [
-                        [element for line in part for element in (line * 10, line * 10 + 1)]
+                        [
+                            element
+                            for line in part
+                            for element in (line * 10, line * 10 + 1)
+                        ]
                         for part in parts
                     ]
-                assert plain.interleave(parts, case.get("batch_size", 1)) == epoch["batches"], case[
-                    "id"
-                ]
+                assert (
+                    plain.interleave(parts, case.get("batch_size", 1))
+                    == epoch["batches"]
+                ), case["id"]
     for case in jsons(golden, "iterable/iterable.json")["generators"]:
         if case["function"] == "filter_generator" and case["offset"] < case["step"]:
-            assert plain.stripe(range(case["n"]), 0, 1, case["offset"], case["step"]) == case["out"]
+            assert (
+                plain.stripe(range(case["n"]), 0, 1, case["offset"], case["step"])
+                == case["out"]
+            )
 
 
 def read_rows(path):
@@ -328,13 +407,19 @@ def test_chunks_are_packed(golden):
             workers = []  # each packs every N-th file, and they hand over 512 rows in turn
             for worker in range(min(args["num_workers"], len(files))):
                 mine = [
-                    document for file in files[worker :: args["num_workers"]] for document in file
+                    document
+                    for file in files[worker :: args["num_workers"]]
+                    for document in file
                 ]
                 workers.append(
-                    plain.concatenate(mine, args["concat_tokens"], not args["no_wrap"])[0]
+                    plain.concatenate(mine, args["concat_tokens"], not args["no_wrap"])[
+                        0
+                    ]
                 )
             rows = [row for turn in plain.interleave(workers, 512) for row in turn]
-            assert rows == read_rows(golden / "amber" / run["name"] / subset / "train.jsonl")
+            assert rows == read_rows(
+                golden / "amber" / run["name"] / subset / "train.jsonl"
+            )
             done += 1
     assert done == 12
 
@@ -342,21 +427,33 @@ def test_chunks_are_packed(golden):
 def test_chunks_are_dealt_out(golden):
     for run in jsons(golden, "amber/amber.json")["mix_runs"]:
         rng = random.Random(run["random_seed"])
-        names, chunks = run["subfolders"].split(","), [[] for _ in range(run["num_split"])]
+        names, chunks = (
+            run["subfolders"].split(","),
+            [[] for _ in range(run["num_split"])],
+        )
         for name in names:
             rows = read_rows(
-                golden / "amber" / run["source_run"] / run["subfolder_source"][name] / "train.jsonl"
+                golden
+                / "amber"
+                / run["source_run"]
+                / run["subfolder_source"][name]
+                / "train.jsonl"
             )
             if "error" in run:
                 with pytest.raises(ValueError, match="Sample larger than population"):
                     plain.distribute(
-                        rows, run["num_split"], run["num_valid_samples_per_subfolder"], rng
+                        rows,
+                        run["num_split"],
+                        run["num_valid_samples_per_subfolder"],
+                        rng,
                     )
                 continue
             valid, dealt = plain.distribute(
                 rows, run["num_split"], run["num_valid_samples_per_subfolder"], rng
             )
-            assert valid == read_rows(golden / "amber" / run["name"] / "valid" / f"{name}.jsonl")
+            assert valid == read_rows(
+                golden / "amber" / run["name"] / "valid" / f"{name}.jsonl"
+            )
             for chunk, part in zip(chunks, dealt, strict=True):
                 chunk += part
         for number, chunk in enumerate(chunks if "error" not in run else ()):

@@ -25,10 +25,14 @@ from nanoset_ref.provenance.card_audit import audit_card
 from nanoset_ref.provenance.card_writer import probes_of
 from nanoset_ref.train import load_config
 
-PAGE = (Path(__file__).parent.parent / "docs" / "planner.html").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent / "docs" / "planner.html").read_text(
+    encoding="utf-8"
+)
 SCRIPTS = dict(re.findall(r'<script id="(\w+)">\n(.*?)</script>', PAGE, re.DOTALL))
 FORMS = dict(
-    re.findall(r'<script type="text/plain" id="(\w+)-form">(.*?)</script>', PAGE, re.DOTALL)
+    re.findall(
+        r'<script type="text/plain" id="(\w+)-form">(.*?)</script>', PAGE, re.DOTALL
+    )
 )
 PRESETS = [json.loads(unescape(plan)) for plan in re.findall(r"href='#({.*?})'", PAGE)]
 POSITIONS = 10**6  # of each order
@@ -79,7 +83,9 @@ def named(lengths, weights, S: int = 256) -> list[dict]:
 
 def test_it_is_small_and_needs_no_network() -> None:
     assert sum(script.count("\n") for script in SCRIPTS.values()) <= 300
-    assert not re.search(r"https?:|@import|url\(|\bfetch\b|\bimport\b", "".join(SCRIPTS.values()))
+    assert not re.search(
+        r"https?:|@import|url\(|\bfetch\b|\bimport\b", "".join(SCRIPTS.values())
+    )
     assert not re.search(r"<(link|img|iframe)|src=|https?:", PAGE)
 
 
@@ -95,7 +101,9 @@ def pairs_of(engine: MiniRacer, made: str, positions: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("case", range(len(STATELESS)))
-def test_stateless_is_the_package_s_at_a_million_positions(case: int, script, engine) -> None:
+def test_stateless_is_the_package_s_at_a_million_positions(
+    case: int, script, engine
+) -> None:
     lengths, weights, seed, stop = STATELESS[case]
     order = StatelessOrder(lengths, weights, stop, seed)
     positions = np.arange(min(stop, 10**4))
@@ -113,7 +121,9 @@ def test_stateless_is_the_package_s_at_a_million_positions(case: int, script, en
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 16, 31, 128])
 def test_weights_are_normalized_as_numpy_does_it(count: int, script) -> None:
     for weights in np.random.default_rng(count).random((20, count)).tolist():
-        assert script("normalize", weights) == normalize_weights(weights, count).tolist()
+        assert (
+            script("normalize", weights) == normalize_weights(weights, count).tolist()
+        )
 
 
 def test_identity_is_the_package_s_at_a_million_positions(script, engine) -> None:
@@ -123,7 +133,9 @@ def test_identity_is_the_package_s_at_a_million_positions(script, engine) -> Non
     positions = np.random.default_rng(0).integers(0, stop, POSITIONS)
     positions[:4] = 7811, 7812, 7813, stop - 1
     expected = np.stack(order.lookup(positions), axis=1)
-    assert np.array_equal(pairs_of(engine, f"identityOrder({lengths})", positions), expected)
+    assert np.array_equal(
+        pairs_of(engine, f"identityOrder({lengths})", positions), expected
+    )
     small = IdentityOrder([7812, 1, 1953], None, 40_000)
     until = [0, 7812, 7813, 7814, 9766, 30_000, 40_000]
     counts = script("(ks) => ks.map(identityOrder([7812, 1, 1953]).reads)", until)
@@ -178,10 +190,14 @@ def test_figures_are_those_of_estimate(weights, script) -> None:
 
 
 @pytest.mark.parametrize("samples", [2**32 - 3, 2**32 - 2])
-def test_megatron_numbers_many_samples_and_documents_in_64_bits(samples: int, script) -> None:
+def test_megatron_numbers_many_samples_and_documents_in_64_bits(
+    samples: int, script
+) -> None:
     """As `build_mappings` does, whose arrays of such a size no test can hold."""
     documents, tokens = samples // 2, samples * 256 + 1
-    p = plan(sources=[{"name": "0.npy", "tokens": tokens, "weight": None}], steps=2**27 - 1)
+    p = plan(
+        sources=[{"name": "0.npy", "tokens": tokens, "weight": None}], steps=2**27 - 1
+    )
     for key, length in (("document", 512), ("document", 256)):
         p[key] = length
         documents = -(-tokens // length)
@@ -198,7 +214,9 @@ def test_what_is_never_read_is_said_to_the_token(script) -> None:
     order = StatelessOrder([7812, 100_000], None, 3200)
     unread = [
         length - distinct
-        for length, (distinct, _) in zip([7812, 100_000], order.coverage(3200), strict=True)
+        for length, (distinct, _) in zip(
+            [7812, 100_000], order.coverage(3200), strict=True
+        )
     ]
     assert found["unread"] == unread
     assert found["unreadTokens"] == [unread[0] * 256, unread[1] * 256 + 17]
@@ -212,7 +230,9 @@ def test_each_problem_is_said(script) -> None:
         ),
         "no weights: clear them": plan(order="identity"),
         "a weight above 0, or none": plan(sources=named([9, 9], [1, None])),
-        "257 tokens or more": plan(sources=[{"name": "a", "tokens": 256, "weight": None}]),
+        "257 tokens or more": plan(
+            sources=[{"name": "a", "tokens": 256, "weight": None}]
+        ),
         "name each file, once": plan(sources=named([9], None) * 2),
         "at most 281,474,976,710,656": plan(steps=2**48),
         "the run has 1000 steps": plan(step=1001),
@@ -235,7 +255,11 @@ def small(request, tmp_path, monkeypatch) -> dict:
     p["sources"][0]["name"] = "a file's name.npy"
     for source in p["sources"]:
         dtype = "uint16" if p["vocab"] < 2**16 else "int32"
-        ids = np.random.default_rng(1).integers(0, p["vocab"], source["tokens"]).astype(dtype)
+        ids = (
+            np.random.default_rng(1)
+            .integers(0, p["vocab"], source["tokens"])
+            .astype(dtype)
+        )
         ids.tofile(source["name"])
     return p
 
@@ -248,7 +272,9 @@ def form(script, name: str, p: dict) -> str:
 def test_the_python_runs_and_has_ten_lines(small, script) -> None:
     code = form(script, "python", small)
     assert code.count("\n") <= 11
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     pair = script("(p) => orderOf(p).at((p.step - 1) * p.G)", small)
     assert said.stdout.startswith("(2, 16)")
     assert said.stdout.strip().endswith(str(tuple(pair)))
@@ -278,14 +304,18 @@ def test_train_accepts_the_ranks_of_every_preset(script, tmp_path, monkeypatch) 
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda it: it["name"])
-def test_the_card_is_consistent_and_its_probes_are_the_order_s(preset: dict, script) -> None:
+def test_the_card_is_consistent_and_its_probes_are_the_order_s(
+    preset: dict, script
+) -> None:
     card = Card(json.loads(form(script, "card", preset)))
     assert [check["holds"] for check in audit_card(card)] == [True, True]
     probes = card.facts["orders"][0]["probes"]
     lengths = [(source["tokens"] - 1) // preset["S"] for source in preset["sources"]]
     weights = [source["weight"] for source in preset["sources"]]
     N = preset["steps"] * preset["G"]
-    order = StatelessOrder(lengths, None if None in weights else weights, N, preset["seed"])
+    order = StatelessOrder(
+        lengths, None if None in weights else weights, N, preset["seed"]
+    )
     assert probes == probes_of(order, N)
     assert len(json.dumps(card.facts)) < 10_000
 
@@ -304,7 +334,10 @@ if pages.BROWSER:  # else it is not collected
             browser._ask("Page.navigate", url="about:blank")
             browser._ask("Page.navigate", url=f"{path.as_uri()}#{fragment}")
             for _ in range(500):
-                if browser._evaluate("typeof open + document.readyState") == "functioncomplete":
+                if (
+                    browser._evaluate("typeof open + document.readyState")
+                    == "functioncomplete"
+                ):
                     return
                 time.sleep(0.02)
             raise AssertionError("the page did not open")
@@ -312,24 +345,33 @@ if pages.BROWSER:  # else it is not collected
         try:
             p = plan(step=5)
             opened(p)
-            boxes = (
-                "[...document.querySelectorAll('#strip button')].map((it) => Number(it.innerText))"
-            )
+            boxes = "[...document.querySelectorAll('#strip button')].map((it) => Number(it.innerText))"
             order = StatelessOrder([7812, 1953], [0.7, 0.3], 32_000, 1234)
             first = (p["step"] - 1) * p["G"]
             ranks = [[first + rank + 2 * row for row in range(12)] for rank in range(2)]
-            assert browser._evaluate(boxes) == [order[k][1] for k in [*ranks[0], *ranks[1]]]
+            assert browser._evaluate(boxes) == [
+                order[k][1] for k in [*ranks[0], *ranks[1]]
+            ]
             browser._evaluate(
                 "const slider = document.getElementById('slider'); slider.value = 1000;"
                 "slider.dispatchEvent(new Event('input', { bubbles: true })); 0"
             )
             assert browser._evaluate(boxes)[0] == order[999 * 32][1]
-            assert browser._evaluate("fromFragment(location.hash.slice(1)).step") == 1000
+            assert (
+                browser._evaluate("fromFragment(location.hash.slice(1)).step") == 1000
+            )
             browser._evaluate("document.getElementById('add').click()")
-            assert browser._evaluate("fromFragment(location.hash.slice(1)).sources.length") == 3
+            assert (
+                browser._evaluate("fromFragment(location.hash.slice(1)).sources.length")
+                == 3
+            )
             said = browser._evaluate("document.getElementById('problems').innerText")
             assert "a weight above 0" in said
-            evil = {"name": "<img id=x>", "tokens": '"><img id=x>', "weight": "<img id=x>"}
+            evil = {
+                "name": "<img id=x>",
+                "tokens": '"><img id=x>',
+                "weight": "<img id=x>",
+            }
             opened(p | {"sources": [evil], "name": "<img id=x>", "S": "<img id=x>"})
             assert browser._evaluate("document.querySelectorAll('img').length") == 0
         finally:

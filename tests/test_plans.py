@@ -22,7 +22,12 @@ from nanoset_ref.orders import (
     build_order,
     plans,
 )
-from nanoset_ref.orders.plans import PlanMismatch, check_plan, differences, probe_positions
+from nanoset_ref.orders.plans import (
+    PlanMismatch,
+    check_plan,
+    differences,
+    probe_positions,
+)
 
 LENGTHS = [13, 6]  # samples of 4 tokens in the files below
 
@@ -47,7 +52,9 @@ def rows_of(paths, order="stateless", length=40, weights=None, seed=7):
 
 
 def saved(rows):
-    return json.loads(json.dumps(build_nanoset_dataloader(rows, micro_batch_size=2).state_dict()))
+    return json.loads(
+        json.dumps(build_nanoset_dataloader(rows, micro_batch_size=2).state_dict())
+    )
 
 
 def accepts(state, rows):
@@ -70,7 +77,12 @@ def orders(draw):
     lengths = draw(st.sampled_from([[4], [3, 4], [4, 3]]))
     weights = draw(
         st.sampled_from(
-            [None, [float(length) for length in lengths], [1.0] * len(lengths), [3.0, 9.0, 1.0]]
+            [
+                None,
+                [float(length) for length in lengths],
+                [1.0] * len(lengths),
+                [3.0, 9.0, 1.0],
+            ]
         )
     )
     weights = None if weights is None else weights[: len(lengths)]
@@ -81,7 +93,9 @@ def orders(draw):
         order = NanotronOrder(lengths, weights, count, seed)
     else:
         reads = draw(st.sampled_from([None, [0] * len(lengths), [1] * len(lengths)]))
-        order = StatelessOrder(lengths, weights, count, seed, start=reads and Ledger(0, reads))
+        order = StatelessOrder(
+            lengths, weights, count, seed, start=reads and Ledger(0, reads)
+        )
     ranges = draw(st.sampled_from([[], [(3, 5)], [(3, 4), (4, 5)]]))
     return SkippingOrder(order, ranges) if draw(st.booleans()) else order
 
@@ -90,7 +104,8 @@ def orders(draw):
 def test_orders_of_one_identity_give_the_same_pairs(one, other):
     together = min(len(one), len(other))
     same = all(
-        np.array_equal(a[:together], b[:together]) for a, b in zip(one[:], other[:], strict=True)
+        np.array_equal(a[:together], b[:together])
+        for a, b in zip(one[:], other[:], strict=True)
     )
     assert same or one.identity != other.identity
     assert (one.identity == other.identity) == (one.fingerprint == other.fingerprint)
@@ -100,16 +115,28 @@ def test_what_changes_no_pair_is_no_part_of_an_identity(tmp_path):
     line = tmp_path / "line.npy"
     np.save(line, np.arange(19, dtype=">i2"))
     same = [
-        [NanotronOrder(LENGTHS, weights, 19, 3) for weights in (None, LENGTHS, [26, 12])],
-        [StatelessOrder(LENGTHS, weights, 19, 3) for weights in ([1, 3], [2, 6], [0.25, 0.75])],
-        [StatelessOrder([13], weights, count, 3) for weights, count in ((None, 19), ([5], 13))],
+        [
+            NanotronOrder(LENGTHS, weights, 19, 3)
+            for weights in (None, LENGTHS, [26, 12])
+        ],
+        [
+            StatelessOrder(LENGTHS, weights, 19, 3)
+            for weights in ([1, 3], [2, 6], [0.25, 0.75])
+        ],
+        [
+            StatelessOrder([13], weights, count, 3)
+            for weights, count in ((None, 19), ([5], 13))
+        ],
         [IdentityOrder(LENGTHS, None, 19, seed) for seed in (0, 1)]
         + [PublishedOrder(LENGTHS, None, 9, 2, path=line)],
         [
             SkippingOrder(IdentityOrder(LENGTHS, None, 19), ranges)
             for ranges in ([(2, 9)], [(2, 4), (4, 9)])
         ],
-        [SkippingOrder(NanotronOrder(LENGTHS, None, 19), []), NanotronOrder(LENGTHS, None, 4)],
+        [
+            SkippingOrder(NanotronOrder(LENGTHS, None, 19), []),
+            NanotronOrder(LENGTHS, None, 4),
+        ],
     ]
     for group in same:
         assert len({order.fingerprint for order in group}) == 1
@@ -125,7 +152,9 @@ def test_a_ledger_that_begins_at_position_0_is_part_of_the_plan(raw):
     ]
     assert not np.array_equal(*(rows.read(np.arange(9)) for rows in ledgers))
     assert (
-        ledgers[0].fingerprint == rows_of(raw, weights=[1, 1]).fingerprint != ledgers[1].fingerprint
+        ledgers[0].fingerprint
+        == rows_of(raw, weights=[1, 1]).fingerprint
+        != ledgers[1].fingerprint
     )
     assert accepts(saved(ledgers[0]), rows_of(raw, weights=[3, 3]))
     assert not accepts(saved(ledgers[0]), ledgers[1])
@@ -144,7 +173,9 @@ def test_another_algorithm_under_the_same_arguments_is_another_plan(raw, monkeyp
         PlanMismatch,
         match=r"probes \(\d+ of \d+ differ\), file and sample at position \d+: saved \[",
     ):
-        build_nanoset_dataloader(rows_of(raw), micro_batch_size=2).load_state_dict(state)
+        build_nanoset_dataloader(rows_of(raw), micro_batch_size=2).load_state_dict(
+            state
+        )
 
 
 def test_a_raised_version_of_an_algorithm_is_another_plan(raw, monkeypatch):
@@ -178,7 +209,9 @@ def test_a_file_without_a_checksum_is_known_by_its_size_and_its_probes(raw, tmp_
     assert accepts(state, rows_of(moved)) and rows_of(moved).fingerprint == fingerprint
     np.arange(1, 54, dtype=np.uint16).tofile(moved[0])
     assert rows_of(moved).fingerprint != fingerprint
-    with pytest.raises(PlanMismatch, match=r"probes .* a hash of the tokens at position \d+"):
+    with pytest.raises(
+        PlanMismatch, match=r"probes .* a hash of the tokens at position \d+"
+    ):
         check_plan(state["plan"], rows_of(moved).plan)
 
 
@@ -217,7 +250,9 @@ def test_document_boundaries_are_part_of_the_plan_where_masks_read_them(tmp_path
 
 @given(st.integers(0, 2**40), st.integers(0, 2**47), st.integers(0, 2**47))
 def test_a_longer_plan_has_the_probes_of_a_shorter_one(first, length, more):
-    short, long = (probe_positions(first, first + size) for size in (length, length + more))
+    short, long = (
+        probe_positions(first, first + size) for size in (length, length + more)
+    )
     assert set(short[:-1]) <= set(long)
     assert short == sorted(set(short)) and all(
         first <= position < first + length for position in short
@@ -239,7 +274,11 @@ def test_an_order_that_goes_on_from_a_ledger_is_probed_from_there_on(raw):
     assert not differences(late.plan, late.plan)
     skipping = SkippingOrder(late.order, [(5, 9), (18, 21)])
     assert (
-        min(map(int, Nanoset(raw, None, 4, len(skipping), order=skipping).plan["probes"]))
+        min(
+            map(
+                int, Nanoset(raw, None, 4, len(skipping), order=skipping).plan["probes"]
+            )
+        )
         == 21 - 4 - 3
     )
 
@@ -266,14 +305,20 @@ def test_a_plan_belongs_to_whoever_asks_for_it(raw):
     rows = rows_of(raw)
     loader = build_nanoset_dataloader(rows, micro_batch_size=2)
     given = NanosetDataLoader(rows, ResumableBatchSampler(40, 2), rows.plan)
-    for ask in (lambda: rows.plan, lambda: loader.plan, lambda: given.state_dict()["plan"]):
+    for ask in (
+        lambda: rows.plan,
+        lambda: loader.plan,
+        lambda: given.state_dict()["plan"],
+    ):
         ask()["files"][0]["dtype"] = "float8"
         assert ask()["files"][0]["dtype"] == "uint16"
 
 
 def test_a_mismatch_names_what_differs_and_not_what_follows_from_it(raw):
     with pytest.raises(PlanMismatch) as error:
-        check_plan(rows_of(raw).plan, Nanoset(raw[:1], None, 5, 9, 8, order="stateless").plan)
+        check_plan(
+            rows_of(raw).plan, Nanoset(raw[:1], None, 5, 9, 8, order="stateless").plan
+        )
     lines = str(error.value).splitlines()
     assert "  order.random_seed: saved 7, now 8" in lines
     assert "  rows.sequence_length: saved 4, now 5" in lines
@@ -284,16 +329,22 @@ def test_a_mismatch_names_what_differs_and_not_what_follows_from_it(raw):
 
 def test_of_many_differences_the_first_ones_are_told_in_short_lines(raw):
     plan = rows_of(raw).plan
-    many = plan | {"files": [plan["files"][0] | {"num_tokens": 10**99} for _ in range(2000)]}
+    many = plan | {
+        "files": [plan["files"][0] | {"num_tokens": 10**99} for _ in range(2000)]
+    }
     other = plan | {"files": [plan["files"][0] for _ in range(2000)]}
     *lines, last = plans.describe_differences(many, other)
     assert (len(lines), last) == (8, "and 1,992 more")
     assert all(len(line) < 250 for line in lines)
 
 
-@pytest.mark.parametrize("plan", [{}, {"files": [{"name": "a.npy"}], "order": "stateless"}])
+@pytest.mark.parametrize(
+    "plan", [{}, {"files": [{"name": "a.npy"}], "order": "stateless"}]
+)
 def test_a_state_of_a_version_without_such_plans_is_refused_with_the_way_out(raw, plan):
-    with pytest.raises(PlanMismatch, match="plans of version None, now .* to null .*; or begin"):
+    with pytest.raises(
+        PlanMismatch, match="plans of version None, now .* to null .*; or begin"
+    ):
         check_plan(plan, rows_of(raw).plan)
     loader = build_nanoset_dataloader(rows_of(raw), micro_batch_size=2)
     loader.load_state_dict({"consumed_train_samples": 6, "plan": None})
@@ -302,7 +353,9 @@ def test_a_state_of_a_version_without_such_plans_is_refused_with_the_way_out(raw
 
 @pytest.mark.parametrize("plan", [1, [], "plan", [{}]])
 def test_what_is_no_plan_is_named(raw, plan):
-    with pytest.raises(ValueError, match="a state holds the plan of a dataset or null; got"):
+    with pytest.raises(
+        ValueError, match="a state holds the plan of a dataset or null; got"
+    ):
         check_plan(plan, rows_of(raw).plan)
 
 

@@ -17,11 +17,23 @@ def command(golden, tmp_path, capsys):
     """Run the command in this process on an input; returns its exit code or, if that is 1, what is wrong."""
 
     def run(*options, input=golden / "preprocess" / "input.json", column="body"):
-        where = ["--input", input, "--column", column, "--output-prefix", tmp_path / "new" / "out"]
+        where = [
+            "--input",
+            input,
+            "--column",
+            column,
+            "--output-prefix",
+            tmp_path / "new" / "out",
+        ]
         code = main(
             [
                 str(one)
-                for one in (*where, "--tokenizer-name-or-path", golden / "tokenizer", *options)
+                for one in (
+                    *where,
+                    "--tokenizer-name-or-path",
+                    golden / "tokenizer",
+                    *options,
+                )
             ]
         )
         assert code in (0, 1, 3)
@@ -33,7 +45,9 @@ def command(golden, tmp_path, capsys):
 FILES = ["out_input_ids.documents.npy", "out_input_ids.json", "out_input_ids.npy"]
 
 
-@pytest.mark.parametrize(("backend", "workers"), [("auto", 1), ("hf", 2), ("gigatoken", 3)])
+@pytest.mark.parametrize(
+    ("backend", "workers"), [("auto", 1), ("hf", 2), ("gigatoken", 3)]
+)
 def test_the_golden_file_byte_for_byte(golden, tmp_path, caplog, backend, workers):
     counts = preprocess(
         golden / "preprocess" / "input.json",
@@ -44,7 +58,10 @@ def test_the_golden_file_byte_for_byte(golden, tmp_path, caplog, backend, worker
         num_workers=workers,
     )
     expected = json.loads((golden / "preprocess" / "preprocess.json").read_text())
-    assert (counts.documents, counts.tokens) == (expected["num_documents"], expected["num_tokens"])
+    assert (counts.documents, counts.tokens) == (
+        expected["num_documents"],
+        expected["num_tokens"],
+    )
     assert counts.backend == ("hf" if backend == "hf" else "gigatoken")
     written = (tmp_path / "out_input_ids.npy").read_bytes()
     assert written == (golden / "preprocess" / "corpus_input_ids.npy").read_bytes()
@@ -67,7 +84,14 @@ def torchrun(*arguments):
 
 def test_the_golden_file_under_torchrun(golden, tmp_path):
     ended = torchrun(
-        *("--input", golden / "preprocess" / "input.json", "--split", "train", "--column", "body"),
+        *(
+            "--input",
+            golden / "preprocess" / "input.json",
+            "--split",
+            "train",
+            "--column",
+            "body",
+        ),
         *(
             "--output-prefix",
             tmp_path / "out",
@@ -102,7 +126,9 @@ def test_an_error_in_one_rank_ends_all_with_one_message_and_no_output(golden, tm
         *("--backend", "hf", "--append-eod"),
     )
     assert ended.returncode == 1
-    assert ended.stderr.count(f"nanoset_ref.preprocess: error: {path}:3001: not JSON") == 1
+    assert (
+        ended.stderr.count(f"nanoset_ref.preprocess: error: {path}:3001: not JSON") == 1
+    )
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
@@ -110,7 +136,9 @@ def test_the_manifest_says_what_was_done(command, golden, tmp_path, capsys, capl
     assert command("--append-eod") == 0
     assert "between documents" not in caplog.text
     file = TokenFile(tmp_path / "new" / "out_input_ids.npy")
-    assert capsys.readouterr().out.startswith(f"{file.path}: 31 documents, 3,100 tokens in ")
+    assert capsys.readouterr().out.startswith(
+        f"{file.path}: 31 documents, 3,100 tokens in "
+    )
     assert "ids below 480, checksum as in the manifest" in verify(file.path)
     manifest = file.manifest
     assert (manifest.tokenizer, manifest.vocab_size, manifest.eos_token_id) == (
@@ -137,14 +165,20 @@ def test_bad_inputs_are_one_line_and_exit_code_1_or_counted(
         f"{prefix}{tmp_path}: no tokenizer to load"
     )
     assert command("--on-error", "skip", input=broken, column="text") == 3
-    assert "1 of 2 documents were left out, 50.0% (1 skipped: not a string)" in caplog.text
-    assert re.search(r"1 documents, .*\nskipped 1: not a string\n$", capsys.readouterr().out)
+    assert (
+        "1 of 2 documents were left out, 50.0% (1 skipped: not a string)" in caplog.text
+    )
+    assert re.search(
+        r"1 documents, .*\nskipped 1: not a string\n$", capsys.readouterr().out
+    )
     said = command(
         "--tokenizer-name-or-path", tmp_path / "no tokenizer"
     )  # which is not even looked for
     assert "out_input_ids.npy exists and is left unchanged; --overwrite" in said
     assert sorted(os.listdir(tmp_path / "new")) == FILES
-    assert "files have no configurations" in command("--overwrite", "--dataset-config", "en")
+    assert "files have no configurations" in command(
+        "--overwrite", "--dataset-config", "en"
+    )
 
 
 @pytest.mark.parametrize(("bad", "code"), [(1, 0), (2, 3)])
@@ -155,7 +189,10 @@ def test_one_percent_may_be_left_out_without_a_word_and_no_more(
     path.write_text("{bad\n" * bad + '{"body": "good"}\n' * (100 - bad))
     assert command("--on-error", "skip", "--append-eod", input=path) == code
     assert ("documents were left out" in caplog.text) == bool(code)
-    assert TokenFile(tmp_path / "new" / "out_input_ids.npy").manifest.num_documents == 100 - bad
+    assert (
+        TokenFile(tmp_path / "new" / "out_input_ids.npy").manifest.num_documents
+        == 100 - bad
+    )
 
 
 def test_documents_that_hold_special_tokens_are_counted_in_a_warning_or_split_or_refused(
@@ -170,13 +207,19 @@ def test_documents_that_hold_special_tokens_are_counted_in_a_warning_or_split_or
 
     assert command("--append-eod", input=path) == 0
     assert ends() == 6
-    assert f"{path}:1: the document holds the special token '</s>', which is kept" in caplog.text
+    assert (
+        f"{path}:1: the document holds the special token '</s>', which is kept"
+        in caplog.text
+    )
     assert (
         "documents that hold special tokens: 2 (3 x </s>, 1 x <s>); --special-tokens split"
         in caplog.text
     )
     caplog.clear()
-    assert command("--append-eod", "--overwrite", "--special-tokens", "split", input=path) == 0
+    assert (
+        command("--append-eod", "--overwrite", "--special-tokens", "split", input=path)
+        == 0
+    )
     assert (ends(), "special tokens" in caplog.text) == (3, False)
     refused = command("--overwrite", "--special-tokens", "refuse", input=path)
     assert (

@@ -16,7 +16,10 @@ from nanoset_ref.provenance.search import find, find_text
 from nanoset_ref.tokens import DatatroveFile, TokenFile, TokenFileWriter
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
-DOCUMENTS = [[7, 0, 1, 13, 2, 40, 5], [3, 30, 1, 1, 9]]  # tokens per document, of two files
+DOCUMENTS = [
+    [7, 0, 1, 13, 2, 40, 5],
+    [3, 30, 1, 1, 9],
+]  # tokens per document, of two files
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +74,9 @@ def dataset(request, paths, blend, tmp_path):
 # ---- down
 
 
-@pytest.mark.parametrize("dataset", ["nanotron", "stateless", "megatron"], indirect=True)
+@pytest.mark.parametrize(
+    "dataset", ["nanotron", "stateless", "megatron"], indirect=True
+)
 @pytest.mark.parametrize("layout", ["strided", "contiguous"])
 def test_where_names_the_tokens_that_every_rank_gets(dataset, layout):
     schedule = Schedule(
@@ -91,10 +96,15 @@ def test_where_names_the_tokens_that_every_rank_gets(dataset, layout):
         for origin in origins:
             slot, file = origin.slot, dataset.files[origin.source]
             batch = loaders[slot.dp_rank][(step - 1) * 2 + slot.micro_batch]
-            row = [*batch["input_ids"][slot.row].tolist(), int(batch["label_ids"][slot.row, -1])]
+            row = [
+                *batch["input_ids"][slot.row].tolist(),
+                int(batch["label_ids"][slot.row, -1]),
+            ]
             begins = file.document_offsets
             by_document = [
-                t for p in origin.parts for t in file.tokens[begins[p.document] :][p.start : p.stop]
+                t
+                for p in origin.parts
+                for t in file.tokens[begins[p.document] :][p.start : p.stop]
             ]
             raw = Path(origin.path).read_bytes()
             by_byte = [
@@ -109,7 +119,9 @@ def test_where_names_the_tokens_that_every_rank_gets(dataset, layout):
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.ds"])
-def test_without_a_manifest_or_index_the_tokens_are_named_but_no_document(tmp_path, name):
+def test_without_a_manifest_or_index_the_tokens_are_named_but_no_document(
+    tmp_path, name
+):
     path = write_range(tmp_path / name, 41)
     nanoset = Nanoset(DatatroveFile(path) if name == "a.ds" else path, None, 4, 10)
     (origin,) = where(nanoset, Schedule(), 1)
@@ -132,7 +144,9 @@ def test_when_names_every_row_that_holds_one_of_the_tokens(dataset):
     rows = [set(dataset[k]["input_ids"].tolist()) for k in range(len(dataset))]
     schedule, begin = Schedule(dp_size=2, micro_batch_size=3), 0
     documents = [
-        (s, d, length) for s in range(len(dataset.files)) for d, length in enumerate(DOCUMENTS[s])
+        (s, d, length)
+        for s in range(len(dataset.files))
+        for d, length in enumerate(DOCUMENTS[s])
     ]
     for source, document, length in documents:
         for tokens in [
@@ -145,7 +159,9 @@ def test_when_names_every_row_that_holds_one_of_the_tokens(dataset):
             start, stop = tokens or (0, length)
             wanted = set(range(begin + start, begin + stop))
             found = when(dataset, schedule, document, source=source, tokens=tokens)
-            assert found == [schedule.slot(k) for k, row in enumerate(rows) if wanted & row]
+            assert found == [
+                schedule.slot(k) for k, row in enumerate(rows) if wanted & row
+            ]
         begin += length
 
 
@@ -157,14 +173,18 @@ def test_when_begins_where_the_schedule_begins(paths):
 
 
 def test_unknown_steps_files_documents_and_tokens_are_refused(paths, blend):
-    with pytest.raises(IndexError, match="step 11 reads positions 60 to 65, the dataset has 60"):
+    with pytest.raises(
+        IndexError, match="step 11 reads positions 60 to 65, the dataset has 60"
+    ):
         where(Nanoset(paths, None, 4, 60), Schedule(micro_batch_size=6), 11)
     for dataset in (Nanoset(paths, None, 4, 60), blend):
         with pytest.raises(IndexError, match="there is no file 2: there are 2"):
             when(dataset, Schedule(), 0, source=2)
         with pytest.raises(IndexError, match="there is no document 7: there are 7"):
             when(dataset, Schedule(), 7)
-        with pytest.raises(IndexError, match="no tokens 3:41 in document 5, which has 40"):
+        with pytest.raises(
+            IndexError, match="no tokens 3:41 in document 5, which has 40"
+        ):
             when(dataset, Schedule(), 5, tokens=(3, 41))
 
 
@@ -172,13 +192,17 @@ def test_unknown_steps_files_documents_and_tokens_are_refused(paths, blend):
 
 
 @pytest.mark.parametrize("block", [4, 1 << 22])
-def test_find_gives_every_place_within_one_document(tmp_path, blend, monkeypatch, block):
+def test_find_gives_every_place_within_one_document(
+    tmp_path, blend, monkeypatch, block
+):
     monkeypatch.setattr("nanoset_ref.tokens.content.BLOCK_IDS", block)
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
         for document in ([1, 2, 3, 1, 2], [2, 3], [3, 1], [2, 9]):
             writer.write_document(document)
     file = TokenFile(tmp_path / "a.npy")
-    assert find(file, [1, 2]) == [(0, 0), (0, 3)], "not across the boundary between the last two"
+    assert find(file, [1, 2]) == [(0, 0), (0, 3)], (
+        "not across the boundary between the last two"
+    )
     assert find(file, [2, 3]) == [(0, 1), (1, 0)]
     assert find(file, [77]) == []
     assert find(file, [256]) == [], "bytes that match between two ids are no match"

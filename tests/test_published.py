@@ -36,7 +36,12 @@ def olmo(golden):
     files = [TokenFile(path) for path in sorted((golden / "olmo").glob("part-*.npy"))]
     order = str(golden / "olmo/global_indices.npy")
     rows = Nanoset(
-        files, None, said["sequence_length"] - 1, said["instances"], order=order, disjoint=True
+        files,
+        None,
+        said["sequence_length"] - 1,
+        said["instances"],
+        order=order,
+        disjoint=True,
     )
     return said, np.load(golden / "olmo/olmo.npz"), rows
 
@@ -47,14 +52,19 @@ def pythia(tmp_path):
     rows = np.random.default_rng(3).integers(0, 50277, (40, 17)).astype(np.uint16)
     rows.tofile(tmp_path / "document.bin")
     header = struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, 8, 40, 1)
-    lengths, pointers = np.full(40, 17, dtype="<i4"), np.arange(0, 40 * 34, 34, dtype="<i8")
+    lengths, pointers = (
+        np.full(40, 17, dtype="<i4"),
+        np.arange(0, 40 * 34, 34, dtype="<i8"),
+    )
     closed = np.zeros(
         1, dtype="<i8"
     )  # no document is: the real file has 34 + 12 * 146,432,000 + 8 bytes
     (tmp_path / "document.idx").write_bytes(
         header + lengths.tobytes() + pointers.tobytes() + closed.tobytes()
     )
-    return tmp_path / "document.bin", np.fromfile(tmp_path / "document.bin", "<u2").reshape(-1, 17)
+    return tmp_path / "document.bin", np.fromfile(
+        tmp_path / "document.bin", "<u2"
+    ).reshape(-1, 17)
 
 
 @pytest.fixture
@@ -63,7 +73,9 @@ def numbers(tmp_path):
     numbers = np.random.default_rng(1).permutation(15)[:12].astype(np.uint32)
     numbers = np.append(numbers, numbers[3])
     numbers.tofile(tmp_path / "global_indices.npy")
-    return PublishedOrder(LENGTHS, None, 13, path=tmp_path / "global_indices.npy"), numbers.tolist()
+    return PublishedOrder(
+        LENGTHS, None, 13, path=tmp_path / "global_indices.npy"
+    ), numbers.tolist()
 
 
 # ---- equal to what was run
@@ -71,7 +83,13 @@ def numbers(tmp_path):
 
 def test_instances_are_those_of_olmo_core(olmo):
     _, arrays, rows = olmo
-    assert rows.dataset_lengths == [33, 0, 12, 1, 25]  # a file shorter than an instance has none
+    assert rows.dataset_lengths == [
+        33,
+        0,
+        12,
+        1,
+        25,
+    ]  # a file shorter than an instance has none
     identity = Nanoset(rows.files, None, 15, len(rows), order="identity", disjoint=True)
     assert np.array_equal(identity.read(np.arange(len(rows))), arrays["instances"])
 
@@ -86,7 +104,9 @@ def test_every_rank_reads_what_olmo_core_gives_it(olmo, ranks):
         batches = list(itertools.islice(sampler, len(theirs)))
         assert np.array_equal([rows.read(np.array(batch)) for batch in batches], theirs)
         datasets, samples = rows.order[np.array(batches)]
-        assert np.array_equal(firsts[datasets] + samples, arrays[f"rank{rank}of{ranks}/index"])
+        assert np.array_equal(
+            firsts[datasets] + samples, arrays[f"rank{rank}of{ranks}/index"]
+        )
 
 
 def test_a_step_of_pythia_reads_the_sequences_in_line(pythia):
@@ -106,7 +126,9 @@ def test_a_step_of_pythia_reads_the_sequences_in_line(pythia):
 
 
 @pytest.mark.parametrize("until", [0, 1, 7, 13, 31])
-def test_orders_are_those_of_plain_and_counts_and_the_way_back_agree_with_a_search(numbers, until):
+def test_orders_are_those_of_plain_and_counts_and_the_way_back_agree_with_a_search(
+    numbers, until
+):
     by_file, given = numbers
     for order, instances in (
         (by_file, given),
@@ -128,7 +150,8 @@ def test_orders_are_those_of_plain_and_counts_and_the_way_back_agree_with_a_sear
                 max(reads, default=0),
             )
             assert [
-                order.positions(dataset, sample, until).tolist() for sample in range(length)
+                order.positions(dataset, sample, until).tolist()
+                for sample in range(length)
             ] == places
 
 
@@ -147,7 +170,9 @@ def test_numbers_of_either_byte_order_are_read(numbers, tmp_path):
         np.save(tmp_path / "order.npy", np.array(given, dtype=dtype))
         other = build_order(str(tmp_path / "order.npy"), LENGTHS, None, 13)
         assert np.array_equal(other[:], order[:])
-        assert other.positions(*order[3]).tolist() == order.positions(*order[3]).tolist()
+        assert (
+            other.positions(*order[3]).tolist() == order.positions(*order[3]).tolist()
+        )
         assert other.fingerprint == order.fingerprint
 
 
@@ -181,7 +206,10 @@ def test_an_empty_order_file_is_named(tmp_path):
     for name, content in (("empty.npy", b""), ("odd.npy", bytes(7))):
         (tmp_path / name).write_bytes(content)
     for name, message in (
-        ("header.npy", r"header.npy must hold instance numbers \[n\], got uint32 \[0\]"),
+        (
+            "header.npy",
+            r"header.npy must hold instance numbers \[n\], got uint32 \[0\]",
+        ),
         ("empty.npy", "empty.npy must hold instance numbers .* it has 0 bytes"),
         ("odd.npy", "odd.npy must hold instance numbers .* it has 7 bytes"),
     ):
@@ -214,7 +242,9 @@ def test_the_fingerprint_is_that_of_the_numbers(numbers, tmp_path):
         ([0, 1, 2], [1, 1, 1, 1], "leave the weights out"),
     ],
 )
-def test_a_file_that_orders_something_else_is_refused(tmp_path, numbers, weights, message):
+def test_a_file_that_orders_something_else_is_refused(
+    tmp_path, numbers, weights, message
+):
     np.save(tmp_path / "order.npy", np.array(numbers))
     with pytest.raises(ValueError, match=message):
         PublishedOrder(LENGTHS, weights, 3, path=tmp_path / "order.npy")
@@ -231,18 +261,33 @@ def test_an_order_of_fewer_instances_than_there_are_is_pointed_out(tmp_path, cap
 
 
 def test_ids_that_samples_cannot_be_read_from_are_refused(tmp_path):
-    with MMapIndexedDatasetBuilder(tmp_path / "wide.bin", np.dtype(np.int64)) as builder:
+    with MMapIndexedDatasetBuilder(
+        tmp_path / "wide.bin", np.dtype(np.int64)
+    ) as builder:
         builder.add_document(np.arange(20), [20])
     with pytest.raises(ValueError, match="has ids of int64; convert it"):
-        Nanoset(open_tokens(tmp_path / "wide"), None, 4, 4, order="identity", disjoint=True)
+        Nanoset(
+            open_tokens(tmp_path / "wide"), None, 4, 4, order="identity", disjoint=True
+        )
 
 
 def test_uint32_is_read_as_int32(tmp_path):
     np.arange(100_000, 100_020, dtype=np.uint32).tofile(tmp_path / "olmo2.npy")
     rows = Nanoset(
-        TokenFile(tmp_path / "olmo2.npy", "uint32"), None, 4, 4, order="identity", disjoint=True
+        TokenFile(tmp_path / "olmo2.npy", "uint32"),
+        None,
+        4,
+        4,
+        order="identity",
+        disjoint=True,
     )
-    assert rows[3]["input_ids"].tolist() == [100_015, 100_016, 100_017, 100_018, 100_019]
+    assert rows[3]["input_ids"].tolist() == [
+        100_015,
+        100_016,
+        100_017,
+        100_018,
+        100_019,
+    ]
 
 
 # ---- the command line
@@ -273,12 +318,24 @@ def public(request, golden, pythia):
         )
     files = sorted((golden / "olmo").glob("part-*.npy"))
     order = golden / "olmo/global_indices.npy"
-    options = ["--data", *files, "--row-length", 16, "--order", order, "--eos-token-id", 0, *layout]
+    options = [
+        "--data",
+        *files,
+        "--row-length",
+        16,
+        "--order",
+        order,
+        "--eos-token-id",
+        0,
+        *layout,
+    ]
     instances = np.load(golden / "olmo/olmo.npz")["instances"]
     return options, files, instances[np.fromfile(order, "<u4")]
 
 
-def test_where_names_the_bytes_of_the_rows_and_when_finds_them_by_their_documents(run, public):
+def test_where_names_the_bytes_of_the_rows_and_when_finds_them_by_their_documents(
+    run, public
+):
     options, _, rows = public
     seen, steps = defaultdict(set), range(1, 6)
     for step in steps:
@@ -288,7 +345,10 @@ def test_where_names_the_bytes_of_the_rows_and_when_finds_them_by_their_document
         )
         for row in found:
             ids, position = np.fromfile(row["path"], "<u2"), row["slot"]["position"]
-            parts = [ids[part["first_byte"] // 2 : part["end_byte"] // 2] for part in row["parts"]]
+            parts = [
+                ids[part["first_byte"] // 2 : part["end_byte"] // 2]
+                for part in row["parts"]
+            ]
             assert np.array_equal(np.concatenate(parts), rows[position])
             for part in row["parts"]:
                 seen[row["source"], part["document"]].add(position)
@@ -337,5 +397,7 @@ def test_audit_proves_a_published_run(run, public):
     assert stretch["num_steps"] == len(rows) // 8
     assert "shares are the weights" not in [check["law"] for check in stretch["checks"]]
     assert len(stretch["sources"]) == len(files)
-    assert sum(source["distinct"] for source in stretch["sources"]) == len(rows) // 8 * 8
+    assert (
+        sum(source["distinct"] for source in stretch["sources"]) == len(rows) // 8 * 8
+    )
     assert max(source["repetitions"] for source in stretch["sources"]) == 1

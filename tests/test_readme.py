@@ -37,7 +37,9 @@ class Shell:
 
     def run(self, block: str) -> None:
         ending = f"trap ': >{self.words}' EXIT\n"  # no words: the block has ended
-        shell = subprocess.Popen(["sh", "-e", "-c", ending + block], env=self.environment)
+        shell = subprocess.Popen(
+            ["sh", "-e", "-c", ending + block], env=self.environment
+        )
         try:
             while words := self.words.read_text():
                 self.code.write_text(f"{main(words.split(chr(0))[:-1])}\n")
@@ -50,11 +52,18 @@ class Shell:
     ("page", "kinds"),
     [
         (README, ["sh", "sh", *["python", "text"] * 2, "sh"]),
-        (ROADS, ["sh", "sh", *["python", "text"] * 2, "sh", "sh", *["python", "text"] * 2]),
+        (
+            ROADS,
+            ["sh", "sh", *["python", "text"] * 2, "sh", "sh", *["python", "text"] * 2],
+        ),
     ],
 )
 def test_commands_and_code_do_what_the_page_shows(
-    page: str, kinds: list[str], tmp_path: Path, tmp_path_factory, monkeypatch: pytest.MonkeyPatch
+    page: str,
+    kinds: list[str],
+    tmp_path: Path,
+    tmp_path_factory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shell, names = Shell(tmp_path_factory.mktemp("bin")), {}
@@ -81,25 +90,36 @@ def test_make_has_the_targets_named() -> None:
 
 
 def test_every_link_leads_somewhere() -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    links = [
+        link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link
+    ]
     assert [link for link in links if not (ROOT / link).exists()] == []
     for link in re.findall(r"urlpath=lab/tree/([^)\s]+)\)", README):
         assert (ROOT / link).is_file()
 
 
 def test_the_reading_list_is_what_a_plain_loader_imports() -> None:
-    part = README.partition("## Where to begin reading")[2].partition("A batch takes this path")[0]
+    part = README.partition("## Where to begin reading")[2].partition(
+        "A batch takes this path"
+    )[0]
     listed = set(re.findall(r"`(?:\w+/)?(\w+)\.py`", part))
     modules = "import sys; from nanoset_ref import Nanoset, NanotronOrder, build_nanoset_dataloader"
     found = subprocess.run(
-        [sys.executable, "-c", f"{modules}; import nanoset_ref.load.gather_kernel\n" + SHOW],
+        [
+            sys.executable,
+            "-c",
+            f"{modules}; import nanoset_ref.load.gather_kernel\n" + SHOW,
+        ],
         capture_output=True,
         text=True,
         check=True,
     )
     imported = {name.rpartition(".")[2] for name in found.stdout.split()}
     packages = {"nanoset_ref", "io", "load", "tokens"}
-    assert listed - {"plain", "__init__"} == imported - packages - {"orders", "compilation"}
+    assert listed - {"plain", "__init__"} == imported - packages - {
+        "orders",
+        "compilation",
+    }
 
 
 SHOW = "print(*[name for name in sys.modules if name.split('.')[0] == 'nanoset_ref'])"
@@ -115,13 +135,17 @@ def test_every_notebook_is_listed() -> None:
 
 def test_the_tables_are_those_of_the_committed_results() -> None:
     assert tables.filled(SPEED) == SPEED, "python -m benchmarks.tables writes them"
-    assert re.findall(r"^<!-- benchmarks: (\w+) -->$", SPEED, flags=re.M) == [*tables.TABLES]
+    assert re.findall(r"^<!-- benchmarks: (\w+) -->$", SPEED, flags=re.M) == [
+        *tables.TABLES
+    ]
     assert re.search(r"^\| Nanotron \|( 1\.0 \|){6}$", SPEED, flags=re.M)
 
 
 def test_the_readme_says_the_speeds_of_the_table() -> None:
     rows = re.findall(r"^\| \**([\w-]+)\** \| [\d.]+ \| ([\d.]+) \|", SPEED, flags=re.M)
-    first = dict(reversed(rows))  # by system, its first row: from memory, one process, 2,048 tokens
+    first = dict(
+        reversed(rows)
+    )  # by system, its first row: from memory, one process, 2,048 tokens
     said = (
         f"{first['nanoset_ref']} times the tokens per second of Nanotron's Nanosets (2024), "
         f"datatrove {first['datatrove']} times, litdata {first['litdata']}, "

@@ -7,7 +7,9 @@ import pytest
 
 from nanoset_ref import Card
 
-PAGE = (Path(__file__).parent.parent / "docs" / "real_runs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent / "docs" / "real_runs.md").read_text(
+    encoding="utf-8"
+)
 TABLE = [line for line in PAGE.splitlines() if line.startswith("| ")]
 ROWS = {
     line.split("|")[1].strip(" *"): [cell.strip() for cell in line.split("|")[2:-1]]
@@ -21,7 +23,10 @@ MEBI = 2**20
 def numbers(row: str, run: int) -> list[float]:
     """All numbers of a cell, without its sources."""
     cell = re.sub(r"\[[^]]*\]", "", ROWS[row][run])
-    return [float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*(?:\.\d+)?", cell)]
+    return [
+        float(found.replace(",", ""))
+        for found in re.findall(r"\d[\d,]*(?:\.\d+)?", cell)
+    ]
 
 
 def first(row: str, run: int) -> float:
@@ -63,7 +68,11 @@ def test_steps_and_tokens_agree() -> None:
     assert first("batch, in tokens", OLMO) == 2048 * 4096
     assert first("batch, in tokens", SMOL) == 576 * 4096
     early, late = 252e6, 2.87e12
-    steps = early / (4 * MEBI) + (late - early) / (8 * MEBI) + (15.6e12 - late) / (16 * MEBI)
+    steps = (
+        early / (4 * MEBI)
+        + (late - early) / (8 * MEBI)
+        + (15.6e12 - late) / (16 * MEBI)
+    )
     assert f"about {steps / 1e6:.1f} million" in ROWS["steps"][LLAMA]
     assert f"{15.6e12 / 8192 / 1e9:.1f} billion" in ROWS["samples read"][LLAMA]
 
@@ -94,7 +103,9 @@ def test_the_cards_say_the_same(run: int, name: str) -> None:
     stages = Card.load(name).facts["stages"]
     assert sum(stage["steps"] for stage in stages) == first("steps", run)
     row = first("row", run)
-    assert {stage["batch_size"] * row for stage in stages} == {first("batch, in tokens", run)}
+    assert {stage["batch_size"] * row for stage in stages} == {
+        first("batch, in tokens", run)
+    }
 
 
 def test_every_published_number_has_a_source() -> None:

@@ -12,11 +12,15 @@ import pytest
 from nanoset_ref import Nanoset, Schedule
 
 ROOT = Path(__file__).parent
-SCRIPTS = [path for path in sorted((ROOT / "trainers").glob("*.py")) if path.stem != "parts"]
+SCRIPTS = [
+    path for path in sorted((ROOT / "trainers").glob("*.py")) if path.stem != "parts"
+]
 
 
 def test_every_recipe_has_a_script() -> None:
-    titles = re.findall("^## (.*)$", (ROOT.parent / "docs" / "trainers.md").read_text(), flags=re.M)
+    titles = re.findall(
+        "^## (.*)$", (ROOT.parent / "docs" / "trainers.md").read_text(), flags=re.M
+    )
     assert sorted(titles) == sorted(
         re.search(r'recipe\("(.*)"\)', path.read_text())[1] for path in SCRIPTS
     )
@@ -28,20 +32,34 @@ def firsts(dataset: Nanoset, positions: np.ndarray) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_a_recipe_reads_its_share_and_continues_exactly(tmp_path: Path, script: Path) -> None:
+def test_a_recipe_reads_its_share_and_continues_exactly(
+    tmp_path: Path, script: Path
+) -> None:
     np.arange(20_000, dtype=np.uint16).tofile(tmp_path / "a_input_ids.npy")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+    ]
     done = subprocess.run([*command, script, tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     dataset = Nanoset.from_config(
-        str(tmp_path / "a_input_ids.npy"), sequence_length=16, train_split_num_samples=100
+        str(tmp_path / "a_input_ids.npy"),
+        sequence_length=16,
+        train_split_num_samples=100,
     )
     schedule = Schedule(dp_size=2, micro_batch_size=2)
     for rank in range(2):
         seen = json.loads((tmp_path / f"{rank}.json").read_text())
-        assert seen["whole"][0] == firsts(dataset, schedule.many_rank_positions(0, rank, 18))
+        assert seen["whole"][0] == firsts(
+            dataset, schedule.many_rank_positions(0, rank, 18)
+        )
         assert seen["first"][0] + seen["second"][0] == seen["whole"][0]
         assert seen["second"][1] == seen["whole"][1] != seen["first"][1]
         if seen["resized"]:  # after 3 steps of 8 samples
-            rest = Schedule(dp_size=2, micro_batch_size=1).many_rank_positions(24, rank, 8)
+            rest = Schedule(dp_size=2, micro_batch_size=1).many_rank_positions(
+                24, rank, 8
+            )
             assert seen["resized"][0] == firsts(dataset, rest)

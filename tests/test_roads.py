@@ -10,12 +10,27 @@ from nanoset_ref.load import blocks
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron import (
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+)
 from nanoset_ref.tokens import TokenFileWriter
 
-LENGTHS = [3, 1, 5, 2, 60, 9, 4] * 6  # of documents: 125 samples of 4 tokens, and a last token
+LENGTHS = [
+    3,
+    1,
+    5,
+    2,
+    60,
+    9,
+    4,
+] * 6  # of documents: 125 samples of 4 tokens, and a last token
 MASKS = DocumentOptions(
-    reset_position_ids=True, reset_attention_mask=True, eod_mask_loss=True, create_cu_seqlens=True
+    reset_position_ids=True,
+    reset_attention_mask=True,
+    eod_mask_loss=True,
+    create_cu_seqlens=True,
 )
 
 
@@ -27,7 +42,11 @@ def rows(tmp_path_factory):
         writer.write(np.arange(sum(LENGTHS)), LENGTHS)
     with MMapIndexedDatasetBuilder(folder / "a.bin", np.uint16) as builder:
         builder.write(np.arange(sum(LENGTHS)), LENGTHS)
-    options = {"data_path": str(folder / "a"), "split": "1,0,0", "split_num_samples": (None, 0, 0)}
+    options = {
+        "data_path": str(folder / "a"),
+        "split": "1,0,0",
+        "split_num_samples": (None, 0, 0),
+    }
     config = NanosetConfig(
         random_seed=3, sequence_length=4, path_to_cache=str(folder / "cache"), **options
     )
@@ -53,7 +72,9 @@ def delivered(loader, stop):
     return found
 
 
-@pytest.mark.parametrize(("tail", "documents"), [("drop", None), ("pad", MASKS), ("loop", MASKS)])
+@pytest.mark.parametrize(
+    ("tail", "documents"), [("drop", None), ("pad", MASKS), ("loop", MASKS)]
+)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("read_ahead", [0, 2])
 @pytest.mark.parametrize("dataset", ["nanoset", "megatron"])
@@ -76,7 +97,9 @@ def test_blocks_hold_the_batches_that_torch_collates_one_by_one(
     expected = delivered(one_by_one, 4)
     found = delivered(build_nanoset_dataloader(rows[dataset], **options, **ahead), 4)
     assert len(found) == len(expected) > 12
-    for (batch, state), (expected_batch, expected_state) in zip(found, expected, strict=True):
+    for (batch, state), (expected_batch, expected_state) in zip(
+        found, expected, strict=True
+    ):
         assert state == expected_state
         assert batch.keys() == expected_batch.keys()
         for name, value in batch.items():

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    SequentialSampler,
+)
 
 from nanoset_ref import plain
 from nanoset_ref.load.dataloader import NanosetDataLoader
@@ -28,11 +33,15 @@ def test_strided_with_pad_is_torch_distributed_sampler(num_samples, dp_size):
     for rank in range(dp_size):
         ours = [
             k
-            for batch in ResumableBatchSampler(num_samples, 1, rank, dp_size, tail="pad")
+            for batch in ResumableBatchSampler(
+                num_samples, 1, rank, dp_size, tail="pad"
+            )
             for k in batch
         ]
         assert ours == list(
-            DistributedSampler(range(num_samples), num_replicas=dp_size, rank=rank, shuffle=False)
+            DistributedSampler(
+                range(num_samples), num_replicas=dp_size, rank=rank, shuffle=False
+            )
         )
 
 
@@ -53,7 +62,13 @@ def test_ranks_share_the_rest_of_the_epoch_in_order(
     assume(tail != "drop" or num_samples >= dp_size * micro_batch_size)
     samplers = [
         ResumableBatchSampler(
-            num_samples, micro_batch_size, r, dp_size, consumed, layout=layout, tail=tail
+            num_samples,
+            micro_batch_size,
+            r,
+            dp_size,
+            consumed,
+            layout=layout,
+            tail=tail,
         )
         for r in range(dp_size)
     ]
@@ -64,12 +79,14 @@ def test_ranks_share_the_rest_of_the_epoch_in_order(
     ]
     padded = len(left) - (num_samples - consumed % num_samples)
     assert all(
-        (s.dropped_samples, s.padded_samples) == (max(-padded, 0), max(padded, 0)) for s in samplers
+        (s.dropped_samples, s.padded_samples) == (max(-padded, 0), max(padded, 0))
+        for s in samplers
     )
     assert [len(s) for s in samplers] == [len(e) for e in expected]
     assert [lists(s) for s in samplers] == expected
     assert all(
-        s.consumed_train_samples == (consumed // num_samples + 1) * num_samples for s in samplers
+        s.consumed_train_samples == (consumed // num_samples + 1) * num_samples
+        for s in samplers
     )
 
 
@@ -99,11 +116,23 @@ def test_an_iterator_that_is_never_advanced_consumes_nothing():
         ({"dp_rank": 2}, "dp_rank must be at least 0 and below dp_size=2, got 2"),
         ({"dp_rank": -1}, "dp_rank must be at least 0"),
         ({"dp_size": 0}, "dp_size must be at least 1"),
-        ({"consumed_train_samples": -1}, "consumed_train_samples must be at least 0, got -1"),
-        ({"micro_batch_size": 2.0}, "micro_batch_size must be an integer of at least 1, got 2.0"),
+        (
+            {"consumed_train_samples": -1},
+            "consumed_train_samples must be at least 0, got -1",
+        ),
+        (
+            {"micro_batch_size": 2.0},
+            "micro_batch_size must be an integer of at least 1, got 2.0",
+        ),
         ({"dp_size": True}, "dp_size must be an integer of at least 1, got True"),
-        ({"dp_rank": np.False_}, "dp_rank must be an integer of at least 0, got np.False_"),
-        ({"num_samples": "10"}, "num_samples must be an integer of at least 1, got '10'"),
+        (
+            {"dp_rank": np.False_},
+            "dp_rank must be an integer of at least 0, got np.False_",
+        ),
+        (
+            {"num_samples": "10"},
+            "num_samples must be an integer of at least 1, got '10'",
+        ),
         (
             {"consumed_train_samples": True},
             "consumed_train_samples must be an integer of at least 0, got True",
@@ -119,7 +148,13 @@ def test_an_iterator_that_is_never_advanced_consumes_nothing():
 def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         ResumableBatchSampler(
-            **{"num_samples": 10, "micro_batch_size": 2, "dp_rank": 0, "dp_size": 2, **arguments}
+            **{
+                "num_samples": 10,
+                "micro_batch_size": 2,
+                "dp_rank": 0,
+                "dp_size": 2,
+                **arguments,
+            }
         )
 
 
@@ -148,12 +183,17 @@ def test_the_rest_of_an_epoch_may_be_shorter_than_a_batch():
 
 
 @pytest.mark.parametrize(
-    "state", [{}, None, [1], 1.5, *({"consumed_train_samples": it} for it in (-3, 1.5, "3"))]
+    "state",
+    [{}, None, [1], 1.5, *({"consumed_train_samples": it} for it in (-3, 1.5, "3"))],
 )
 def test_what_is_no_state_is_refused(state):
-    for loader in (sampler := ResumableBatchSampler(10, 1), NanosetDataLoader(range(10), sampler)):
+    for loader in (
+        sampler := ResumableBatchSampler(10, 1),
+        NanosetDataLoader(range(10), sampler),
+    ):
         with pytest.raises(
-            ValueError, match="a state holds consumed_train_samples, an integer of at least 0; got"
+            ValueError,
+            match="a state holds consumed_train_samples, an integer of at least 0; got",
         ):
             loader.load_state_dict(state)
 
@@ -199,14 +239,18 @@ def test_a_skip_that_cannot_be_exact_is_refused():
 
 
 def test_a_sampler_that_can_be_sliced_is_not_walked_through():
-    assert next(iter(SkipBatchSampler(range(10**12), 10**12 - 4, 4))) == (10**12 - 4) // 4
+    assert (
+        next(iter(SkipBatchSampler(range(10**12), 10**12 - 4, 4))) == (10**12 - 4) // 4
+    )
 
 
 # ---- worker seeds
 
 
 def test_worker_seeds_are_distinct_for_64_by_64_and_depend_on_the_run():
-    seeds = {worker_seed(1234, rank, worker) for rank in range(64) for worker in range(64)}
+    seeds = {
+        worker_seed(1234, rank, worker) for rank in range(64) for worker in range(64)
+    }
     assert len(seeds) == 64 * 64
     assert all(0 <= seed < 2**32 for seed in seeds)
     assert seeds.isdisjoint(

@@ -21,23 +21,38 @@ schedules = st.builds(
 
 @given(schedules)
 def test_every_rank_reads_what_plain_deals_out(schedule):
-    dp_size, batch_size, accumulation, layout, consumed, first_step = vars(schedule).values()
+    dp_size, batch_size, accumulation, layout, consumed, first_step = vars(
+        schedule
+    ).values()
     positions = range(consumed, consumed + 3 * schedule.global_batch_size)
     for rank in range(dp_size):
-        batches = plain.micro_batches_of_rank(positions, rank, dp_size, batch_size, layout)
-        assert schedule.many_rank_positions(consumed, rank, len(batches)).tolist() == batches
+        batches = plain.micro_batches_of_rank(
+            positions, rank, dp_size, batch_size, layout
+        )
+        assert (
+            schedule.many_rank_positions(consumed, rank, len(batches)).tolist()
+            == batches
+        )
         read = [position for batch in batches for position in batch]
-        assert [position_at(schedule, consumed, rank, item) for item in range(len(read))] == read
+        assert [
+            position_at(schedule, consumed, rank, item) for item in range(len(read))
+        ] == read
     for position in positions:
         slot = schedule.slot(position)
         found = 1 + slot.step - first_step, slot.micro_batch, slot.dp_rank, slot.row
-        assert found == plain.slot(position - consumed, dp_size, batch_size, accumulation, layout)
+        assert found == plain.slot(
+            position - consumed, dp_size, batch_size, accumulation, layout
+        )
         assert position in schedule.positions(slot.step)
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 40))
-def test_workers_make_the_batches_that_torch_takes_in_turn(num_workers, batch_size, num_batches):
-    batches = [list(range(k * batch_size, (k + 1) * batch_size)) for k in range(num_batches)]
+def test_workers_make_the_batches_that_torch_takes_in_turn(
+    num_workers, batch_size, num_batches
+):
+    batches = [
+        list(range(k * batch_size, (k + 1) * batch_size)) for k in range(num_batches)
+    ]
     made = [
         [sample for batch in batches[worker::num_workers] for sample in batch]
         for worker in range(num_workers)
@@ -45,7 +60,8 @@ def test_workers_make_the_batches_that_torch_takes_in_turn(num_workers, batch_si
     assert plain.interleave(made, batch_size) == batches
     for worker, samples in enumerate(made):
         assert [
-            worker_item(item, worker, num_workers, batch_size) for item in range(len(samples))
+            worker_item(item, worker, num_workers, batch_size)
+            for item in range(len(samples))
         ] == samples
 
 
@@ -56,5 +72,7 @@ def test_what_was_before_the_schedule_is_refused():
         schedule.positions(5)
     with pytest.raises(IndexError, match="begins at position 10; 9 came before it"):
         schedule.slot(9)
-    with pytest.raises(ValueError, match="consumed_train_samples must be at least 0, got -1"):
+    with pytest.raises(
+        ValueError, match="consumed_train_samples must be at least 0, got -1"
+    ):
         Schedule(consumed_train_samples=-1)

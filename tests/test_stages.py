@@ -66,7 +66,9 @@ def loaders_of(config, state=None):
     loaders = []
     for rank in range(config.parallelism.dp):
         loaders.append(
-            StagedLoader(config, ParallelLayout(dp_rank=rank, dp_size=config.parallelism.dp))
+            StagedLoader(
+                config, ParallelLayout(dp_rank=rank, dp_size=config.parallelism.dp)
+            )
         )
         if state is not None:
             loaders[-1].load_state_dict(json.loads(json.dumps(state)))
@@ -81,7 +83,10 @@ def run(config, steps, state=None):
         each = [loader.next_step() for loader in loaders]
         assert len({(step.number, step.stage) for step in each}) == 1
         tokens = np.array(
-            [[batch["input_ids"][:, 0].tolist() for batch in step.batches] for step in each]
+            [
+                [batch["input_ids"][:, 0].tolist() for batch in step.batches]
+                for step in each
+            ]
         )
         positions = np.array([step.positions for step in each])
         # [rank, accumulation, row] -> the global batch in its order
@@ -112,7 +117,9 @@ def oracle(config, firsts):
     for stage, first in zip(stages_of(config), firsts, strict=True):
         paths, dataset = stage.data.dataset.dataset_path, stage.data.dataset
         weights = None if None in paths.values() else list(paths.values())
-        nanoset = Nanoset(list(paths), weights, S, 10_000, stage.data.seed, order=dataset.order)
+        nanoset = Nanoset(
+            list(paths), weights, S, 10_000, stage.data.seed, order=dataset.order
+        )
         for step in stage.steps:
             positions = config.schedule(first, stage.steps.start).positions(step)
             taken.append((stage.name, nanoset.read(np.array(positions))[:, 0].tolist()))
@@ -123,7 +130,9 @@ THREE = [ONE, ("two", 15, "ab", {}), ("three", 25, {"a": 0.8, "b": 0.2}, {})]
 
 
 def test_consumption_is_counted_per_stage_and_in_total(make):
-    config = make(THREE[::-1], dp=2, accumulation=3)  # the file may list them in any order
+    config = make(
+        THREE[::-1], dp=2, accumulation=3
+    )  # the file may list them in any order
     taken, state = run(config, 30)
     assert [stage for stage, _ in taken] == ["one"] * 14 + ["two"] * 10 + ["three"] * 6
     assert [record["consumed_train_samples"] for record in state["stages"]] == [
@@ -137,7 +146,9 @@ def test_consumption_is_counted_per_stage_and_in_total(make):
 
 @pytest.mark.parametrize("order", ["nanotron", "stateless"])
 def test_a_run_stopped_after_any_step_continues_exactly(make, order):
-    config = make([(*stage[:3], {"order": order, "reuse": "restart"}) for stage in THREE], dp=2)
+    config = make(
+        [(*stage[:3], {"order": order, "reuse": "restart"}) for stage in THREE], dp=2
+    )
     run_with_stops(config, 30, range(31))
 
 
@@ -178,7 +189,9 @@ def test_what_has_been_done_cannot_be_changed(make):
         ):
             run(make(stages), 0, state)
     run(make([ONE, TWO, ("three", 19, "a", {})]), 1, state)
-    with pytest.raises(ConfigError, match=r"has done 18 steps, tokens.train_steps is 17"):
+    with pytest.raises(
+        ConfigError, match=r"has done 18 steps, tokens.train_steps is 17"
+    ):
         run(make([ONE, TWO], steps=17), 0, state)
 
 
@@ -203,7 +216,8 @@ def test_a_stage_that_has_begun_or_is_continued_keeps_its_files(
 
     _, state = run(make(stages(*before)), steps)
     with pytest.raises(
-        PlanMismatch, match=rf"stage '{changed}': this state was saved under another plan"
+        PlanMismatch,
+        match=rf"stage '{changed}': this state was saved under another plan",
     ):
         run(make(stages(*after)), 1, state)
 
@@ -222,7 +236,8 @@ def samples_of(taken):
     """The files that samples came from, and which of each: [(letter, sample)], of all steps."""
     tokens = [token for _, samples in taken for token in samples]
     return [
-        ("a", token // S) if token < 10_000 else ("b", (token - 10_000) // S) for token in tokens
+        ("a", token // S) if token < 10_000 else ("b", (token - 10_000) // S)
+        for token in tokens
     ]
 
 
@@ -250,7 +265,9 @@ def test_the_stateless_order_reads_every_file_on_where_it_was_left_in_any_blend(
 def test_a_planned_stage_is_the_stage_that_a_run_opens(make):
     order = {"order": "stateless"}
     config = make(
-        [("one", 1, "a", order), ("two", 5, "b", order), ("three", 9, "ba", order)], steps=12, dp=3
+        [("one", 1, "a", order), ("two", 5, "b", order), ("three", 9, "ba", order)],
+        steps=12,
+        dp=3,
     )
     taken, state = run(config, 12)
     *_, (_, schedule, planned) = planned_stages(config)
@@ -270,7 +287,9 @@ def test_an_order_that_is_not_its_own_cannot_be_continued(make):
     ):
         with pytest.raises(ConfigError, match=message):
             loaders_of(make([("one", 1, "a", first), ("two", 5, "ab", second)]))
-    loaders_of(make([ONE, ("two", 5, "ab", {"order": "stateless", "reuse": "restart"})]))
+    loaders_of(
+        make([ONE, ("two", 5, "ab", {"order": "stateless", "reuse": "restart"})])
+    )
 
 
 @pytest.mark.parametrize("order", ["stateless", "nanotron"])
@@ -283,7 +302,9 @@ def test_a_stage_cannot_continue_the_files_of_another_in_another_dtype(
     first = {"order": order, "reuse": "continue", "token_dtype": "int32"}
     for second in (None, "uint16"):
         later = first | {"token_dtype": second}
-        with pytest.raises(ConfigError, match=f"token_dtype={second} instead of int32: give both"):
+        with pytest.raises(
+            ConfigError, match=f"token_dtype={second} instead of int32: give both"
+        ):
             stages_of(make([("one", 1, ["wide"], first), ("two", 5, ["wide"], later)]))
     stages_of(make([("one", 1, ["wide"], first), ("two", 5, ["wide"], first)]))
 
@@ -299,21 +320,34 @@ def test_the_loader_holds_the_resume_contract(make):
         )
         return StagedLoader(config, ParallelLayout(dp_rank=rank, dp_size=dp_size))
 
-    taken, _ = run(make([("one", 1, "ab", {"order": "stateless"})], steps=80, rows=1), 80)
+    taken, _ = run(
+        make([("one", 1, "ab", {"order": "stateless"})], steps=80, rows=1), 80
+    )
     where = {samples[0]: position for position, (_, samples) in enumerate(taken)}
     assert len(where) == 80
 
     def positions_of(step):
         return [
-            where[token] for batch in step.batches for token in batch["input_ids"][:, 0].tolist()
+            where[token]
+            for batch in step.batches
+            for token in batch["input_ids"][:, 0].tolist()
         ]
 
-    check_resume_contract(factory, positions_of, 80, epochs=False, workers=(0, 1), stops=(0, 3))
+    check_resume_contract(
+        factory, positions_of, 80, epochs=False, workers=(0, 1), stops=(0, 3)
+    )
 
 
 @pytest.mark.parametrize(
     "state",
-    [{}, None, [], 1.5, {"step": 1, "stages": [{"name": "one"}]}, {"step": "x", "stages": []}],
+    [
+        {},
+        None,
+        [],
+        1.5,
+        {"step": 1, "stages": [{"name": "one"}]},
+        {"step": "x", "stages": []},
+    ],
 )
 def test_what_is_no_state_is_named(make, state):
     with pytest.raises(ConfigError, match="this is not the state of a StagedLoader"):

@@ -69,10 +69,16 @@ def bucket(server, folder, monkeypatch):
     """The URL of a bucket with the files of `folder`, on a server without faults."""
     server.reset()
     variables = {
-        "AWS_ENDPOINT_URL": os.environ.get("NANOSET_TEST_S3", f"http://127.0.0.1:{server.port}")
+        "AWS_ENDPOINT_URL": os.environ.get(
+            "NANOSET_TEST_S3", f"http://127.0.0.1:{server.port}"
+        )
     }
     variables |= dict.fromkeys(["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"], "test")
-    for name, value in {**variables, "AWS_REGION": "us-east-1", "NANOSET_REF_TIMEOUT": "3"}.items():
+    for name, value in {
+        **variables,
+        "AWS_REGION": "us-east-1",
+        "NANOSET_REF_TIMEOUT": "3",
+    }.items():
         monkeypatch.setenv(name, value)
     urllib.request.urlopen(
         urllib.request.Request(f"{variables['AWS_ENDPOINT_URL']}/tokens", method="PUT")
@@ -89,7 +95,9 @@ def dataset(place, names="ab", **options):
 
 
 @pytest.mark.parametrize("scheme", ["s3", "http"])
-def test_rows_documents_and_plan_are_those_of_the_local_files(bucket, folder, server, scheme):
+def test_rows_documents_and_plan_are_those_of_the_local_files(
+    bucket, folder, server, scheme
+):
     place = bucket if scheme == "s3" else f"http://127.0.0.1:{server.port}/tokens"
     ours, local = dataset(place), dataset(folder)
     mixed = Nanoset([f"{place}/a.npy", folder / "b.npy"], None, S, N)
@@ -99,10 +107,17 @@ def test_rows_documents_and_plan_are_those_of_the_local_files(bucket, folder, se
         assert np.array_equal(rows.starts(positions), local.starts(positions))
         assert (rows.plan, rows.fingerprint) == (local.plan, local.fingerprint)
     ids, same = ours.files[1].tokens, local.files[1].tokens
-    for index in (slice(3, 900), slice(-5, None), slice(0, 0), 0, -1, np.array([5, 900, 2])):
-        assert np.array_equal(ids[index], same[index]) and np.shape(ids[index]) == np.shape(
-            same[index]
-        )
+    for index in (
+        slice(3, 900),
+        slice(-5, None),
+        slice(0, 0),
+        0,
+        -1,
+        np.array([5, 900, 2]),
+    ):
+        assert np.array_equal(ids[index], same[index]) and np.shape(
+            ids[index]
+        ) == np.shape(same[index])
     assert len(ids) == len(same) and str(ours.files[0].path) == f"{place}/a.npy"
     raw = [open_tokens(f"{where}/raw.npy", eos_token_id=7) for where in (place, folder)]
     assert raw[0].manifest is None and np.array_equal(
@@ -112,11 +127,15 @@ def test_rows_documents_and_plan_are_those_of_the_local_files(bucket, folder, se
     assert describe(raw[0]) == describe(raw[1]) | {"path": f"{place}/raw.npy"}
 
 
-def test_megatrons_samples_from_a_bucket_take_one_round_of_requests(bucket, folder, server):
+def test_megatrons_samples_from_a_bucket_take_one_round_of_requests(
+    bucket, folder, server
+):
     options = {"split": "1,0,0", "split_num_samples": (40, None, None)}
     ours, local = (
         NanosetBuilder(
-            NanosetConfig(random_seed=5, sequence_length=S, data_path=[f"{place}/a"], **options)
+            NanosetConfig(
+                random_seed=5, sequence_length=S, data_path=[f"{place}/a"], **options
+            )
         ).build()[0]
         for place in (bucket, folder)
     )
@@ -137,7 +156,9 @@ def test_pairs_and_ds_files_are_read_by_ranges(bucket, folder, server, scheme, n
     assert there.check_content() and content_hash(there) == content_hash(here)
     server.log.clear()
     server.sent = 0
-    rows, same = (Nanoset([file], None, S, 40, order="stateless") for file in (there, here))
+    rows, same = (
+        Nanoset([file], None, S, 40, order="stateless") for file in (there, here)
+    )
     assert np.array_equal(rows.read(np.arange(40)), same.read(np.arange(40)))
     assert np.array_equal(rows.starts(np.arange(40)), same.starts(np.arange(40)))
     assert server.sent < 40 * (S + 1) * 2 + 40 * bucket_ids.GAP
@@ -147,21 +168,31 @@ def test_pairs_and_ds_files_are_read_by_ranges(bucket, folder, server, scheme, n
         assert np.array_equal(there[3], here[3])
         assert f"'{place}/a'" in repr(there)
         server.keep("/tokens/a.bin", (folder / "a.bin").read_bytes()[:-2])
-        with pytest.raises(TokenFileError, match=f"{place}/a.bin has .* bytes, its index a.idx"):
+        with pytest.raises(
+            TokenFileError, match=f"{place}/a.bin has .* bytes, its index a.idx"
+        ):
             open_tokens(f"{place}/{name}")
 
 
 def loader_of(rows, **options):
-    return build_nanoset_dataloader(rows, micro_batch_size=8, dp_rank=1, dp_size=2, **options)
+    return build_nanoset_dataloader(
+        rows, micro_batch_size=8, dp_rank=1, dp_size=2, **options
+    )
 
 
 def batches_of(loader, count=None):
-    return [torch.as_tensor(batch["input_ids"]).clone() for batch in islice(loader, count)]
+    return [
+        torch.as_tensor(batch["input_ids"]).clone() for batch in islice(loader, count)
+    ]
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"read_ahead": 2}, {"num_loading_workers": 1, "multiprocessing_context": "spawn"}],
+    [
+        {},
+        {"read_ahead": 2},
+        {"num_loading_workers": 1, "multiprocessing_context": "spawn"},
+    ],
 )
 def test_a_resume_goes_on_where_a_local_one_would(bucket, folder, options):
     whole = batches_of(loader_of(dataset(folder)))
@@ -173,7 +204,9 @@ def test_a_resume_goes_on_where_a_local_one_would(bucket, folder, options):
     assert torch.equal(torch.stack(whole), torch.stack(begun + batches_of(resumed)))
 
 
-def test_many_ranges_are_under_way_at_once_and_no_more_bytes_than_rows_have(bucket, folder, server):
+def test_many_ranges_are_under_way_at_once_and_no_more_bytes_than_rows_have(
+    bucket, folder, server
+):
     rows = dataset(f"http://127.0.0.1:{server.port}/tokens", order="stateless")
     server.latency, server.sent, server.most = 0.1, 0, 0
     rows.read(np.arange(0, N, 3))
@@ -182,7 +215,9 @@ def test_many_ranges_are_under_way_at_once_and_no_more_bytes_than_rows_have(buck
 
 
 @pytest.mark.parametrize("fault", [500, 503, "cut", "half", "stall"])
-def test_a_server_with_faults_is_asked_again_and_given_up(bucket, folder, server, fault):
+def test_a_server_with_faults_is_asked_again_and_given_up(
+    bucket, folder, server, fault
+):
     rows = dataset(f"http://127.0.0.1:{server.port}/tokens", "a")
     expected, positions = dataset(folder, "a").read(np.arange(9)), np.arange(9)
     server.faults += [fault] * 3
@@ -217,7 +252,9 @@ def test_a_server_that_never_answers_well_is_given_up_within_the_limit_and_the_l
     bucket, server, monkeypatch, caplog, fault
 ):
     rows, now = dataset(f"http://127.0.0.1:{server.port}/tokens", "a"), [0.0]
-    monkeypatch.setattr(buckets.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(
+        buckets.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds)
+    )
     monkeypatch.setattr(buckets.time, "monotonic", lambda: now[0])
     server.faults += [fault] * 100_000
     with pytest.raises(StorageError):
@@ -234,7 +271,10 @@ def test_a_server_without_ranges_is_called_so(bucket, server):
 
 
 def test_a_panic_of_the_library_is_an_error_like_any_other(bucket, monkeypatch):
-    rows, PanicException = dataset(bucket, "a"), type("PanicException", (BaseException,), {})
+    rows, PanicException = (
+        dataset(bucket, "a"),
+        type("PanicException", (BaseException,), {}),
+    )
 
     def panics(*_, **__):
         raise PanicException("range end index 100 out of range")
@@ -253,14 +293,16 @@ def test_bytes_of_another_version_are_no_row_whichever_request_they_answer(
     place = bucket if scheme == "s3" else f"http://127.0.0.1:{server.port}/tokens"
     server.conditional = conditional
     rows, several = dataset(place, "a"), np.arange(0, N, 7)
-    server.answered = (
-        '"another"'  # to GET alone: HEAD still says what it said when the object was opened
-    )
+    server.answered = '"another"'  # to GET alone: HEAD still says what it said when the object was opened
     for positions in (several, several[:1]):
-        with pytest.raises(StorageError, match="a.npy was replaced after it was opened"):
+        with pytest.raises(
+            StorageError, match="a.npy was replaced after it was opened"
+        ):
             rows.read(positions)
     server.answered = None
-    assert len(rows.read(several)) == len(several), "the object that was opened is there again"
+    assert len(rows.read(several)) == len(several), (
+        "the object that was opened is there again"
+    )
 
 
 @pytest.mark.parametrize("told", [{"ETag", "Last-Modified"}, {"Last-Modified"}])
@@ -269,13 +311,18 @@ def test_every_range_is_asked_for_of_the_version_that_was_opened_and_nothing_els
     bucket, folder, server, told, conditional
 ):
     server.told, server.conditional = told, conditional
-    rows, positions = dataset(f"http://127.0.0.1:{server.port}/tokens", "a"), np.arange(0, N, 7)
+    rows, positions = (
+        dataset(f"http://127.0.0.1:{server.port}/tokens", "a"),
+        np.arange(0, N, 7),
+    )
     assert np.array_equal(rows.read(positions), dataset(folder, "a").read(positions))
     server.log.clear(), server.conditions.clear()
     rows.read(positions)
     assert {line.split()[0] for line in server.log} == {"GET"}
     expected = (
-        server.objects["/tokens/a.npy"][1] if "ETag" in told else "Wed, 21 Oct 2026 07:28:00 GMT"
+        server.objects["/tokens/a.npy"][1]
+        if "ETag" in told
+        else "Wed, 21 Oct 2026 07:28:00 GMT"
     )
     assert set(server.conditions) == {expected}
 
@@ -295,8 +342,12 @@ def test_a_server_that_tells_no_versions_is_read_only_if_that_is_allowed_and_the
     if way == "environment":
         monkeypatch.setenv("NANOSET_REF_ALLOW_UNVERSIONED", "1")
     for _ in range(2):
-        rows = Nanoset([open_tokens(url, allow_unversioned=way == "argument")], None, S, N)
-        assert np.array_equal(rows.read(positions), dataset(folder, "a").read(positions))
+        rows = Nanoset(
+            [open_tokens(url, allow_unversioned=way == "argument")], None, S, N
+        )
+        assert np.array_equal(
+            rows.read(positions), dataset(folder, "a").read(positions)
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -340,7 +391,9 @@ def test_no_password_and_no_signed_query_is_shown(bucket, server, monkeypatch, c
     says_nothing(error.value), says_nothing(caplog.text)
 
 
-def test_a_signed_url_is_read_with_its_companions_or_says_why_not(bucket, folder, server):
+def test_a_signed_url_is_read_with_its_companions_or_says_why_not(
+    bucket, folder, server
+):
     url = f"http://127.0.0.1:{server.port}/tokens/raw.npy?sig=1%2F2"
     server.signed = {"GET /tokens/raw.npy?sig=1%2F2"}
     with pytest.raises(
@@ -349,7 +402,9 @@ def test_a_signed_url_is_read_with_its_companions_or_says_why_not(bucket, folder
     ):
         open_tokens(url)
     rows = Nanoset([open_tokens(url, "uint16")], None, S, N)
-    assert np.array_equal(rows.read(np.arange(9)), dataset(folder, ["raw"]).read(np.arange(9)))
+    assert np.array_equal(
+        rows.read(np.arange(9)), dataset(folder, ["raw"]).read(np.arange(9))
+    )
     url = url.replace("raw", "a")
     server.signed = {
         f"GET /tokens/a{end}?sig=1%2F2"
@@ -377,18 +432,25 @@ def test_a_signed_url_is_read_with_its_companions_or_says_why_not(bucket, folder
         (Path("s3://tokens/a.npy"), "s3:/tokens/a.npy: give a URL as a string"),
     ],
 )
-def test_a_url_that_means_no_key_that_can_be_read_is_refused_by_name(bucket, server, url, words):
+def test_a_url_that_means_no_key_that_can_be_read_is_refused_by_name(
+    bucket, server, url, words
+):
     with pytest.raises(StorageError, match=words):
         open_tokens(url)
     assert not server.log, "nothing else was asked for in its place"
 
 
-def test_schemes_have_other_spellings_and_keys_keep_their_characters(bucket, folder, server):
+def test_schemes_have_other_spellings_and_keys_keep_their_characters(
+    bucket, folder, server
+):
     assert (BucketPath("gcs://b/a").root, BucketPath("gcs://b/a").key) == (
         "gs://b",
         "a",
     )
-    assert open_tokens("S3://tokens/a.npy").num_tokens == open_tokens(folder / "a.npy").num_tokens
+    assert (
+        open_tokens("S3://tokens/a.npy").num_tokens
+        == open_tokens(folder / "a.npy").num_tokens
+    )
     for key in ("a b?c#d%20e.npy", "ö+&=.npy"):
         server.keep(f"/tokens/{key}", (folder / "raw.npy").read_bytes())
         assert open_tokens(f"s3://tokens/{key}").path.name == key
@@ -439,7 +501,9 @@ def test_an_object_that_is_replaced_under_its_reader_is_noticed(bucket, folder):
     rows = dataset(bucket, "a")
     rows.read(np.arange(5))
     buckets.ask(
-        BucketPath(f"{bucket}/a.npy"), "put", bytes(reversed((folder / "a.npy").read_bytes()))
+        BucketPath(f"{bucket}/a.npy"),
+        "put",
+        bytes(reversed((folder / "a.npy").read_bytes())),
     )
     with pytest.raises(
         StorageError,
@@ -461,7 +525,9 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, fold
     loader_of(dataset(folder), num_loading_workers=1, multiprocessing_context="fork")
 
     def read():
-        with pytest.raises(StorageError, match="a forked process cannot read from the bucket"):
+        with pytest.raises(
+            StorageError, match="a forked process cannot read from the bucket"
+        ):
             rows.read(np.arange(1))
 
     child = multiprocessing.get_context("fork").Process(target=read)
@@ -479,15 +545,23 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, fold
             "s3://tokens/denied.npy",
             "URL: access is denied, or credentials are missing: set AWS_ACCESS_KEY_ID and",
         ),
-        ("http://127.0.0.1:9/a.npy", "URL: the server cannot be reached, fails or stalls"),
+        (
+            "http://127.0.0.1:9/a.npy",
+            "URL: the server cannot be reached, fails or stalls",
+        ),
         ("https://nowhere.invalid/a.npy", "URL: the server cannot be reached"),
         ("az://container/a.npy", "URL: "),
-        ("s3://tokens/none.bin", "s3://tokens/none is not a corpus: none.bin and none.idx must"),
+        (
+            "s3://tokens/none.bin",
+            "s3://tokens/none is not a corpus: none.bin and none.idx must",
+        ),
         ("s3://tokens/none.ds", "no .ds file at URL"),
         ("s3://tokens/c.npy", "URL: only preprocess writes into a bucket"),
     ],
 )
-def test_what_is_missing_is_said_in_one_line(bucket, folder, server, capsys, url, words):
+def test_what_is_missing_is_said_in_one_line(
+    bucket, folder, server, capsys, url, words
+):
     if "NANOSET_TEST_S3" in os.environ and "denied" in url:
         words = "no token file"
     server.denied.add("HEAD /tokens/denied.npy")
@@ -531,7 +605,8 @@ def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_
     url, path = f"{bucket}/deep/new_input_ids.npy", tmp_path / "new_input_ids.npy"
     for suffix in (".npy", ".json", ".documents.npy"):
         assert (
-            as_path(url).with_suffix(suffix).read_bytes() == path.with_suffix(suffix).read_bytes()
+            as_path(url).with_suffix(suffix).read_bytes()
+            == path.with_suffix(suffix).read_bytes()
         )
     assert (
         main(["verify", url]) == 0
@@ -540,11 +615,16 @@ def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_
     layout = ["--sequence-length", "32", "--data"]
     for command in (["inspect"], ["where", "--step", "2", *layout], ["audit", *layout]):
         told = [
-            (main([*command, place]), capsys.readouterr().out.split()) for place in (url, str(path))
+            (main([*command, place]), capsys.readouterr().out.split())
+            for place in (url, str(path))
         ]
-        ours, local = ([word for word in words if "new" not in word] for _, words in told)
+        ours, local = (
+            [word for word in words if "new" not in word] for _, words in told
+        )
         assert [code for code, _ in told] == [0, 0] and ours == local
-    with pytest.raises(FileExistsError, match="new_input_ids.npy exists and is left unchanged"):
+    with pytest.raises(
+        FileExistsError, match="new_input_ids.npy exists and is left unchanged"
+    ):
         run(f"{bucket}/deep/new")
     server.log.clear()
     run(f"{bucket}/deep/new", overwrite=True)
@@ -555,7 +635,9 @@ def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_
             if line.startswith(("PUT", "DELETE")) and "trial" not in line
         ]
         ends = ("DELETE .npy", "PUT .documents.npy", "PUT .json", "PUT .npy")
-        assert [line.replace("/tokens/deep/new_input_ids", "") for line in changes] == [*ends]
+        assert [line.replace("/tokens/deep/new_input_ids", "") for line in changes] == [
+            *ends
+        ]
         server.denied.add("PUT /tokens/deep/new_input_ids.json")
         with pytest.raises(StorageError, match="new_input_ids.json: access is denied"):
             run(f"{bucket}/deep/new", overwrite=True)
@@ -592,9 +674,14 @@ def test_training_from_a_bucket_has_the_losses_of_training_from_the_disk(
     bucket, folder, tmp_path, capsys
 ):
     losses, path = [], tmp_path / "run.yaml"
-    for name, place, options in (("local", folder, {}), ("bucket", bucket, {"read_ahead": 2})):
+    for name, place, options in (
+        ("local", folder, {}),
+        ("bucket", bucket, {"read_ahead": 2}),
+    ):
         stages = [("one", 1, {"dataset_path": f"{place}/a.npy"}, options)]
-        path.write_text(json.dumps(run_tree(tmp_path / name, stages, steps=3, length=S)))
+        path.write_text(
+            json.dumps(run_tree(tmp_path / name, stages, steps=3, length=S))
+        )
         assert train(["--config", str(path)]) == 0, capsys.readouterr().err
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         losses.append([json.loads(line)["loss"] for line in lines])

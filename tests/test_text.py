@@ -18,7 +18,9 @@ from nanoset_ref.preprocess.text import open_text
 
 def write_lines(path, texts, column="text"):
     path.write_text(
-        "".join(json.dumps({"id": k, column: text}) + "\n" for k, text in enumerate(texts))
+        "".join(
+            json.dumps({"id": k, column: text}) + "\n" for k, text in enumerate(texts)
+        )
     )
     return path
 
@@ -28,7 +30,9 @@ def write_kind(path, texts):
     write_lines(path, texts)
     content = path.read_bytes()
     half = len(content) // 2  # two members, two frames: as files put together with cat
-    if pack := {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}.get(path.suffix):
+    if pack := {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}.get(
+        path.suffix
+    ):
         path.write_bytes(pack(content[:half]) + pack(content[half:]))
     if path.suffix == ".parquet":
         table = pa.table({"text": texts, "id": range(len(texts))})
@@ -46,7 +50,8 @@ TEXTS = [f"document {k} " + "é\n" * (k % 7) for k in range(50)]
 @settings(deadline=None, max_examples=60)
 @given(
     lines=st.lists(
-        st.sampled_from(["", " ", '{"text": "a"}', '{"text": "' + "long " * 20 + '"}']), max_size=20
+        st.sampled_from(["", " ", '{"text": "a"}', '{"text": "' + "long " * 20 + '"}']),
+        max_size=20,
     ),
     last_newline=st.booleans(),
     block_bytes=st.integers(2, 60),
@@ -71,7 +76,9 @@ def test_every_line_belongs_to_one_block_whatever_its_size(
     assert sum(block.num_bytes for block in blocks) == source.num_bytes == len(content)
 
 
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".jsonl.gz", ".json.zst", ".parquet"])
+@pytest.mark.parametrize(
+    "suffix", [".json", ".jsonl", ".jsonl.gz", ".json.zst", ".parquet"]
+)
 def test_every_kind_of_file_gives_the_same_documents(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 100)
     path = write_kind(tmp_path / f"a{suffix}", TEXTS)
@@ -87,19 +94,29 @@ def test_a_saved_dataset_and_a_folder_with_their_splits(tmp_path, monkeypatch):
     import datasets
 
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 100)
-    train, test = (datasets.Dataset.from_dict({"text": texts}) for texts in (TEXTS, ["x"]))
+    train, test = (
+        datasets.Dataset.from_dict({"text": texts}) for texts in (TEXTS, ["x"])
+    )
     train.save_to_disk(tmp_path / "one")
     datasets.DatasetDict(train=train, test=test).save_to_disk(tmp_path / "two")
     source = pickle.loads(pickle.dumps(open_text(tmp_path / "one")))
     assert texts_of(source) == TEXTS
     assert len(list(source.blocks())) > 1
-    assert [document.where for document in source.documents()][-1] == f"{tmp_path / 'one'}:50"
+    assert [document.where for document in source.documents()][
+        -1
+    ] == f"{tmp_path / 'one'}:50"
     assert texts_of(open_text(tmp_path / "two", split="test")) == ["x"]
-    with pytest.raises(InputError, match="written by save_to_disk has no configurations, got 'en'"):
+    with pytest.raises(
+        InputError, match="written by save_to_disk has no configurations, got 'en'"
+    ):
         open_text(tmp_path / "one", config="en")
-    with pytest.raises(InputError, match=r"name one of its splits \['train', 'test'\], got None"):
+    with pytest.raises(
+        InputError, match=r"name one of its splits \['train', 'test'\], got None"
+    ):
         open_text(tmp_path / "two")
-    with pytest.raises(InputError, match=r"no column 'body'; the columns here are \['text'\]"):
+    with pytest.raises(
+        InputError, match=r"no column 'body'; the columns here are \['text'\]"
+    ):
         texts_of(open_text(tmp_path / "one", column="body"))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "plain").mkdir()
@@ -128,7 +145,9 @@ def test_folders_globs_and_lists_have_one_order(tmp_path):
     assert texts_of(open_text(tmp_path / "b.jsonl", split="train")) == ["b.jsonl"]
 
 
-def test_a_document_has_its_text_in_the_first_column_that_it_has_whatever_others_have(tmp_path):
+def test_a_document_has_its_text_in_the_first_column_that_it_has_whatever_others_have(
+    tmp_path,
+):
     lines = [
         {"content": "one"},
         {"text": "two", "content": "no"},
@@ -149,10 +168,16 @@ def test_a_document_has_its_text_in_the_first_column_that_it_has_whatever_others
 
 def test_a_tokenizer_is_tried_on_documents_from_all_over_the_input(tmp_path):
     for number in range(60):
-        write_lines(tmp_path / f"{number:02}.jsonl", [f"{number} {k}" for k in range(50)])
-    (tmp_path / "03.jsonl").write_text('{"text": "3 0"}\nnot json\n')  # the run will say so
+        write_lines(
+            tmp_path / f"{number:02}.jsonl", [f"{number} {k}" for k in range(50)]
+        )
+    (tmp_path / "03.jsonl").write_text(
+        '{"text": "3 0"}\nnot json\n'
+    )  # the run will say so
     tried = [text.split() for text in open_text(tmp_path).beginning()]
-    assert [int(part) for part, number in tried if number == "0"] == list(range(0, 60, 3))
+    assert [int(part) for part, number in tried if number == "0"] == list(
+        range(0, 60, 3)
+    )
     assert len(tried) == 19 * 25 + 1
 
 
@@ -178,7 +203,11 @@ BAD_LINES = [
         r"no column 'text'; the columns here are \['body', 'id'\]",
     ),
     ("not a string", b'{"text": null}', "must hold a string, got NoneType"),
-    ("lone surrogate", b'{"text": "a\\ud800"}', "lone surrogate '\\\\ud800' at character 1"),
+    (
+        "lone surrogate",
+        b'{"text": "a\\ud800"}',
+        "lone surrogate '\\\\ud800' at character 1",
+    ),
 ]
 
 
@@ -226,7 +255,12 @@ def test_inputs_that_are_none(tmp_path, monkeypatch):
             InputError,
             "neither a file, a folder nor a dataset that loads",
         ),
-        ("empty.jsonl", {"split": "test"}, InputError, "no splits other than 'train', got 'test'"),
+        (
+            "empty.jsonl",
+            {"split": "test"},
+            InputError,
+            "no splits other than 'train', got 'test'",
+        ),
         ("a.jsonl", {"on_error": "ignore"}, ValueError, 'must be "raise" or "skip"'),
         (
             "empty.jsonl",
@@ -245,7 +279,10 @@ def test_a_truncated_or_damaged_archive_is_named_and_so_is_a_bomb_before_it_fill
 ):
     pack = {".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
     path = tmp_path / f"a.jsonl{suffix}"
-    for broken in (pack(write_lines(tmp_path / "plain", TEXTS).read_bytes())[:-9], b"hello"):
+    for broken in (
+        pack(write_lines(tmp_path / "plain", TEXTS).read_bytes())[:-9],
+        b"hello",
+    ):
         path.write_bytes(broken)
         with pytest.raises(InputError, match=f"a.jsonl{suffix}: damaged: "):
             texts_of(open_text(path))
@@ -271,18 +308,26 @@ def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
     for value, kind in ((None, "NoneType"), (b'{"text": "inner"}', "bytes")):
         pq.write_table(pa.table({"body": ["a"], "text": [value]}), path)
         with pytest.raises(
-            DocumentError, match=rf"a.parquet:1: column 'text' must hold a string, got {kind}"
+            DocumentError,
+            match=rf"a.parquet:1: column 'text' must hold a string, got {kind}",
         ):
             texts_of(open_text(path))
     with pytest.raises(
-        InputError, match=r"a.parquet: no column 'x'; the columns here are \['body', 'text'\]"
+        InputError,
+        match=r"a.parquet: no column 'x'; the columns here are \['body', 'text'\]",
     ):
         texts_of(open_text(path, column="x"))
-    pq.write_table(pa.table({"text": pa.array([b"\xb2"]).cast(pa.string(), safe=False)}), path)
-    with pytest.raises(InputError, match=r"a\.parquet, row group 0: damaged: Invalid UTF8"):
+    pq.write_table(
+        pa.table({"text": pa.array([b"\xb2"]).cast(pa.string(), safe=False)}), path
+    )
+    with pytest.raises(
+        InputError, match=r"a\.parquet, row group 0: damaged: Invalid UTF8"
+    ):
         texts_of(open_text(path))
     pq.write_table(
-        pa.table({"text": [f"{k} " * 50 for k in range(100)]}), path, use_dictionary=False
+        pa.table({"text": [f"{k} " * 50 for k in range(100)]}),
+        path,
+        use_dictionary=False,
     )
     content = path.read_bytes()
     path.write_bytes(content[:60] + b"\xff" * 140 + content[200:])
@@ -299,7 +344,9 @@ def test_a_file_that_changes_after_it_was_opened_is_an_error(
     """Never documents of two versions, or a part of one: the rest of a line, or fewer lines."""
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 60)
     path = write_kind(tmp_path / f"a{suffix}", TEXTS)
-    later = write_kind(tmp_path / f"later{suffix}", ["longer " + text for text in TEXTS * 2])
+    later = write_kind(
+        tmp_path / f"later{suffix}", ["longer " + text for text in TEXTS * 2]
+    )
     source = open_text(str(path))
     documents = source.documents()
     if when == "under way":
@@ -309,5 +356,7 @@ def test_a_file_that_changes_after_it_was_opened_is_an_error(
     else:
         with open(path, "ab") as file:
             file.write(later.read_bytes())
-    with pytest.raises(InputError, match="was replaced or changed while it was read|damaged"):
+    with pytest.raises(
+        InputError, match="was replaced or changed while it was read|damaged"
+    ):
         list(documents)

@@ -37,20 +37,27 @@ def corpus(tmp_path):
     folder.mkdir()
     for number, name in enumerate(("a.jsonl", "b.jsonl.gz", "c.jsonl")):
         lines = "".join(
-            json.dumps({"text": text}) + "\n" for text in TEXTS[100 * number : 100 * number + 100]
+            json.dumps({"text": text}) + "\n"
+            for text in TEXTS[100 * number : 100 * number + 100]
         ).encode()
-        (folder / name).write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
+        (folder / name).write_bytes(
+            gzip.compress(lines) if name.endswith(".gz") else lines
+        )
     return folder
 
 
 @pytest.fixture
 def job(golden, corpus, tmp_path):
     """Tokenise the corpus into t_input_ids.npy; returns the counts."""
-    return partial(preprocess, corpus, tmp_path / "t", golden / "tokenizer", backend="hf")
+    return partial(
+        preprocess, corpus, tmp_path / "t", golden / "tokenizer", backend="hf"
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_workers_give_what_one_process_gives(job, corpus, golden, tmp_path, monkeypatch, workers):
+def test_workers_give_what_one_process_gives(
+    job, corpus, golden, tmp_path, monkeypatch, workers
+):
     shown = []
 
     class Bar(tqdm.tqdm):
@@ -67,16 +74,22 @@ def test_workers_give_what_one_process_gives(job, corpus, golden, tmp_path, monk
     whole = load_tokenizer(golden / "tokenizer")(
         [*TEXTS[:100], "ok", *TEXTS[100:]], add_special_tokens=False
     )
-    assert [ids.tolist() for ids in np.split(file.tokens, file.document_offsets[1:-1])] == [
-        [*ids, 2] for ids in whole["input_ids"]
-    ]
+    assert [
+        ids.tolist() for ids in np.split(file.tokens, file.document_offsets[1:-1])
+    ] == [[*ids, 2] for ids in whole["input_ids"]]
     assert shown[0] == (sum(path.stat().st_size for path in corpus.iterdir()),) * 2
-    assert (counts.documents, counts.tokens, counts.backend) == (301, file.num_tokens, "hf")
+    assert (counts.documents, counts.tokens, counts.backend) == (
+        301,
+        file.num_tokens,
+        "hf",
+    )
     assert counts.skipped == {"invalid JSON": 2, "missing column": 1, "not a string": 1}
 
 
 LINES = st.lists(
-    st.sampled_from(["", " ", "one two", "a</s>b", "<s></s>", "{bad"]), min_size=1, max_size=9
+    st.sampled_from(["", " ", "one two", "a</s>b", "<s></s>", "{bad"]),
+    min_size=1,
+    max_size=9,
 )
 
 
@@ -94,17 +107,23 @@ def test_what_is_reported_is_what_the_files_of_every_road_hold(
     texts = [line for line in lines if line != "{bad"]
     whole = load_tokenizer(golden / "tokenizer")
     documents = [
-        whole.backend_tokenizer.encode(text, add_special_tokens=False).ids for text in texts
+        whole.backend_tokenizer.encode(text, add_special_tokens=False).ids
+        for text in texts
     ]
     if mode == "split":
-        documents = [whole(text, split_special_tokens=True)["input_ids"] for text in texts]
+        documents = [
+            whole(text, split_special_tokens=True)["input_ids"] for text in texts
+        ]
     if not any(documents):
         return
     tmp_path = tmp_path_factory.mktemp("roads")
     (tmp_path / "in" / "sub").mkdir(parents=True)
     path = tmp_path / "in" / "sub" / "a.jsonl"
     path.write_text(
-        "".join((line if line == "{bad" else json.dumps({"text": line})) + "\n" for line in lines)
+        "".join(
+            (line if line == "{bad" else json.dumps({"text": line})) + "\n"
+            for line in lines
+        )
     )
     end = [2] * append_eod
     options = {"backend": backend, "on_error": "skip", "special_tokens": mode}
@@ -127,9 +146,9 @@ def test_what_is_reported_is_what_the_files_of_every_road_hold(
     config = TokenizeConfig(
         tokenizer=str(golden / "tokenizer"), eos_text="</s>", format="tokens", **options
     )
-    [account] = tokenize(tmp_path / "in", tmp_path / "out", config, num_workers=workers)[
-        "sub"
-    ].conservation
+    [account] = tokenize(
+        tmp_path / "in", tmp_path / "out", config, num_workers=workers
+    )["sub"].conservation
     for name, ending, counts in (
         ("t_input_ids.npy", end, own),
         ("out/sub/train_input_ids.npy", [2], None),
@@ -142,7 +161,9 @@ def test_what_is_reported_is_what_the_files_of_every_road_hold(
         if counts:
             assert (counts.documents, counts.tokens) == (len(texts), file.num_tokens)
     file = MMapIndexedDataset(tmp_path / "t_text_document")
-    assert file.tokens.tolist() == [token for ids in documents if ids for token in ids + end]
+    assert file.tokens.tolist() == [
+        token for ids in documents if ids for token in ids + end
+    ]
     assert (pair.documents, pair.tokens) == (file.num_documents, len(file.tokens))
     assert (
         account.written_tokens
@@ -151,7 +172,11 @@ def test_what_is_reported_is_what_the_files_of_every_road_hold(
     )
     special = [sum(token < 3 for token in ids) for ids in documents]
     for counts in (own, pair):
-        assert sum(counts.skipped.values()) == account.skipped_documents == len(lines) - len(texts)
+        assert (
+            sum(counts.skipped.values())
+            == account.skipped_documents
+            == len(lines) - len(texts)
+        )
         assert (sum(counts.special_tokens.values()), counts.special_documents) == (
             sum(special),
             sum(map(bool, special)),
@@ -164,7 +189,9 @@ def test_what_is_reported_is_what_the_files_of_every_road_hold(
 
 def test_ranks_are_let_go_when_the_call_in_rank_0_fails(monkeypatch):
     ours, theirs = Pipe()
-    monkeypatch.setattr(helpers, "other_ranks", lambda: [helpers.Helper("another rank", ours)])
+    monkeypatch.setattr(
+        helpers, "other_ranks", lambda: [helpers.Helper("another rank", ours)]
+    )
     monkeypatch.setattr(helpers, "is_main_rank", lambda: True)
     rank = threading.Thread(target=helpers.serve, args=[theirs], daemon=True)
     rank.start()
@@ -216,7 +243,8 @@ def test_two_jobs_on_one_target_collide_unless_one_is_dead(job, tmp_path):
     path = tmp_path / "t_input_ids.npy"
     with TokenFileWriter(path, dtype="uint16") as other:
         with pytest.raises(
-            JobError, match=rf"another job is writing {path}; wait for it or choose another output"
+            JobError,
+            match=rf"another job is writing {path}; wait for it or choose another output",
         ):
             job()
         other.write([1], [1])
@@ -231,10 +259,17 @@ def test_two_jobs_on_one_target_collide_unless_one_is_dead(job, tmp_path):
 def test_an_input_without_documents_a_full_disk_and_no_workers_are_errors(
     job, corpus, tmp_path, monkeypatch
 ):
-    for content, reason in (("\n\n", "every line is blank"), ("x\n", "1 skipped: invalid JSON")):
+    for content, reason in (
+        ("\n\n", "every line is blank"),
+        ("x\n", "1 skipped: invalid JSON"),
+    ):
         (tmp_path / "a.jsonl").write_text(content)
-        with pytest.raises(InputError, match=rf"the input holds no usable document \({reason}\)"):
-            preprocess(tmp_path / "a.jsonl", *job.args[1:], **job.keywords, on_error="skip")
+        with pytest.raises(
+            InputError, match=rf"the input holds no usable document \({reason}\)"
+        ):
+            preprocess(
+                tmp_path / "a.jsonl", *job.args[1:], **job.keywords, on_error="skip"
+            )
     with pytest.raises(ValueError, match="workers must be at least 1, .*got 0"):
         job(num_workers=0)
 
@@ -259,7 +294,9 @@ def processes_with(word):
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            found += [int(path.parent.name)] if word.encode() in path.read_bytes() else []
+            found += (
+                [int(path.parent.name)] if word.encode() in path.read_bytes() else []
+            )
         except OSError:
             continue
     return [pid for pid in found if pid != os.getpid()]
@@ -305,7 +342,9 @@ def start(golden, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, tmp_path, number):
+def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(
+    start, tmp_path, number
+):
     process, word = start(f"--input {tmp_path}/big.jsonl --num-workers 2")
     wait_until(
         lambda: len(processes_with(word)) >= 2 and at_work(tmp_path)
@@ -314,12 +353,16 @@ def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, tmp_
     for pid in processes_with(word):
         mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
         assert not [
-            line for line in mapped if "/dev/shm/sem" in line and not line.endswith("(deleted)")
+            line
+            for line in mapped
+            if "/dev/shm/sem" in line and not line.endswith("(deleted)")
         ]
     os.killpg(process.pid, number)
     _, errors = process.communicate()
     wait_until(lambda: not processes_with(word))
-    assert not [name for name in os.listdir(tmp_path / "out") if not name.startswith(".")]
+    assert not [
+        name for name in os.listdir(tmp_path / "out") if not name.startswith(".")
+    ]
     if number != signal.SIGKILL:
         assert errors.count("\n") == 2, "one line beside the one about the backend"
         assert "\nnanoset_ref.preprocess: error: " in errors
@@ -335,9 +378,7 @@ def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    torchrun = (
-        f"-m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port {port}"
-    )
+    torchrun = f"-m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port {port}"
     process, word = start(f"--input {tmp_path}/big.jsonl", torchrun)
     wait_until(lambda: len(processes_with(word)) >= 3)
     if killed.endswith("at work"):

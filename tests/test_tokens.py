@@ -46,7 +46,13 @@ def test_the_ids_are_raw_little_endian_without_header(path):
 
 def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
     file = TokenFile(
-        write(path, vocab_size=50, tokenizer="gpt2", eos_token_id=4, added_special_tokens=True)
+        write(
+            path,
+            vocab_size=50,
+            tokenizer="gpt2",
+            eos_token_id=4,
+            added_special_tokens=True,
+        )
     )
     said = {
         "dtype": "uint16",
@@ -64,7 +70,10 @@ def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
     found = json.loads(path.with_suffix(MANIFEST).read_text())
     assert found | {"sources": None} == dataclasses.asdict(file.manifest)
     assert found == found | said | {"row_length": None, "format_version": 1}
-    assert verify(path) == "5 tokens in 3 documents, ids below 50, checksum as in the manifest"
+    assert (
+        verify(path)
+        == "5 tokens in 3 documents, ids below 50, checksum as in the manifest"
+    )
     assert repr(file).endswith("a_input_ids.npy', uint16, 5 tokens, 3 documents)")
     offsets = np.load(path.with_suffix(DOCUMENTS), allow_pickle=False)
     assert offsets.dtype == np.int64
@@ -72,7 +81,9 @@ def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
 
 
 @given(
-    st.lists(st.lists(st.integers(0, 65535), max_size=20), min_size=1, max_size=20).filter(any),
+    st.lists(
+        st.lists(st.integers(0, 65535), max_size=20), min_size=1, max_size=20
+    ).filter(any),
     st.booleans(),
 )
 def test_many_documents_at_once_equal_one_by_one(tmp_path_factory, documents, wide):
@@ -90,7 +101,10 @@ def test_many_documents_at_once_equal_one_by_one(tmp_path_factory, documents, wi
             == (folder / "many").with_suffix(suffix).read_bytes()
         )
     assert TokenFile(one).tokens.tolist() == sum(documents, [])
-    assert TokenFile(one).document_offsets.tolist() == [0, *np.cumsum([len(d) for d in documents])]
+    assert TokenFile(one).document_offsets.tolist() == [
+        0,
+        *np.cumsum([len(d) for d in documents]),
+    ]
 
 
 def test_dtype_by_vocabulary_size():
@@ -143,10 +157,15 @@ def test_an_existing_file_is_not_overwritten_unasked(path):
     write(path, [[9]], overwrite=True)
     assert TokenFile(path).tokens.tolist() == [9]
     path.unlink()
-    with pytest.raises(FileExistsError), TokenFileWriter(path, dtype="uint16") as writer:
+    with (
+        pytest.raises(FileExistsError),
+        TokenFileWriter(path, dtype="uint16") as writer,
+    ):
         writer.write_document([1, 2, 3])
         write(path)
-    assert "checksum as in the manifest" in verify(path), "what came meanwhile is left as it is"
+    assert "checksum as in the manifest" in verify(path), (
+        "what came meanwhile is left as it is"
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +208,8 @@ def test_what_holds_no_ids_or_other_ones_is_refused(path, content, dtype, messag
 def test_a_broken_manifest_is_named(path, change, message):
     if not isinstance(change, str):
         change = json.dumps(
-            {"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": ""} | change
+            {"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": ""}
+            | change
         )
     write(path).with_suffix(MANIFEST).write_text(change)
     with pytest.raises(TokenFileError, match=rf"a_input_ids\.json.*{message}"):
@@ -215,12 +235,15 @@ def test_samples_are_those_whose_tokens_are_all_there(
     np.zeros(num_tokens, dtype="<u2").tofile(path)
     file, stride = TokenFile(path), length + disjoint
     assert file.stride(length, disjoint) == stride
-    count = len([first for first in range(0, num_tokens, stride) if first + length < num_tokens])
+    count = len(
+        [first for first in range(0, num_tokens, stride) if first + length < num_tokens]
+    )
     if count or disjoint:
         assert file.num_samples(length, disjoint) == count
     else:
         with pytest.raises(
-            TokenFileError, match=f"holds {num_tokens} tokens; one .* needs {length + 1}"
+            TokenFileError,
+            match=f"holds {num_tokens} tokens; one .* needs {length + 1}",
         ):
             file.num_samples(length)
 
@@ -228,7 +251,9 @@ def test_samples_are_those_whose_tokens_are_all_there(
 def test_disjoint_rows_are_read_as_they_were_cut(path):
     file = TokenFile(write(path, [range(12)], windows="disjoint", row_length=4))
     assert (file.num_samples(3), file.stride(3)) == (3, 4)
-    with pytest.raises(TokenFileError, match="cut into rows: read it with sequence_length=3"):
+    with pytest.raises(
+        TokenFileError, match="cut into rows: read it with sequence_length=3"
+    ):
         file.num_samples(5)
 
 
@@ -240,7 +265,10 @@ def test_a_manifest_replaces_nothing_but_a_manifest(tmp_path, overwrite):
         FileExistsError, match=r"corpus\.json is not a manifest .* one would replace it"
     ):
         write(tmp_path / "corpus.npy", overwrite=overwrite)
-    assert (text.read_text(), sorted(tmp_path.iterdir())) == ('{"text": "a document"}', [text])
+    assert (text.read_text(), sorted(tmp_path.iterdir())) == (
+        '{"text": "a document"}',
+        [text],
+    )
 
 
 @pytest.mark.parametrize("offsets", [[0, -5, 7, 13], [0, 9, 7, 13]])
@@ -259,7 +287,9 @@ def test_boundaries_that_decrease_are_refused_wherever_they_are_read(path, offse
         lambda: pickle.loads(pickle.dumps(rows)).spans(0),
     ]
     for read in reads:
-        with pytest.raises(TokenFileError, match="document boundaries must not decrease"):
+        with pytest.raises(
+            TokenFileError, match="document boundaries must not decrease"
+        ):
             read()
 
 
@@ -267,7 +297,9 @@ def test_a_worker_does_not_check_boundaries_again(path, monkeypatch):
     rows = Nanoset(write(path, [range(4), range(5)]), None, 4, 2)
     assert len(rows.spans(0) + rows.spans(1)) == 3
     travelled = pickle.loads(pickle.dumps(rows))
-    monkeypatch.setattr(companions, "require_ascending", lambda *_: pytest.fail("checked again"))
+    monkeypatch.setattr(
+        companions, "require_ascending", lambda *_: pytest.fail("checked again")
+    )
     assert travelled.spans(1) == rows.spans(1)
 
 
@@ -284,8 +316,13 @@ def test_a_seal_keeps_the_checksum_of_a_file_that_holds_none(path):
     file = TokenFile(path)
     assert file.checksum is None and not file.check_content()
     keep_seal(file)
-    assert sorted(it.name for it in path.parent.iterdir()) == [path.name, f"{path.name}.seal"]
-    assert TokenFile(path).checksum == checksum(path) and TokenFile(path).check_content()
+    assert sorted(it.name for it in path.parent.iterdir()) == [
+        path.name,
+        f"{path.name}.seal",
+    ]
+    assert (
+        TokenFile(path).checksum == checksum(path) and TokenFile(path).check_content()
+    )
     assert Nanoset(path, None, 4, 2).plan["files"][0]["known_by"] == "content"
     np.arange(1, 21, dtype=np.uint16).tofile(path)
     with pytest.raises(TokenFileError, match="the content has changed"):

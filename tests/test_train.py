@@ -78,7 +78,10 @@ class Runs:
         config = self.config(name, **options)
         size = options.get("dp", 1) * options.get("pp", 1) * options.get("tp", 1)
         return Ranks(
-            size, train_run, (["--config", config, "--log-samples"],), self.folder / f"{name}.log"
+            size,
+            train_run,
+            (["--config", config, "--log-samples"],),
+            self.folder / f"{name}.log",
         )
 
     def finish(self, name, **options):
@@ -100,7 +103,9 @@ class Runs:
         while len(self.lines(name)) < goal:
             if all(process.exitcode == 0 for process in ranks.processes):
                 return False
-            assert not any(process.exitcode for process in ranks.processes), ranks.log.read_text()
+            assert not any(process.exitcode for process in ranks.processes), (
+                ranks.log.read_text()
+            )
             time.sleep(0.002)
         time.sleep(seconds)
         ranks.kill()
@@ -123,7 +128,9 @@ def global_batches(lines):
     return [(line["stage"], sorted(sum(line["samples"], []))) for line in lines]
 
 
-def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit(runs, whole):
+def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit(
+    runs, whole
+):
     assert [line["step"] for line in whole] == list(range(1, 21))
     assert [line["stage"] for line in whole] == ["one"] * 6 + ["two"] * 14
     ids = Nanoset(runs.paths[0], None, 32, 8).read(np.arange(8))[:, :-1]
@@ -141,7 +148,9 @@ def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit
     assert runs.finish("killed", dp=2) == whole
 
 
-def test_killed_while_a_checkpoint_is_written_it_goes_on_from_the_one_before(runs, whole):
+def test_killed_while_a_checkpoint_is_written_it_goes_on_from_the_one_before(
+    runs, whole
+):
     torn = runs.folder / "torn"
     for _ in range(2):
         ranks = runs.start("torn", dp=2)
@@ -160,10 +169,12 @@ def test_other_numbers_of_ranks_read_the_same_global_batches(runs, whole):
         assert runs.kill_after(goal, "elastic", dp=dp, accumulation=4 // dp)
     lines = runs.finish("elastic", dp=2)
     assert global_batches(lines) == global_batches(whole)
-    assert [len(line["samples"]) for line in lines[:3] + lines[5:9] + lines[-2:]] == [4] * 3 + [
-        1
-    ] * 4 + [2] * 2
-    assert [line["consumed_train_samples"] for line in lines] == [8 * step for step in range(1, 21)]
+    assert [len(line["samples"]) for line in lines[:3] + lines[5:9] + lines[-2:]] == [
+        4
+    ] * 3 + [1] * 4 + [2] * 2
+    assert [line["consumed_train_samples"] for line in lines] == [
+        8 * step for step in range(1, 21)
+    ]
 
 
 def test_three_ranks_resume_bit_for_bit_as_well(runs):
@@ -226,7 +237,13 @@ def test_a_batch_in_any_parts_has_the_loss_and_the_gradient_of_the_whole(
 ):
     """Each counted label weighs the same, whichever micro-batch and rank it falls to."""
     stages = [("one", 1, {"dataset_path": runs.paths[0]}, {})]
-    options = {"steps": 1, "length": 8, "rows": rows, "accumulation": accumulation, "model": LLAMA}
+    options = {
+        "steps": 1,
+        "length": 8,
+        "rows": rows,
+        "accumulation": accumulation,
+        "model": LLAMA,
+    }
     tree = run_tree(tmp_path, stages, **options, **ranks)
     size = int(np.prod(list(ranks.values()), dtype=int))
     Ranks(
@@ -242,10 +259,14 @@ def test_a_batch_in_any_parts_has_the_loss_and_the_gradient_of_the_whole(
         found |= dict(part)
     assert found.keys() == whole.keys()
     for name, value in whole.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            found[name], value, rtol=1e-3, atol=1e-6, err_msg=name
+        )
 
 
-def test_a_batch_without_a_counted_label_has_no_loss_and_a_gradient_of_zero(runs, tmp_path):
+def test_a_batch_without_a_counted_label_has_no_loss_and_a_gradient_of_zero(
+    runs, tmp_path
+):
     tree = run_tree(
         tmp_path,
         [("one", 1, {"dataset_path": runs.paths[0]}, {})],
@@ -255,7 +276,10 @@ def test_a_batch_without_a_counted_label_has_no_loss_and_a_gradient_of_zero(runs
     )
     nothing = np.zeros((8, 8), bool).tolist()
     Ranks(
-        1, write_gradients, (str(tmp_path), tree, ROWS.tolist(), nothing), tmp_path / "log"
+        1,
+        write_gradients,
+        (str(tmp_path), tree, ROWS.tolist(), nothing),
+        tmp_path / "log",
     ).wait()
     found = dict(np.load(tmp_path / "0.npz"))
     assert "loss" not in found
@@ -277,8 +301,12 @@ def ranks_of(name):
 
 
 @pytest.mark.only_on("linux")  # looks into /proc
-@pytest.mark.parametrize(("name", "steps"), [("torchrun early", 0), ("torchrun late", 4)])
-def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, name, steps):
+@pytest.mark.parametrize(
+    ("name", "steps"), [("torchrun early", 0), ("torchrun late", 4)]
+)
+def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(
+    runs, whole, name, steps
+):
     """At any moment: while the ranks import, and when they train."""
     words = [
         "--nproc-per-node",
@@ -299,7 +327,9 @@ def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, 
             runs.config(name, dp=2),
         ]
         agent = subprocess.Popen(command, stdout=log, stderr=log)
-    while (len(runs.lines(name)) < steps or len(ranks_of(name)) < 2) and agent.poll() is None:
+    while (
+        len(runs.lines(name)) < steps or len(ranks_of(name)) < 2
+    ) and agent.poll() is None:
         time.sleep(0.01)
     agent.send_signal(signal.SIGKILL)
     agent.wait()
@@ -310,9 +340,7 @@ def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, 
         assert runs.finish(name, dp=2) == whole
 
 
-INTERRUPTED = (
-    "error: interrupted; the same command continues after the newest checkpoint, if there is one"
-)
+INTERRUPTED = "error: interrupted; the same command continues after the newest checkpoint, if there is one"
 
 
 def test_an_interrupted_run_says_so_in_one_line(runs):
@@ -336,7 +364,14 @@ def test_interrupted_under_torchrun_the_first_rank_says_so_once_before_the_trace
     runs,
 ):
     """torchrun raises in its own process when it has passed Ctrl-C on; no rank can stop that."""
-    words = ["--nproc-per-node", "2", "--master-port", str(free_port()), "-m", "nanoset_ref.train"]
+    words = [
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(free_port()),
+        "-m",
+        "nanoset_ref.train",
+    ]
     command = [sys.executable, "-m", "torch.distributed.run", *words]
     command += ["--config", runs.config("interrupted ranks", steps=10_000, dp=2)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -349,7 +384,9 @@ def test_interrupted_under_torchrun_the_first_rank_says_so_once_before_the_trace
         f"{INTERRUPTED} (a traceback after this line is of torchrun itself)"
         in ours.splitlines()[-1]
     )
-    assert [line for line in ours.splitlines() if "error:" in line] == ours.splitlines()[-1:]
+    assert [
+        line for line in ours.splitlines() if "error:" in line
+    ] == ours.splitlines()[-1:]
     assert "Traceback" not in torchruns
     assert str(Path(nanoset_ref.__file__).parent) not in torchruns
 
@@ -368,11 +405,15 @@ def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):
         assert words in capsys.readouterr().err
 
 
-def test_a_run_says_every_few_steps_how_it_goes_and_a_finished_one_that_it_is_complete(runs):
+def test_a_run_says_every_few_steps_how_it_goes_and_a_finished_one_that_it_is_complete(
+    runs,
+):
     options = {"steps": 8, "interval": 100}
     tree = json.loads(Path(runs.config("said", **options)).read_text())
     config = runs.folder / "said.yaml"
-    config.write_text(json.dumps(tree | {"logging": {"iteration_step_info_interval": 3}}))
+    config.write_text(
+        json.dumps(tree | {"logging": {"iteration_step_info_interval": 3}})
+    )
     log = runs.folder / "said.log"
     for _ in range(2):
         Ranks(1, train_run, (["--config", str(config)],), log).wait()
@@ -384,22 +425,28 @@ def test_a_run_says_every_few_steps_how_it_goes_and_a_finished_one_that_it_is_co
         ("6", "one", losses[5]),
         ("8", "two", losses[7]),
     ]
-    complete = (
-        f"all 8 steps are done (see {runs.folder / 'said'}); to continue, raise tokens.train_steps"
+    complete = f"all 8 steps are done (see {runs.folder / 'said'}); to continue, raise tokens.train_steps"
+    assert log.read_text().count(complete) == 1 and log.read_text().endswith(
+        f"{complete}\n"
     )
-    assert log.read_text().count(complete) == 1 and log.read_text().endswith(f"{complete}\n")
 
 
 def test_on_a_terminal_a_bar_says_what_the_lines_say(monkeypatch, capsys, caplog):
     caplog.set_level(logging.INFO)
     for is_terminal, is_shown in ((True, True), (False, True), (True, False)):
         monkeypatch.setattr(
-            sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal, raising=False
+            sys.stderr,
+            "isatty",
+            lambda is_terminal=is_terminal: is_terminal,
+            raising=False,
         )
         with Progress(2, 4, 1, is_shown) as progress:
             progress.update({"step": 3, "stage": "one", "loss": 5.25}, 1000, 0.5, 0.1)
             progress.update({"step": 4, "stage": "one", "loss": None}, 1000, 0.5, 0.25)
-        bar, lines = capsys.readouterr().err, [record.getMessage() for record in caplog.records]
+        bar, lines = (
+            capsys.readouterr().err,
+            [record.getMessage() for record in caplog.records],
+        )
         caplog.clear()
         said = [
             "loss 5.2500, 2,000 tokens/s, waiting for data 20.0%",
@@ -416,7 +463,9 @@ def test_on_a_terminal_a_bar_says_what_the_lines_say(monkeypatch, capsys, caplog
 def test_a_step_without_a_counted_label_is_said_and_the_loss_of_a_log_with_such_steps_is_drawn(
     runs, monkeypatch, caplog, capsys
 ):
-    monkeypatch.setattr("nanoset_ref.train.model.DistributedModel.forward_backward", without_labels)
+    monkeypatch.setattr(
+        "nanoset_ref.train.model.DistributedModel.forward_backward", without_labels
+    )
     config = load_config(runs.config("no labels", steps=8))
     run = Run(config, start_world())
     run.train()
@@ -424,15 +473,21 @@ def test_a_step_without_a_counted_label_is_said_and_the_loss_of_a_log_with_such_
     run.world.close()
     assert [line["loss"] for line in runs.lines("no labels")] == [None] * 8
     said = [
-        record.getMessage() for record in caplog.records if "contributes to" in record.getMessage()
+        record.getMessage()
+        for record in caplog.records
+        if "contributes to" in record.getMessage()
     ]
     assert said == [
-        f"no label in step {k} contributes to the loss; the gradient is zero" for k in range(1, 9)
+        f"no label in step {k} contributes to the loss; the gradient is zero"
+        for k in range(1, 9)
     ]
     log = runs.folder / "old.jsonl"
     losses = ["NaN", 2.0, "null", 1.0, "NaN", "Infinity"]
     log.write_text(
-        "".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in enumerate(losses, 1))
+        "".join(
+            f'{{"step": {step}, "loss": {loss}}}\n'
+            for step, loss in enumerate(losses, 1)
+        )
     )
     capsys.readouterr()
     assert tool(["loss", str(log), "--lines", "3"]) == 0
@@ -445,7 +500,10 @@ def test_a_step_without_a_counted_label_is_said_and_the_loss_of_a_log_with_such_
 
 def without_labels(model, batches, whole=DistributedModel.forward_backward):
     """As if no label of the batches counted."""
-    masks = [batch | {"label_mask": torch.zeros_like(batch["label_mask"])} for batch in batches]
+    masks = [
+        batch | {"label_mask": torch.zeros_like(batch["label_mask"])}
+        for batch in batches
+    ]
     return whole(model, masks)
 
 
@@ -455,10 +513,13 @@ def test_a_state_that_is_not_of_a_training_run_is_a_checkpoint_error(runs, lacki
     world = start_world()
     checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world)
     state = {"model": config.model.fields, "data": {}}
-    checkpoints.save(3, {"a": torch.zeros(1)}, {key: state[key] for key in state if key != lacking})
+    checkpoints.save(
+        3, {"a": torch.zeros(1)}, {key: state[key] for key in state if key != lacking}
+    )
     checkpoints.close()
     with pytest.raises(
-        CheckpointError, match="the checkpoint after step 3 in .* does not belong to a training run"
+        CheckpointError,
+        match="the checkpoint after step 3 in .* does not belong to a training run",
     ):
         Run(config, world)
     world.close()
@@ -467,7 +528,10 @@ def test_a_state_that_is_not_of_a_training_run_is_a_checkpoint_error(runs, lacki
 def test_the_checkpoints_of_another_model_are_refused(runs, whole):
     ranks = runs.start("whole", dp=2, model=GPT2 | {"n_head": 2})  # of the same shapes
     assert 1 in ranks.wait_for_codes()
-    assert "continue with that one, or take another checkpoints_path" in ranks.log.read_text()
+    assert (
+        "continue with that one, or take another checkpoints_path"
+        in ranks.log.read_text()
+    )
     assert runs.lines("whole") == whole
 
 

@@ -18,7 +18,11 @@ from nanoset_ref import Nanoset, open_tokens
 from nanoset_ref.chunks.chunk_conversion import chunk_files
 from nanoset_ref.cli import main
 from nanoset_ref.load import DatatroveNanoset
-from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron import (
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+)
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.provenance import audit, stretches_of_config
@@ -37,7 +41,9 @@ def corpus(tmp_path_factory):
     done = []
     for path in EXAMPLES.values():
         head = path.read_text(encoding="utf-8").split("\ndata_stages")[0]
-        script = "".join(f"{line[4:]}\n" for line in head.splitlines() if line.startswith("#   "))
+        script = "".join(
+            f"{line[4:]}\n" for line in head.splitlines() if line.startswith("#   ")
+        )
         before, _, after = script.partition("nanoset-ref train --example ")
         assert (
             after
@@ -49,7 +55,10 @@ def corpus(tmp_path_factory):
     outer = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     outer["PYTHONPATH"] = str(Path(__file__).parent.parent)
     subprocess.run(
-        ["sh", "-e", "-c", "\n".join(done)], cwd=folder, env=os.environ | outer, check=True
+        ["sh", "-e", "-c", "\n".join(done)],
+        cwd=folder,
+        env=os.environ | outer,
+        check=True,
     )
     return folder
 
@@ -74,7 +83,9 @@ def ranks(dp, rows):
 
 def only(dataset):
     return {
-        "data_stages": [{"name": "only", "start_training_step": 1, "data": {"dataset": dataset}}]
+        "data_stages": [
+            {"name": "only", "start_training_step": 1, "data": {"dataset": dataset}}
+        ]
     }
 
 
@@ -87,7 +98,9 @@ def test_an_example_is_printed_and_trains(corpus, monkeypatch, capsys, name):
     )
     log = corpus / f"{name}.log"
     Ranks(1, train_run, (["--config", f"{name}.yaml"],), log).wait()
-    losses = [line["loss"] for line in read_metrics(f"checkpoints/{name}/metrics.jsonl")]
+    losses = [
+        line["loss"] for line in read_metrics(f"checkpoints/{name}/metrics.jsonl")
+    ]
     assert len(losses) == 12 and losses[-1] < losses[0]
     said = log.read_text()
     steps = [9, 10, 12] if name == "chunks" else [10, 12]  # a chunk ends with step 9
@@ -111,7 +124,10 @@ def test_an_unknown_example_is_answered_with_the_names(capsys):
         "there is no example 'token'; there are chunks, datatrove, megatron, text, tokens"
         in said[0]
     )
-    assert "give either --config FILE.yaml, or --example NAME" in said[1] and len(said) == 2
+    assert (
+        "give either --config FILE.yaml, or --example NAME" in said[1]
+        and len(said) == 2
+    )
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -145,28 +161,49 @@ def test_each_kind_of_data_is_read_as_by_its_library(example):
     weights = {"datasets/stories": 0.7, "datasets/programs": 0.3}
     folders = DatatroveNanoset(list(weights), list(weights.values()), S, 40, 6)
     assert rows_read(example("datatrove"), 10) == folders.read(positions)[:, 0].tolist()
-    blend = {"datasets/stories_text_document": 0.7, "datasets/programs_text_document": 0.3}
-    options = {"data_path": blend, "split": "949,50,1", "split_num_samples": (200, 0, 0)}
-    rows = NanosetBuilder(NanosetConfig(random_seed=1234, sequence_length=S, **options)).build(
-        ["train"]
-    )[0]
+    blend = {
+        "datasets/stories_text_document": 0.7,
+        "datasets/programs_text_document": 0.3,
+    }
+    options = {
+        "data_path": blend,
+        "split": "949,50,1",
+        "split_num_samples": (200, 0, 0),
+    }
+    rows = NanosetBuilder(
+        NanosetConfig(random_seed=1234, sequence_length=S, **options)
+    ).build(["train"])[0]
     assert rows_read(example("megatron"), 10) == rows.read(positions)[:, 0].tolist()
     stream = TokenStream(
-        "datasets/stories.jsonl", "datasets/tokenizer", S, append_eod=True, shuffle_buffer=100
+        "datasets/stories.jsonl",
+        "datasets/tokenizer",
+        S,
+        append_eod=True,
+        shuffle_buffer=100,
     )
-    streamed = [int(row["input_ids"][0]) for _, row in zip(range(40), stream, strict=False)]
+    streamed = [
+        int(row["input_ids"][0]) for _, row in zip(range(40), stream, strict=False)
+    ]
     assert rows_read(example("text"), 10) == streamed
     lines = [
-        json.loads(line) for path in chunk_files("mixed") for line in path.read_text().splitlines()
+        json.loads(line)
+        for path in chunk_files("mixed")
+        for line in path.read_text().splitlines()
     ]
-    assert rows_read(example("chunks"), 20) == [line["token_ids"][0] for line in lines[:80]]
+    assert rows_read(example("chunks"), 20) == [
+        line["token_ids"][0] for line in lines[:80]
+    ]
 
 
-def test_text_with_special_tokens_is_refused_where_the_config_says_so(example, tmp_path):
+def test_text_with_special_tokens_is_refused_where_the_config_says_so(
+    example, tmp_path
+):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a <|endoftext|> b"}\n' * 200)
     dataset = {"text": str(path), "special_tokens": "refuse"}
-    with pytest.raises(InputError, match="a.jsonl:1: the document holds the special token"):
+    with pytest.raises(
+        InputError, match="a.jsonl:1: the document holds the special token"
+    ):
         rows_read(example("text", {"data_stages.0.data.dataset": dataset}), 10)
 
 
@@ -190,7 +227,9 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
     prefix = tmp_path / "pair"
     with MMapIndexedDatasetBuilder(f"{prefix}.bin", np.int32) as builder:
         builder.write(np.arange(40 * S + 1), [40 * S + 1])
-    expected = Nanoset(open_tokens(prefix), None, S, 80).read(np.arange(80))[:, 0].tolist()
+    expected = (
+        Nanoset(open_tokens(prefix), None, S, 80).read(np.arange(80))[:, 0].tolist()
+    )
     np.arange(40 * S + 1, dtype="<i4").tofile(tmp_path / "raw.npy")
     for dataset in (
         {"dataset_path": [str(prefix)]},
@@ -204,16 +243,28 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
     ("dataset", "message"),
     [
         ({"dataset": 3}, f"dataset: must be a mapping with one of {', '.join(KINDS)}"),
-        ({"data_path": "nowhere", "split": "1,0,0"}, "dataset.data_path: nowhere is not a corpus"),
+        (
+            {"data_path": "nowhere", "split": "1,0,0"},
+            "dataset.data_path: nowhere is not a corpus",
+        ),
         ({"data_path": "nowhere"}, "dataset: give data_path with a split"),
-        ({"data_path": {"nowhere": 0}, "split": "1"}, "dataset: weights must be positive numbers"),
+        (
+            {"data_path": {"nowhere": 0}, "split": "1"},
+            "dataset: weights must be positive numbers",
+        ),
         (
             {"data_path": "nowhere", "splt": "1,0,0"},
             "dataset.splt: unknown key, did you mean 'split'?",
         ),
-        ({"dataset_path": "nowhere", "text": "x"}, "dataset.text: does not belong here"),
+        (
+            {"dataset_path": "nowhere", "text": "x"},
+            "dataset.text: does not belong here",
+        ),
         ({"chunks": "nowhere"}, "dataset.chunks: "),
-        ({"chunks": "mixed", "first_chunk": 60}, "dataset.chunks: mixed has no chunk 60"),
+        (
+            {"chunks": "mixed", "first_chunk": 60},
+            "dataset.chunks: mixed has no chunk 60",
+        ),
         ({"text": "nowhere.jsonl"}, "dataset.text: nowhere.jsonl: no such file"),
         (
             {"dataset_path": ["nowhere", "datasets/stories_input_ids.npy"]},
@@ -226,20 +277,26 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
         ),
     ],
 )
-def test_what_is_wrong_with_the_data_is_named_beside_all_else(example, dataset, message):
+def test_what_is_wrong_with_the_data_is_named_beside_all_else(
+    example, dataset, message
+):
     """A wrong number in another section hides nothing."""
 
     wrong = {"tokenizer.tokenizer_name_or_path": "no/where", "optimizer.clip_grad": -1}
     with pytest.raises(ConfigError) as error:
         example("tokens", {"data_stages.1.data.dataset": dataset, **wrong})
-    assert f"data_stages[1].data.{message}" in str(error.value) or message in str(error.value)
+    assert f"data_stages[1].data.{message}" in str(error.value) or message in str(
+        error.value
+    )
     assert "optimizer.clip_grad: " in str(
         error.value
     ) and "tokenizer_name_or_path: no/where" in str(error.value)
 
 
 def test_data_that_cannot_fill_its_steps_is_refused(example):
-    with pytest.raises(ConfigError, match="fill 540 steps of 4 samples, but the stage has 600"):
+    with pytest.raises(
+        ConfigError, match="fill 540 steps of 4 samples, but the stage has 600"
+    ):
         example("chunks", {"tokens.train_steps": 600})
     with pytest.raises(
         ConfigError,
@@ -247,10 +304,15 @@ def test_data_that_cannot_fill_its_steps_is_refused(example):
     ):
         example("chunks", {"tokens.micro_batch_size": 4096})
     unweighted = {
-        "data_path": ["datasets/stories_text_document", "datasets/programs_text_document"],
+        "data_path": [
+            "datasets/stories_text_document",
+            "datasets/programs_text_document",
+        ],
         "split": "1,0,0",
     }
-    with pytest.raises(ConfigError, match="the stage reads 8000 samples, its train split has 2"):
+    with pytest.raises(
+        ConfigError, match="the stage reads 8000 samples, its train split has 2"
+    ):
         run(example("megatron", {**only(unweighted), "tokens.train_steps": 2000}), 1)
     with pytest.raises(ConfigError, match=r"data.dataset.text: text needs a tokenizer"):
         example("text", {"tokenizer": None})

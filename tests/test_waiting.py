@@ -9,7 +9,9 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def test_drawn_again_it_has_the_same_words(tmp_path) -> None:
-    spec = importlib.util.spec_from_file_location("waiting_figure", DOCS / "waiting_figure.py")
+    spec = importlib.util.spec_from_file_location(
+        "waiting_figure", DOCS / "waiting_figure.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.save(tmp_path)

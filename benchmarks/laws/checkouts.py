@@ -46,7 +46,9 @@ def commit(system: str) -> str:
     if folder is None:
         return "unknown"
     call = ["git", "-C", str(folder), "rev-parse", "--short=10", "HEAD"]
-    return subprocess.run(call, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        call, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def load(name: str, path: Path) -> Any:
@@ -78,7 +80,9 @@ def together(place: dict[str, Any]) -> int:
 def megatron(folder: Path) -> None:
     stand_in("megatron.training", get_args=None)
     stand_in("megatron.training.dist_signal_handler", DistributedSignalHandler=None)
-    samplers = load("data_samplers", folder / "megatron/training/datasets/data_samplers.py")
+    samplers = load(
+        "data_samplers", folder / "megatron/training/datasets/data_samplers.py"
+    )
 
     def size(place: dict[str, Any]) -> dict[str, int]:
         return {
@@ -112,9 +116,13 @@ def megatron(folder: Path) -> None:
 
     common: dict[str, Any] = {"state_of": state_dict, "tail": "drop", "most_rows": 60}
     claims = "once ranks order repeat resume elastic data"
-    PEERS["Megatron-LM pretraining sampler"] = Adapter(make=pretraining, claims=claims, **common)
+    PEERS["Megatron-LM pretraining sampler"] = Adapter(
+        make=pretraining, claims=claims, **common
+    )
     claims = "once ranks repeat epochs resume"
-    PEERS["Megatron-LM cyclic sampler"] = Adapter(make=cyclic(True), claims=claims, **common)
+    PEERS["Megatron-LM cyclic sampler"] = Adapter(
+        make=cyclic(True), claims=claims, **common
+    )
     PEERS["Megatron-LM cyclic sampler, --no-data-sharding"] = Adapter(
         make=cyclic(False), claims="once ranks repeat epochs", **common
     )
@@ -139,7 +147,9 @@ def nanotron(folder: Path) -> None:
 
     stand_in("datatrove.utils.dataset", DatatroveFolderDataset=Rows)
     stand_in("nanotron.data")
-    logging = stand_in("nanotron.logging", get_logger=print, INFO=0, log_rank=lambda *_, **__: None)
+    logging = stand_in(
+        "nanotron.logging", get_logger=print, INFO=0, log_rank=lambda *_, **__: None
+    )
     stand_in("nanotron", logging=logging)
     load("nanotron.data.utils", folder / "src/nanotron/data/utils.py")
     nanoset = load("nanoset_2024", folder / "src/nanotron/data/nanoset.py")
@@ -152,10 +162,17 @@ def nanotron(folder: Path) -> None:
         starts = itertools.accumulate(sizes, initial=0)
         sources = [f"{first} {size}" for first, size in zip(starts, sizes)]  # noqa: B905
         epochs = place["epoch"] + 1
-        rows = nanoset.Nanoset(sources, 1, 2, epochs * data, random_seed=place["seed"] + 1)
-        epoch = [rows[position] for position in range(data * place["epoch"], data * epochs)]
+        rows = nanoset.Nanoset(
+            sources, 1, 2, epochs * data, random_seed=place["seed"] + 1
+        )
+        epoch = [
+            rows[position] for position in range(data * place["epoch"], data * epochs)
+        ]
         step = together(place)
-        mine = slice(place["rank"] * place["batch_size"], (place["rank"] + 1) * place["batch_size"])
+        mine = slice(
+            place["rank"] * place["batch_size"],
+            (place["rank"] + 1) * place["batch_size"],
+        )
         whole = range(0, data - step + 1, step)
         return [epoch[first : first + step][mine] for first in whole]
 
@@ -172,7 +189,9 @@ def maxtext(folder: Path) -> None:
     stand_in("maxtext")
     stand_in("maxtext.input_pipeline")
     index = load("maxtext.input_pipeline.olmo_data", pipeline / "olmo_data.py")
-    loaders = load("maxtext.input_pipeline.olmo_data_grain", pipeline / "olmo_data_grain.py")
+    loaders = load(
+        "maxtext.input_pipeline.olmo_data_grain", pipeline / "olmo_data_grain.py"
+    )
 
     def make(data: Any, *, state: Any = None, **place: Any) -> Any:
         step = together(place)
@@ -187,7 +206,9 @@ def maxtext(folder: Path) -> None:
                 [(data.path, "rows")],
                 data.sequence_length,
                 tokenizer="",
-                header_reader=lambda path: index.read_raw_metadata_from_path(path, "uint16"),
+                header_reader=lambda path: index.read_raw_metadata_from_path(
+                    path, "uint16"
+                ),
             ),
             seed=place["seed"],
             batch_size=place["batch_size"],
@@ -207,7 +228,9 @@ def maxtext(folder: Path) -> None:
     PEERS["MaxText OLMo loader, one host"] = Adapter(
         make=make, claims=claims, most_ranks=1, **common
     )
-    PEERS["MaxText OLMo loader, several hosts"] = Adapter(make=make, claims=claims, **common)
+    PEERS["MaxText OLMo loader, several hosts"] = Adapter(
+        make=make, claims=claims, **common
+    )
 
 
 # ---- Nanotron, main branch: the ledger with which a stage continues the folders of the stages before
@@ -230,8 +253,12 @@ def nanotron_main(folder: Path) -> None:
             steps = data // together(place)
             if steps <= changes:
                 raise ValueError("too few rows for the stages")
-            firsts = [1 + steps * stage // (changes + 1) for stage in range(changes + 1)]
-            stages = [(first, folders, weights[stage]) for stage, first in enumerate(firsts)]
+            firsts = [
+                1 + steps * stage // (changes + 1) for stage in range(changes + 1)
+            ]
+            stages = [
+                (first, folders, weights[stage]) for stage, first in enumerate(firsts)
+            ]
             size = place["batch_size"]
             run = recorder.run(classes, 8, size, place["world_size"], 1, steps, stages)
             parts = zip(*(stage["read"] for stage in run["stages"]), strict=True)
@@ -240,17 +267,25 @@ def nanotron_main(folder: Path) -> None:
             rows = []
             for number, row in reads[rank]:
                 row_of_run = row + number * due[0]
-                rows.append(row_of_run if row < due[number] else data + 2 * row + number)
+                rows.append(
+                    row_of_run if row < due[number] else data + 2 * row + number
+                )
             return [rows[first : first + size] for first in range(0, len(rows), size)]
 
         return make
 
-    common: dict[str, Any] = {"claims": "once ranks repeat", "tail": "drop", "most_rows": 80}
+    common: dict[str, Any] = {
+        "claims": "once ranks repeat",
+        "tail": "drop",
+        "most_rows": 80,
+    }
     PEERS["Nanotron main, one change of stage"] = Adapter(make=make_of(1), **common)
     PEERS["Nanotron main, two changes of stage"] = Adapter(make=make_of(2), **common)
 
 
-for system, register in zip(CHECKOUTS, (megatron, nanotron, maxtext, nanotron_main), strict=True):
+for system, register in zip(
+    CHECKOUTS, (megatron, nanotron, maxtext, nanotron_main), strict=True
+):
     found = checkout(system)
     if found is not None:
         register(found)

@@ -38,7 +38,9 @@ PASSES = "repeat seed resume killed owned"
 class Counted:
     """Batches made from their number; the state is how many were delivered."""
 
-    def __init__(self, batch: Callable[[int], Any], count: float, state: int | None) -> None:
+    def __init__(
+        self, batch: Callable[[int], Any], count: float, state: int | None
+    ) -> None:
         self.batch = batch
         self.count = count
         self.done = state or 0
@@ -50,17 +52,23 @@ class Counted:
 
 
 def counted(make: Any, **options: Any) -> Adapter:
-    return Adapter(make=make, state_of=lambda loader: loader.done, most_workers=0, **options)
+    return Adapter(
+        make=make, state_of=lambda loader: loader.done, most_workers=0, **options
+    )
 
 
-def crops(data: Any, *, rank: int, seed: int, batch_size: int, state: Any, **place: Any) -> Any:
+def crops(
+    data: Any, *, rank: int, seed: int, batch_size: int, state: Any, **place: Any
+) -> Any:
     """Random crops of a file without end, as nanoGPT reads them."""
     tokens = np.memmap(data.path, dtype=np.uint16, mode="r")
 
     def batch(step: int) -> Any:
         random = np.random.default_rng([seed, rank, step])
         starts = random.integers(len(tokens) - data.sequence_length, size=batch_size)
-        return np.stack([tokens[first : first + data.sequence_length] for first in starts])
+        return np.stack(
+            [tokens[first : first + data.sequence_length] for first in starts]
+        )
 
     return Counted(batch, math.inf, state)
 
@@ -79,7 +87,9 @@ def padded(
     """Shuffled rows; the first ones fill the last step."""
     size = world_size * batch_size
     steps = -(-data // size)
-    order = np.resize(np.random.default_rng([seed, epoch]).permutation(data), steps * size)
+    order = np.resize(
+        np.random.default_rng([seed, epoch]).permutation(data), steps * size
+    )
     mine = order.reshape(steps, world_size, batch_size)[:, rank]
     return Counted(lambda step: mine[step].copy(), steps, state)
 
@@ -101,13 +111,17 @@ def shards(
     for number in order[rank::world_size]:
         with tarfile.open(data.paths[number]) as archive:
             rows += [archive.extractfile(member).read() for member in archive]  # type: ignore[union-attr]
-    batches = [rows[first : first + batch_size] for first in range(0, len(rows), batch_size)]
+    batches = [
+        rows[first : first + batch_size] for first in range(0, len(rows), batch_size)
+    ]
     return Counted(batches.__getitem__, len(batches), state)
 
 
 def masked(data: Any, *, rank: int, world_size: int, state: Any, **place: Any) -> Any:
     """One row a batch, in the order of the file, with padding at its end."""
-    tokens = np.fromfile(data.path, dtype=np.uint16)[:-1].reshape(-1, data.sequence_length)
+    tokens = np.fromfile(data.path, dtype=np.uint16)[:-1].reshape(
+        -1, data.sequence_length
+    )
     mine = tokens[rank::world_size]
 
     def batch(step: int) -> Any:
@@ -166,7 +180,9 @@ def add_run(results: dict[str, Any], examples: int) -> None:
     for counts in (results, loader):
         counts["runs"] += 1
         counts["cases"] += cases
-    results["false alarms"] += [f"{name}, {seed}: {report.line(law)}" for law in report.broken]
+    results["false alarms"] += [
+        f"{name}, {seed}: {report.line(law)}" for law in report.broken
+    ]
 
 
 def main() -> None:
@@ -174,7 +190,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--examples", type=int, default=3, help="cases of each law in a run")
+    parser.add_argument(
+        "--examples", type=int, default=3, help="cases of each law in a run"
+    )
     parser.add_argument("--faults", action="store_true")
     options = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -188,7 +206,9 @@ def main() -> None:
     while results["runs"] < options.runs:
         add_run(results, options.examples)
         if results["runs"] % 20 == 0:
-            print(results["runs"], results["cases"], results["false alarms"], flush=True)
+            print(
+                results["runs"], results["cases"], results["false alarms"], flush=True
+            )
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(results["runs"], results["cases"], results["false alarms"])

@@ -170,7 +170,11 @@ ONE_PROCESS: dict[str, Any] = {
 }
 
 
-@peer("HF datasets, streaming", "datasets", **ONE_PROCESS | {"claims": "once repeat resume"})
+@peer(
+    "HF datasets, streaming",
+    "datasets",
+    **ONE_PROCESS | {"claims": "once repeat resume"},
+)
 def hf_streaming(data: int, *, state: Any = None, **place: Any) -> Any:
     return HuggingFace(hf_rows(data, 3), place["batch_size"], state)
 
@@ -182,11 +186,18 @@ def hf_shuffle(data: int, *, state: Any = None, **place: Any) -> Any:
     return HuggingFace(dataset, place["batch_size"], state)
 
 
-@peer("HF datasets, split_dataset_by_node", "datasets.distributed", claims=TOGETHER, most_workers=0)
+@peer(
+    "HF datasets, split_dataset_by_node",
+    "datasets.distributed",
+    claims=TOGETHER,
+    most_workers=0,
+)
 def hf_by_node(data: int, *, state: Any = None, **place: Any) -> Any:
     from datasets.distributed import split_dataset_by_node
 
-    dataset = split_dataset_by_node(hf_rows(data, 4), place["rank"], place["world_size"])
+    dataset = split_dataset_by_node(
+        hf_rows(data, 4), place["rank"], place["world_size"]
+    )
     return HuggingFace(dataset, place["batch_size"], state)
 
 
@@ -243,7 +254,11 @@ class Grain:
         import grain
 
         together = place["world_size"] * place["batch_size"]
-        shuffled = grain.MapDataset.range(data).seed(place["seed"] * 100 + place["epoch"]).shuffle()
+        shuffled = (
+            grain.MapDataset.range(data)
+            .seed(place["seed"] * 100 + place["epoch"])
+            .shuffle()
+        )
         whole = shuffled[: data // together * together]
         mine = whole[place["rank"] :: place["world_size"]]
         dataset = mine.batch(place["batch_size"], drop_remainder=True)
@@ -278,9 +293,14 @@ def litdata_streaming(data: Any, *, state: Any = None, **place: Any) -> Any:
     os.environ["WORLD_SIZE"] = str(place["world_size"])
     os.environ["GLOBAL_RANK"] = str(place["rank"])
     os.environ["NNODES"] = "1"
-    dataset = StreamingDataset(data.path, shuffle=True, seed=place["seed"], drop_last=True)
+    dataset = StreamingDataset(
+        data.path, shuffle=True, seed=place["seed"], drop_last=True
+    )
     loader = StreamingDataLoader(
-        dataset, batch_size=place["batch_size"], num_workers=place["workers"], drop_last=True
+        dataset,
+        batch_size=place["batch_size"],
+        num_workers=place["workers"],
+        drop_last=True,
     )
     if state is None:
         loader.current_epoch = place["epoch"]  # __iter__ tells the dataset

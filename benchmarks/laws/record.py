@@ -50,14 +50,21 @@ def versions(name: str) -> dict[str, str]:
 
 def short_table() -> str:
     """The loaders that broke a law: the first law of each, and its smallest case."""
-    lines = ["| loader | version | broken law: the smallest case found |", "|---|---|---|"]
+    lines = [
+        "| loader | version | broken law: the smallest case found |",
+        "|---|---|---|",
+    ]
     for key, record in json.loads(RESULTS.read_text()).items():
         loader, _, package = key.rpartition(" (")
-        broken = [law for law, outcome in record["laws"].items() if outcome["is"] == "broken"]
+        broken = [
+            law for law, outcome in record["laws"].items() if outcome["is"] == "broken"
+        ]
         if broken:
             words = record["laws"][broken[0]]["finding"]["words"]
             more = f"; and `{'` `'.join(broken[1:])}`" if broken[1:] else ""
-            lines.append(f"| {loader} | {package[:-1]} | `{broken[0]}`: {words}{more} |")
+            lines.append(
+                f"| {loader} | {package[:-1]} | `{broken[0]}`: {words}{more} |"
+            )
     return "\n".join(lines)
 
 
@@ -98,7 +105,9 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=60)
     parser.add_argument("--examples", type=int, default=40)
     parser.add_argument(
-        "--laws", nargs="+", help="judge these only, and keep what is known of the others"
+        "--laws",
+        nargs="+",
+        help="judge these only, and keep what is known of the others",
     )
     parser.add_argument(
         "--table", action="store_true", help="print what is recorded, and judge nothing"

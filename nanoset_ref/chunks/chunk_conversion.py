@@ -72,10 +72,14 @@ def chunks_to_tokens(
     facts = common_facts(manifests_above(files), as_list(paths)).model_dump()
     vocab_size = facts["vocab_size"] or vocab_size
     if vocab_size is None:
-        raise ValueError(f"no manifest above {files[0]} has a vocab_size: give vocab_size")
+        raise ValueError(
+            f"no manifest above {files[0]} has a vocab_size: give vocab_size"
+        )
     if target.suffix not in WRITERS:
         known = sorted(WRITERS)
-        raise ValueError(f"the output's suffix must be one of {known}, got {target.name!r}")
+        raise ValueError(
+            f"the output's suffix must be one of {known}, got {target.name!r}"
+        )
     row_length = facts.pop("concat_tokens")
     first_row = next(_rows(files, row_length, vocab_size), None)
     packed = first_row is not None and bool(first_row.document_lengths)
@@ -87,7 +91,10 @@ def chunks_to_tokens(
     facts["row_length"] = row_length or 0
     progress = tqdm(files, "files", disable=None)
     rows = _rows(progress, row_length, vocab_size, packed)
-    with write_together(), WRITERS[target.suffix](target, overwrite=overwrite, **facts) as writer:
+    with (
+        write_together(),
+        WRITERS[target.suffix](target, overwrite=overwrite, **facts) as writer,
+    ):
         return _write_rows(writer, rows, labeled=target.suffix == ".npy")
 
 
@@ -122,7 +129,10 @@ def _documents(row: Row, labeled: bool) -> list[tuple[int, str]]:
 
 
 def _rows(
-    files: Iterable[Path], row_length: int | None, vocab_size: int, packed: bool | None = None
+    files: Iterable[Path],
+    row_length: int | None,
+    vocab_size: int,
+    packed: bool | None = None,
 ) -> Iterator[Row]:
     """Yield the rows of files.
 
@@ -187,10 +197,14 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
     target = path.parent / "token_files" / f"{path.stem}_input_ids.npy"
     target.parent.mkdir(exist_ok=True)
     record = target.with_suffix(".made_of")
-    facts = [manifest.facts.model_dump() for manifest in manifests_above([path]).values()]
+    facts = [
+        manifest.facts.model_dump() for manifest in manifests_above([path]).values()
+    ]
     inputs = {"chunk": checksum(path), "facts": facts, "vocab_size": vocab_size}
     with open(target.with_suffix(".lock"), "a") as file:
-        lock(file, wait=True)  # without locks several processes write it, each completely
+        lock(
+            file, wait=True
+        )  # without locks several processes write it, each completely
         found = read_json(record) if record.exists() else None
         if target.exists():
             if found is None:

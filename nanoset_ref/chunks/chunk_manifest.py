@@ -18,7 +18,13 @@ from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.io.pydantic_errors import problems_of
 
 with extra("text", "preparing a corpus"):
-    from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+    from pydantic import (
+        BaseModel,
+        ConfigDict,
+        NonNegativeInt,
+        PositiveInt,
+        ValidationError,
+    )
 
 NAME = "manifest.json"
 ROWS = "train.jsonl"  # a subset's rows
@@ -28,7 +34,10 @@ OUR_NAMES = re.compile(  # names of the files that commands write into a folder
     r"|train/token_files/train_\d+_input_ids\.(npy|json|documents\.npy|sources\.npz|made_of|lock)"
     r"|(.+/)?\.[^/]+\.\d+-[0-9a-f]{8}\.tmp"  # the temporary of a killed writer
 )
-OURS = (b"nanoset_ref.chunks/", b'"conservation"')  # each of our manifests contains one of them
+OURS = (
+    b"nanoset_ref.chunks/",
+    b'"conservation"',
+)  # each of our manifests contains one of them
 
 
 class ManifestError(ValueError):
@@ -219,7 +228,9 @@ def _existing(folder: Path, outputs: Sequence[str]) -> list[Path]:
 
 def manifests_above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
     """{folder: manifest} of the prepared folders above `paths`, in the order of `paths`."""
-    folders = dict.fromkeys(folder for path in paths for folder in path.resolve().parents)
+    folders = dict.fromkeys(
+        folder for path in paths for folder in path.resolve().parents
+    )
     found = {}
     for folder in folders:
         manifest = ChunkManifest.read(folder)
@@ -251,7 +262,9 @@ def find_problems(
                 yield path, "changed: its checksum differs from the manifest's"
 
 
-def common_facts(manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]) -> RowFacts:
+def common_facts(
+    manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]
+) -> RowFacts:
     """The facts about rows that all manifests share.
 
     Raises:
@@ -275,7 +288,10 @@ def report(conservation: Sequence[Account]) -> str:
     for field in conservation[0].__pydantic_extra__:
         values = [getattr(account, field) for account in conservation]
         if any(values):
-            cells = [field.replace("_", " "), *(f"{value:,}" for value in [*values, sum(values)])]
+            cells = [
+                field.replace("_", " "),
+                *(f"{value:,}" for value in [*values, sum(values)]),
+            ]
             width = max(map(len, cells))
             columns.append([cell.rjust(width) for cell in cells])
     return "\n".join(map("  ".join, zip(*columns, strict=True)))

@@ -143,7 +143,11 @@ def validate(
         verbose: show progress, and also report good files, with the rows of each source.
     """
     files = chunks.validate(
-        paths, num_tokens=num_tokens, vocab_size=vocab_size, sources=sources, verbose=verbose
+        paths,
+        num_tokens=num_tokens,
+        vocab_size=vocab_size,
+        sources=sources,
+        verbose=verbose,
     )
     bad = [found for found in files if not found.ok]
     for found in files if verbose else bad:
@@ -190,7 +194,9 @@ def _report_subsets(manifests: Iterable[ChunkManifest]) -> int:
     """Print the accounts, and the subsets that lost many documents; return the exit code."""
     manifests = list(manifests)
     _print_accounts(manifests)
-    accounts: list[Any] = [account for manifest in manifests for account in manifest.conservation]
+    accounts: list[Any] = [
+        account for manifest in manifests for account in manifest.conservation
+    ]
     short = [
         account.subset
         for account in accounts
@@ -211,11 +217,15 @@ COMMANDS: dict[str, Any] = {
 }
 
 
-def choose(command: Literal["download", "tokenize", "mix", "validate", "convert"], /) -> None:
+def choose(
+    command: Literal["download", "tokenize", "mix", "validate", "convert"], /
+) -> None:
     """Prepare a corpus in steps; COMMAND --help lists the options of a step."""
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks") -> int:
+def main(
+    arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks"
+) -> int:
     """Run one command.
 
     Returns:

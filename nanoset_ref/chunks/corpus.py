@@ -57,7 +57,9 @@ def _refuse_foreign(files: dict[Path, str], stamp: Path) -> None:
     if stamp.exists():  # an earlier call wrote the files
         return
     for path, text in files.items():
-        if path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
+        if path.exists() and not (
+            path.is_file() and path.read_bytes() == text.encode()
+        ):
             raise FileExistsError(
                 f"{path} exists and is not part of the corpus: choose another folder"
             )

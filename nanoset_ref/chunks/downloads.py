@@ -69,7 +69,9 @@ def download(
     if bool(repo) == bool(urls):
         raise UsageError("give either --urls or --repo")
     if repo:
-        return [_download_dataset(repo, Path(out_root), max_workers=num_workers, **chosen)]
+        return [
+            _download_dataset(repo, Path(out_root), max_workers=num_workers, **chosen)
+        ]
     targets = _targets(str(urls))
     paths = list(filter_repo_objects(targets, **chosen))
     if not paths:
@@ -78,7 +80,9 @@ def download(
         )
     chosen_urls = [targets[path] for path in paths]
     files = [Path(out_root, path) for path in paths]
-    found = thread_map(_fetch, chosen_urls, files, max_workers=num_workers, disable=None)
+    found = thread_map(
+        _fetch, chosen_urls, files, max_workers=num_workers, disable=None
+    )
     problems = [problem for problem in found if problem]
     if problems:
         raise DownloadError(
@@ -93,8 +97,12 @@ def _download_dataset(repo: str, out_root: Path, **options: Any) -> Path:
         # without a connection snapshot_download returns an existing folder and no error
         HfApi().dataset_info(repo, timeout=30)
         snapshot_download(repo, repo_type="dataset", local_dir=folder, **options)
-    except Exception as error:  # huggingface_hub and its HTTP library raise other errors
-        raise DownloadError(f"{repo}: cannot be fetched from {ENDPOINT}: {error}") from error
+    except (
+        Exception
+    ) as error:  # huggingface_hub and its HTTP library raise other errors
+        raise DownloadError(
+            f"{repo}: cannot be fetched from {ENDPOINT}: {error}"
+        ) from error
     return folder
 
 
@@ -109,7 +117,9 @@ def _targets(source: str) -> dict[str, str]:
     urls = dict.fromkeys(line for line in lines if line and line[0] != "#")
     paths = {PurePosixPath(unquote(url.partition("?")[0])): url for url in urls}
     if not paths or len(paths) < len(urls) or any(".." in path.parts for path in paths):
-        raise ValueError(f"{source} must be a list of URLs with different paths, without ..")
+        raise ValueError(
+            f"{source} must be a list of URLs with different paths, without .."
+        )
     folder = PurePosixPath(os.path.commonpath([path.parent for path in paths]))
     if folder.is_relative_to(REDPAJAMA):
         folder = REDPAJAMA
@@ -126,5 +136,7 @@ def _fetch(url: str, target: Path) -> str | None:
                 http_get(url, file, resume_size=file.tell())
             os.replace(partial, target)
         return None
-    except Exception as error:  # huggingface_hub and its HTTP library raise other errors
+    except (
+        Exception
+    ) as error:  # huggingface_hub and its HTTP library raise other errors
         return f"{url}: {error}"

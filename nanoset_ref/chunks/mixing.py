@@ -110,7 +110,11 @@ def mix(
     Source: mix_and_split.py of https://github.com/LLM360/amber-data-prep; here Python's generator
     is seeded.
     """
-    if num_chunks < 1 or num_valid_samples_per_subfolder < 0 or not 0 <= random_seed < 2**32:
+    if (
+        num_chunks < 1
+        or num_valid_samples_per_subfolder < 0
+        or not 0 <= random_seed < 2**32
+    ):
         raise ValueError(
             "num_chunks >= 1, num_valid_samples_per_subfolder >= 0 and random_seed in [0, 2**32) "
             f"are required, got {num_chunks}, {num_valid_samples_per_subfolder}, {random_seed}"
@@ -119,7 +123,9 @@ def mix(
     paths = _subset_files(subfolders, Path(input_root))
     inputs = manifests_above(paths.values())
     facts = common_facts(inputs, paths.values())
-    subsets = _split_all(paths, num_chunks, num_valid_samples_per_subfolder, random_seed)
+    subsets = _split_all(
+        paths, num_chunks, num_valid_samples_per_subfolder, random_seed
+    )
     settings = {
         "command": "mix",
         "subsets": [[name, path.stat().st_size] for name, path in paths.items()],
@@ -135,8 +141,12 @@ def mix(
     if existing:
         return existing
     manifest = start_manifest(out, settings, outputs, facts)
-    files = _write_all(out, subsets, num_chunks, keep_leftover, random_seed if shuffle else None)
-    return manifest.finish(out, files=files, conservation=[subset.account for subset in subsets])
+    files = _write_all(
+        out, subsets, num_chunks, keep_leftover, random_seed if shuffle else None
+    )
+    return manifest.finish(
+        out, files=files, conservation=[subset.account for subset in subsets]
+    )
 
 
 def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path]:
@@ -220,10 +230,15 @@ def _write_all(
     for subset in subsets:
         for folder in folders:
             name = f"{folder}/{subset.name}.jsonl"
-            files[name] = _write(out / name, [(subset.content, subset.starts[folder])], None)
+            files[name] = _write(
+                out / name, [(subset.content, subset.starts[folder])], None
+            )
     for chunk in tqdm(range(num_chunks), "chunks", disable=None):
         name = f"{TRAIN}/train_{chunk}.jsonl"
-        parts = [(subset.content, subset.starts[TRAIN][chunk::num_chunks]) for subset in subsets]
+        parts = [
+            (subset.content, subset.starts[TRAIN][chunk::num_chunks])
+            for subset in subsets
+        ]
         seed = None if shuffle_seed is None else (shuffle_seed, chunk)
         files[name] = _write(out / name, parts, seed)
     return files
@@ -251,6 +266,8 @@ def _write(
         for k in order:
             content, _ = parts[part_of_line[k]]
             content.seek(starts[k])
-            line = content.readline().removesuffix(b"\n")  # the last line of a file may lack it
+            line = content.readline().removesuffix(
+                b"\n"
+            )  # the last line of a file may lack it
             out.write(line + b"\n")
     return FileEntry.of(path, len(starts))

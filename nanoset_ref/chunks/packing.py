@@ -25,7 +25,9 @@ from nanoset_ref.tokens import Tokens
 
 WORKER_BATCH = 512  # rows that a worker of the original script returns at once
 Row = TypeVar("Row")
-PackedRow = tuple[NDArray[np.integer], list[int] | None]  # ids; with best fit, document lengths
+PackedRow = tuple[
+    NDArray[np.integer], list[int] | None
+]  # ids; with best fit, document lengths
 
 
 class Packer:
@@ -45,7 +47,9 @@ class Packer:
 
     def __init__(self, row_length: int, *, wrap: bool = True) -> None:
         if row_length < 1:
-            raise ValueError(f"row_length must be at least 1, got row_length={row_length}")
+            raise ValueError(
+                f"row_length must be at least 1, got row_length={row_length}"
+            )
         self.row_length = row_length
         self.wrap = wrap
         self.tail: NDArray[np.integer] = np.empty(0, dtype=np.uint16)
@@ -84,7 +88,9 @@ def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[Packed
     for first, stop in pairwise(row_offsets.tolist()):
         documents = [
             file.tokens[start : start + length]
-            for start, length in zip(starts[first:stop], lengths[first:stop], strict=True)
+            for start, length in zip(
+                starts[first:stop], lengths[first:stop], strict=True
+            )
         ]
         ids = np.concatenate(documents)
         row = np.full(row_length, pad_id, dtype=file.dtype)

@@ -67,14 +67,21 @@ def datatrove_pipeline(
     file = Path(tokenizer, "tokenizer.json")
     name = os.fspath(file if file.is_file() else tokenizer)
     writer = DocumentTokenizer(
-        os.fspath(output_folder), tokenizer_name_or_path=name, eos_token=eos_text, **options
+        os.fspath(output_folder),
+        tokenizer_name_or_path=name,
+        eos_token=eos_text,
+        **options,
     )
     return [partial(_read, os.fspath(input), column), writer]
 
 
-def _read(input: str, column: str, data: object, rank: int, world_size: int) -> Iterator[Document]:
+def _read(
+    input: str, column: str, data: object, rank: int, world_size: int
+) -> Iterator[Document]:
     """Yield the documents of `open_text`; task r of R reads files r, r + R, r + 2R, ..."""
     source = open_text(input, column=column)
     share = dataclasses.replace(source, parts=source.parts[rank::world_size])
     for number, document in enumerate(share.documents()):
-        yield Document(text=document.text, id=f"{document.block.part.path}/{rank}/{number}")
+        yield Document(
+            text=document.text, id=f"{document.block.part.path}/{rank}/{number}"
+        )

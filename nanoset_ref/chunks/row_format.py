@@ -68,8 +68,12 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
     except orjson.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg}") from error
     # 2. the ids
-    ids = np.empty((end - start) // 2 + 1, dtype=np.int64)  # an id takes at least 2 bytes, as "1,"
-    count = _read_ids(np.frombuffer(line[start:end].strip() + b",", dtype=np.uint8), ids)
+    ids = np.empty(
+        (end - start) // 2 + 1, dtype=np.int64
+    )  # an id takes at least 2 bytes, as "1,"
+    count = _read_ids(
+        np.frombuffer(line[start:end].strip() + b",", dtype=np.uint8), ids
+    )
     if not isinstance(row, dict) or row.get("token_ids") != [] or not count:
         raise ValueError('not an object with a list of ids "token_ids"')
     if num_tokens not in (None, count):
@@ -89,7 +93,9 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
 
 
 def _fit(lengths: Any, count: int) -> bool:
-    are_counts = isinstance(lengths, list) and all(type(it) is int and it > 0 for it in lengths)
+    are_counts = isinstance(lengths, list) and all(
+        type(it) is int and it > 0 for it in lengths
+    )
     return are_counts and 0 < sum(lengths) <= count
 
 

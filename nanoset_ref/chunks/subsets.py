@@ -39,7 +39,12 @@ from nanoset_ref.chunks.chunk_manifest import (
     manifests_above,
     start_manifest,
 )
-from nanoset_ref.chunks.packing import PackedRow, Packer, best_fit_rows, interleave_workers
+from nanoset_ref.chunks.packing import (
+    PackedRow,
+    Packer,
+    best_fit_rows,
+    interleave_workers,
+)
 from nanoset_ref.chunks.row_format import format_row
 from nanoset_ref.chunks.tokenize_config import TokenizeConfig
 from nanoset_ref.io.files import atomic_write
@@ -77,7 +82,11 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
             f"{out} is the input, and the next run would read the output as input: "
             "give another out_root"
         )
-    files = [file for file in text_files(root) if file.parent != root and out not in file.parents]
+    files = [
+        file
+        for file in text_files(root)
+        if file.parent != root and out not in file.parents
+    ]
     prepared = manifests_above(files)
     subsets = defaultdict(list)
     for file in files:
@@ -85,7 +94,9 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
             subsets[file.parent.relative_to(root).as_posix()].append(file)
     if not subsets:
         suffixes = ", ".join(SUFFIXES)
-        raise InputError(f"no folder below {input_root} has a file that ends in {suffixes}")
+        raise InputError(
+            f"no folder below {input_root} has a file that ends in {suffixes}"
+        )
     return dict(sorted(subsets.items()))
 
 
@@ -185,7 +196,11 @@ class _TokenizeJob:
         }
 
     def _tokenize(
-        self, sources: list[TextSource], encoder: Encoder, facts: dict[str, Any], num_workers: int
+        self,
+        sources: list[TextSource],
+        encoder: Encoder,
+        facts: dict[str, Any],
+        num_workers: int,
     ) -> tuple[list[Path], Counter[str]]:
         """Write a token file per source; return their paths and the counts of all."""
         paths = []
@@ -193,7 +208,9 @@ class _TokenizeJob:
         for worker, source in enumerate(sources):
             path = self.folder / f"train{worker or ''}_input_ids.npy"
             sink = TokenFileWriter(path, overwrite=True, **facts)
-            counted = tokenize_documents(source, encoder, sink, path, num_workers=num_workers)
+            counted = tokenize_documents(
+                source, encoder, sink, path, num_workers=num_workers
+            )
             paths.append(path)
             counts.update(
                 tokens=counted.tokens,
@@ -205,7 +222,9 @@ class _TokenizeJob:
         return paths, counts
 
     def _open(self, files: list[Path]) -> TextSource:
-        return open_text(files, column=self.config.column or COLUMNS, on_error=self.config.on_error)
+        return open_text(
+            files, column=self.config.column or COLUMNS, on_error=self.config.on_error
+        )
 
     def _encoder(self, source: TextSource) -> Encoder:
         config = self.config
@@ -226,7 +245,9 @@ class _TokenizeJob:
             )
         return encoder
 
-    def _pack(self, paths: list[Path], encoder: Encoder, counts: Counter[str]) -> dict[str, Any]:
+    def _pack(
+        self, paths: list[Path], encoder: Encoder, counts: Counter[str]
+    ) -> dict[str, Any]:
         """Pack the token files into rows, and remove the files that `format` leaves out.
 
         Returns:
@@ -248,7 +269,9 @@ class _TokenizeJob:
         tokens = counts.pop("tokens")
         separators = counts["documents"] * len(encoder.prefix + encoder.suffix)
         carried = packers[0].tail.tolist() if config.tail == "carry" else []
-        written = tokens if config.format == "tokens" else samples * config.concat_tokens
+        written = (
+            tokens if config.format == "tokens" else samples * config.concat_tokens
+        )
         cut = sum(packer.cut_tokens for packer in packers)
         left = sum(len(packer.tail) for packer in packers)
         account = {
@@ -267,7 +290,9 @@ class _TokenizeJob:
         conservation = [Account.model_validate(account)]
         return {"files": files, "conservation": conservation, "carried_tail": carried}
 
-    def _write_rows(self, paths: list[Path], packers: list[Packer], encoder: Encoder) -> int:
+    def _write_rows(
+        self, paths: list[Path], packers: list[Packer], encoder: Encoder
+    ) -> int:
         rows = []
         for path, packer in zip(paths, packers, strict=True):
             rows.append(self._rows(TokenFile(path), packer, encoder))
@@ -278,7 +303,9 @@ class _TokenizeJob:
                 samples += 1
         return samples
 
-    def _rows(self, file: TokenFile, packer: Packer, encoder: Encoder) -> Iterator[PackedRow]:
+    def _rows(
+        self, file: TokenFile, packer: Packer, encoder: Encoder
+    ) -> Iterator[PackedRow]:
         candidates = [encoder.tokenizer.pad_token_id, encoder.eos_token_id]
         candidates += encoder.suffix + encoder.prefix
         padding = next(number for number in candidates if number is not None)
@@ -290,4 +317,6 @@ class _TokenizeJob:
             yield from ((row, None) for row in packer.add(ids, lengths))
         if self.config.tail == "pad":
             missing = -len(packer.tail) % row_length
-            yield from ((row, None) for row in packer.add(np.full(missing, padding), [missing]))
+            yield from (
+                (row, None) for row in packer.add(np.full(missing, padding), [missing])
+            )

@@ -68,14 +68,19 @@ class TokenizeConfig:
         for name, kind in CHOICES.items():
             value = getattr(self, name)
             if value not in get_args(kind):
-                raise ValueError(f"{name} must be one of {get_args(kind)}, got {value!r}")
+                raise ValueError(
+                    f"{name} must be one of {get_args(kind)}, got {value!r}"
+                )
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
             raise ValueError(
                 'worker_packing goes with tail="drop" and format="jsonl": '
                 "every worker drops its own tail"
             )
         if self.best_fit and (
-            self.no_wrap or self.worker_packing or self.tail != "drop" or self.format == "tokens"
+            self.no_wrap
+            or self.worker_packing
+            or self.tail != "drop"
+            or self.format == "tokens"
         ):
             raise ValueError(
                 'best_fit goes without no_wrap, tail, worker_packing and format="tokens": '

@@ -52,7 +52,9 @@ class FileReport:
         for problem, lines in self.errors.items():
             numbers = ", ".join(map(str, lines[:SHOWN_LINES]))
             more = ", ..." if len(lines) > SHOWN_LINES else ""
-            parts.append(f"  {problem}: line {numbers}{more}" if lines else f"  {problem}")
+            parts.append(
+                f"  {problem}: line {numbers}{more}" if lines else f"  {problem}"
+            )
         for source, count in self.sources.items():
             parts.append(f"  {'(no source)' if source is None else source}: {count:,}")
         return "\n".join(parts)
@@ -101,7 +103,10 @@ def validate(
 
 
 def _validate_file(
-    report: FileReport, num_tokens: int, vocab_size: int | None, labels: list[str] | None
+    report: FileReport,
+    num_tokens: int,
+    vocab_size: int | None,
+    labels: list[str] | None,
 ) -> None:
     with open(report.path, "rb") as file:
         for number, line in enumerate(file, 1):
@@ -109,7 +114,9 @@ def _validate_file(
             try:
                 source = read_row(line, num_tokens, vocab_size).source
                 if labels is not None and source not in labels:
-                    raise ValueError(f"source {source!r}, expected one of {sorted(labels)}")
+                    raise ValueError(
+                        f"source {source!r}, expected one of {sorted(labels)}"
+                    )
                 report.sources[source] += 1
             except ValueError as error:
                 report.errors.setdefault(str(error), []).append(number)

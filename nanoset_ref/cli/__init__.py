@@ -151,7 +151,9 @@ class Commands:
         """Run this task's commands, and return `data` unchanged for the next step."""
         for words in islice(self.commands, rank, None, world_size):
             done = subprocess.run(
-                [sys.executable, "-m", "nanoset_ref.cli", *words], stderr=subprocess.PIPE, text=True
+                [sys.executable, "-m", "nanoset_ref.cli", *words],
+                stderr=subprocess.PIPE,
+                text=True,
             )
             if done.returncode:
                 last_line = done.stderr.strip().splitlines()[-1:]

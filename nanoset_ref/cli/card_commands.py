@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nanoset_ref import preprocess, provenance, train  # each loads its modules when used
+from nanoset_ref import (
+    preprocess,
+    provenance,
+    train,
+)  # each loads its modules when used
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.files import atomic_write, refuse_existing
@@ -19,7 +23,13 @@ if TYPE_CHECKING:
     from nanoset_ref.provenance import Card, CardRow
 
 Loader = Literal[
-    "nanoset_ref", "nanotron", "nanotron-2024", "megatron", "gpt-neox", "olmo-core", "llm.c"
+    "nanoset_ref",
+    "nanotron",
+    "nanotron-2024",
+    "megatron",
+    "gpt-neox",
+    "olmo-core",
+    "llm.c",
 ]
 VERDICTS = {True: "holds ", False: "BROKEN", None: "LACKS "}
 
@@ -35,7 +45,9 @@ def show_card_step(options: FileOptions, card: Card, step: int) -> None:
         end = rows[-1].end_byte
         summary += f", one after another: {first.path} bytes {first.first_byte}:{end}"
         parts = card.published(first.source, first.first_byte, end)
-        lines = [f"    {url} bytes {begin}:{stop}" for url, begin, stop in parts] + lines
+        lines = [
+            f"    {url} bytes {begin}:{stop}" for url, begin, stop in parts
+        ] + lines
     options.show(rows, summary, *lines)
 
 
@@ -94,7 +106,9 @@ def _line(row: CardRow) -> str:
     text = f"position {row.position}, epoch {row.epoch}"
     if row.dp_rank is not None:
         text = f"rank {row.dp_rank} micro-batch {row.micro_batch} row {row.row}: {text}"
-    return f"{text}, {row.path} sample {row.sample}, bytes {row.first_byte}:{row.end_byte}"
+    return (
+        f"{text}, {row.path} sample {row.sample}, bytes {row.first_byte}:{row.end_byte}"
+    )
 
 
 def show_card_audit(options: FileOptions, card: Card) -> bool:
@@ -111,16 +125,23 @@ def show_card_audit(options: FileOptions, card: Card) -> bool:
         result["uneven"] = provenance.uneven_in_card(card)
         result["spread"] = provenance.spread_of_card(card)
         if result["uneven"] is None:
-            lines.append("  too many rows to count which are read more or less often than others")
+            lines.append(
+                "  too many rows to count which are read more or less often than others"
+            )
         else:
             lines += [uneven.line(paths) for uneven in result["uneven"]]
         for stage, spreads in zip(card.stages, result["spread"], strict=True):
-            lines += [f"stage {stage['name']}:", *provenance.spread_lines(spreads, paths)]
+            lines += [
+                f"stage {stage['name']}:",
+                *provenance.spread_lines(spreads, paths),
+            ]
     options.show(result, *lines)
     return not ok
 
 
-def compare(first: str, second: str, /, *, sizes: Sequence[str] = (), options: FileOptions) -> bool:
+def compare(
+    first: str, second: str, /, *, sizes: Sequence[str] = (), options: FileOptions
+) -> bool:
     """The differences of two run cards, and the first step at which they read other rows.
 
     Exit code 1 if they read other rows, or if that cannot be computed.

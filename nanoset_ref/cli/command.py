@@ -185,7 +185,9 @@ def _exists(path: str) -> bool:
 def one_line(error: BaseException) -> str:
     """The message of an error, on one line."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return (
+            f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        )
     return " ".join(str(error).split())
 
 
@@ -205,12 +207,16 @@ def _origin(error: Exception) -> tuple[str, bool]:
     if last is None:
         return "", False
     operation = last.tb_frame.f_code.co_code[last.tb_lasti]
-    return last.tb_frame.f_globals.get("__name__", ""), operation == dis.opmap["RAISE_VARARGS"]
+    return last.tb_frame.f_globals.get("__name__", ""), operation == dis.opmap[
+        "RAISE_VARARGS"
+    ]
 
 
 def _unexpected(error: Exception) -> str:
     """The message for a bug of this package, or for a library's unexpected error."""
-    said = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_ERROR_CHARACTERS].rstrip(": ")
+    said = " ".join(f"{type(error).__name__}: {error}".split())[
+        :MAX_ERROR_CHARACTERS
+    ].rstrip(": ")
     if isinstance(error, MemoryError) or "out of memory" in said:
         return f"there is not enough memory ({said})"
     module, _ = _origin(error)
@@ -254,7 +260,9 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parse(function: Callable[..., Any], words: Sequence[str], prog: str) -> inspect.BoundArguments:
+def _parse(
+    function: Callable[..., Any], words: Sequence[str], prog: str
+) -> inspect.BoundArguments:
     """Parse a command line into the arguments of a call."""
     description = (inspect.getdoc(function) or "").split("\n\nArgs:")[0]
     layout = argparse.RawDescriptionHelpFormatter
@@ -262,7 +270,9 @@ def _parse(function: Callable[..., Any], words: Sequence[str], prog: str) -> ins
     groups = _add_options(parser, function)
     values = vars(parser.parse_args([_with_dashes(word) for word in words]))
     for name, kind in groups.items():
-        fields = {field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
+        fields = {
+            field.name: values.pop(field.name) for field in dataclasses.fields(kind)
+        }
         values[name] = kind(**fields)
     return inspect.BoundArguments(inspect.signature(function), OrderedDict(values))
 
@@ -309,7 +319,9 @@ def _add_option(
     if default is parameter.empty:
         options["required"] = True
     elif options.get("type") is bool:
-        action: Any = argparse.BooleanOptionalAction if default is None else "store_true"
+        action: Any = (
+            argparse.BooleanOptionalAction if default is None else "store_true"
+        )
         options = {"action": action, "default": default}
     else:
         options["default"] = default
@@ -325,7 +337,10 @@ def _options_of(kind: Any) -> dict[str, Any]:
     inner = get_args(kind)
     if origin is Annotated:
         return _options_of(inner[0]) | {"type": inner[1]}
-    if origin in (Union, UnionType):  # `X | None`; of `float | str` the first type parses
+    if origin in (
+        Union,
+        UnionType,
+    ):  # `X | None`; of `float | str` the first type parses
         return _options_of(next(one for one in inner if one is not NoneType))
     if origin is Literal:
         return {"choices": inner}

@@ -18,9 +18,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from nanoset_ref import megatron, provenance, tokens, train  # each loads its modules when used
+from nanoset_ref import (
+    megatron,
+    provenance,
+    tokens,
+    train,
+)  # each loads its modules when used
 from nanoset_ref.cli.command import UsageError, at_least
-from nanoset_ref.cli.estimate_sources import Source, SourceBlend, megatron_blend, token_blend
+from nanoset_ref.cli.estimate_sources import (
+    Source,
+    SourceBlend,
+    megatron_blend,
+    token_blend,
+)
 from nanoset_ref.cli.run_options import RunOptions
 from nanoset_ref.load.blocks import batches_per_block, num_buffers
 from nanoset_ref.load.schedule import Schedule
@@ -94,7 +104,9 @@ class StageEstimate:
             f"{in_bytes(self.buffer_bytes)}; files on the disk: {in_bytes(self.data_bytes)}",
         ]
         if not self.sources:
-            return "\n".join([*lines, "  the number of tokens is known only after tokenizing"])
+            return "\n".join(
+                [*lines, "  the number of tokens is known only after tokenizing"]
+            )
         epochs = self.samples / max(self.samples_per_epoch, 1)
         lines.append(
             f"  an epoch: {self.samples_per_epoch:,} samples, {self.micro_batches_per_epoch:,} "
@@ -143,7 +155,10 @@ def estimate(
         gpus: the number of GPUs; default: the config's dp x pp x tp, or --dp-size.
         num_loading_workers: DataLoader workers per rank, without --config.
     """
-    for name, value in (("tokens-per-second", tokens_per_second), ("step-time", step_time)):
+    for name, value in (
+        ("tokens-per-second", tokens_per_second),
+        ("step-time", step_time),
+    ):
         if value is not None and not 0 < value < math.inf:
             raise UsageError(f"--{name} must be a positive number, got {value}")
     if tokens_per_second and step_time:
@@ -163,7 +178,11 @@ def estimate(
     total: dict[str, Any] = {"steps": steps, "tokens": num_tokens, "gpus": gpus}
     line = f"total: {steps:,} steps, {num_tokens:,} tokens on {gpus:,} GPUs"
     if tokens_per_second or step_time:
-        seconds = num_tokens / tokens_per_second if tokens_per_second else steps * (step_time or 0)
+        seconds = (
+            num_tokens / tokens_per_second
+            if tokens_per_second
+            else steps * (step_time or 0)
+        )
         hours = seconds / 3600
         total |= {"hours": hours, "gpu_hours": hours * gpus}
         line += f": {hours:,.2f} hours, {hours * gpus:,.2f} GPU-hours"
@@ -190,7 +209,9 @@ def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
             stage.data.num_loading_workers, PREFETCH_FACTOR, stage.data.read_ahead
         )
         positions = range(start, stop)
-        yield _estimated(name, blend, positions, schedule, stage.sequence_length, buffers, read)
+        yield _estimated(
+            name, blend, positions, schedule, stage.sequence_length, buffers, read
+        )
         ends[stage.number] = stop, read
 
 
@@ -227,7 +248,9 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
     return token_blend(files, weights, length, dataset.order)
 
 
-def _stage_of_options(run: RunOptions, schedule: Schedule, workers: int) -> StageEstimate:
+def _stage_of_options(
+    run: RunOptions, schedule: Schedule, workers: int
+) -> StageEstimate:
     """The one stage of a run that its options describe."""
     paths, weights, are_pairs = run.paths()
     order = run.order or "nanotron"
@@ -247,7 +270,10 @@ def _stage_of_options(run: RunOptions, schedule: Schedule, workers: int) -> Stag
     start = schedule.consumed_train_samples
     steps = max(0, samples - start) // schedule.global_batch_size
     positions = range(start, start + steps * schedule.global_batch_size)
-    read = {source.path: blend.expected_reads(n, start) for n, source in enumerate(blend.sources)}
+    read = {
+        source.path: blend.expected_reads(n, start)
+        for n, source in enumerate(blend.sources)
+    }
     buffers = num_buffers(workers, PREFETCH_FACTOR, 0)
     return _estimated("run", blend, positions, schedule, length, buffers, read)
 

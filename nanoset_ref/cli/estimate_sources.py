@@ -114,7 +114,9 @@ def token_blend(
         samples = sum(file.num_samples(length, disjoint) for file in files)
         size = sum(file.num_tokens * file.dtype.itemsize for file in files)
         tail = sum(_tail(file, length, disjoint) for file in files)
-        sources.append(Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail))
+        sources.append(
+            Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail)
+        )
         padded |= any(file.windows == "padded" for file in files)
     blend = SourceBlend(
         sources=_with_shares(sources, weights),
@@ -128,7 +130,9 @@ def token_blend(
     return dataclasses.replace(blend, index_bytes=blend.epoch * number_bytes)
 
 
-def _with_shares(sources: list[Source], weights: Sequence[float | None]) -> list[Source]:
+def _with_shares(
+    sources: list[Source], weights: Sequence[float | None]
+) -> list[Source]:
     """The sources with their shares: by weight, or by samples without a weight."""
     amounts = [
         float(source.samples if weight is None else weight)
@@ -144,7 +148,9 @@ def _with_shares(sources: list[Source], weights: Sequence[float | None]) -> list
 
 def _tail(file: Tokens, length: int, disjoint: bool) -> int:
     """Tokens at the end of a file that fill no sample."""
-    last_start = (file.num_samples(length, disjoint) - 1) * file.stride(length, disjoint)
+    last_start = (file.num_samples(length, disjoint) - 1) * file.stride(
+        length, disjoint
+    )
     return file.num_tokens - last_start - length - 1
 
 
@@ -152,7 +158,9 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
     """The train split of Megatron-style data, with the sizes of its indexes."""
     train = config.splits[0]
     if train.blend is None or train.bounds is None:
-        raise ValueError("the run has no train split: give its first part a size above 0")
+        raise ValueError(
+            "the run has no train split: give its first part a size above 0"
+        )
     blend = train.blend
     size = train.num_samples
     weights: Sequence[float | None] = blend.weights or [None] * len(blend.prefixes)
@@ -163,7 +171,9 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
         wanted = size if has_one_corpus else None
         if weight is not None and size is not None:
             share = weight / sum(blend.weights or [])
-            wanted = math.ceil(math.ceil(size * share) * (1 + config.mid_level_dataset_surplus))
+            wanted = math.ceil(
+                math.ceil(size * share) * (1 + config.mid_level_dataset_surplus)
+            )
         source, of_source = _megatron_source(config, prefix, train.bounds, wanted)
         sources.append(source)
         index_bytes += of_source

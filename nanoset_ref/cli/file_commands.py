@@ -17,7 +17,9 @@ from nanoset_ref.io.files import atomic_write
 if TYPE_CHECKING:
     from nanoset_ref.tokens import Tokens
 
-IdDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
+IdDtype = Literal[
+    "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"
+]
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -44,7 +46,9 @@ class FileOptions:
         """Print the lines, or with --json the value: dataclasses, lists and dicts of them."""
         text = "\n".join(lines)
         if self.json:
-            text = json.dumps(value, indent=1, ensure_ascii=False, default=dataclasses.asdict)
+            text = json.dumps(
+                value, indent=1, ensure_ascii=False, default=dataclasses.asdict
+            )
         print(text)
 
     def show_written(self, *files: Tokens) -> None:
@@ -90,7 +94,9 @@ def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
     figure = new_figure(7, 3.5)
     bars = {f"{first:,} to {last:,}": count for first, last, count in histogram}
     axes = figure.subplots()
-    axes.bar_label(axes.bar(list(bars), list(bars.values())), fmt="{:,.0f}", padding=2, fontsize=8)
+    axes.bar_label(
+        axes.bar(list(bars), list(bars.values())), fmt="{:,.0f}", padding=2, fontsize=8
+    )
     axes.tick_params(axis="x", rotation=30)
     axes.set(xlabel="tokens per document", ylabel="documents")
     with atomic_write(path) as image:
@@ -126,7 +132,9 @@ def verify(
             detail = str(error)
         results.append({"file": file, "ok": ok, "detail": detail})
     verdicts = {True: "ok    ", False: "BROKEN"}
-    lines = [f"{verdicts[row['ok']]}  {row['file']}: {row['detail']}" for row in results]
+    lines = [
+        f"{verdicts[row['ok']]}  {row['file']}: {row['detail']}" for row in results
+    ]
     options.show(results, *lines)
     return not all(row["ok"] for row in results)
 
@@ -171,13 +179,19 @@ def merge(*sources_and_target: str, options: CopyOptions) -> None:
     if are_pairs and target.endswith(".bin") and not options.dtype:
         prefixes = [source.path.with_suffix("") for source in sources]
         merged = target.removesuffix(".bin")
-        written: Tokens = tokens.merge_corpora(prefixes, merged, overwrite=options.overwrite)
+        written: Tokens = tokens.merge_corpora(
+            prefixes, merged, overwrite=options.overwrite
+        )
     else:
         facts = None
         if options.tokenizer and not tokens.agreed_facts(sources).get("tokenizer"):
             facts = facts_of_tokenizer(options.tokenizer, sources)
         written = tokens.convert(
-            sources, target, dtype=options.dtype, overwrite=options.overwrite, facts=facts
+            sources,
+            target,
+            dtype=options.dtype,
+            overwrite=options.overwrite,
+            facts=facts,
         )
     options.show_written(written)
 
@@ -208,7 +222,9 @@ def split(
         raise ValueError(f"train and valid are two files, got {train} for both")
     amount = int(held_out) if held_out.is_integer() else held_out
     rest, chosen = tokens.split(file, amount, seed=seed)
-    parts = tokens.convert_parts([file], {train: [rest], valid: [chosen]}, overwrite=overwrite)
+    parts = tokens.convert_parts(
+        [file], {train: [rest], valid: [chosen]}, overwrite=overwrite
+    )
     options.show_written(*parts)
 
 

@@ -37,7 +37,9 @@ def interrupts_raise() -> None:
 
 def _end(*_: Any) -> None:
     if is_main_rank():
-        os.write(2, b"nanoset_ref: error: interrupted before it began; nothing was written\n")
+        os.write(
+            2, b"nanoset_ref: error: interrupted before it began; nothing was written\n"
+        )
     os._exit(1)
 
 

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from numpy.typing import NDArray
 
 from nanoset_ref import provenance  # loads its modules when they are used
-from nanoset_ref.cli.card_commands import show_card_step, show_card_when, show_public_rows
+from nanoset_ref.cli.card_commands import (
+    show_card_step,
+    show_card_when,
+    show_public_rows,
+)
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions, exactly_one, stretch_at
 from nanoset_ref.load.schedule import Schedule, Slot
@@ -56,7 +60,10 @@ def show(
     if step is not None:
         stretch = stretch_at(stretches, step)
         rows = provenance.where(stretch.dataset, stretch.schedule, step)
-        found = [(_slot_name(row.slot), *_row(stretch.dataset, row.slot.position)) for row in rows]
+        found = [
+            (_slot_name(row.slot), *_row(stretch.dataset, row.slot.position))
+            for row in rows
+        ]
     elif position is not None:
         found = [_position(stretches[0].dataset, position)]
     else:
@@ -72,7 +79,9 @@ def show(
 
 def _row(dataset: Rows, position: int) -> tuple[Tokens, Ids]:
     """The file of a row, and its ids."""
-    return dataset.files[dataset.origin(position).source], dataset[position]["input_ids"]
+    return dataset.files[dataset.origin(position).source], dataset[position][
+        "input_ids"
+    ]
 
 
 def _position(dataset: Rows, position: int) -> tuple[str, Tokens, Ids]:
@@ -137,7 +146,11 @@ def where(
         lines += [f"    source {label}" for label in origin.labels]
         parts: tuple[Any, ...] = origin.parts
         for part in parts:
-            name = "tokens" if part.document is None else f"document {part.document} tokens"
+            name = (
+                "tokens"
+                if part.document is None
+                else f"document {part.document} tokens"
+            )
             lines.append(
                 f"    {name} {part.start}:{part.stop}, bytes {part.first_byte}:{part.end_byte}"
             )
@@ -177,13 +190,17 @@ def when(
             [SOURCE:]FIRST_BYTE-STOP_BYTE. The answers are a table with tabs between its columns.
         source: number of the file, from 0.
     """
-    exactly_one(document=document, text=text, sample=sample, byte_range=byte_range, bulk=bulk)
+    exactly_one(
+        document=document, text=text, sample=sample, byte_range=byte_range, bulk=bulk
+    )
     if bulk is not None:
         _print_answers(bulk, source, run, schedule)
         return
     if document is None and text is None:
         if not run.run:
-            raise UsageError("--sample and --byte-range need a run card; name it with --run")
+            raise UsageError(
+                "--sample and --byte-range need a run card; name it with --run"
+            )
         show_card_when(run, run.card(schedule), source, sample, byte_range)
         return
     found: list[tuple[dict[str, Any], str]] = []
@@ -204,7 +221,12 @@ def _reads(
     dataset = stretch.dataset
     span = "" if tokens is None else f" tokens {tokens[0]}:{tokens[1]}"
     slots = provenance.when(
-        dataset, stretch.schedule, document, source=source, tokens=tokens, until=stretch.stop
+        dataset,
+        stretch.schedule,
+        document,
+        source=source,
+        tokens=tokens,
+        until=stretch.stop,
     )
     for slot in slots:
         epoch = dataset.origin(slot.position).epoch
@@ -235,7 +257,9 @@ def _places_of_text(run: RunOptions, dataset: Rows, text: str) -> list[Place]:
     return found
 
 
-def _print_answers(bulk: Path, source: int, run: RunOptions, schedule: Schedule) -> None:
+def _print_answers(
+    bulk: Path, source: int, run: RunOptions, schedule: Schedule
+) -> None:
     """Print the table of `when --bulk`, and on a terminal's standard error how long it is."""
     readers, parser = run.readers(schedule, source)
     written = 0

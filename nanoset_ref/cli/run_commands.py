@@ -75,7 +75,9 @@ def replay(
             {"step": number, "rows": batch.tolist()}
             for number, batch in zip(numbers, batches, strict=True)
         ]
-        lines = [" ".join(map(str, row)) for of_step in found for row in of_step["rows"]]
+        lines = [
+            " ".join(map(str, row)) for of_step in found for row in of_step["rows"]
+        ]
         run.show(found, *lines)
         return
     refuse_existing(output, overwrite)
@@ -85,7 +87,9 @@ def replay(
         np.lib.format.write_array_header_1_0(file, header)
         for batch in batches:
             file.write(batch.data)
-    print(f"{output}: {shape[0]:,} rows of {shape[1]:,} ids, steps {first} to {numbers[-1]}")
+    print(
+        f"{output}: {shape[0]:,} rows of {shape[1]:,} ids, steps {first} to {numbers[-1]}"
+    )
 
 
 def _published_rows(card: Card, numbers: range, mirror: str | None) -> Replayed:
@@ -189,7 +193,9 @@ def _dataset_of_stage(stretches: Sequence[Stretch], stage: str | None) -> Nanose
     if stage is None or [*datasets] == ["run"]:
         stage = stretches[0].name
     if stage not in datasets:
-        raise ValueError(f"it was saved in the stage {stage!r}, this run has {[*datasets]}")
+        raise ValueError(
+            f"it was saved in the stage {stage!r}, this run has {[*datasets]}"
+        )
     dataset = datasets[stage]
     if not isinstance(dataset, Nanoset):
         raise ValueError(
@@ -220,5 +226,7 @@ def loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> None:
     for part, mean in zip(parts, means, strict=True):
         first = rows[part[0]]["step"]
         last = rows[part[-1]]["step"]
-        bar = "    none" if mean is None else f"{mean:8.4f}  {'#' * round(scale * mean)}"
+        bar = (
+            "    none" if mean is None else f"{mean:8.4f}  {'#' * round(scale * mean)}"
+        )
         print(f"steps {first:6.0f} to {last:6.0f}   {bar}")

@@ -91,7 +91,10 @@ class RunOptions(FileOptions):
         if self.config:
             return provenance.stretches_of_config(self._config)
         rows = self._rows()
-        steps = max(0, len(rows) - schedule.consumed_train_samples) // schedule.global_batch_size
+        steps = (
+            max(0, len(rows) - schedule.consumed_train_samples)
+            // schedule.global_batch_size
+        )
         return [provenance.Stretch("run", rows, schedule, steps, workers)]
 
     @functools.cached_property
@@ -130,10 +133,14 @@ class RunOptions(FileOptions):
     def _stretches_of_card(self, schedule: Schedule) -> list[Stretch]:
         card = self.card(schedule)
         if not self.data:
-            raise UsageError(f"this needs the token files of {card.name}: give them with --data")
+            raise UsageError(
+                f"this needs the token files of {card.name}: give them with --data"
+            )
         return provenance.stretches_of_card(card, self.data, self.open)
 
-    def readers(self, schedule: Schedule, source: int) -> tuple[list[StageReader], QueryParser]:
+    def readers(
+        self, schedule: Schedule, source: int
+    ) -> tuple[list[StageReader], QueryParser]:
         """The stages of the run and the parser of queries; see `provenance.readers_of_card`."""
         if self.is_card_alone:
             return provenance.readers_of_card(self.card(schedule), source)
@@ -190,7 +197,9 @@ class RunOptions(FileOptions):
             disjoint=bool(self.row_length),
         )
 
-    def megatron_config(self, prefixes: list[str], weights: list[float] | None) -> NanosetConfig:
+    def megatron_config(
+        self, prefixes: list[str], weights: list[float] | None
+    ) -> NanosetConfig:
         """The config of Megatron-style data.
 
         Args:

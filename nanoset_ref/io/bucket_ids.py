@@ -36,10 +36,14 @@ LANES = 64  # threads
 MAX_RANGES = 8  # ranges per call of obstore
 LONE_LANES = 256  # threads if each range is a separate request
 GAP = 1 << 12  # bytes; ranges no further apart become one request
-MAX_CLIENTS = 64  # objects with separate connections, on which every request has If-Match
+MAX_CLIENTS = (
+    64  # objects with separate connections, on which every request has If-Match
+)
 
 _lock = threading.Lock()
-_connected: weakref.WeakSet[Any] = weakref.WeakSet()  # BucketIds with separate connections
+_connected: weakref.WeakSet[Any] = (
+    weakref.WeakSet()
+)  # BucketIds with separate connections
 
 
 class BucketIds:
@@ -61,7 +65,9 @@ class BucketIds:
         StorageError: the object cannot be read, or was replaced since it was opened.
     """
 
-    def __init__(self, path: BucketPath, opened: buckets.Version, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, path: BucketPath, opened: buckets.Version, dtype: np.dtype[Any]
+    ) -> None:
         self.path = path
         self.opened = opened
         self.dtype = dtype
@@ -123,7 +129,9 @@ class BucketIds:
     def _read_at_once(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
         starts, stops = zip(*spans, strict=True)
         get_ranges = buckets.obstore_function("get_ranges")
-        return get_ranges(self.connections, self.path.key, starts=starts, ends=stops, coalesce=0)
+        return get_ranges(
+            self.connections, self.path.key, starts=starts, ends=stops, coalesce=0
+        )
 
 
 def bytes_of(path: BucketPath) -> BucketIds:
@@ -143,10 +151,14 @@ def _check_places(index: Any, count: int) -> NDArray[np.int64]:
     if given.size == 0 and isinstance(index, list):
         return np.zeros(given.shape, dtype=np.int64)
     if given.dtype.kind not in "iu":
-        raise IndexError(f"ids are indexed by slices, numbers and arrays of numbers; got {index!r}")
+        raise IndexError(
+            f"ids are indexed by slices, numbers and arrays of numbers; got {index!r}"
+        )
     outside = (given < -count) | (given >= count)
     if outside.any():
-        raise IndexError(f"index {given[outside].flat[0]} is outside of the {count} ids")
+        raise IndexError(
+            f"index {given[outside].flat[0]} is outside of the {count} ids"
+        )
     places = given.astype(np.int64)
     return np.where(places < 0, places + count, places)
 

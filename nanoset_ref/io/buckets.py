@@ -170,7 +170,11 @@ def read_range(path: BucketPath, start: int, stop: int, opened: Version) -> Any:
 def refuses_other_versions(path: BucketPath) -> bool:
     """Whether the server answers 412 to a wrong If-Match."""
     try:
-        ask(path, "get", options={"range": (0, 1), "if_match": '"no version of nanoset_ref"'})
+        ask(
+            path,
+            "get",
+            options={"range": (0, 1), "if_match": '"no version of nanoset_ref"'},
+        )
     except ReplacedError:
         return True
     return False
@@ -269,7 +273,9 @@ def _translate(path: BucketPath, kind: str, line: str) -> StorageError:
 
 
 def _replaced_error(path: BucketPath) -> ReplacedError:
-    return ReplacedError(f"{path} was replaced after it was opened; build the dataset again")
+    return ReplacedError(
+        f"{path} was replaced after it was opened; build the dataset again"
+    )
 
 
 # ---- connections
@@ -281,7 +287,9 @@ def positive(variable: str, default: float) -> float:
     with contextlib.suppress(ValueError):
         if 0 < float(given) < float("inf"):
             return float(given)
-    raise StorageError(f"{variable} must be a positive number, such as {default}; got {given!r}")
+    raise StorageError(
+        f"{variable} must be a positive number, such as {default}; got {given!r}"
+    )
 
 
 def timeout() -> float:

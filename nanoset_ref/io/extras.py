@@ -33,5 +33,7 @@ def extra(name: str, purpose: str) -> Iterator[None]:
         if missing.partition(".")[0] == PACKAGE:
             raise
         install = f'pip install "{PACKAGE}[{name}]"'
-        message = f"{purpose} needs the package {missing}, which is not installed: {install}"
+        message = (
+            f"{purpose} needs the package {missing}, which is not installed: {install}"
+        )
         raise ModuleNotFoundError(message, name=missing) from None

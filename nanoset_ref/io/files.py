@@ -98,7 +98,9 @@ def atomic_write_set(
     group = _group.get()
     with contextlib.ExitStack() as own:
         temporaries = group.temporaries if group else own
-        files = [temporaries.enter_context(_temporary(target, mode)) for target in targets]
+        files = [
+            temporaries.enter_context(_temporary(target, mode)) for target in targets
+        ]
         refuse_existing(targets[-1], overwrite)
         yield files
         # 1. flush and sync the temporaries
@@ -107,7 +109,8 @@ def atomic_write_set(
             os.fsync(file.fileno())
         refuse_existing(targets[-1], overwrite)
         parts = [
-            _Part(Path(file.name), target) for file, target in zip(files, targets, strict=True)
+            _Part(Path(file.name), target)
+            for file, target in zip(files, targets, strict=True)
         ]
         if group:
             group.sets.append(parts)
@@ -184,7 +187,9 @@ def _hidden_beside(part: _Part, remaining: Path) -> Path:
 def run_uninterrupted(act: Callable[[], None]) -> None:
     """Run `act` in a thread, because Ctrl-C interrupts only the main thread."""
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(int).result()  # Ctrl-C while the thread starts would not wait for it
+        thread.submit(
+            int
+        ).result()  # Ctrl-C while the thread starts would not wait for it
         thread.submit(act).result()
 
 
@@ -204,9 +209,13 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
             f"cannot write {path}: the folder {path.parent} does not exist; create it first"
         )
     remove_leftovers(path)
-    text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
+    text: dict[str, Any] = (
+        {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
+    )
     while True:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        temporary = path.with_name(
+            f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+        )
         with (
             explain_full_disk(path, path.parent),
             open(temporary, mode.replace("w", "x"), **text) as file,
@@ -259,7 +268,9 @@ def _is_disk_full(error: OSError) -> bool:
     """Whether the error is a full disk, an exceeded quota or a file that is too large."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return True
-    return "requested and" in str(error)  # NumPy has no errno: "64 requested and 12 written"
+    return "requested and" in str(
+        error
+    )  # NumPy has no errno: "64 requested and 12 written"
 
 
 def remove_leftovers(path: Path) -> bool:

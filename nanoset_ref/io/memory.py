@@ -28,7 +28,9 @@ def require_whole(*arrays: NDArray[Any]) -> None:
             name = getattr(owner, "filename", name)
             owner = owner.base
         if isinstance(owner, mmap.mmap) and owner.size() < len(owner):
-            raise OSError(f"{name} was truncated after it was opened; build the dataset again")
+            raise OSError(
+                f"{name} was truncated after it was opened; build the dataset again"
+            )
 
 
 @contextlib.contextmanager
@@ -57,7 +59,9 @@ def physical_memory(root: str | os.PathLike[str] = "/") -> int:
         for name in ("memory.max", "memory.limit_in_bytes"):
             for folder in (group, *group.parents):
                 with contextlib.suppress(OSError, ValueError):  # "max": no limit
-                    limits.append(int(Path(root, "sys/fs/cgroup", folder, name).read_text()))
+                    limits.append(
+                        int(Path(root, "sys/fs/cgroup", folder, name).read_text())
+                    )
     return min(limits)
 
 

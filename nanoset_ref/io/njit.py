@@ -55,7 +55,9 @@ class Kernel:
         if self._compiled is not None:
             try:
                 return self._compiled(*arguments)
-            except OverflowError:  # numba takes every int for an int64 once it has met one that is
+            except (
+                OverflowError
+            ):  # numba takes every int for an int64 once it has met one that is
                 return self._compiled(*map(_as_word, arguments))
         if self._work is not None:
             self._plain_work += self._work(*arguments)
@@ -101,7 +103,9 @@ def _as_word(argument: Any) -> Any:
 _compiling = threading.Lock()
 
 
-def _prepare_reachable(first: Kernel, prepare: Callable[[Kernel, Any], Any]) -> dict[Kernel, Any]:
+def _prepare_reachable(
+    first: Kernel, prepare: Callable[[Kernel, Any], Any]
+) -> dict[Kernel, Any]:
     """Prepare a kernel and every kernel reachable from it.
 
     Their globals are rebound to the prepared versions.
@@ -122,7 +126,9 @@ def _prepare_reachable(first: Kernel, prepare: Callable[[Kernel, Any], Any]) -> 
             continue
         source = kernel.py_func
         scope = dict(source.__globals__)
-        function = FunctionType(source.__code__, scope, source.__name__, source.__defaults__)
+        function = FunctionType(
+            source.__code__, scope, source.__name__, source.__defaults__
+        )
         made[kernel] = prepare(kernel, functools.update_wrapper(function, source))
         scopes.append(scope)
         found += [value for value in scope.values() if isinstance(value, Kernel)]

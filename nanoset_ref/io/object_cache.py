@@ -42,7 +42,9 @@ OURS = re.compile(r"[0-9a-f]{24}-\d+(\.[0-9a-f]{8}\.tmp)?")
 PIECE = 1 << 20  # bytes
 CHECKED_BYTES = 1 << 14  # bytes under one checksum
 AT_ONCE = 64  # pieces that are fetched together and kept in memory
-Extent = tuple[Any, int, int]  # a source with `key` and `size` (bytes), and a range [start, stop)
+Extent = tuple[
+    Any, int, int
+]  # a source with `key` and `size` (bytes), and a range [start, stop)
 logger = logging.getLogger(__name__)
 
 
@@ -177,7 +179,9 @@ def _write(home: Path, name: str, content: Any) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        with contextlib.suppress(FileNotFoundError):  # another process evicted the temporary
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # another process evicted the temporary
             os.replace(temporary, place)
     except OSError as error:
         _warn(str(home), type(error).__name__)
@@ -197,7 +201,9 @@ def _make(home: Path) -> None:
 
 @functools.cache
 def _warn(home: str, why: str) -> None:
-    logger.warning("pieces are read, but not all can be cached or removed in %s: %s", home, why)
+    logger.warning(
+        "pieces are read, but not all can be cached or removed in %s: %s", home, why
+    )
 
 
 def _evict(home: Path, limit: float) -> None:

@@ -12,7 +12,9 @@ import numpy as np
 Kind = TypeVar("Kind", bound=Any)
 
 
-def whole_number(value: Any, name: str, least: int | None = None, bits: int | None = None) -> int:
+def whole_number(
+    value: Any, name: str, least: int | None = None, bits: int | None = None
+) -> int:
     """Convert any integer, including NumPy's, to an int; a bool is refused.
 
     Raises:
@@ -24,7 +26,9 @@ def whole_number(value: Any, name: str, least: int | None = None, bits: int | No
     except TypeError:
         number = None
     if number is None or isinstance(value, (bool, np.bool_)):
-        expected = "a whole number" if least is None else f"an integer of at least {least}"
+        expected = (
+            "a whole number" if least is None else f"an integer of at least {least}"
+        )
         raise ValueError(f"{name} must be {expected}, got {value!r:.200}")
     if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
@@ -42,7 +46,9 @@ def refuses_unknown(options: Kind) -> Kind:
     def init(self: Any, *arguments: Any, **named: Any) -> None:
         for name in named:
             if name not in known:
-                raise TypeError(f"{options.__name__}: {name}: {unknown_key(name, known)}")
+                raise TypeError(
+                    f"{options.__name__}: {name}: {unknown_key(name, known)}"
+                )
         given_init(self, *arguments, **named)
 
     options.__init__ = init

@@ -90,7 +90,9 @@ def first_bytes(path: PathLike, count: int) -> tuple[Version, bytes]:
         FileNotFoundError: there is no such file.
         ValueError: see `file_version`.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe does not block its reader
+    descriptor = os.open(
+        path, os.O_RDONLY | os.O_NONBLOCK
+    )  # a pipe does not block its reader
     try:
         return version_of(os.fstat(descriptor), path), os.read(descriptor, count)
     finally:
@@ -106,7 +108,9 @@ def require_regular(path: PathLike) -> int:
     """
     found = file_version(path)
     if found is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(as_path(path)))
+        raise FileNotFoundError(
+            errno.ENOENT, os.strerror(errno.ENOENT), str(as_path(path))
+        )
     return int(found[0])
 
 
@@ -142,7 +146,9 @@ def read_json(path: PathLike) -> Any:
     try:
         return json.loads(as_path(path).read_bytes().decode())
     except (RecursionError, ValueError) as error:
-        raise ValueError(f"{path} is not JSON, or is nested too deeply: {error}") from error
+        raise ValueError(
+            f"{path} is not JSON, or is nested too deeply: {error}"
+        ) from error
 
 
 def read_in_blocks(path: PathLike) -> Iterator[Any]:

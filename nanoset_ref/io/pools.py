@@ -9,10 +9,14 @@ Result = TypeVar("Result")
 MAX_TASKS = 1024  # each takes some memory
 
 
-def call_side_by_side(call: Callable[[Given], Result], arguments: Sequence[Given]) -> list[Result]:
+def call_side_by_side(
+    call: Callable[[Given], Result], arguments: Sequence[Given]
+) -> list[Result]:
     """The results of a function that waits, in the order of its arguments, by 16 threads."""
     step = len(arguments) // MAX_TASKS + 1
-    tasks = [arguments[first : first + step] for first in range(0, len(arguments), step)]
+    tasks = [
+        arguments[first : first + step] for first in range(0, len(arguments), step)
+    ]
     results: list[Result] = []
     with ThreadPoolExecutor(16) as threads:
         for part in threads.map(lambda task: [*map(call, task)], tasks):

@@ -19,7 +19,10 @@ def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
     """
     problems = []
     for found in error.errors(include_url=False):
-        parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]]
+        parts = [
+            f"[{part}]" if isinstance(part, int) else f".{part}"
+            for part in found["loc"]
+        ]
         if found["type"] == "extra_forbidden":
             message = unknown_key(str(found["loc"][-1]), keys)
         elif found["type"] == "missing":

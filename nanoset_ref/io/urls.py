@@ -15,9 +15,18 @@ from urllib.parse import unquote, urlsplit
 
 from nanoset_ref.io.paths import PathLike, as_path, file_version, read_in_blocks
 
-SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "az": "az", "http": "http", "https": "https"}
+SCHEMES = {
+    "s3": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "az": "az",
+    "http": "http",
+    "https": "https",
+}
 URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
-LOST_SLASH = re.compile("(s3|gs|gcs|az|https?):/[^/]")  # a URL that went through pathlib
+LOST_SLASH = re.compile(
+    "(s3|gs|gcs|az|https?):/[^/]"
+)  # a URL that went through pathlib
 UNVERSIONED = "NANOSET_REF_ALLOW_UNVERSIONED"
 WITHOUT_FORK = "use 0 workers and read_ahead=2, which prefetches in a thread"
 
@@ -150,7 +159,9 @@ def url_or_path(path: PathLike, allow_unversioned: bool = False) -> Path | Bucke
     if URL.match(text):
         return BucketPath(text, allow_unversioned or os.environ.get(UNVERSIONED) == "1")
     if LOST_SLASH.match(text) and isinstance(path, Path):
-        raise StorageError(f"{text}: give a URL as a string; a Path drops one of its two slashes")
+        raise StorageError(
+            f"{text}: give a URL as a string; a Path drops one of its two slashes"
+        )
     return Path(path)
 
 

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from nanoset_ref.laws.corpora import S
 
-NAMES = ("input_ids", "tokens", "text", "txt", "inputs", "ids", "row", "index")  # fields
+NAMES = (
+    "input_ids",
+    "tokens",
+    "text",
+    "txt",
+    "inputs",
+    "ids",
+    "row",
+    "index",
+)  # fields
 CONTAINERS = (list, tuple)
 NUMBERS = (int, np.integer)
 
@@ -44,7 +53,9 @@ def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
         yield from _arrays(batch[name])
     elif isinstance(batch, (str, bytes)):
         yield np.array(batch.split(), dtype=np.int64)
-    elif not isinstance(batch, CONTAINERS) or not batch or isinstance(batch[0], NUMBERS):
+    elif (
+        not isinstance(batch, CONTAINERS) or not batch or isinstance(batch[0], NUMBERS)
+    ):
         yield np.asarray(batch)
     elif np.ndim(batch[0]) > 1:
         yield from _arrays(batch[0])  # (inputs, labels)

@@ -69,7 +69,9 @@ def write_corpus(
     if form == "rows":
         return Corpus([], rows, weights)
     if form not in WRITERS:
-        raise ValueError(f"format must be rows or one of {', '.join(WRITERS)}, got {form!r}")
+        raise ValueError(
+            f"format must be rows or one of {', '.join(WRITERS)}, got {form!r}"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for number, last in enumerate(accumulate(rows)):
@@ -131,7 +133,9 @@ def _mds(path: Path, tokens: NDArray[np.int64]) -> None:
     # an optional library
     from streaming import MDSWriter
 
-    with MDSWriter(out=str(path), columns={"tokens": "ndarray:int64:8"}, size_limit=2048) as writer:
+    with MDSWriter(
+        out=str(path), columns={"tokens": "ndarray:int64:8"}, size_limit=2048
+    ) as writer:
         for row in tokens:
             writer.write({"tokens": row})
 

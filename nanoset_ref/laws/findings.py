@@ -9,7 +9,9 @@ from itertools import chain
 from typing import Any, Literal
 
 Batches = list[list[tuple[Any, ...]]]  # [rank][step] -> the rows
-Kind = Literal["lost", "doubled", "out of order", "hang", "crash", "other data", "slow growth"]
+Kind = Literal[
+    "lost", "doubled", "out of order", "hang", "crash", "other data", "slow growth"
+]
 Read = tuple[int, int, Any]  # rank, step, row
 
 
@@ -62,7 +64,11 @@ def by_step(batches: Batches, steps: int | None = None) -> Batches:
     """
     together = []
     for step in range(max(map(len, batches))):
-        rows = [row for rank in batches for row in chain.from_iterable(rank[step : step + 1])]
+        rows = [
+            row
+            for rank in batches
+            for row in chain.from_iterable(rank[step : step + 1])
+        ]
         together.append(tuple(sorted(rows, key=str)))
     return [together[:steps]]
 
@@ -106,13 +112,18 @@ def _describe(wanted: Batches, found: Batches) -> tuple[Kind, str]:
     """Classify and describe the first difference."""
     due = Counter(rows_of(wanted))
     read = Counter(rows_of(found))
-    if any(isinstance(row, str) for row in due):  # random crops: counting them says little
+    if any(
+        isinstance(row, str) for row in due
+    ):  # random crops: counting them says little
         read = due
     extra = read - due
     missing = due - read
     if missing:
         row = next(iter(missing))
-        return "lost", f"row {row} was not read; it should have been {_where(wanted, row)}"
+        return (
+            "lost",
+            f"row {row} was not read; it should have been {_where(wanted, row)}",
+        )
     step = 0
     while _at_step(found, step) == _at_step(wanted, step):
         step += 1
@@ -139,7 +150,11 @@ def _at_step(batches: Batches, step: int) -> Batches:
 
 
 def _where(batches: Batches, row: Any) -> str:
-    by = [f"by rank {rank} at step {step}" for rank, step, other in reads(batches) if other == row]
+    by = [
+        f"by rank {rank} at step {step}"
+        for rank, step, other in reads(batches)
+        if other == row
+    ]
     return " and ".join(by[:3])
 
 

@@ -33,7 +33,9 @@ PAGE = """<!doctype html>
 {body}
 </html>
 """
-WRONG = re.compile(r"\bbroken\b|\S+ \(not [^)]+\)|\S+ !")  # red; readable on white and on black
+WRONG = re.compile(
+    r"\bbroken\b|\S+ \(not [^)]+\)|\S+ !"
+)  # red; readable on white and on black
 
 
 @dataclass
@@ -121,16 +123,22 @@ class LawReport:
         for step in range(max(map(len, finding.found + wanted))):
             cells = [f"step {step}"]
             for read, due in zip(finding.found, wanted, strict=True):
-                cells.append(_cell(read[step : step + 1], due[step : step + 1], finding.rows))
+                cells.append(
+                    _cell(read[step : step + 1], due[step : step + 1], finding.rows)
+                )
             columns.append(cells)
         if len(columns) > MAX_STEPS:
-            wrong = [cells for cells in columns if any(cell[-1] in ")!" for cell in cells)]
+            wrong = [
+                cells for cells in columns if any(cell[-1] in ")!" for cell in cells)
+            ]
             columns = (wrong or columns)[:MAX_STEPS]
         width = max((len(cell) for cells in columns for cell in cells), default=0)
         lines = []
         for number, row in enumerate(zip(*columns, strict=True)):
             head = f"rank {number - 1}" if number else ""
-            lines.append(f"{head:<8}{'  '.join(cell.ljust(width) for cell in row)}".rstrip())
+            lines.append(
+                f"{head:<8}{'  '.join(cell.ljust(width) for cell in row)}".rstrip()
+            )
         return lines
 
     def _repr_html_(self) -> str:
@@ -145,7 +153,10 @@ class LawReport:
 
     def to_html(self) -> str:
         """The report as a page, with the loader and the versions of what its module imports."""
-        versions = [f"Python {platform.python_version()}", *_versions(self.adapter.make.__module__)]
+        versions = [
+            f"Python {platform.python_version()}",
+            *_versions(self.adapter.make.__module__),
+        ]
         return PAGE.format(
             title=html.escape(f"{self.loader} under the laws of loading"),
             versions=", ".join(versions),
@@ -159,7 +170,11 @@ class LawReport:
         for law, outcome in self.outcomes.items():
             laws[law] = asdict(outcome) | {"is": self.word(law)}
             if finding := outcome.finding:
-                kept = {"kind": finding.kind, "words": finding.message, "table": self._table(law)}
+                kept = {
+                    "kind": finding.kind,
+                    "words": finding.message,
+                    "table": self._table(law),
+                }
                 laws[law]["finding"] = kept
         return json.dumps({"seed": self.seed, "laws": laws}, indent=1)
 
@@ -203,7 +218,10 @@ def _batch_text(batches: list[Any]) -> str:
 def _versions(module: str) -> list[str]:
     """The name and version of each package that a module imports from."""
     values = vars(sys.modules[module]).values()
-    names = {str(getattr(value, "__module__", getattr(value, "__name__", ""))) for value in values}
+    names = {
+        str(getattr(value, "__module__", getattr(value, "__name__", "")))
+        for value in values
+    }
     packages = {name.partition(".")[0] for name in names}
     known = packages_distributions()
     found = [known[name][0] for name in sorted(packages & known.keys())]

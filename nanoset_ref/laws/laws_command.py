@@ -65,14 +65,18 @@ def _loader(name: str) -> Any:
     """The adapter or function that MODULE:NAME names; MODULE may end in .py."""
     module, colon, member = name.partition(":")
     if not colon or not member:
-        raise UsageError(f"a loader is named MODULE:NAME, such as {module}:make; got {name!r}")
+        raise UsageError(
+            f"a loader is named MODULE:NAME, such as {module}:make; got {name!r}"
+        )
     module = module.removesuffix(".py")
     try:
         made = vars(import_module(module)).get(member)
     except Exception as error:
         raise UsageError(f"cannot import {module}: {describe_error(error)}") from error
     if made is None:
-        raise UsageError(f"{module} has no {member!r}; name a function or an adapter of the module")
+        raise UsageError(
+            f"{module} has no {member!r}; name a function or an adapter of the module"
+        )
     return made
 
 

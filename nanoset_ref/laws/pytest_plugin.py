@@ -29,7 +29,9 @@ class Laws:
         claims = as_adapter(loader, options).claims.split()
         if self.only and not {*self.only} & {*claims}:
             pytest.skip("not claimed")
-        report = check(loader, laws=self.only, budget=self.budget, seed=self.seed, **options)
+        report = check(
+            loader, laws=self.only, budget=self.budget, seed=self.seed, **options
+        )
         if report.broken:
             first = report.broken[0]
             pytest.fail(f"{report.line(first)}\n{report}", pytrace=False)
@@ -39,7 +41,9 @@ class Laws:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("laws of loading")
-    group.addoption("--laws-budget", type=float, default=60.0, help="seconds for a test")
+    group.addoption(
+        "--laws-budget", type=float, default=60.0, help="seconds for a test"
+    )
     group.addoption("--laws-seed", type=int, default=0, help="seed of the search")
 
 
@@ -52,7 +56,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def laws(pytestconfig: pytest.Config) -> Laws:
-    return Laws(pytestconfig.getoption("--laws-budget"), pytestconfig.getoption("--laws-seed"))
+    return Laws(
+        pytestconfig.getoption("--laws-budget"), pytestconfig.getoption("--laws-seed")
+    )
 
 
 @pytest.fixture

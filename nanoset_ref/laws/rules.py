@@ -151,7 +151,9 @@ def law_spread(trial: Trial) -> Verdict:
     batches = trial.run().batches
     rows = rows_of(batches)
     if any(isinstance(row, str) for row in rows):
-        raise Refused("rows that are not whole (crops) have no place in the file to compare")
+        raise Refused(
+            "rows that are not whole (crops) have no place in the file to compare"
+        )
     read = np.array(rows, dtype=float)
     if len(read) < 10 * DISTINCT:
         raise Refused("too few rows to measure how they are mixed")
@@ -189,10 +191,14 @@ def law_refuses(trial: Trial) -> Verdict:
     """A state is refused if the data have changed since."""
     before = trial.run(steps=1, take_states=True)
     try:
-        after = trial.run(data=trial.data(trial.case.rows + 1), resume_from=before.states)
+        after = trial.run(
+            data=trial.data(trial.case.rows + 1), resume_from=before.states
+        )
     except Broken as end:
         return end.finding if end.finding.kind == "hang" else None
-    message = f"a state of {trial.case.rows} rows was accepted for {trial.case.rows + 1} rows"
+    message = (
+        f"a state of {trial.case.rows} rows was accepted for {trial.case.rows + 1} rows"
+    )
     return Finding("other data", message, after.batches)
 
 
@@ -210,7 +216,9 @@ def law_growth(trial: Trial) -> Verdict:
     """Startup time and memory stay nearly flat: at most 8x for 64x the rows."""
     small = _measure(trial, 2**10)
     large = _measure(trial, GROWTH)
-    for before, after, floor, unit in zip(small, large, (0.05, 2**20), ("s", "bytes"), strict=True):
+    for before, after, floor, unit in zip(
+        small, large, (0.05, 2**20), ("s", "bytes"), strict=True
+    ):
         if after > 8 * before + floor:
             message = (
                 f"the first batch of {GROWTH:,} rows takes {after:,.3g} {unit}, "
@@ -220,10 +228,14 @@ def law_growth(trial: Trial) -> Verdict:
     return None
 
 
-def _find_fault(trial: Trial, law: str, *, kind: Kind = "other data", **changes: Any) -> Verdict:
+def _find_fault(
+    trial: Trial, law: str, *, kind: Kind = "other data", **changes: Any
+) -> Verdict:
     """A fault that was seen while the batches were delivered."""
     trace = trial.run(**changes)
-    return Finding(kind, trace.faults[law], trace.batches) if law in trace.faults else None
+    return (
+        Finding(kind, trace.faults[law], trace.batches) if law in trace.faults else None
+    )
 
 
 def _measure(trial: Trial, rows: int) -> tuple[float, int]:
@@ -236,7 +248,11 @@ def _measure(trial: Trial, rows: int) -> tuple[float, int]:
 def _other_sizes(case: Case) -> dict[str, Any]:
     """Another number of ranks, with the same global batch."""
     whole = case.global_batch_size
-    sizes = [size for size in range(1, whole + 1) if whole % size == 0 and size != case.world_size]
+    sizes = [
+        size
+        for size in range(1, whole + 1)
+        if whole % size == 0 and size != case.world_size
+    ]
     if not sizes:
         raise Refused("a global batch of one row has no other number of ranks")
     world_size = sizes[case.other % len(sizes)]
@@ -255,7 +271,9 @@ def _check_reordered(trial: Trial, name: str, step: int) -> Verdict:
         if len({*rows_of(here)}) < DISTINCT or rows_of(here) != rows_of(there):
             return trial.find_miscount(there) if "once" in trial.claims else None
     old = getattr(case, name)
-    return Finding("out of order", f"{name}s {old} and {old + step} have the same order", there)
+    return Finding(
+        "out of order", f"{name}s {old} and {old + step} have the same order", there
+    )
 
 
 def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
@@ -280,10 +298,14 @@ def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
     count = " and ".join(map(str, stops))
     when = f"{how} after {count} step{'s' * (stops != [1])} and resumed"
     read = _join(read, last.batches)
-    return difference(wanted, [steps[: trial.steps] for steps in read] if endless else read, when)
+    return difference(
+        wanted, [steps[: trial.steps] for steps in read] if endless else read, when
+    )
 
 
-def _compare_at_the_end(trial: Trial, wanted: Batches, read: Batches, after: Batches) -> Verdict:
+def _compare_at_the_end(
+    trial: Trial, wanted: Batches, read: Batches, after: Batches
+) -> Verdict:
     """A run that stopped at the end of an epoch is finished, or continues with the next one."""
     if read == wanted and rows_of(after):
         following = trial.run(epoch=trial.case.epoch + 1).batches
@@ -319,7 +341,9 @@ LAWS: dict[str, tuple[Callable[[Trial], Verdict], str]] = {
 }
 
 
-def check_case(processes: LoaderProcesses, folder: Path, law: str, case: Case) -> Verdict:
+def check_case(
+    processes: LoaderProcesses, folder: Path, law: str, case: Case
+) -> Verdict:
     """Check one law in one case.
 
     Raises:

@@ -101,7 +101,9 @@ def run_ranks(adapter: Adapter, request: EpochRequest) -> EpochTrace:
     return trace
 
 
-def _run_rank(adapter: Adapter, request: EpochRequest, rank: int, trace: EpochTrace) -> None:
+def _run_rank(
+    adapter: Adapter, request: EpochRequest, rank: int, trace: EpochTrace
+) -> None:
     """Run one rank, and add its results to `trace`."""
     started = time.perf_counter()
     if request.trace_memory:
@@ -169,7 +171,10 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
         self.context: Any = multiprocessing.get_context("fork")
-        self.processes: list[Any] = [None, None]  # (process, connection, file of its stack)
+        self.processes: list[Any] = [
+            None,
+            None,
+        ]  # (process, connection, file of its stack)
 
     def __exit__(self, *error: object) -> None:
         for number in (0, 1):
@@ -188,7 +193,9 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
                 if kill:
                     self._kill(0)
                 return trace
-            trace = EpochTrace(error=f"no answer in {self.adapter.limit:g} s", kind="hang")
+            trace = EpochTrace(
+                error=f"no answer in {self.adapter.limit:g} s", kind="hang"
+            )
         except (EOFError, OSError):
             process.join(1)
             trace = EpochTrace(error=f"the process died: exit code {process.exitcode}")
@@ -199,9 +206,13 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
     def _start(self) -> Any:
         ours, theirs = self.context.Pipe()
         stack = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
-        process = self.context.Process(target=_answer_requests, args=(theirs, self.adapter, stack))
+        process = self.context.Process(
+            target=_answer_requests, args=(theirs, self.adapter, stack)
+        )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a fork with threads, which the child does not use
+            warnings.simplefilter(
+                "ignore"
+            )  # a fork with threads, which the child does not use
             process.start()
         theirs.close()
         return process, ours, stack

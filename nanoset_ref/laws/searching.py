@@ -26,7 +26,9 @@ from nanoset_ref.laws.runner import PLACE, LoaderProcesses
 from nanoset_ref.laws.trial import Case, Refused
 
 STATEFUL = "resume killed elastic refuses"
-SMALL = 24  # rows of the cases that are tried first: they are quick to run and to shrink
+SMALL = (
+    24  # rows of the cases that are tried first: they are quick to run and to shrink
+)
 BOUNDARIES = [4**power + 1 for power in range(3, 12)]
 
 
@@ -107,7 +109,9 @@ def judge(loader: Any, law: str, case: Case, **options: Any) -> Verdict:
 
 def _check_signature(adapter: Adapter) -> None:
     try:
-        inspect.signature(adapter.make).bind(None, **dict.fromkeys(("rank", *PLACE, "state")))
+        inspect.signature(adapter.make).bind(
+            None, **dict.fromkeys(("rank", *PLACE, "state"))
+        )
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"{adapter.make!r} must be a function make(data, *, rank, world_size, workers, seed, "
@@ -135,7 +139,9 @@ class Search:
     seed: int
     examples: int
 
-    def run(self, law: str, deadlines: list[float], known: Case | None = None) -> Outcome:
+    def run(
+        self, law: str, deadlines: list[float], known: Case | None = None
+    ) -> Outcome:
         """Search, unless the law is broken by `known`, the smallest case of a similar law.
 
         Args:
@@ -166,13 +172,18 @@ class Search:
         few = max(1, self.examples // 3)
         case = known if known and breaks(known) else None
         most = adapter.most_rows
-        for most_rows, count in ((min(SMALL, most), few), (most, 1 + self.examples - few)):
+        for most_rows, count in (
+            (min(SMALL, most), few),
+            (most, 1 + self.examples - few),
+        ):
             limits = tool.settings(max_examples=count, database=None, deadline=None)
             cases = _cases(tool.strategies, adapter, law, most_rows)
             with suppress(tool.errors.NoSuchExample):
                 case = case or tool.find(cases, breaks, settings=limits, random=random)
         if law == "once" and adapter.format == "rows":
-            boundaries = [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
+            boundaries = [
+                Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest
+            ]
             case = case or next(filter(breaks, boundaries), None)
         outcome.cases = len(judged)
         outcome.case = case

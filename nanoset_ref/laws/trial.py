@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.laws.corpora import Corpus, write_corpus
-from nanoset_ref.laws.findings import Batches, Finding, Verdict, difference, find_miscount
+from nanoset_ref.laws.findings import (
+    Batches,
+    Finding,
+    Verdict,
+    difference,
+    find_miscount,
+)
 from nanoset_ref.laws.runner import PLACE, EpochRequest, EpochTrace, LoaderProcesses
 
 
@@ -64,7 +70,9 @@ class Trial:
         self.request = {name: getattr(case, name) for name in PLACE}
         self.request["data"] = self.data(case.rows)
         # of a loader without an end; one rank may read everything
-        self.steps = case.rows // case.global_batch_size + case.rows // case.batch_size + 3
+        self.steps = (
+            case.rows // case.global_batch_size + case.rows // case.batch_size + 3
+        )
 
     def data(self, rows: int) -> Any:
         if self.adapter.format == "rows":
@@ -112,5 +120,9 @@ class Trial:
         """Find rows lost or doubled, beyond those that the declared tail may drop or repeat."""
         left = self.case.rows - self.full_steps * self.case.global_batch_size
         may_drop = left if self.adapter.tail == "drop" else 0
-        may_repeat = -left % self.case.global_batch_size if self.adapter.tail == "pad" else 0
-        return find_miscount(batches, self.case.rows, may_drop=may_drop, may_repeat=may_repeat)
+        may_repeat = (
+            -left % self.case.global_batch_size if self.adapter.tail == "pad" else 0
+        )
+        return find_miscount(
+            batches, self.case.rows, may_drop=may_drop, may_repeat=may_repeat
+        )

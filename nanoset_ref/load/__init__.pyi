@@ -1,2 +1,4 @@
-from .nanotron_folders import DataCollatorForCLMWithPositionIds as DataCollatorForCLMWithPositionIds
+from .nanotron_folders import (
+    DataCollatorForCLMWithPositionIds as DataCollatorForCLMWithPositionIds,
+)
 from .nanotron_folders import DatatroveNanoset as DatatroveNanoset

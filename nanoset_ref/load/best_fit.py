@@ -66,7 +66,9 @@ def pack_documents(document_offsets: Int64Array, row_length: int) -> Arrays:
     """
     row_length = operator.index(row_length)
     if row_length < 1:
-        raise ValueError(f"a row must hold at least 1 token, got row_length={row_length}")
+        raise ValueError(
+            f"a row must hold at least 1 token, got row_length={row_length}"
+        )
     offsets = np.asarray(document_offsets, dtype=np.int64)
     lengths = np.diff(offsets)
     if (lengths < 0).any():
@@ -75,7 +77,9 @@ def pack_documents(document_offsets: Int64Array, row_length: int) -> Arrays:
         )
     # 1. e.g. lengths 5 0 2, R = 3
     counts = -(-lengths // row_length)  # pieces of each document: 2 0 1
-    earlier = concatenated_ranges(np.zeros_like(counts), counts)  # of its document: 0 1 0
+    earlier = concatenated_ranges(
+        np.zeros_like(counts), counts
+    )  # of its document: 0 1 0
     piece_starts = np.repeat(offsets[:-1], counts) + earlier * row_length  # 0 3 5
     document_ends = np.repeat(offsets[1:], counts)  # 5 5 7
     piece_lengths = np.minimum(document_ends - piece_starts, row_length)  # 3 2 2
@@ -139,7 +143,9 @@ def _next_counting_leaf(tree, leaf):
     node = leaf
     # up and to the right
     while node and not tree[node]:
-        while node & 1:  # a right child or the root: its parent has no leaf further right
+        while (
+            node & 1
+        ):  # a right child or the root: its parent has no leaf further right
             node >>= 1
         if node:
             node += 1
@@ -236,8 +242,12 @@ class PackedNanoset(Nanoset):
                 "documents": file.documents_checksum,
                 "row_length": self.row_length,
             }
-            build = functools.partial(pack_documents, file.known_documents(), self.row_length)
-            packing = load_or_build(self._path_to_cache, description, CACHE_NAMES, build)
+            build = functools.partial(
+                pack_documents, file.known_documents(), self.row_length
+            )
+            packing = load_or_build(
+                self._path_to_cache, description, CACHE_NAMES, build
+            )
             packings.append(packing)
         return packings
 
@@ -264,7 +274,9 @@ class PackedNanoset(Nanoset):
             starts = piece_starts[pieces]
             lengths = piece_lengths[pieces].astype(np.int64)
             earlier = np.cumsum(lengths) - lengths  # tokens of all pieces before
-            earlier_rows = earlier[np.cumsum(counts) - counts]  # tokens of all rows before
+            earlier_rows = earlier[
+                np.cumsum(counts) - counts
+            ]  # tokens of all rows before
             columns = earlier - np.repeat(earlier_rows, counts)
             found = [np.repeat(rows, counts), starts, starts + lengths, columns]
             yield self.files[number], np.stack(found, axis=1)
@@ -281,7 +293,9 @@ class PackedNanoset(Nanoset):
         for _, pieces in self._pieces(positions):
             rows, begins, ends, columns = pieces.T
             starts[rows, columns] = True
-            filled[rows, 0] = columns + ends - begins  # the last piece of a row is written last
+            filled[rows, 0] = (
+                columns + ends - begins
+            )  # the last piece of a row is written last
         is_padding = np.arange(self.row_length) >= filled
         return starts | is_padding
 

@@ -25,7 +25,11 @@ SHARED_PART = 16  # a loader takes at most 1/16 of the shared memory that is fre
 
 
 def batches_per_block(
-    batch_bytes: int, num_buffers: int = 1, block_factor: int = 1, *, shared: bool = False
+    batch_bytes: int,
+    num_buffers: int = 1,
+    block_factor: int = 1,
+    *,
+    shared: bool = False,
 ) -> int:
     """How many batches of `batch_bytes` fit into a block, at least one.
 

@@ -99,10 +99,14 @@ class Collator(ABC):
                         f"each sample must be a dict with the one key 'input_ids', got the keys {keys}"
                     )
             self.check_row_lengths({len(example["input_ids"]) for example in examples})
-            examples = SampleBlock(np.stack([example["input_ids"] for example in examples]))
+            examples = SampleBlock(
+                np.stack([example["input_ids"] for example in examples])
+            )
         self.check_row_lengths({examples.rows.shape[1]})
         starts = examples.starts if self.needs_starts else None
-        [batch] = self.split(RowBlock(torch.from_numpy(examples.rows), len(examples), starts))
+        [batch] = self.split(
+            RowBlock(torch.from_numpy(examples.rows), len(examples), starts)
+        )
         return batch
 
     def check_row_lengths(self, lengths: set[int]) -> None:
@@ -191,7 +195,9 @@ class DataCollatorForCLM(Collator):
         rows = block.rows
         if block.starts is not None and rows.amin() < 0:
             rows = rows.clamp(min=0)
-        ids = rows.numpy()  # before any lazy copy: afterwards this view would copy the rows
+        ids = (
+            rows.numpy()
+        )  # before any lazy copy: afterwards this view would copy the rows
         # unsafe_split(batch_size) takes 0.1 microseconds more for each tensor
         full, rest = divmod(len(rows), block.batch_size)
         sizes = [block.batch_size] * full + [rest] * (rest > 0)
@@ -203,7 +209,9 @@ class DataCollatorForCLM(Collator):
                     columns += [itertools.repeat(TensorPointer(pp_rank))] * 2
                     continue
                 # "unsafe": autograd cannot follow writes into the views; ids have no gradients
-                columns.append(block.copy(rows)[:, tokens].unsafe_split_with_sizes(sizes))
+                columns.append(
+                    block.copy(rows)[:, tokens].unsafe_split_with_sizes(sizes)
+                )
                 columns.append(block.copy(mask).unsafe_split_with_sizes(sizes))
         documents = self.documents
         first = 0
@@ -217,11 +225,15 @@ class DataCollatorForCLM(Collator):
             if documents is not None:
                 part = slice(first, first + block.batch_size)
                 starts = None if block.starts is None else block.starts[part]
-                batch = self._pointers | batch | self._document_fields(ids[part], starts)
+                batch = (
+                    self._pointers | batch | self._document_fields(ids[part], starts)
+                )
                 first += block.batch_size
             yield batch
 
-    def _document_fields(self, ids: NDArray[Any], starts: NDArray[np.bool_] | None) -> Batch:
+    def _document_fields(
+        self, ids: NDArray[Any], starts: NDArray[np.bool_] | None
+    ) -> Batch:
         """This rank's fields about documents, as tensors."""
         assert self.documents is not None
         fields = as_tensors(self.documents.fields(ids, starts))

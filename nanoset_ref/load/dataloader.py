@@ -154,7 +154,9 @@ class NanosetDataLoader(OneIterationLoader):
         if self.num_workers and isinstance(dataset, Rows):
             from nanoset_ref.io.urls import refuse_forks  # imported lazily
 
-            start_method = (self.multiprocessing_context or multiprocessing).get_start_method()
+            start_method = (
+                self.multiprocessing_context or multiprocessing
+            ).get_start_method()
             refuse_forks((file.path for file in dataset.files), start_method)
         self._plan = plan
         self.read_ahead = read_ahead
@@ -166,7 +168,9 @@ class NanosetDataLoader(OneIterationLoader):
         """The rest of the epoch; counts each batch as it is delivered."""
         sampler = self.batch_sampler
         start = self.consumed_train_samples
-        sampler.consumed_train_samples = start  # forgets what an abandoned iteration prefetched
+        sampler.consumed_train_samples = (
+            start  # forgets what an abandoned iteration prefetched
+        )
         end = sampler.rest_of_epoch(start).end
         size = sampler.samples_per_micro_batch
         counts = itertools.chain(range(start + size, end, size), itertools.repeat(end))
@@ -180,7 +184,10 @@ class NanosetDataLoader(OneIterationLoader):
     def _several_batches(self) -> Iterable[Iterable[Any]]:
         """The batches of the sampler, a few at a time."""
         if isinstance(self.dataset, EmptyInfiniteDataset):
-            return ([self.collate_fn([{}] * len(positions))] for positions in self.batch_sampler)
+            return (
+                [self.collate_fn([{}] * len(positions))]
+                for positions in self.batch_sampler
+            )
         if isinstance(self.dataset, Rows) and isinstance(self.collate_fn, Collator):
             self.collate_fn.check_row_lengths({self.dataset.row_length})
             blocks = self._blocks(self.dataset, self.collate_fn.needs_starts)
@@ -203,7 +210,9 @@ class NanosetDataLoader(OneIterationLoader):
             self._workers = self._start_workers(dataset, needs_starts)
         return self._workers
 
-    def _blocks_read_here(self, dataset: Rows, needs_starts: bool) -> Iterator[RowBlock]:
+    def _blocks_read_here(
+        self, dataset: Rows, needs_starts: bool
+    ) -> Iterator[RowBlock]:
         batches, count, shape = self._block_memory(dataset)
         buffers = itertools.cycle(allocate_buffers(count, shape, dataset.row_dtype))
         copy_tensor = self._copier()
@@ -212,7 +221,9 @@ class NanosetDataLoader(OneIterationLoader):
             starts = dataset.starts(positions) if needs_starts else None
             # numpy() gives a buffer new memory if a batch still holds a lazy copy of it
             dataset.fill(positions, rows.numpy())
-            yield RowBlock(rows, self.batch_sampler.micro_batch_size, starts, copy_tensor)
+            yield RowBlock(
+                rows, self.batch_sampler.micro_batch_size, starts, copy_tensor
+            )
 
     def _copier(self) -> Callable[[Tensor], Tensor]:
         if self.pin_memory and torch.accelerator.is_available():
@@ -244,9 +255,7 @@ class NanosetDataLoader(OneIterationLoader):
     def __repr__(self) -> str:
         sampler = self.batch_sampler
         place = f"rank {sampler.dp_rank} of {sampler.schedule.dp_size}, micro-batches of {sampler.micro_batch_size}"
-        count = (
-            f"{len(self):,} batches left of this epoch, at sample {self.consumed_train_samples:,}"
-        )
+        count = f"{len(self):,} batches left of this epoch, at sample {self.consumed_train_samples:,}"
         return f"NanosetDataLoader({self.dataset!r}, {place}, {count}, {self.num_workers} workers)"
 
     def __len__(self) -> int:
@@ -265,7 +274,10 @@ class NanosetDataLoader(OneIterationLoader):
 
     def state_dict(self) -> dict[str, Any]:
         """{"consumed_train_samples": int, "plan": dict}: JSON-serializable, equal on all ranks."""
-        return {"consumed_train_samples": self.consumed_train_samples, "plan": self.plan}
+        return {
+            "consumed_train_samples": self.consumed_train_samples,
+            "plan": self.plan,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue after the samples that `state` counts, and end an iteration under way.
@@ -284,7 +296,9 @@ class NanosetDataLoader(OneIterationLoader):
 
             check_plan(state["plan"], self.plan)
         self.end_iteration()
-        self.consumed_train_samples = self.batch_sampler.consumed_train_samples = consumed
+        self.consumed_train_samples = self.batch_sampler.consumed_train_samples = (
+            consumed
+        )
 
 
 def build_nanoset_dataloader(
@@ -353,9 +367,13 @@ def build_nanoset_dataloader(
         tail=tail,
     )
     if tail != "drop":
-        dataset.origin(0)  # raises now if position 0, which fills the last batch, cannot be read
+        dataset.origin(
+            0
+        )  # raises now if position 0, which fills the last batch, cannot be read
     pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
-    collator = DataCollatorForCLM(dataset.sequence_length, *pp_ranks, documents=documents)
+    collator = DataCollatorForCLM(
+        dataset.sequence_length, *pp_ranks, documents=documents
+    )
     # torch draws a number when it starts workers: not from the global state, which the model uses
     options.setdefault("generator", torch.Generator().manual_seed(seed))
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
@@ -380,9 +398,14 @@ def _refuse_options_by_another_name(options: dict[str, Any]) -> None:
             raise TypeError(f"build_nanoset_dataloader: {name}: use {ours}")
 
 
-def _refuse_unknown_options(options: dict[str, Any], function: Callable[..., Any]) -> None:
+def _refuse_unknown_options(
+    options: dict[str, Any], function: Callable[..., Any]
+) -> None:
     """Refuse options that neither `function` nor torch's DataLoader has."""
-    known = [*inspect.signature(function).parameters, *inspect.signature(DataLoader).parameters]
+    known = [
+        *inspect.signature(function).parameters,
+        *inspect.signature(DataLoader).parameters,
+    ]
     for name in options:
         if name not in known:
             raise TypeError(f"{function.__name__}: {name}: {unknown_key(name, known)}")
@@ -395,7 +418,9 @@ def _set_options_of_workers(
     if has_data:
         from nanoset_ref.load.seeding import seed_worker  # imported lazily
 
-        options.setdefault("worker_init_fn", functools.partial(seed_worker, seed, dp_rank))
+        options.setdefault(
+            "worker_init_fn", functools.partial(seed_worker, seed, dp_rank)
+        )
         return
     for name in OPTIONS_OF_WORKERS:
         options.pop(name, None)

@@ -5,7 +5,9 @@ import torch
 from nanoset_ref.load.collator import Batch
 
 
-def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = True) -> Batch:
+def to_device(
+    batch: Batch, device: torch.device | str, *, non_blocking: bool = True
+) -> Batch:
     """Move a batch to a device.
 
     input_ids and label_ids are views of S columns of a block [B, S + 1], so they are not
@@ -38,6 +40,11 @@ def _block_below(view: torch.Tensor, shift: int) -> torch.Tensor | None:
         return None
     start = view.storage_offset() - shift
     size = view.shape[0] * (view.shape[1] + 1)
-    if start < 0 or (start + size) * view.element_size() > view.untyped_storage().nbytes():
+    if (
+        start < 0
+        or (start + size) * view.element_size() > view.untyped_storage().nbytes()
+    ):
         return None
-    return view.as_strided((view.shape[0], view.shape[1] + 1), (view.shape[1] + 1, 1), start)
+    return view.as_strided(
+        (view.shape[0], view.shape[1] + 1), (view.shape[1] + 1, 1), start
+    )

@@ -40,7 +40,9 @@ from nanoset_ref.tokens import Tokens
 DEPTH = 64  # rows under way; with 128, two workers read less: their memory leaves the CPU's cache
 MEMORY = 8 << 20  # bytes for them; of long rows fewer are under way
 HUGE_PAGE = 1 << 21  # bytes
-MAX_PLAIN_ROWS_PER_CALL = 64  # rows that may be read one after another, without the kernel
+MAX_PLAIN_ROWS_PER_CALL = (
+    64  # rows that may be read one after another, without the kernel
+)
 MAX_PLAIN_ROWS = 512  # the same for all calls together
 KEPT = 4  # idle queues that a process keeps; threads that read side by side make more
 # io_setup, io_submit, io_getevents, io_destroy
@@ -67,14 +69,20 @@ class DirectGatherer:
 
     def __init__(self, files: Sequence[Tokens]) -> None:
         if sys.platform != "linux" or platform.machine() not in SYSTEM_CALLS:
-            raise OSError(f"reading past the page cache needs Linux on {' or '.join(SYSTEM_CALLS)}")
+            raise OSError(
+                f"reading past the page cache needs Linux on {' or '.join(SYSTEM_CALLS)}"
+            )
         self._files = files
         self._open = OpenFiles(files, os.O_DIRECT)
         # some file systems open such files, and then do not read them
         for _, descriptors in self._open.parts(np.zeros(1, dtype=np.int64)):
             os.preadv(int(descriptors[0]), [mmap.mmap(-1, DISK_BLOCK)], 0)
-        self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
-        self._header_bytes = np.array([file.first_byte for file in files], dtype=np.int64)
+        self._itemsizes = np.array(
+            [file.dtype.itemsize for file in files], dtype=np.int64
+        )
+        self._header_bytes = np.array(
+            [file.first_byte for file in files], dtype=np.int64
+        )
         self.plain_rows = MAX_PLAIN_ROWS
         with _queue(0):  # an error now, not in the middle of a run
             pass
@@ -124,7 +132,9 @@ class DirectGatherer:
             raise cut_short(self._files[datasets[failed]], int(first_tokens[failed]))
 
 
-def _read_plainly(memory: NDArray[np.uint8], reads: Int64Array, out: NDArray[np.int32]) -> int:
+def _read_plainly(
+    memory: NDArray[np.uint8], reads: Int64Array, out: NDArray[np.int32]
+) -> int:
     """Do what the kernel does, row by row; see `direct_kernel.read_rows`.
 
     Returns:
@@ -183,7 +193,9 @@ def _destroy(context: int) -> None:
 
 def _destroy_unused() -> None:
     """Return the queues to the system if no DirectGatherer is left."""
-    while _idle and not list(_gatherers):  # its length would include the one that is being deleted
+    while _idle and not list(
+        _gatherers
+    ):  # its length would include the one that is being deleted
         _destroy_idle()
 
 
@@ -194,7 +206,9 @@ def _system_call(which: int, *arguments: Any) -> int:
 
 def _huge_pages(size: int) -> NDArray[np.uint8]:
     """`size` bytes, aligned to a huge page; into small pages the disk sends a third less."""
-    memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = mmap.mmap(
+        -1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    )
     with contextlib.suppress(OSError):  # a system without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     content = np.frombuffer(memory, np.uint8)

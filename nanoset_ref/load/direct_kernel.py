@@ -28,7 +28,9 @@ def read_rows(system_calls, context, places, reads, out):
     requests = np.zeros((depth, 8), np.int64)  # struct iocb, one for each place
     pointers = np.empty(depth, np.int64)
     events = np.empty((depth, 4), np.int64)  # struct io_event
-    free = np.arange(depth)  # of these places, the first depth - (asked - arrived) are free
+    free = np.arange(
+        depth
+    )  # of these places, the first depth - (asked - arrived) are free
     failed = -1
     asked = 0
     arrived = 0

@@ -37,7 +37,9 @@ def starts_after_eos(rows: NDArray[Any], eos_id: int) -> Starts:
     return starts
 
 
-def starts_at_boundaries(document_offsets: Int64Array, begins: Int64Array, width: int) -> Starts:
+def starts_at_boundaries(
+    document_offsets: Int64Array, begins: Int64Array, width: int
+) -> Starts:
     """Documents begin at known offsets.
 
     Args:
@@ -202,7 +204,9 @@ class DocumentOptions:
                 names += fields
         return names
 
-    def fields(self, rows: NDArray[Any], starts: Starts | None = None) -> dict[str, Any]:
+    def fields(
+        self, rows: NDArray[Any], starts: Starts | None = None
+    ) -> dict[str, Any]:
         """The fields asked for, of rows [B, S + 1]: S inputs, and the labels one token later.
 
         Raises:

@@ -42,7 +42,9 @@ from nanoset_ref.tokens import Tokens
 
 FAULT_BYTES = 1 << 16  # bytes that a page fault maps
 DISK_BLOCK = 1 << 12  # bytes; reads past the page cache begin and end at its multiples
-MAX_FAULT_WINDOWS = 1 << 20  # 64 GiB; windows of larger files share an entry, and are mapped early
+MAX_FAULT_WINDOWS = (
+    1 << 20
+)  # 64 GiB; windows of larger files share an entry, and are mapped early
 ANNOUNCED_ROWS = 64  # rows that a disk fetches side by side
 MAX_OPEN_FILES = 1 << 14  # Linux allows a process 65,530 mappings
 ROWS_PER_OPEN = 16  # rows whose files are opened for one call
@@ -72,12 +74,20 @@ class Gatherer:
         self._open = OpenFiles(files)
         self._mappings: list[mmap.mmap] = []
         self._addresses = np.zeros(len(files), dtype=np.uint64)
-        self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
-        self._header_bytes = np.array([file.first_byte for file in files], dtype=np.int64)
-        sizes = self._header_bytes + self._itemsizes * [file.num_tokens for file in files]
+        self._itemsizes = np.array(
+            [file.dtype.itemsize for file in files], dtype=np.int64
+        )
+        self._header_bytes = np.array(
+            [file.first_byte for file in files], dtype=np.int64
+        )
+        sizes = self._header_bytes + self._itemsizes * [
+            file.num_tokens for file in files
+        ]
         windows = -(-sizes // FAULT_BYTES)
         self._first_windows = np.cumsum(windows) - windows
-        self._visited = np.zeros(min(max(1, windows.sum()), MAX_FAULT_WINDOWS), dtype=np.uint8)
+        self._visited = np.zeros(
+            min(max(1, windows.sum()), MAX_FAULT_WINDOWS), dtype=np.uint8
+        )
         self._blocks_read = resource.getrusage(THREAD).ru_inblock
         self._reads_from_disk = True  # whether the last call read blocks from a disk
         self.plain_rows = MAX_PLAIN_ROWS
@@ -101,7 +111,9 @@ class Gatherer:
             OSError: a row extends past the current end of its file.
             TokenFileError: a file was replaced before its first row was read.
         """
-        first_bytes = self._header_bytes[datasets] + first_tokens * self._itemsizes[datasets]
+        first_bytes = (
+            self._header_bytes[datasets] + first_tokens * self._itemsizes[datasets]
+        )
         is_plain = len(first_tokens) <= min(MAX_PLAIN_ROWS_PER_CALL, self.plain_rows)
         kept = self._open.kept
         parts: Any = [(slice(None), kept)]
@@ -129,7 +141,9 @@ class Gatherer:
             if failed >= 0:
                 row = (part.start or 0) + failed
                 raise cut_short(self._files[datasets[row]], int(first_tokens[row]))
-        blocks_read = resource.getrusage(THREAD).ru_inblock  # from a disk, by this thread
+        blocks_read = resource.getrusage(
+            THREAD
+        ).ru_inblock  # from a disk, by this thread
         self._reads_from_disk = blocks_read != self._blocks_read
         self._blocks_read = blocks_read
 
@@ -166,10 +180,14 @@ class Gatherer:
         from nanoset_ref.load.gather_kernel import gather_rows  # imports numba
 
         self._kernel = gather_rows
-        with contextlib.suppress(IndexError):  # until all are mapped, by this thread or another
+        with contextlib.suppress(
+            IndexError
+        ):  # until all are mapped, by this thread or another
             while True:
                 number = self._open.new.popleft()
-                mapping = mmap.mmap(int(self._open.kept[number]), 0, access=mmap.ACCESS_READ)
+                mapping = mmap.mmap(
+                    int(self._open.kept[number]), 0, access=mmap.ACCESS_READ
+                )
                 mapping.madvise(mmap.MADV_RANDOM)
                 self._mappings.append(mapping)
                 self._addresses[number] = np.frombuffer(mapping, np.uint8).ctypes.data
@@ -197,7 +215,9 @@ class OpenFiles:
         for dtype in {file.dtype for file in files}:
             if dtype.name not in ("uint16", "int32", "uint32"):
                 name = next(file.place for file in files if file.dtype == dtype)
-                raise ValueError(f"{name} has ids of {dtype.name}; convert it to uint16 or int32")
+                raise ValueError(
+                    f"{name} has ids of {dtype.name}; convert it to uint16 or int32"
+                )
         self._files = files
         self._flags = flags
         self.kept = np.full(len(files), -1, dtype=np.int64)

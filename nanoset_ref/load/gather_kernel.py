@@ -13,7 +13,10 @@ from nanoset_ref.io.njit import njit
 from nanoset_ref.load.gather import FAULT_BYTES, widen
 
 UNKNOWN_END = np.iinfo(np.int64).max
-CACHE_LINE, CACHE_LINES = 64, 4  # bytes; and lines after which the processor prefetches by itself
+CACHE_LINE, CACHE_LINES = (
+    64,
+    4,
+)  # bytes; and lines after which the processor prefetches by itself
 
 
 @intrinsic
@@ -21,7 +24,9 @@ def _pointer(typing_context: Any, address: Any) -> Any:
     """An address as a pointer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+        return builder.inttoptr(
+            arguments[0], context.get_value_type(signature.return_type)
+        )
 
     return types.voidptr(types.uint64), generate
 
@@ -49,9 +54,13 @@ _pread = types.ExternalFunction(
     "pread", types.intp(types.intc, types.voidptr, types.uintp, types.int64)
 )
 
-_lseek = types.ExternalFunction("lseek", types.int64(types.intc, types.int64, types.intc))
+_lseek = types.ExternalFunction(
+    "lseek", types.int64(types.intc, types.int64, types.intc)
+)
 
-_madvise = types.ExternalFunction("madvise", types.intc(types.uint64, types.uintp, types.intc))
+_madvise = types.ExternalFunction(
+    "madvise", types.intc(types.uint64, types.uintp, types.intc)
+)
 
 
 @njit(cache=True, nogil=True)
@@ -77,7 +86,9 @@ def gather_rows(files, datasets, first_bytes, rows_ahead, out):
     descriptors, addresses, itemsizes, first_windows, visited = files
     rows, length = out.shape
     scratch = np.empty(length, dtype=np.uint16)
-    ends = np.full(len(descriptors), -1, dtype=np.int64)  # bytes, of the files met so far
+    ends = np.full(
+        len(descriptors), -1, dtype=np.int64
+    )  # bytes, of the files met so far
     for row in range(min(rows_ahead, rows)):
         dataset = datasets[row]
         _announce(addresses[dataset], first_bytes[row], length * itemsizes[dataset])
@@ -85,7 +96,9 @@ def gather_rows(files, datasets, first_bytes, rows_ahead, out):
         announced = row + rows_ahead
         if rows_ahead and announced < rows:
             dataset = datasets[announced]
-            _announce(addresses[dataset], first_bytes[announced], length * itemsizes[dataset])
+            _announce(
+                addresses[dataset], first_bytes[announced], length * itemsizes[dataset]
+            )
         if row + 2 < rows:
             address = addresses[datasets[row + 2]] + np.uint64(first_bytes[row + 2])
             for line in range(CACHE_LINES):
@@ -103,14 +116,20 @@ def gather_rows(files, datasets, first_bytes, rows_ahead, out):
         visited[window] = 1
         address = addresses[dataset] + np.uint64(begin)
         if itemsizes[dataset] == 2:
-            if is_new and _pread(descriptors[dataset], scratch.ctypes, size, begin) == size:
+            if (
+                is_new
+                and _pread(descriptors[dataset], scratch.ctypes, size, begin) == size
+            ):
                 widen(scratch, out[row])
             elif addresses[dataset] == 0:
                 return row
             else:
                 widen(carray(_pointer(address), length, np.uint16), out[row])
         else:
-            is_read = is_new and _pread(descriptors[dataset], out[row].ctypes, size, begin) == size
+            is_read = (
+                is_new
+                and _pread(descriptors[dataset], out[row].ctypes, size, begin) == size
+            )
             if not is_read and addresses[dataset] == 0:
                 return row
             if not is_read:
@@ -125,4 +144,6 @@ def _announce(address, begin, size):
     For a file that is not mapped, madvise returns an error, which is ignored.
     """
     first = begin // mmap.PAGESIZE * mmap.PAGESIZE
-    _madvise(address + np.uint64(first), np.uintp(begin + size - first), mmap.MADV_WILLNEED)
+    _madvise(
+        address + np.uint64(first), np.uintp(begin + size - first), mmap.MADV_WILLNEED
+    )

@@ -109,14 +109,18 @@ class Nanoset(Rows):
             self.shuffled_over = self.order.samples_per_epoch
         self._gather = _gatherer(self._files)
         self.block_factor = self._gather.block_factor
-        if logger.isEnabledFor(logging.INFO):  # some orders count by looking up all positions
+        if logger.isEnabledFor(
+            logging.INFO
+        ):  # some orders count by looking up all positions
             logger.info("%s\n%s", self, self.summary())
 
     def _order(self, order: str | Order, weights: Weights | None) -> Order:
         """Build an order by its name, or check that an order belongs to these files."""
         count = self.train_split_num_samples
         if isinstance(order, str):
-            return build_order(order, self.dataset_lengths, weights, count, self.random_seed)
+            return build_order(
+                order, self.dataset_lengths, weights, count, self.random_seed
+            )
         lengths = order.dataset_lengths.tolist()
         if len(order) != count or lengths != self.dataset_lengths:
             raise ValueError(
@@ -143,7 +147,14 @@ class Nanoset(Rows):
         if isinstance(dataset_path, Mapping):
             weights = list(dataset_path.values())
             paths = list(dataset_path)
-        return cls(paths, weights, sequence_length, train_split_num_samples, random_seed, **options)
+        return cls(
+            paths,
+            weights,
+            sequence_length,
+            train_split_num_samples,
+            random_seed,
+            **options,
+        )
 
     @property
     def files(self) -> list[Tokens]:
@@ -160,7 +171,9 @@ class Nanoset(Rows):
 
     def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
         """For each file the number of its samples, and the tokens from one to the next."""
-        lengths = [file.num_samples(self.sequence_length, disjoint) for file in self.files]
+        lengths = [
+            file.num_samples(self.sequence_length, disjoint) for file in self.files
+        ]
         strides = [file.stride(self.sequence_length, disjoint) for file in self.files]
         return lengths, strides
 
@@ -263,9 +276,13 @@ class Nanoset(Rows):
             f"> Total number of samples: {len(self)}",
             f"> Total number of tokens: {len(self) * self.sequence_length}",
         ]
-        for name, count in zip(self._labels(), self.order.counts().tolist(), strict=True):
+        for name, count in zip(
+            self._labels(), self.order.counts().tolist(), strict=True
+        ):
             share = round(count / max(len(self), 1), 2)
-            lines.append(f"> Total number of samples from the {name} dataset: {count} ({share})")
+            lines.append(
+                f"> Total number of samples from the {name} dataset: {count} ({share})"
+            )
         return "\n".join(lines)
 
     def _labels(self) -> list[str]:
@@ -299,7 +316,10 @@ class Nanoset(Rows):
             files.append(describe_file(file) | {"windows": windows})
         return {
             "order": self.order.identity,
-            "rows": {"sequence_length": self.sequence_length, "row_length": self.row_length},
+            "rows": {
+                "sequence_length": self.sequence_length,
+                "row_length": self.row_length,
+            },
             "files": files,
             "recipe": self.order.recipe,
         }
@@ -323,7 +343,9 @@ class Nanoset(Rows):
         )
 
 
-def _open_all(files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -> list[Tokens]:
+def _open_all(
+    files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None
+) -> list[Tokens]:
     if not files:
         raise ValueError("dataset_paths must name at least one token file, got none")
 

@@ -57,11 +57,15 @@ class DatatroveNanoset(Nanoset):
         files: list[Tokens] = []
         file_lengths = []
         for path in as_list(dataset_folders):
-            folder = datatrove_files(path, windows=windows, recursive=False, shuffle=True)
+            folder = datatrove_files(
+                path, windows=windows, recursive=False, shuffle=True
+            )
             files += folder
             file_lengths.append([file.num_samples(sequence_length) for file in folder])
         folder_lengths = [sum(lengths) for lengths in file_lengths]
-        order = NanotronOrder(folder_lengths, dataset_weights, train_split_num_samples, random_seed)
+        order = NanotronOrder(
+            folder_lengths, dataset_weights, train_split_num_samples, random_seed
+        )
         super().__init__(
             files,
             None,

@@ -24,7 +24,9 @@ from nanoset_ref.load.samplers import ResumableBatchSampler
 
 T = TypeVar("T")
 
-POPULATE_WRITE = 23  # of madvise, Linux 5.14: gives a mapping the pages that writing would give it
+POPULATE_WRITE = (
+    23  # of madvise, Linux 5.14: gives a mapping the pages that writing would give it
+)
 Mappings = set[weakref.ref[mmap.mmap]]
 
 
@@ -101,7 +103,9 @@ class SharedBuffer:
         rows: the block; nobody but a worker writes to it.
     """
 
-    def __init__(self, arena: Arena, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, arena: Arena, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> None:
         self.rows = np.frombuffer(arena.buffer, dtype).reshape(shape)
         self._arena = arena
         self._mappings: Mappings = set()
@@ -125,7 +129,9 @@ class SharedBuffer:
         give_own_pages(self._mappings)
 
 
-def shared_buffers(count: int, shape: tuple[int, int], dtype: np.dtype[Any]) -> list[SharedBuffer]:
+def shared_buffers(
+    count: int, shape: tuple[int, int], dtype: np.dtype[Any]
+) -> list[SharedBuffer]:
     """Memory for `count` blocks."""
     size = shape[0] * shape[1] * dtype.itemsize
     return [SharedBuffer(Arena(size), shape, dtype) for _ in range(count)]
@@ -150,7 +156,10 @@ class ReadRequests:
     """The blocks of a sampler, each with the next buffer; an iteration continues where it is."""
 
     def __init__(
-        self, sampler: ResumableBatchSampler, batches: int, buffers: Sequence[SharedBuffer]
+        self,
+        sampler: ResumableBatchSampler,
+        batches: int,
+        buffers: Sequence[SharedBuffer],
     ) -> None:
         self.sampler = sampler
         self.batches = batches
@@ -167,14 +176,20 @@ class ReadRequests:
 class BufferReader(Dataset[FilledBuffer]):
     """The dataset for torch's workers: the index is a `ReadRequest`, the item a `FilledBuffer`."""
 
-    def __init__(self, dataset: Rows, buffers: Sequence[SharedBuffer], needs_starts: bool) -> None:
+    def __init__(
+        self, dataset: Rows, buffers: Sequence[SharedBuffer], needs_starts: bool
+    ) -> None:
         self.dataset = dataset
         self.buffers = buffers
         self.needs_starts = needs_starts
 
     def __getitem__(self, request: ReadRequest) -> FilledBuffer:
         positions, buffer = request
-        starts = torch.from_numpy(self.dataset.starts(positions)) if self.needs_starts else None
+        starts = (
+            torch.from_numpy(self.dataset.starts(positions))
+            if self.needs_starts
+            else None
+        )
         self.dataset.fill(positions, self.buffers[buffer].rows[: len(positions)])
         return FilledBuffer(buffer, len(positions), starts)
 
@@ -201,7 +216,9 @@ class WorkerBlocks:
         self.copy = copy
         # only the buffers' numbers travel; collating and pinning follow
         unchanged = {"batch_size": None, "collate_fn": None, "pin_memory": False}
-        self.loader = DataLoader(reader, **{**options, **unchanged, "sampler": requests})
+        self.loader = DataLoader(
+            reader, **{**options, **unchanged, "sampler": requests}
+        )
 
     def __iter__(self) -> Iterator[RowBlock]:
         # the caller's thread forks the workers: in that of `read_ahead` they would wait for its end
@@ -219,7 +236,9 @@ class WorkerBlocks:
         return RowBlock(rows, self.batch_size, starts, copy)
 
 
-def _copied(rows: torch.Tensor, buffer: SharedBuffer, tensor: torch.Tensor) -> torch.Tensor:
+def _copied(
+    rows: torch.Tensor, buffer: SharedBuffer, tensor: torch.Tensor
+) -> torch.Tensor:
     """A copy of a tensor, which may be the rows in the buffer."""
     if tensor is rows:
         return buffer.copy(len(rows))

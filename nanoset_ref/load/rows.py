@@ -99,7 +99,9 @@ class SampleBlock(list[dict[str, NDArray[Any]]]):
         find_starts: returns `starts`. It is called when a collator asks for them; most never do.
     """
 
-    def __init__(self, rows: NDArray[Any], find_starts: Callable[[], Starts] | None = None) -> None:
+    def __init__(
+        self, rows: NDArray[Any], find_starts: Callable[[], Starts] | None = None
+    ) -> None:
         super().__init__({"input_ids": row} for row in rows)
         self.rows = rows
         self._find_starts = find_starts
@@ -223,7 +225,9 @@ class Rows(_TorchDataset):
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """How positions [start, stop) use each file."""
 
-    def read(self, positions: Int64Array, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def read(
+        self, positions: Int64Array, out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
         """The rows at `positions`, int64 [n], as [n, row_length] of `row_dtype`.
 
         Args:
@@ -238,7 +242,11 @@ class Rows(_TorchDataset):
         shape = len(positions), self.row_length
         if out is None:
             out = np.empty(shape, dtype=self.row_dtype)
-        elif out.shape != shape or out.dtype != self.row_dtype or not out.flags.c_contiguous:
+        elif (
+            out.shape != shape
+            or out.dtype != self.row_dtype
+            or not out.flags.c_contiguous
+        ):
             found = f"{out.dtype} {list(out.shape)} with strides {out.strides}"
             raise ValueError(
                 f"out must be {self.row_dtype.name} {list(shape)} in C order, got {found}"
@@ -307,7 +315,9 @@ class Rows(_TorchDataset):
         positions = np.array(self._fingerprint_positions(), dtype=np.int64)
         rows = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
         self.fill(positions, rows)
-        return fingerprint_of([VERSION, comparable_part(self._describe()), _hashes(rows)])
+        return fingerprint_of(
+            [VERSION, comparable_part(self._describe()), _hashes(rows)]
+        )
 
 
 def describe_file(file: Tokens) -> dict[str, Any]:
@@ -323,11 +333,16 @@ def describe_file(file: Tokens) -> dict[str, Any]:
 
 def _hashes(rows: NDArray[Any]) -> list[str]:
     """A hash of the ids of each row, whatever their dtype."""
-    return [xxhash.xxh3_64_hexdigest(row.data) for row in np.ascontiguousarray(rows, dtype="<i8")]
+    return [
+        xxhash.xxh3_64_hexdigest(row.data)
+        for row in np.ascontiguousarray(rows, dtype="<i8")
+    ]
 
 
 def checked_number(number: int, count: int, what: str) -> int:
     """`number`, if it is in [0, count); otherwise an IndexError."""
     if not 0 <= operator.index(number) < count:
-        raise IndexError(f"there is no {what} {number}: there are {count}, counted from 0")
+        raise IndexError(
+            f"there is no {what} {number}: there are {count}, counted from 0"
+        )
     return number

@@ -82,7 +82,9 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         layout: Layout = "strided",
         tail: Tail = "drop",
     ) -> None:
-        self.schedule = Schedule(dp_size=dp_size, micro_batch_size=micro_batch_size, layout=layout)
+        self.schedule = Schedule(
+            dp_size=dp_size, micro_batch_size=micro_batch_size, layout=layout
+        )
         num_samples = whole_number(num_samples, "num_samples", 1)
         dp_rank = whole_number(dp_rank, "dp_rank", 0)
         if dp_rank >= self.schedule.dp_size:
@@ -117,7 +119,11 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         batches = full
         if rest:
             batches += 1
-        multiple = self.schedule.dp_size if self.tail == "pad" else self.samples_per_micro_batch
+        multiple = (
+            self.schedule.dp_size
+            if self.tail == "pad"
+            else self.samples_per_micro_batch
+        )
         padded = -rest % multiple
         return RestOfEpoch(batches, 0, padded, end)
 

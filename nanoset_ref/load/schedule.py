@@ -66,7 +66,9 @@ class Schedule:
     def __post_init__(self) -> None:
         numbers = dataclasses.asdict(self)
         if numbers.pop("layout") not in get_args(Layout):
-            raise ValueError(f"layout must be one of {get_args(Layout)}, got {self.layout!r}")
+            raise ValueError(
+                f"layout must be one of {get_args(Layout)}, got {self.layout!r}"
+            )
         for name, value in numbers.items():
             least = 0 if name == "consumed_train_samples" else 1
             object.__setattr__(self, name, whole_number(value, name, least))
@@ -96,7 +98,10 @@ class Schedule:
             raise IndexError(
                 f"this schedule begins at step {self.first_step}; step {step} came before it"
             )
-        first = self.consumed_train_samples + (step - self.first_step) * self.global_batch_size
+        first = (
+            self.consumed_train_samples
+            + (step - self.first_step) * self.global_batch_size
+        )
         return range(first, first + self.global_batch_size)
 
     def slot(self, position: Any) -> Slot:
@@ -138,7 +143,9 @@ class Schedule:
         first = start + dp_rank * rows
         return range(first, first + rows)
 
-    def many_rank_positions(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
+    def many_rank_positions(
+        self, start: int, dp_rank: int, batches: int
+    ) -> NDArray[np.int64]:
         """The positions of a rank in several micro-batches from `start` on: int64 [batches, B]."""
         first = dp_rank
         stride = self.dp_size

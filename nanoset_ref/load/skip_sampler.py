@@ -27,7 +27,9 @@ class SkipBatchSampler(Sampler[Any]):
     Source: nanotron's SkipBatchSampler, which skips again in every later epoch and rounds down.
     """
 
-    def __init__(self, batch_sampler: Iterable[Any], skip_samples: int, dp_size: int) -> None:
+    def __init__(
+        self, batch_sampler: Iterable[Any], skip_samples: int, dp_size: int
+    ) -> None:
         skip_samples = whole_number(skip_samples, "skip_samples", 0)
         dp_size = whole_number(dp_size, "dp_size", 1)
         what = f"skip_samples={skip_samples} over dp_size={dp_size} ranks"

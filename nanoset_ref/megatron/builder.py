@@ -22,7 +22,13 @@ import math
 from collections.abc import Sequence
 
 from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
-from nanoset_ref.megatron.nanoset_config import SPLITS, Blend, Bounds, NanosetConfig, normalize
+from nanoset_ref.megatron.nanoset_config import (
+    SPLITS,
+    Blend,
+    Bounds,
+    NanosetConfig,
+    normalize,
+)
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 
 
@@ -78,7 +84,9 @@ class NanosetBuilder:
             return BlendedNanoset(datasets, lengths, size, config)
         reserve = 1 + config.mid_level_dataset_surplus
         if not config.separate_final_epoch:
-            *_, total = itertools.accumulate(weights)  # sum() rounds otherwise since Python 3.12
+            *_, total = itertools.accumulate(
+                weights
+            )  # sum() rounds otherwise since Python 3.12
             shares = [weight / total for weight in weights]
             datasets = [
                 read(prefix, math.ceil(size * share * reserve))

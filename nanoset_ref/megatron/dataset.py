@@ -30,8 +30,16 @@ from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.load.documents import document_spans
 from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, Starts, describe_file
-from nanoset_ref.megatron.index.three_indexes import blend_samples, build_mappings, plan_epochs
-from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalize, refuse_too_many
+from nanoset_ref.megatron.index.three_indexes import (
+    blend_samples,
+    build_mappings,
+    plan_epochs,
+)
+from nanoset_ref.megatron.nanoset_config import (
+    NanosetConfig,
+    normalize,
+    refuse_too_many,
+)
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset, require
 
 Positions = NDArray[np.int64]
@@ -81,7 +89,9 @@ class PartRows(Rows):
         """See `Rows.files`."""
         return [part.corpus for part in self.parts]
 
-    def pieces(self, positions: Positions) -> Iterator[tuple[MMapIndexedDataset, Positions]]:
+    def pieces(
+        self, positions: Positions
+    ) -> Iterator[tuple[MMapIndexedDataset, Positions]]:
         """The pieces of the rows at these positions.
 
         Args:
@@ -96,7 +106,11 @@ class PartRows(Rows):
             corpus = part.corpus
             mappings = (part.document_index, part.sample_index, part.shuffle_index)
             require_whole(*mappings, corpus.sequence_lengths, corpus.sequence_pointers)
-            layout = (corpus.sequence_lengths, corpus.sequence_pointers, corpus.dtype.itemsize)
+            layout = (
+                corpus.sequence_lengths,
+                corpus.sequence_pointers,
+                corpus.dtype.itemsize,
+            )
             extra = self.row_length - self.sequence_length
             yield corpus, _locate(mappings, layout, places, samples, extra)
 
@@ -128,7 +142,9 @@ class PartRows(Rows):
         ((source, _, samples),) = self.routes(np.array([position]))
         part = self.parts[source]
         sample = int(part.shuffle_index[samples[0]])
-        return Origin(source, sample, sample * self.sequence_length // part.tokens_per_epoch)
+        return Origin(
+            source, sample, sample * self.sequence_length // part.tokens_per_epoch
+        )
 
     def spans(self, position: int) -> list[Span]:
         """See `Rows.spans`."""
@@ -157,8 +173,12 @@ class PartRows(Rows):
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """See `Rows.usage`. Samples are read once, but their documents once per epoch."""
-        before = np.bincount(self.dataset_index[:start], minlength=len(self.parts)).tolist()
-        after = np.bincount(self.dataset_index[:stop], minlength=len(self.parts)).tolist()
+        before = np.bincount(
+            self.dataset_index[:start], minlength=len(self.parts)
+        ).tolist()
+        after = np.bincount(
+            self.dataset_index[:stop], minlength=len(self.parts)
+        ).tolist()
         uses = []
         for number, (part, share) in enumerate(self._weighted_parts()):
             read = after[number] - before[number]
@@ -288,7 +308,9 @@ class MegatronNanoset(PartRows):
             )
             require(self.num_samples is None, problem)
             logger.warning("%s; it has 0 samples, as in Megatron-LM", problem)
-        drops_partial = self.config.drop_last_partial_validation_sequence or self.split != "valid"
+        drops_partial = (
+            self.config.drop_last_partial_validation_sequence or self.split != "valid"
+        )
         self.epochs = plan_epochs(
             self.tokens_per_epoch,
             self.num_samples,
@@ -300,7 +322,9 @@ class MegatronNanoset(PartRows):
         extra = self.row_length - self.sequence_length
         self.samples_per_epoch = (self.tokens_per_epoch - extra) // self.sequence_length
         stream = self.tokens_per_epoch * self.epochs.num_epochs
-        self.tail_tokens = stream - extra - self.epochs.num_samples * self.sequence_length
+        self.tail_tokens = (
+            stream - extra - self.epochs.num_samples * self.sequence_length
+        )
         self.padded = self.tail_tokens < 0
 
     def _build_index(self) -> Arrays:
@@ -338,7 +362,10 @@ class MegatronNanoset(PartRows):
 
     def _describe(self) -> dict[str, Any]:
         corpus = self.corpus
-        file = describe_file(corpus) | {"idx": corpus.idx_checksum, "pieces": corpus.fingerprint}
+        file = describe_file(corpus) | {
+            "idx": corpus.idx_checksum,
+            "pieces": corpus.fingerprint,
+        }
         return {
             "order": {"kind": "megatron", "algorithm": ALGORITHM, **self._order},
             "rows": {"row_length": self.row_length, "pad_id": self.config.pad_id},
@@ -385,7 +412,9 @@ class BlendedNanoset(PartRows):
         self.split = self.datasets[0].split
         self.sequence_length = config.sequence_length
         self.row_length = config.row_length
-        self.row_dtype = np.result_type(*(dataset.row_dtype for dataset in self.datasets))
+        self.row_dtype = np.result_type(
+            *(dataset.row_dtype for dataset in self.datasets)
+        )
         self.padded = any(dataset.padded for dataset in self.datasets)
         refuse_too_many(len(self.datasets))
         for dataset in self.datasets:
@@ -415,9 +444,14 @@ class BlendedNanoset(PartRows):
 
     def _wrap_around(self) -> None:
         """Read samples that a part lacks as GPT-NeoX does: sample i becomes i % (len - 1)."""
-        lengths = np.array([len(dataset) for dataset in self.datasets])[self.dataset_index]
+        lengths = np.array([len(dataset) for dataset in self.datasets])[
+            self.dataset_index
+        ]
         lacks = self.dataset_sample_index >= lengths
-        require(lengths[lacks].min(initial=2) > 1, "GPT-NeoX cannot read a part of 1 sample twice")
+        require(
+            lengths[lacks].min(initial=2) > 1,
+            "GPT-NeoX cannot read a part of 1 sample twice",
+        )
         wrapped = self.dataset_sample_index % np.maximum(lengths - 1, 1)
         self.dataset_sample_index = np.where(lacks, wrapped, self.dataset_sample_index)
 

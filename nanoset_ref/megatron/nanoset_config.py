@@ -138,12 +138,16 @@ class NanosetConfig(DocumentOptions):
         """Yield a message for each invalid field."""
         given: dict[str, Any] = vars(self)
         yield from _integer_problems("random_seed", given["random_seed"], 0, 2**32)
-        yield from _integer_problems("sequence_length", given["sequence_length"], 1, 2**31)
+        yield from _integer_problems(
+            "sequence_length", given["sequence_length"], 1, 2**31
+        )
         yield from _integer_problems("pad_id", given["pad_id"])
         if given["eod_id"] is not None:
             yield from _integer_problems("eod_id", given["eod_id"])
         if given["data_path_per_split"] is not None:
-            yield from _triple_problems("data_path_per_split", given["data_path_per_split"])
+            yield from _triple_problems(
+                "data_path_per_split", given["data_path_per_split"]
+            )
         counts = given["split_num_samples"]
         yield from _triple_problems("split_num_samples", counts)
         for number, count in enumerate(counts if isinstance(counts, Sequence) else ()):
@@ -195,7 +199,11 @@ class NanosetConfig(DocumentOptions):
         """The plans of train, valid and test."""
         paths = self.data_path_per_split or (self.data_path,) * len(SPLITS)
         blends = [None if path is None else read_blend(path) for path in paths]
-        bounds = [(0.0, 1.0)] * len(SPLITS) if self.split is None else parse_split(self.split)
+        bounds = (
+            [(0.0, 1.0)] * len(SPLITS)
+            if self.split is None
+            else parse_split(self.split)
+        )
         parts = zip(SPLITS, blends, bounds, self.split_num_samples, strict=True)
         return [SplitPlan(*part) for part in parts]
 

@@ -59,7 +59,9 @@ UPSTREAM_FLAGS = {  # flags of nanoset_ref.preprocess -> flags of Megatron-LM
 
 
 @contextlib.contextmanager
-def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False) -> Iterator[Any]:
+def document_sink(
+    path_prefix: str, encoder: Encoder, *, overwrite: bool = False
+) -> Iterator[Any]:
     """Write the ids of `encoder` to a pair, which appears when it is complete."""
     # imported here: --help does not need numba
     from nanoset_ref.tokens.bin_idx import require
@@ -67,7 +69,9 @@ def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False
 
     dtype = np.uint16 if encoder.vocab_size < NARROW_VOCABULARY else np.int32
     only_eod = 0 if encoder.prefix else len(encoder.suffix)  # tokens of an empty text
-    with MMapIndexedDatasetBuilder(f"{path_prefix}.bin", dtype, overwrite=overwrite) as builder:
+    with MMapIndexedDatasetBuilder(
+        f"{path_prefix}.bin", dtype, overwrite=overwrite
+    ) as builder:
 
         def write(ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
             full = lengths != only_eod
@@ -137,13 +141,19 @@ def preprocess_corpus(
         )
         sink = document_sink(prefix, encoder, overwrite=overwrite)
         counts[prefix] = tokenize_documents(
-            source, encoder, sink, f"{prefix}.bin", num_workers=workers, progress=progress
+            source,
+            encoder,
+            sink,
+            f"{prefix}.bin",
+            num_workers=workers,
+            progress=progress,
         )
     return counts
 
 
 def main(
-    arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.preprocess"
+    arguments: Sequence[str] | None = None,
+    prog: str = "nanoset_ref.megatron.preprocess",
 ) -> int:
     """Run the command; return the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
@@ -151,7 +161,9 @@ def main(
         re.sub(r"^--[\w-]+", lambda name: UPSTREAM_FLAGS.get(name[0], name[0]), word)
         for word in words
     ]
-    return run(preprocess_corpus, words, prog, report=report_all, log_level=logging.INFO)
+    return run(
+        preprocess_corpus, words, prog, report=report_all, log_level=logging.INFO
+    )
 
 
 def report_all(counts: dict[str, Counts] | None, **options: Any) -> int:

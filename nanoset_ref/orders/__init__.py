@@ -57,14 +57,18 @@ def build_order(
         for option in filter(None, given.split(",")):
             key, _, value = option.partition("=")
             if not value.isdecimal():
-                raise ValueError(f"options of an order are name=number, got {option!r} in {name!r}")
+                raise ValueError(
+                    f"options of an order are name=number, got {option!r} in {name!r}"
+                )
             options[key] = int(value)
     order = find_order(kind)
     if order is None:
         from nanoset_ref.orders.others import OTHERS
 
         known = ", ".join(map(repr, [*ORDERS, *OTHERS]))
-        raise ValueError(f"there is no order {kind!r}; choose one of {known}, or an .npy file")
+        raise ValueError(
+            f"there is no order {kind!r}; choose one of {known}, or an .npy file"
+        )
     return order(dataset_lengths, dataset_weights, num_samples, random_seed, **options)
 
 
@@ -74,6 +78,8 @@ def find_order(kind: str) -> type[Order] | None:
         return __getattr__(ORDERS[kind])
     if kind.endswith(".npy"):
         return __getattr__("PublishedOrder")
-    from nanoset_ref.orders.others import OTHERS  # imported only when one of them is named
+    from nanoset_ref.orders.others import (
+        OTHERS,
+    )  # imported only when one of them is named
 
     return OTHERS.get(kind)

@@ -100,7 +100,9 @@ class Order(ABC):
         weights: Weights = lengths
         if dataset_weights is not None:
             if not self.keeps_shares:
-                raise ValueError(f"the order {self.name!r} takes no weights; leave the weights out")
+                raise ValueError(
+                    f"the order {self.name!r} takes no weights; leave the weights out"
+                )
             weights = dataset_weights
             self._given_weights = np.array(weights, dtype=float).tolist()
         self.dataset_lengths: Int64Array = np.array(lengths, dtype=np.int64)
@@ -215,7 +217,9 @@ class Order(ABC):
             return int(datasets[0]), int(samples[0])
         return datasets.reshape(positions.shape), samples.reshape(positions.shape)
 
-    def positions(self, dataset: int, sample: int, until: int | None = None) -> Int64Array:
+    def positions(
+        self, dataset: int, sample: int, until: int | None = None
+    ) -> Int64Array:
         """Every k below `until` (None: all) with `order[k] == (dataset, sample)`, ascending.
 
         Raises:
@@ -225,7 +229,9 @@ class Order(ABC):
         sample = operator.index(sample)
         dataset_exists = 0 <= dataset < len(self.dataset_lengths)
         if not dataset_exists or not 0 <= sample < self.dataset_lengths[dataset]:
-            raise IndexError(f"there is no sample {sample} of dataset {dataset} in {self}")
+            raise IndexError(
+                f"there is no sample {sample} of dataset {dataset} in {self}"
+            )
         return self.reverse_lookup(dataset, sample, self._end(until))
 
     def counts(self, until: int | None = None) -> Int64Array:
@@ -359,7 +365,9 @@ def counted_from_0(positions: Any, length: int) -> Int64Array:
         raise TypeError(f"positions must be integers, got {positions!r:.200}")
     outside = given[(given < -length) | (given >= length)]
     if outside.size:
-        raise IndexError(f"position {outside[0]} is outside a sequence of {length} samples")
+        raise IndexError(
+            f"position {outside[0]} is outside a sequence of {length} samples"
+        )
     inside = given.astype(np.int64, casting="same_kind")
     return inside + length * (inside < 0)
 
@@ -372,7 +380,9 @@ def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64
     """
     values = np.asarray(weights, dtype=np.float64)
     if values.shape != (num_datasets,):
-        raise ValueError(f"give one weight per dataset: expected {num_datasets}, got {values.size}")
+        raise ValueError(
+            f"give one weight per dataset: expected {num_datasets}, got {values.size}"
+        )
     invalid = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if invalid.size:
         dataset = invalid[0]

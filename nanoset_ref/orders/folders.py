@@ -21,10 +21,14 @@ class FolderOrder(NumberedOrder):
     endless = True
     repeats = True
 
-    def __init__(self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]
+    ) -> None:
         self.folders = folders
         self.numbers = folders.numbers  # shared, so there is nothing to build
-        shares = folders.dataset_weights / np.maximum(folders.dataset_lengths, 1)  # of one sample
+        shares = folders.dataset_weights / np.maximum(
+            folders.dataset_lengths, 1
+        )  # of one sample
         lengths: list[int] = []
         weights: list[float] = []
         for share, folder in zip(shares, file_lengths, strict=True):

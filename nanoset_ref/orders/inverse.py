@@ -10,7 +10,9 @@ from nanoset_ref.orders.base import Found, Int64Array, Order
 POSITIONS_AT_ONCE = 1 << 20
 
 
-def find_each(order: Any, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
+def find_each(
+    order: Any, datasets: Int64Array, samples: Int64Array, until: int
+) -> Found:
     """Every position below `until` that reads one of the samples.
 
     An order that computes its inverse does it in a time that does not depend on its length. Any
@@ -31,7 +33,9 @@ def find_each(order: Any, datasets: Int64Array, samples: Int64Array, until: int)
     return numbers[ascending], positions[ascending]
 
 
-def read_through(order: Order, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
+def read_through(
+    order: Order, datasets: Int64Array, samples: Int64Array, until: int
+) -> Found:
     """As `find_each`, but not sorted: looks up one epoch, or the whole order if epochs differ."""
     instances = order.firsts[datasets] + samples
     by_instance = np.argsort(instances)
@@ -52,10 +56,14 @@ def read_through(order: Order, datasets: Int64Array, samples: Int64Array, until:
         places.append(positions[hits])
         read.append(found[hits])
     sorted_places = np.searchsorted(instances, np.concatenate(read), sorter=by_instance)
-    return in_every_epoch(by_instance[sorted_places], np.concatenate(places), period, until)
+    return in_every_epoch(
+        by_instance[sorted_places], np.concatenate(places), period, until
+    )
 
 
-def in_every_epoch(numbers: Int64Array, places: Int64Array, period: int, until: int) -> Found:
+def in_every_epoch(
+    numbers: Int64Array, places: Int64Array, period: int, until: int
+) -> Found:
     """Repeat what was found in the first epoch of `period` places in every epoch below `until`.
 
     Example, period 5, until 12::
@@ -79,7 +87,9 @@ def read_counts(order: Order, start: int, stop: int) -> list[NDArray[np.uint32]]
     """See `Order.read_counts`."""
     begin = start
     period = stop  # no position comes twice
-    if order.repeats:  # look up one epoch, and count how often each of its positions comes
+    if (
+        order.repeats
+    ):  # look up one epoch, and count how often each of its positions comes
         begin = 0
         period = order.samples_per_epoch
     counts = np.zeros(order.samples_per_epoch, dtype=np.uint32)

@@ -82,7 +82,9 @@ def twist(state):
     """The next 624 words of MT19937: uint32 [624], in place."""
     for k in range(WORDS):
         joined = (state[k] & 0x80000000) | (state[(k + 1) % WORDS] & 0x7FFFFFFF)
-        state[k] = state[(k + 397) % WORDS] ^ (joined >> 1) ^ ((joined & 1) * 0x9908B0DF)
+        state[k] = (
+            state[(k + 397) % WORDS] ^ (joined >> 1) ^ ((joined & 1) * 0x9908B0DF)
+        )
 
 
 @njit(cache=True)

@@ -73,7 +73,9 @@ class NanotronOrder(NumberedOrder):
                 f"order='nanotron' stores one epoch: {count:,} samples need {size:,} bytes "
                 f"(this machine has {memory:,}); order='stateless' stores nothing"
             )
-        self.numbers = np.arange(count, dtype=f"u{itemsize}")  # the blend of a single dataset
+        self.numbers = np.arange(
+            count, dtype=f"u{itemsize}"
+        )  # the blend of a single dataset
         if len(self.dataset_lengths) > 1:
             blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
         shuffle(self.random_seed, self.numbers)
@@ -113,6 +115,8 @@ def blend(lengths, weights, firsts, instances):
     for t in range(len(instances)):
         furthest = furthest_behind(weights, taken, limits, t)
         if lengths[furthest] == 0:
-            raise ValueError("the blend has to read a dataset that has no samples; leave it out")
+            raise ValueError(
+                "the blend has to read a dataset that has no samples; leave it out"
+            )
         instances[t] = firsts[furthest] + np.int64(taken[furthest]) % lengths[furthest]
         taken[furthest] += 1

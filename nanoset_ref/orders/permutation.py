@@ -55,7 +55,9 @@ def sides(n):
         rows         7     8     25    953675
         bits         3     3      4        20
     """
-    exponent = np.float64(n - 1).view(np.int64) >> 52  # of two, plus 1023; n - 1 is exact
+    exponent = (
+        np.float64(n - 1).view(np.int64) >> 52
+    )  # of two, plus 1023; n - 1 is exact
     bits = uint64(max((exponent - 1022) // 2, MIN_BITS))  # type: ignore[arg-type]
     columns = ONE << bits
     rows = (uint64(n) + columns - ONE) >> bits

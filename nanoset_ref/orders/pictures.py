@@ -87,7 +87,9 @@ def draw_sources(
     edges = _stretches(positions)
     counts = _count(sources_at, edges, len(names))
     fractions = counts / counts.sum(axis=1, keepdims=True)
-    read = fractions * np.diff(edges)[:, None]  # an estimate where not every position was counted
+    read = (
+        fractions * np.diff(edges)[:, None]
+    )  # an estimate where not every position was counted
     groups = _groups(names, read.sum(axis=0))
     bars_height = 0.24 * len(groups)
     figure = new_figure(7.5, 4.3 + bars_height)
@@ -95,7 +97,9 @@ def draw_sources(
     how = "every position counted"
     if counts.sum() < len(positions):
         how = f"{counts.sum():,} of them counted, in {STRETCHES} stretches"
-    figure.suptitle(f"{title}\n{len(positions):,} positions, {how}", fontsize=11, color=INK)
+    figure.suptitle(
+        f"{title}\n{len(positions):,} positions, {how}", fontsize=11, color=INK
+    )
     _draw_shares(top, edges, fractions, groups, shares)
     _draw_passes(bottom, _by_epoch(edges, read, int(sizes.sum())), groups, sizes)
     return figure
@@ -125,7 +129,9 @@ def order_table(order: Order) -> str:
     lengths = order.dataset_lengths.tolist()
     shares = order.dataset_weights.tolist()
     rows = list(zip(range(len(lengths)), lengths, shares, strict=True))
-    return html_table(type(order).__name__, facts, ("dataset", "samples", "share"), rows)
+    return html_table(
+        type(order).__name__, facts, ("dataset", "samples", "share"), rows
+    )
 
 
 def nanoset_table(nanoset: Any) -> str:
@@ -141,8 +147,12 @@ def nanoset_table(nanoset: Any) -> str:
     }
     shares = order.dataset_weights.tolist()
     tokens = [file.num_tokens for file in nanoset.files]
-    rows = list(zip(nanoset.dataset_paths, tokens, nanoset.dataset_lengths, shares, strict=True))
-    return html_table(type(nanoset).__name__, facts, ("file", "tokens", "samples", "share"), rows)
+    rows = list(
+        zip(nanoset.dataset_paths, tokens, nanoset.dataset_lengths, shares, strict=True)
+    )
+    return html_table(
+        type(nanoset).__name__, facts, ("file", "tokens", "samples", "share"), rows
+    )
 
 
 def _stretches(positions: range) -> Ints:
@@ -210,7 +220,9 @@ def _draw_shares(
     for label, sources, color in groups:
         height = fractions[:, sources].sum(axis=1)
         label = _shortened(label)
-        axes.bar(edges[:-1], height, np.diff(edges), floor, color=color, label=label, **look)
+        axes.bar(
+            edges[:-1], height, np.diff(edges), floor, color=color, label=label, **look
+        )
         floor = floor + height
         if shares is not None:
             promise = "\n (white: as promised)"
@@ -224,7 +236,13 @@ def _draw_shares(
     axes.set_xlabel(f"position in the global order{in_unit}")
     axes.xaxis.set_major_formatter(lambda position, _: f"{position / size:,g}")
     axes.yaxis.set_major_formatter("{x:.0%}")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, frameon=False, reverse=True)
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1),
+        fontsize=8,
+        frameon=False,
+        reverse=True,
+    )
 
 
 def _draw_passes(axes: Any, read: Floats, groups: list[Group], sizes: Ints) -> None:
@@ -235,7 +253,9 @@ def _draw_passes(axes: Any, read: Floats, groups: list[Group], sizes: Ints) -> N
         samples = sizes[sources].sum()
         passes = read[:, sources].sum(axis=1) / max(samples, 1)
         ends = np.cumsum(passes)
-        axes.barh(place, passes, 0.7, ends - passes, color=color, edgecolor="white", lw=1)
+        axes.barh(
+            place, passes, 0.7, ends - passes, color=color, edgecolor="white", lw=1
+        )
         text = f" {ends[-1]:,.2f} x {rounded(samples)} samples"
         axes.text(ends[-1], place, text, va="center", fontsize=8, color=INK)
         longest = max(longest, ends[-1])
@@ -287,7 +307,10 @@ def loader_table(loader: Any) -> str:
 
 
 def html_table(
-    caption: str, facts: Mapping[str, Any], head: Sequence[str] = (), rows: Sequence[Any] = ()
+    caption: str,
+    facts: Mapping[str, Any],
+    head: Sequence[str] = (),
+    rows: Sequence[Any] = (),
 ) -> str:
     """A small table for notebooks: facts by name, then rows under a head.
 
@@ -295,7 +318,9 @@ def html_table(
     """
     table = f"<table><caption>{_text(caption)}</caption>"
     for name, value in facts.items():
-        table += f"<tr><th style='text-align:left'>{_text(name)}</th>{_cell(value)}</tr>"
+        table += (
+            f"<tr><th style='text-align:left'>{_text(name)}</th>{_cell(value)}</tr>"
+        )
     table += "</table>"
     if not head:
         return table

@@ -35,7 +35,10 @@ VERSION = 1
 OCTAVES = 48
 NOT_COMPARED = {"name", "known_by", "recipe"}
 WHERE_BOTH_HAVE_ONE = {"checksum", "documents"}
-CONSEQUENCES = ("probes", "order.dataset_lengths")  # parts that differ if another part does
+CONSEQUENCES = (
+    "probes",
+    "order.dataset_lengths",
+)  # parts that differ if another part does
 MAX_LINES = 8
 MAX_CHARACTERS = 90
 
@@ -93,7 +96,11 @@ def comparable_part(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ignored = NOT_COMPARED | {"probes"}
-    return {name: comparable_part(part) for name, part in value.items() if name not in ignored}
+    return {
+        name: comparable_part(part)
+        for name, part in value.items()
+        if name not in ignored
+    }
 
 
 # ---- two plans
@@ -110,7 +117,9 @@ def check_plan(saved: Plan | None, current: Plan | None) -> None:
     if saved is None or current is None:
         return
     if not isinstance(saved, dict):
-        raise ValueError(f"a state holds the plan of a dataset or null; got {str(saved)[:200]}")
+        raise ValueError(
+            f"a state holds the plan of a dataset or null; got {str(saved)[:200]}"
+        )
     if saved.get("version") != current.get("version"):
         raise PlanMismatch(
             f"this state was saved with plans of version {saved.get('version')}, now they are of "
@@ -140,7 +149,11 @@ def describe_differences(saved: Plan, current: Plan) -> list[str]:
 def differences(saved: Plan, current: Plan) -> list[Difference]:
     """The parts in which two plans differ, without mere consequences; empty if they agree."""
     found = list(_differing("", saved, current))
-    causes = [difference for difference in found if not difference.part.startswith(CONSEQUENCES)]
+    causes = [
+        difference
+        for difference in found
+        if not difference.part.startswith(CONSEQUENCES)
+    ]
     return causes or found
 
 
@@ -173,18 +186,24 @@ def _differing_fields(
             yield from _differing(f"{part}.{name}".lstrip("."), before, after)
 
 
-def _differing_probes(saved: dict[str, Any], now: dict[str, Any]) -> Iterator[Difference]:
+def _differing_probes(
+    saved: dict[str, Any], now: dict[str, Any]
+) -> Iterator[Difference]:
     """The first position where the pair differs, or else where only the tokens do."""
     shared = [position for position in saved if position in now]
     found = [position for position in shared if saved[position] != now[position]]
     what = "a hash of the tokens"
-    other_pairs = [position for position in found if _pair(saved[position]) != _pair(now[position])]
+    other_pairs = [
+        position for position in found if _pair(saved[position]) != _pair(now[position])
+    ]
     if other_pairs:
         found = other_pairs
         what = "file and sample"
     if found:
         first = found[0]
-        part = f"probes ({len(found)} of {len(shared)} differ), {what} at position {first}"
+        part = (
+            f"probes ({len(found)} of {len(shared)} differ), {what} at position {first}"
+        )
         yield Difference(part, saved[first], now[first])
 
 

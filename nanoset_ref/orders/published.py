@@ -47,7 +47,9 @@ class IdentityOrder(Order):
     def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
         """See `Order.find_each`."""
         places = self.firsts[datasets] + samples
-        return in_every_epoch(np.arange(len(places)), places, self.samples_per_epoch, until)
+        return in_every_epoch(
+            np.arange(len(places)), places, self.samples_per_epoch, until
+        )
 
 
 def identity_of_instances(dataset_lengths: Int64Array) -> dict[str, Any]:
@@ -148,7 +150,9 @@ class PublishedOrder(NumberedOrder):
         given = len(self.numbers)
         instances = self.numbers[np.minimum(positions, given - 1)].astype(np.int64)
         self._check_instances(instances)
-        if positions.max(initial=0) >= given:  # a witness continues as the identity order does
+        if (
+            positions.max(initial=0) >= given
+        ):  # a witness continues as the identity order does
             in_line = positions % self.samples_per_epoch
             instances = np.where(positions < given, instances, in_line)
         return self.pairs(instances)

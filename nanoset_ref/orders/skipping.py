@@ -43,8 +43,12 @@ class SkippingOrder(Order):
                 "skip ranges must not be empty, overlap or leave the "
                 f"{len(order)} positions of the order; got {self.ranges}"
             )
-        self._shifts = np.append(0, np.cumsum(skipped))  # 0 2: position there - position here
-        super().__init__(order.dataset_lengths, None, int(kept.sum()), order.random_seed)
+        self._shifts = np.append(
+            0, np.cumsum(skipped)
+        )  # 0 2: position there - position here
+        super().__init__(
+            order.dataset_lengths, None, int(kept.sum()), order.random_seed
+        )
         self.name = order.name
         self.dataset_weights = order.dataset_weights
         self.weighted = order.weighted
@@ -64,7 +68,9 @@ class SkippingOrder(Order):
     def first_position(self) -> int:  # type: ignore[override]
         """See `Order.first_position`."""
         first = self.order.first_position
-        skipped = sum(min(stop, first) - min(begin, first) for begin, stop in self.ranges)
+        skipped = sum(
+            min(stop, first) - min(begin, first) for begin, stop in self.ranges
+        )
         return first - skipped
 
     @property

@@ -29,7 +29,9 @@ from nanoset_ref.orders.windows import SIZE, locate
 MAX_SAMPLES = 2**48
 WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
 WINDOWS = 1 << 14  # windows of SIZE items looked up at once
-CHUNK = 512  # items looked up at once, so that their arrays stay in the processor's cache
+CHUNK = (
+    512  # items looked up at once, so that their arrays stay in the processor's cache
+)
 
 
 class Ledger(NamedTuple):
@@ -212,7 +214,9 @@ class StatelessOrder(Order):
         self._check_start(until)
         stop = until - self.start.position
         window = self._window_start(stop)
-        sources, _ = locate(self._tree, self._epoch, self._window_key, np.arange(window, stop))
+        sources, _ = locate(
+            self._tree, self._epoch, self._window_key, np.arange(window, stop)
+        )
         counts = self._reads + np.bincount(sources, minlength=len(self._reads))
         for source in np.flatnonzero(self._tree.parts[: len(counts)]):
             counts[source] += share_of(self._tree, source, window)

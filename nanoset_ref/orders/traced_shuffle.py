@@ -33,7 +33,9 @@ def places_of(seed: int, n: int, values: Int64Array) -> Int64Array:
     trace = _Trace(seed, values)
     step = n - 1
     block = 0
-    while step > 0 and trace.at.min(initial=n) <= step:  # places above the step are final
+    while (
+        step > 0 and trace.at.min(initial=n) <= step
+    ):  # places above the step are final
         partners = trace.partners(block, step)
         trace.follow(step, partners, backwards=False)
         step -= len(partners)
@@ -49,7 +51,9 @@ def values_at(seed: int, n: int, places: Int64Array) -> Int64Array:
         places: int64 [m], distinct, below n.
     """
     trace = _Trace(seed, places)
-    last = max(places.min(initial=n), 1)  # later steps leave all these places as they are
+    last = max(
+        places.min(initial=n), 1
+    )  # later steps leave all these places as they are
     steps = [n - 1]  # the one that each block begins with
     while steps[-1] >= last:
         count = len(trace.partners(len(steps) - 1, steps[-1]))

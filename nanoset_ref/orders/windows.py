@@ -147,7 +147,9 @@ def find_source(tree, place, first, size):
     while node >= tree.sources:
         left = items_going_left(tree, node, first)
         quota = items_going_left(tree, node, first + size) - left
-        is_right = np.int64(place) >= start + quota  # one value at a time: no branch to mispredict
+        is_right = (
+            np.int64(place) >= start + quota
+        )  # one value at a time: no branch to mispredict
         node = tree.children[node, np.int64(is_right)]
         start = start + quota if is_right else start
         first = first - left if is_right else left

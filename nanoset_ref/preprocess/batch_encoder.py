@@ -113,7 +113,9 @@ class BatchEncoder:
         ids, lengths = add_separators(ids, lengths, self.prefix, self.suffix)
         return ids, lengths, found
 
-    def _check_excerpts(self, texts: list[str], describe_text: Callable[[int], str]) -> None:
+    def _check_excerpts(
+        self, texts: list[str], describe_text: Callable[[int], str]
+    ) -> None:
         """Raise TokenizerError if the library gives other ids for the middle of some texts."""
         number = min(MAX_EXCERPTS, len(texts))
         for index in [k * len(texts) // number for k in range(number)]:

@@ -117,7 +117,9 @@ class PieceCutter:
     @cached_property
     def _neighbors(self) -> set[tuple[str, str]]:
         """All pairs of characters that are neighbors in some token."""
-        return set(pairwise("\0".join(self._tokenizer.get_vocab(with_added_tokens=False))))
+        return set(
+            pairwise("\0".join(self._tokenizer.get_vocab(with_added_tokens=False)))
+        )
 
     def _is_joined(self, left: str, separator: str) -> bool:
         """Whether some token contains the last character of `left` followed by the separator.

@@ -48,7 +48,14 @@ PROBE_TEXTS = (
     "  a  b\n\n c\t1234567 don't",
     "\u00e9 e\u0301 \ufb01 \u4f60\U0001f600\u200d\u0301\x00\r\n\xa0.",
 )
-SPECIAL_TOKEN_TEMPLATES = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
+SPECIAL_TOKEN_TEMPLATES = (
+    "{0}",
+    "a{0}b",
+    "a {0} b",
+    " {0}\n{0}{0} ",
+    "a\n  {0}  b",
+    "{0} a",
+)
 Backend = Literal["auto", "hf", "gigatoken"]
 logger = logging.getLogger(__name__)
 
@@ -94,7 +101,9 @@ class Encoder(BatchEncoder):
         special_tokens: SpecialTokens = "keep",
     ) -> None:
         if backend not in get_args(Backend):
-            raise ValueError(f"backend must be one of {get_args(Backend)}, got {backend!r}")
+            raise ValueError(
+                f"backend must be one of {get_args(Backend)}, got {backend!r}"
+            )
         if not tokenizer.is_fast:
             raise TokenizerError(
                 f"{tokenizer.name_or_path} has no fast form; save one with a tokenizer.json"
@@ -111,7 +120,9 @@ class Encoder(BatchEncoder):
             suffix = with_eos(suffix, self.eos_token_id)
         named = (tokenizer.bos_token_id, tokenizer.eos_token_id)
         self.found = SpecialTokenCounter(fast, named, special_tokens)
-        fast.encode_special_tokens = special_tokens == "split" or tokenizer.split_special_tokens
+        fast.encode_special_tokens = (
+            special_tokens == "split" or tokenizer.split_special_tokens
+        )
         dtype = np.dtype(token_dtype_for(vocab_size))
         special = sorted(self.found.names)
         super().__init__(fast, "hf", prefix, suffix, dtype, vocab_size, special)
@@ -125,7 +136,9 @@ class Encoder(BatchEncoder):
                 self.backend = "gigatoken"
                 self.encode = LIBRARIES["gigatoken"](self.fast)
             elif backend == "gigatoken":
-                raise TokenizerError(f"gigatoken cannot be used: {problem}; use --backend hf")
+                raise TokenizerError(
+                    f"gigatoken cannot be used: {problem}; use --backend hf"
+                )
             else:
                 logger.info("gigatoken is not used: %s", problem)
         logger.info("tokenizing with the %s backend", self.backend)
@@ -135,13 +148,17 @@ class Encoder(BatchEncoder):
         texts = [*probe, *PROBE_TEXTS]
         added = self.fast.get_added_tokens_decoder().values()
         for token in islice(added, 100):
-            texts += [template.format(token.content) for template in SPECIAL_TOKEN_TEMPLATES]
+            texts += [
+                template.format(token.content) for template in SPECIAL_TOKEN_TEMPLATES
+            ]
         try:
             encodings = LIBRARIES["gigatoken"](self.fast)(texts)
         except Exception as error:  # gigatoken raises errors of its own
             return f"{type(error).__name__}: {error}"
         if not equal_encodings(encodings, self._own_encode(texts)):
-            return "it gives other ids than the tokenizer itself on texts of this corpus"
+            return (
+                "it gives other ids than the tokenizer itself on texts of this corpus"
+            )
         return None
 
     @property
@@ -169,8 +186,14 @@ class Encoder(BatchEncoder):
         names = ("model", "normalizer", "pre_tokenizer", "added_tokens")
         used = {name: definition.get(name) for name in names}
         used["encode_special_tokens"] = self.tokenizer.split_special_tokens
-        digest = xxhash.xxh3_128_hexdigest(orjson.dumps(used, option=orjson.OPT_SORT_KEYS))
-        return {"tokenizer": f"xxh3_128:{digest}", "prefix": self.prefix, "suffix": self.suffix}
+        digest = xxhash.xxh3_128_hexdigest(
+            orjson.dumps(used, option=orjson.OPT_SORT_KEYS)
+        )
+        return {
+            "tokenizer": f"xxh3_128:{digest}",
+            "prefix": self.prefix,
+            "suffix": self.suffix,
+        }
 
     @property
     def worker_config(self) -> dict[str, Any]:

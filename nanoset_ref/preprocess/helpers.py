@@ -72,7 +72,11 @@ class Helper(NamedTuple):
         part = batch.block.part
         content = batch.content
         is_table = isinstance(content, ArrowValues)
-        query = {"columns": part.columns, "on_error": part.on_error, "is_table": is_table}
+        query = {
+            "columns": part.columns,
+            "on_error": part.on_error,
+            "is_table": is_table,
+        }
         text: Any = content.message() if isinstance(content, ArrowValues) else content()
         try:
             self.connection.send_bytes(json.dumps(query).encode())
@@ -126,11 +130,15 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
                 theirs.close()
             stack.callback(os.waitpid, pid, 0)
             stack.callback(os.kill, pid, signal.SIGTERM)
-            helpers += [Helper(f"worker {number} (pid {pid})", ours) for ours, _ in pipes]
+            helpers += [
+                Helper(f"worker {number} (pid {pid})", ours) for ours, _ in pipes
+            ]
         yield helpers
 
 
-def _serve_until_the_end(connections: Sequence[Connection], encoder: BatchEncoder) -> NoReturn:
+def _serve_until_the_end(
+    connections: Sequence[Connection], encoder: BatchEncoder
+) -> NoReturn:
     """Serve each connection in a thread, in a forked process."""
     status = 1
     try:
@@ -165,7 +173,9 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
             text = connection.recv_bytes()
             try:
                 encoded = encoder.encode_text(_batch(text, **message))
-            except ValueError:  # the other process encodes the batch again, and raises the error
+            except (
+                ValueError
+            ):  # the other process encodes the batch again, and raises the error
                 connection.send_bytes(b"null")
                 continue
             rest = [encoded.lengths, *encoded.found]
@@ -179,7 +189,9 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
     sys.exit(1)
 
 
-def _batch(text: bytes, columns: Sequence[str], on_error: OnError, is_table: bool) -> TextBatch:
+def _batch(
+    text: bytes, columns: Sequence[str], on_error: OnError, is_table: bool
+) -> TextBatch:
     """A batch from another process; see `Helper.encode`."""
     content: Callable[[], bytes | list[Any]] = partial(bytes, text)
     if is_table:
@@ -192,7 +204,9 @@ def _batch(text: bytes, columns: Sequence[str], on_error: OnError, is_table: boo
 # ---- the ranks of torchrun
 
 
-def in_rank_0(function: Callable[Arguments, Result]) -> Callable[Arguments, Result | None]:
+def in_rank_0(
+    function: Callable[Arguments, Result],
+) -> Callable[Arguments, Result | None]:
     """Decorate a function that runs in rank 0 of torchrun; other ranks encode and return None.
 
     Every rank must call it. If rank 0's process ends, so do the others. An error is raised in rank
@@ -222,7 +236,9 @@ def other_ranks() -> list[Helper]:
     """
     if not under_torchrun():
         return []
-    from torch.distributed.rendezvous import rendezvous  # keeps torch away without torchrun
+    from torch.distributed.rendezvous import (
+        rendezvous,
+    )  # keeps torch away without torchrun
 
     store, rank, size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", size))

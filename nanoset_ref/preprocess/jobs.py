@@ -30,7 +30,13 @@ from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import threads
 from nanoset_ref.preprocess.batch_encoder import Encoded
 from nanoset_ref.preprocess.encode import Encoder
-from nanoset_ref.preprocess.helpers import Helper, JobError, broadcast, other_ranks, started_helpers
+from nanoset_ref.preprocess.helpers import (
+    Helper,
+    JobError,
+    broadcast,
+    other_ranks,
+    started_helpers,
+)
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.sharing import BatchFunction
 from nanoset_ref.preprocess.text import TextSource
@@ -121,7 +127,9 @@ def tokenize_documents(
     ):
         broadcast(ranks, encoder.worker_config)
         functions: list[BatchFunction] = [encoder.encode_text] * threads(num_workers)
-        functions[:0] = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
+        functions[:0] = [
+            partial(_in_helper, encoder, helper) for helper in workers + ranks
+        ]
         skipped = _work(source, encoder, functions, opened, bar)
     encoder.found.warn()
     _warn_of_skipped(target, skipped, opened.num_documents)
@@ -143,7 +151,9 @@ def _progress_bar(num_bytes: int, progress: bool | None) -> Any:
         from tqdm import tqdm
 
     hidden = None if progress is None else not progress
-    return tqdm(total=num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True)
+    return tqdm(
+        total=num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True
+    )
 
 
 def _in_helper(encoder: Encoder, helper: Helper, batch: TextBatch) -> Encoded:
@@ -155,7 +165,11 @@ def _in_helper(encoder: Encoder, helper: Helper, batch: TextBatch) -> Encoded:
 
 
 def _work(
-    source: TextSource, encoder: Encoder, functions: Sequence[BatchFunction], sink: Any, bar: Any
+    source: TextSource,
+    encoder: Encoder,
+    functions: Sequence[BatchFunction],
+    sink: Any,
+    bar: Any,
 ) -> dict[str, int]:
     """Read, encode and write all documents; return {kind: number} of the skipped documents."""
     start = time.monotonic()
@@ -204,7 +218,9 @@ def _only_writer(target: Path) -> Iterator[None]:
     if not isinstance(target, BucketPath):
         target.parent.mkdir(parents=True, exist_ok=True)
         if remove_leftovers(target):
-            raise JobError(f"another job is writing {target}; wait for it or choose another output")
+            raise JobError(
+                f"another job is writing {target}; wait for it or choose another output"
+            )
     try:
         yield
     except OSError as error:

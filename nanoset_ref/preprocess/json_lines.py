@@ -69,7 +69,10 @@ def texts_of_lines(data: bytes, columns: Sequence[str]) -> list[str] | None:
     texts = [row.text_0 for row in rows]
     for place in range(1, len(columns)):
         others = map(attrgetter(f"text_{place}"), rows)
-        texts = [other if text is None else text for text, other in zip(texts, others, strict=True)]
+        texts = [
+            other if text is None else text
+            for text, other in zip(texts, others, strict=True)
+        ]
     return None if None in texts else texts
 
 
@@ -123,7 +126,8 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
     text = row[column]
     if not isinstance(text, str):
         raise DocumentError(
-            "not a string", f"column {column!r} must hold a string, got {type(text).__name__}"
+            "not a string",
+            f"column {column!r} must hold a string, got {type(text).__name__}",
         )
     if not text.isascii():
         try:
@@ -146,7 +150,8 @@ def _parsed_slowly(line: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         reason = str(error)
     raise DocumentError(
-        "invalid JSON", f"not JSON ({reason}); every line must be one JSON object; {MAKE_LINES}"
+        "invalid JSON",
+        f"not JSON ({reason}); every line must be one JSON object; {MAKE_LINES}",
     )
 
 

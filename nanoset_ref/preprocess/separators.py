@@ -43,7 +43,9 @@ def separator_ids(tokenizer: Any, fast: Tokenizer, name: str, text: str) -> list
 def with_eos(suffix: list[int], eos_token_id: int | None) -> list[int]:
     """The ids after each document with the EOS id at their end, unless they end with it."""
     if eos_token_id is None:
-        raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none")
+        raise TokenizerError(
+            "append_eod needs an EOS token, and this tokenizer has none"
+        )
     if suffix[-1:] == [eos_token_id]:
         return suffix
     return [*suffix, eos_token_id]
@@ -58,6 +60,8 @@ def add_separators(
         return ids, lengths
     ends = np.cumsum(lengths)
     places = [ends - lengths] * len(prefix) + [ends] * len(suffix)
-    before = np.stack(places, axis=1).ravel()  # the index in ids that each separator precedes
+    before = np.stack(
+        places, axis=1
+    ).ravel()  # the index in ids that each separator precedes
     whole = np.insert(ids, before, np.tile(separators, len(lengths)))
     return whole, lengths + len(separators)

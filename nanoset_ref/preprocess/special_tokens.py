@@ -35,7 +35,11 @@ SpecialTokens = Literal["keep", "split", "refuse"]
 Found = tuple[NDArray[np.int64], NDArray[np.int64]]
 WAYS_OUT = "--special-tokens split takes them as plain text, refuse stops at the first"
 # characters whose UTF-8 forms contain every byte that occurs in UTF-8
-CHARACTERS = [*range(0x800), *range(0x800, 0xD800, 0x800), *range(0xE000, 0x110000, 0x2000)]
+CHARACTERS = [
+    *range(0x800),
+    *range(0x800, 0xD800, 0x800),
+    *range(0xE000, 0x110000, 0x2000),
+]
 EVERY_BYTE = "".join(map(chr, CHARACTERS))
 logger = logging.getLogger(__name__)
 
@@ -105,11 +109,16 @@ class SpecialTokenCounter:
     """
 
     def __init__(
-        self, fast: Tokenizer, named: Iterable[int | None], special_tokens: SpecialTokens
+        self,
+        fast: Tokenizer,
+        named: Iterable[int | None],
+        special_tokens: SpecialTokens,
     ) -> None:
         ways = get_args(SpecialTokens)
         if special_tokens not in ways:
-            raise ValueError(f"special_tokens must be one of {ways}, got {special_tokens!r}")
+            raise ValueError(
+                f"special_tokens must be one of {ways}, got {special_tokens!r}"
+            )
         self.names = special_tokens_of(fast, named)
         self.special_tokens = special_tokens
         self.quiet = False
@@ -154,7 +163,9 @@ class SpecialTokenCounter:
     def warn(self) -> None:
         """Log how many documents hold which special tokens, if any do."""
         if self.documents and not self.quiet:
-            tokens = ", ".join(f"{count:,} x {token}" for token, count in self.tokens.most_common())
+            tokens = ", ".join(
+                f"{count:,} x {token}" for token, count in self.tokens.most_common()
+            )
             logger.warning(
                 f"documents that hold special tokens: {self.documents:,} ({tokens}); {WAYS_OUT}"
             )

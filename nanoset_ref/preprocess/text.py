@@ -23,7 +23,11 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import as_list
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text_blocks import Document, OnError, TextBlock, TextPart
-from nanoset_ref.preprocess.text_formats import SUFFIXES, blocks_of_dataset, part_of_file
+from nanoset_ref.preprocess.text_formats import (
+    SUFFIXES,
+    blocks_of_dataset,
+    part_of_file,
+)
 
 SAVED = ("state.json", "dataset_dict.json")  # Dataset.save_to_disk writes one of them
 # a tokenizer is tried on at most
@@ -112,16 +116,22 @@ def open_text(
         if files is None:
             data, title = _load_dataset(name, split, config)
             kind = partial(blocks_of_dataset, data)
-            parts.append(TextPart(title, int(data.data.nbytes), columns, on_error, kind))
+            parts.append(
+                TextPart(title, int(data.data.nbytes), columns, on_error, kind)
+            )
             continue
         if split not in (None, "train"):
-            raise InputError(f"{name}: a file has no splits other than 'train', got {split!r}")
+            raise InputError(
+                f"{name}: a file has no splits other than 'train', got {split!r}"
+            )
         if config is not None:
             raise _no_configurations(name, "files have", config)
         parts += [part_of_file(file, columns, on_error) for file in files]
     source = TextSource(column, tuple(parts))
     if not source.num_bytes:
-        raise InputError(f"{', '.join(map(str, inputs)) or 'an empty list'}: the input is empty")
+        raise InputError(
+            f"{', '.join(map(str, inputs)) or 'an empty list'}: the input is empty"
+        )
     return source
 
 
@@ -152,12 +162,18 @@ def _files(name: str) -> list[str] | None:
         )
     elif glob.has_magic(name):
         files = sorted(filter(os.path.isfile, glob.glob(name, recursive=True)))
-    elif name.endswith(SUFFIXES) or name.startswith((".", "/", "~")) or name.count("/") > 1:
+    elif (
+        name.endswith(SUFFIXES)
+        or name.startswith((".", "/", "~"))
+        or name.count("/") > 1
+    ):
         raise FileNotFoundError(f"{name}: no such file or folder")
     else:
         return None
     if not files:
-        raise FileNotFoundError(f"{name}: no file matches; known kinds are {', '.join(SUFFIXES)}")
+        raise FileNotFoundError(
+            f"{name}: no file matches; known kinds are {', '.join(SUFFIXES)}"
+        )
     return files
 
 
@@ -168,7 +184,9 @@ def text_files(folder: Path) -> list[Path]:
     """
     found = []
     for file in sorted(folder.rglob("*")):
-        hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+        hidden = any(
+            part.startswith((".", "_")) for part in file.relative_to(folder).parts
+        )
         if file.name.endswith(SUFFIXES) and not hidden and file.is_file():
             found.append(file)
     return found
@@ -202,8 +220,14 @@ def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any
             "HF_HUB_OFFLINE=1 reads what was downloaded before"
         )
     try:
-        data = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config)
-    except Exception as error:  # the Hub, the network, the cache and the builders raise their own
+        data = (
+            datasets.load_from_disk(name)
+            if saved
+            else datasets.load_dataset(name, config)
+        )
+    except (
+        Exception
+    ) as error:  # the Hub, the network, the cache and the builders raise their own
         raise InputError(
             f"{name}: neither a file, a folder nor a dataset that loads ({error})"
         ) from error
@@ -211,5 +235,7 @@ def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any
     if split is None and len(splits) == 1:
         split = next(iter(splits))
     if split not in splits:
-        raise InputError(f"{name}: name one of its splits {list(splits)}, got {split!r}")
+        raise InputError(
+            f"{name}: name one of its splits {list(splits)}, got {split!r}"
+        )
     return splits[split], f"{name} ({split})" if split else name

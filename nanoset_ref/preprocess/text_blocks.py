@@ -15,7 +15,12 @@ from itertools import count, islice, repeat
 from typing import Any, Literal, NamedTuple
 
 from nanoset_ref.io.paths import file_version
-from nanoset_ref.preprocess.json_lines import DocumentError, InputError, text_of, texts_of_lines
+from nanoset_ref.preprocess.json_lines import (
+    DocumentError,
+    InputError,
+    text_of,
+    texts_of_lines,
+)
 
 OnError = Literal["raise", "skip"]
 # (reads the lines or values of a batch, the number of its rows, or 0 for the last batch)
@@ -58,7 +63,9 @@ class TextPart:
     def check_unchanged(self) -> None:
         """Raise InputError if the file was replaced or changed since it was opened."""
         if self.version is not None and file_version(self.path) != self.version:
-            raise InputError(f"{self.path} was replaced or changed while it was read; start again")
+            raise InputError(
+                f"{self.path} was replaced or changed while it was read; start again"
+            )
 
 
 class Read(NamedTuple):

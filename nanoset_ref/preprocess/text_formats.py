@@ -24,7 +24,9 @@ from nanoset_ref.preprocess.json_lines import InputError, no_column
 from nanoset_ref.preprocess.text_blocks import Content, OnError, TextBlock, TextPart
 
 BLOCK_BYTES = 1 << 20
-LONGEST_LINE = 1 << 28  # bytes, in a compressed file; a few kilobytes can unpack to gigabytes
+LONGEST_LINE = (
+    1 << 28
+)  # bytes, in a compressed file; a few kilobytes can unpack to gigabytes
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = (
     ".json",
@@ -40,7 +42,9 @@ SUFFIXES = (
 def part_of_file(path: str, columns: tuple[str, ...], on_error: OnError) -> TextPart:
     """The part that a file is, by the kind that its name shows."""
     if not path.endswith(SUFFIXES):
-        raise InputError(f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}")
+        raise InputError(
+            f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}"
+        )
     kind = _lines
     if path.endswith(".parquet"):
         kind = _parquet
@@ -63,7 +67,9 @@ def _lines(part: TextPart) -> Iterator[TextBlock]:
     for start in range(0, part.num_bytes, BLOCK_BYTES):
         stop = min(start + BLOCK_BYTES, part.num_bytes)
         lines = partial(_lines_between, part, start, stop)
-        yield TextBlock(part, stop - start, partial(_one_batch, lines), partial(first, start))
+        yield TextBlock(
+            part, stop - start, partial(_one_batch, lines), partial(first, start)
+        )
 
 
 def _lines_between(part: TextPart, start: int, stop: int) -> bytes:
@@ -75,7 +81,9 @@ def _lines_between(part: TextPart, start: int, stop: int) -> bytes:
 
 
 def _whole_lines(file: BinaryIO, start: int, stop: int) -> bytes:
-    before = min(start, 1)  # read one byte more: it tells whether a line begins at `start`
+    before = min(
+        start, 1
+    )  # read one byte more: it tells whether a line begins at `start`
     file.seek(start - before)
     data = file.read(stop - start + before)
     begin = data.find(b"\n") + 1 if before else 0
@@ -130,7 +138,9 @@ def _parquet(part: TextPart) -> Iterator[TextBlock]:
         """Batches of about BLOCK_BYTES."""
         facts = file.metadata.row_group(group)
         columns = map(facts.column, range(facts.num_columns))
-        sizes = [one.total_uncompressed_size for one in columns if one.path_in_schema == name]
+        sizes = [
+            one.total_uncompressed_size for one in columns if one.path_in_schema == name
+        ]
         size = max(1, facts.num_rows * BLOCK_BYTES // max(1, sum(sizes)))
         where = f"{part.path}, row group {group}"
         with _damage(where):
@@ -138,7 +148,9 @@ def _parquet(part: TextPart) -> Iterator[TextBlock]:
                 yield ArrowValues(batch.column(0), where), batch.num_rows
         part.check_unchanged()
 
-    sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    sizes = [
+        file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)
+    ]
     return _table(part, sizes, read)
 
 

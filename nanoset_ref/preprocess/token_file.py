@@ -93,7 +93,9 @@ def preprocess(
     path = as_path(f"{os.fspath(output_prefix)}_input_ids.npy")
     tokenizer = os.fspath(tokenizer_name_or_path)
     refuse_existing(path, overwrite)
-    source = open_text(input, column=column, split=split, on_error=on_error, config=dataset_config)
+    source = open_text(
+        input, column=column, split=split, on_error=on_error, config=dataset_config
+    )
     encoder = Encoder(
         open_tokenizer(tokenizer),
         backend=backend,
@@ -102,13 +104,17 @@ def preprocess(
         probe=source.beginning(),
         special_tokens=special_tokens,
     )
-    sink = TokenFileWriter(path, overwrite=overwrite, tokenizer=tokenizer, **encoder.facts)
+    sink = TokenFileWriter(
+        path, overwrite=overwrite, tokenizer=tokenizer, **encoder.facts
+    )
     return tokenize_documents(
         source, encoder, sink, path, num_workers=num_workers, progress=progress
     )
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.preprocess") -> int:
+def main(
+    arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.preprocess"
+) -> int:
     """Run the command; return the exit code."""
     return run(preprocess, arguments, prog, report=report, log_level=logging.INFO)
 

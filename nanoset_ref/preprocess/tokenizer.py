@@ -22,7 +22,12 @@ SPACE = "\u2581"  # a space in SentencePiece
 # transformers 5 (2026-11) uses a tokenizer.json unchanged if its class is one of these, if the
 # folder holds none of these other files, and if the config has only these entries
 VERBATIM_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-OTHER_FILES = ("config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model")
+OTHER_FILES = (
+    "config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+)
 NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 PLAIN_ENTRIES = {"tokenizer_class", "backend", "model_max_length", *NAMED_TOKENS}
 
@@ -49,7 +54,10 @@ class TokenizerFile:
         with extra("text", "a tokenizer"):
             from tokenizers import Tokenizer
 
-        if config.get("tokenizer_class") not in VERBATIM_CLASSES or config.keys() - PLAIN_ENTRIES:
+        if (
+            config.get("tokenizer_class") not in VERBATIM_CLASSES
+            or config.keys() - PLAIN_ENTRIES
+        ):
             raise ValueError("an entry that changes the tokenizer")
         if any((folder / name).exists() for name in OTHER_FILES):
             raise ValueError("a file that changes the tokenizer")
@@ -140,8 +148,12 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
         if model.is_file() and not list(folder.glob("*.json")):
             rules = normalizer_of(model)
         name = folder if folder.is_dir() else name_or_path
-        tokenizer = AutoTokenizer.from_pretrained(os.fspath(name), local_files_only=bool(problem))
-    except Exception as error:  # transformers, the Hub and the network raise errors of their own
+        tokenizer = AutoTokenizer.from_pretrained(
+            os.fspath(name), local_files_only=bool(problem)
+        )
+    except (
+        Exception
+    ) as error:  # transformers, the Hub and the network raise errors of their own
         reason = problem or " ".join(str(error).split())
         raise TokenizerError(
             f"{name_or_path}: no tokenizer to load; "

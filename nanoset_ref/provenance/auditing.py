@@ -67,7 +67,9 @@ class Stretch:
 def stretches_of_config(config: "train.Config") -> list[Stretch]:
     """Make a stretch of each stage of a run that begins at step 1."""
     return [
-        Stretch(stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers)
+        Stretch(
+            stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers
+        )
         for stage, schedule, rows in train.planned_stages(config)
     ]
 
@@ -140,7 +142,9 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether every check passed."""
-        return all(check.holds for stretch in self.stretches for check in stretch.checks)
+        return all(
+            check.holds for stretch in self.stretches for check in stretch.checks
+        )
 
     def __str__(self) -> str:
         verdict = "every law holds" if self.ok else "NOT every law holds"
@@ -175,7 +179,9 @@ def audit(stretches: Sequence[Stretch]) -> Report:
     for stretch in stretches:
         steps = stretch.num_steps
         if steps < 1:
-            raise ValueError(f"{stretch.name}: num_steps must be at least 1, got {steps}")
+            raise ValueError(
+                f"{stretch.name}: num_steps must be at least 1, got {steps}"
+            )
         plan = stretch.dataset.fingerprint
         reports.append(_audit(stretch, last_of_plan.get(plan)))
         last_of_plan[plan] = stretch
@@ -191,7 +197,9 @@ def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
     checks = [Check("the dataset is long enough", fits, detail)]
     if before:
         adjoins = start in (0, before.stop)
-        detail = f"{before.name} stopped at {before.stop:,}, this one begins at {start:,}"
+        detail = (
+            f"{before.name} stopped at {before.stop:,}, this one begins at {start:,}"
+        )
         checks.append(Check("no gap or overlap between stretches", adjoins, detail))
     if fits:
         checks += _simulate(stretch)
@@ -217,10 +225,16 @@ def _evenness(
     uneven = []
     for source, read in zip(sources, order.counts(stretch.stop).tolist(), strict=True):
         most = max(passes, -(-read // max(source.num_samples, 1)))
-        if source.repetitions > most or (passes and source.distinct < source.num_samples):
-            uneven = uneven_samples(order.read_counts(order.first_position, stretch.stop), passes)
+        if source.repetitions > most or (
+            passes and source.distinct < source.num_samples
+        ):
+            uneven = uneven_samples(
+                order.read_counts(order.first_position, stretch.stop), passes
+            )
             break  # all samples are counted only if necessary: that takes memory
-    spread = spread_over_steps(order, dataset.dataset_lengths, stretch.schedule, stretch.steps)
+    spread = spread_over_steps(
+        order, dataset.dataset_lengths, stretch.schedule, stretch.steps
+    )
     return uneven, spread
 
 
@@ -240,7 +254,10 @@ def _simulate(stretch: Stretch) -> list[Check]:
     disordered = 0
     for steps in simulated:
         first = schedule.consumed_train_samples + steps.start * size
-        ranks = [_delivered(stretch, rank, first, len(steps)) for rank in range(schedule.dp_size)]
+        ranks = [
+            _delivered(stretch, rank, first, len(steps))
+            for rank in range(schedule.dp_size)
+        ]
         lengths = {len(rank) for rank in ranks}
         together = np.concatenate([rank[: min(lengths)] for rank in ranks], axis=1)
         begins = first + size * np.arange(min(lengths))[:, None]
@@ -254,12 +271,18 @@ def _simulate(stretch: Stretch) -> list[Check]:
     found = f"{missing} missing, {repeated} twice or foreign; {layout}, {how}"
     return [
         Check("every position once", missing == repeated == 0, found),
-        Check("equal counts on all ranks", unequal == 0, f"{unequal} unequal stretches"),
-        Check("one global order", disordered == 0, f"{disordered} stretches out of order"),
+        Check(
+            "equal counts on all ranks", unequal == 0, f"{unequal} unequal stretches"
+        ),
+        Check(
+            "one global order", disordered == 0, f"{disordered} stretches out of order"
+        ),
     ]
 
 
-def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> NDArray[np.int64]:
+def _delivered(
+    stretch: Stretch, rank: int, first: int, num_steps: int
+) -> NDArray[np.int64]:
     """The positions that one rank delivers from `first` on: int64 [steps, samples per step]."""
     schedule = stretch.schedule
     sampler = ResumableBatchSampler(
@@ -270,7 +293,9 @@ def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> NDArr
         first,
         layout=schedule.layout,
     )
-    batches = itertools.islice(sampler, num_steps * schedule.batch_accumulation_per_replica)
+    batches = itertools.islice(
+        sampler, num_steps * schedule.batch_accumulation_per_replica
+    )
     flat = np.fromiter(itertools.chain.from_iterable(batches), np.int64)
     per_step = schedule.samples_per_rank_and_step
     whole_steps = len(flat) // per_step
@@ -287,7 +312,9 @@ def _weights(sources: Sequence[SourceUse], over: int) -> Check:
         over: positions of an epoch (see `Rows.shuffled_over`).
     """
     total = sum(source.read for source in sources)
-    cut = min(total, over)  # no more positions lie in the incomplete first and last epoch
+    cut = min(
+        total, over
+    )  # no more positions lie in the incomplete first and last epoch
     # without a shuffle, each source is off by at most a sample at either end of the stretch
     rounding = total // over + 1 if over else 2 * len(sources)
     holds = True
@@ -298,7 +325,9 @@ def _weights(sources: Sequence[SourceUse], over: int) -> Check:
         if abs(source.read - weight * total) > rounding + five_deviations:
             holds = False
         largest = max(largest, abs(source.read / max(total, 1) - weight))
-    return Check("shares are the weights", holds, f"off by at most {largest:.4%} of the samples")
+    return Check(
+        "shares are the weights", holds, f"off by at most {largest:.4%} of the samples"
+    )
 
 
 def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
@@ -320,5 +349,7 @@ def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
     )
     if padded:
         detail += f", {padded:,} are padding"
-    holds = delivered == stop - start and all(-length < tail <= length for tail in tails)
+    holds = delivered == stop - start and all(
+        -length < tail <= length for tail in tails
+    )
     return Check("nothing is lost", holds, detail)

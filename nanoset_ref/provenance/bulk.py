@@ -59,7 +59,9 @@ class QueryParser(NamedTuple):
             named, first, stop = match.groups()
             source = self.source if named is None else int(named)
             if source >= len(firsts):
-                raise ValueError(f"{line}: there are {len(firsts)} files, counted from 0")
+                raise ValueError(
+                    f"{line}: there are {len(firsts)} files, counted from 0"
+                )
             try:
                 span = self._span(source, int(first), stop)
             except ValueError as error:
@@ -72,7 +74,9 @@ class QueryParser(NamedTuple):
         if stop is None:
             boundaries = self.documents(source)
             if first + 1 >= len(boundaries):
-                raise ValueError(f"there are {len(boundaries) - 1:,} documents, counted from 0")
+                raise ValueError(
+                    f"there are {len(boundaries) - 1:,} documents, counted from 0"
+                )
             return boundaries[first], boundaries[first + 1]
         _, header, end, itemsize = self.files[source]
         if not header <= first < int(stop) <= end:
@@ -136,14 +140,18 @@ def readers_of_stretches(stretches: Sequence[Stretch], source: int) -> Readers:
     Raises:
         ValueError: rows other than those of a `Nanoset`.
     """
-    opened = {str(file.path): file for stretch in stretches for file in stretch.dataset.files}
+    opened = {
+        str(file.path): file for stretch in stretches for file in stretch.dataset.files
+    }
     names = [*opened]
     numbers = {name: number for number, name in enumerate(names)}
     readers = []
     for stretch in stretches:
         rows = stretch.dataset
         if not isinstance(rows, Nanoset):
-            raise ValueError("--bulk works only with Nanosets; these rows are Megatron's samples")
+            raise ValueError(
+                "--bulk works only with Nanosets; these rows are Megatron's samples"
+            )
         reader = StageReader(
             name=stretch.name,
             order=rows.order,

@@ -107,7 +107,9 @@ class Card(CardFacts):
             steps = range(step, self.last_step + 1)
             return (fetch_rows(self, self.where(number), mirror) for number in steps)
         dtype = self.facts["dtype"]
-        stretches = stretches_of_card(self, paths, lambda path: open_tokens(path, dtype))
+        stretches = stretches_of_card(
+            self, paths, lambda path: open_tokens(path, dtype)
+        )
         return replay(stretches, step)
 
     def when(
@@ -133,8 +135,12 @@ class Card(CardFacts):
         if (sample is None) == (byte_range is None):
             raise ValueError("ask for a sample or for a byte_range of a file")
         if not 0 <= source < len(self.sources):
-            self.lengths(0)  # raises, and says what is missing, if the card names no file
-            raise IndexError(f"there is no source {source}: there are {len(self.sources)}")
+            self.lengths(
+                0
+            )  # raises, and says what is missing, if the card names no file
+            raise IndexError(
+                f"there is no source {source}: there are {len(self.sources)}"
+            )
         samples = self._samples_at(source, sample, byte_range)
         name = self.sources[source]["name"]
         found = []
@@ -143,14 +149,18 @@ class Card(CardFacts):
             stop = min(stop_of(stage), len(order))
             sources = self.source_numbers(stage["order"])
             files = [
-                file for file, other in enumerate(sources) if self.sources[other]["name"] == name
+                file
+                for file, other in enumerate(sources)
+                if self.sources[other]["name"] == name
             ]
             each_file = np.repeat(files, len(samples)).astype(np.int64)
             each_sample = np.tile(np.arange(samples.start, samples.stop), len(files))
             numbers, positions = find_each(order, each_file, each_sample, stop)
             is_read = positions >= stage["first_position"]
             read = numbers[is_read]
-            found += self._rows(stage, positions[is_read], each_file[read], each_sample[read])
+            found += self._rows(
+                stage, positions[is_read], each_file[read], each_sample[read]
+            )
         return sorted(found, key=lambda row: (row.step, row.position))
 
     def _samples_at(
@@ -162,7 +172,9 @@ class Card(CardFacts):
         if byte_range is None:
             number = sample or 0
             if not 0 <= number < num_rows:
-                raise IndexError(f"there is no sample {number} in {file['name']}: {num_rows:,}")
+                raise IndexError(
+                    f"there is no sample {number} in {file['name']}: {num_rows:,}"
+                )
             return range(number, number + 1)
         first, last = byte_range
         header = file["first_byte"]
@@ -178,7 +190,11 @@ class Card(CardFacts):
         return range(lowest, min(num_rows, -(-end // window["stride"])))
 
     def _rows(
-        self, stage: Facts, positions: Int64Array, files: Int64Array, samples: Int64Array
+        self,
+        stage: Facts,
+        positions: Int64Array,
+        files: Int64Array,
+        samples: Int64Array,
     ) -> list[CardRow]:
         """The rows at positions of a stage, from their files (of the order) and samples.
 
@@ -212,7 +228,9 @@ class Card(CardFacts):
             rows.append(row)
         return rows
 
-    def published(self, source: int, first_byte: int, end_byte: int) -> list[tuple[str, int, int]]:
+    def published(
+        self, source: int, first_byte: int, end_byte: int
+    ) -> list[tuple[str, int, int]]:
         """(address, first, last) of each published part of bytes [first_byte, end_byte) of a file.
 
         [] if the card does not say where the file is published.
@@ -228,5 +246,7 @@ class Card(CardFacts):
         for part in range(first_byte // size, -(-end_byte // size)):
             begin = part * size
             first = max(first_byte - begin, 0)
-            found.append((parts["url"].format(part), first, min(end_byte - begin, size)))
+            found.append(
+                (parts["url"].format(part), first, min(end_byte - begin, size))
+            )
         return found

@@ -8,7 +8,12 @@ from numpy.typing import NDArray
 
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts, stop_of
-from nanoset_ref.provenance.spread import Spread, Uneven, spread_over_steps, uneven_samples
+from nanoset_ref.provenance.spread import (
+    Spread,
+    Uneven,
+    spread_over_steps,
+    uneven_samples,
+)
 
 COMPARED_FIELDS = "dtype", "window", "orders"
 COMPARED_STAGE_FIELDS = "first_step", "steps", "order", "first_position", "batch_size"
@@ -32,10 +37,10 @@ def audit_card(card: Card) -> list[dict[str, Any]]:
         stops[number] = stop
         detail = f"stage {stage['name']} reads positions {start:,} to {stop:,}"
         if start != expected:
-            detail += (
-                f": order {number} was read up to {expected:,}, so rows are skipped or read again"
-            )
-        checks.append({"holds": start == expected, "detail": f"{detail} of order {number}"})
+            detail += f": order {number} was read up to {expected:,}, so rows are skipped or read again"
+        checks.append(
+            {"holds": start == expected, "detail": f"{detail} of order {number}"}
+        )
     return checks
 
 
@@ -50,7 +55,9 @@ def _check_order(card: Card, number: int) -> dict[str, Any]:
     wrong = len(card.wrong_probes(number, order))
     rows = sum(card.lengths(number))
     samples = card.samples(number)
-    detail = f"order {number} ({facts['name']}): {probes - wrong} of {probes} probes agree; "
+    detail = (
+        f"order {number} ({facts['name']}): {probes - wrong} of {probes} probes agree; "
+    )
     detail += f"{samples:,} positions, {samples / rows:.3f} times the {rows:,} rows of its files"
     return {"holds": wrong == 0, "detail": detail}
 
@@ -67,8 +74,12 @@ def spread_of_card(card: Card) -> list[list[Spread]]:
         sources = card.source_numbers(number)
         steps = range(stage["first_step"], stage["first_step"] + stage["steps"])
         schedule = card.schedule(stage)
-        spreads = spread_over_steps(card.order(number), card.lengths(number), schedule, steps)
-        found.append([dataclasses.replace(one, file=sources[one.file]) for one in spreads])
+        spreads = spread_over_steps(
+            card.order(number), card.lengths(number), schedule, steps
+        )
+        found.append(
+            [dataclasses.replace(one, file=sources[one.file]) for one in spreads]
+        )
     return found
 
 

@@ -51,14 +51,18 @@ class CardFacts:
             to other files.
     """
 
-    def __init__(self, facts: Facts, sizes: Sequence[Sequence[Any]] | None = None) -> None:
+    def __init__(
+        self, facts: Facts, sizes: Sequence[Sequence[Any]] | None = None
+    ) -> None:
         problems = problems_of_card(facts)
         if problems:
             raise ValueError(f"this is not a card: {'; '.join(problems)}")
         self.facts = facts
         self.name: str = facts["name"]
         self.stages: list[Facts] = facts["stages"]
-        self.sources: list[Facts] = [{"first_byte": 0} | source for source in facts["sources"]]
+        self.sources: list[Facts] = [
+            {"first_byte": 0} | source for source in facts["sources"]
+        ]
         self._itemsize = np.dtype(facts["dtype"]).itemsize
         if sizes is not None:
             self.sources = self._with_sizes(sizes)
@@ -83,10 +87,14 @@ class CardFacts:
             path = SHIPPED / f"{card}.json"
         if not path.exists():
             names = ", ".join(shipped_cards())
-            raise FileNotFoundError(f"there is no card {card}: give a file, or one of {names}")
+            raise FileNotFoundError(
+                f"there is no card {card}: give a file, or one of {names}"
+            )
         size = require_regular(path)
         if size > MAX_CARD_BYTES:
-            raise ValueError(f"{path} has {size:,} bytes; a card has at most {MAX_CARD_BYTES:,}")
+            raise ValueError(
+                f"{path} has {size:,} bytes; a card has at most {MAX_CARD_BYTES:,}"
+            )
         known_sizes = None if sizes is None else read_json(sizes)
         try:
             return cls(read_json(path), known_sizes)
@@ -101,9 +109,13 @@ class CardFacts:
             isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in sizes
         )
         if not is_table or len(sizes) != count:
-            raise ValueError(f"sizes are {count} pairs [name, bytes], in the order of the run")
+            raise ValueError(
+                f"sizes are {count} pairs [name, bytes], in the order of the run"
+            )
         if names and names != [name for name, _ in sizes]:
-            raise ValueError(f"these are sizes of other files; those of the run are {names}")
+            raise ValueError(
+                f"these are sizes of other files; those of the run are {names}"
+            )
         known = self.sources or [{"first_byte": 0}] * count
         return [
             source | {"name": str(name), "bytes": whole_number(size, str(name), 0)}
@@ -129,7 +141,9 @@ class CardFacts:
                 f"the files of {self.name} have {known} bytes, these have {sizes}: give its own, in "
                 f"its order"
             )
-        names = [source["name"] for source in self.sources] or [str(file.path) for file in files]
+        names = [source["name"] for source in self.sources] or [
+            str(file.path) for file in files
+        ]
         return type(self)(self.facts, [*zip(names, sizes, strict=True)])
 
     def with_ranks(self, schedule: Schedule) -> Self:
@@ -152,11 +166,16 @@ class CardFacts:
                     f"micro_batch_size * accumulation gives {schedule.global_batch_size}"
                 )
             layout = stage["layout"] or schedule.layout
-            ranks = {"dp_size": schedule.dp_size, "micro_batch_size": schedule.micro_batch_size}
+            ranks = {
+                "dp_size": schedule.dp_size,
+                "micro_batch_size": schedule.micro_batch_size,
+            }
             stages.append(stage | ranks | {"layout": layout})
         sizes = [(source["name"], source["bytes"]) for source in self.sources]
         is_complete = bool(sizes) and all(size is not None for _, size in sizes)
-        return type(self)(self.facts | {"stages": stages}, sizes if is_complete else None)
+        return type(self)(
+            self.facts | {"stages": stages}, sizes if is_complete else None
+        )
 
     @property
     def last_step(self) -> int:
@@ -184,10 +203,14 @@ class CardFacts:
             ranks = {"micro_batch_size": stage["batch_size"]}
         else:
             rows = stage["dp_size"] * stage["micro_batch_size"]
-            ranks = {name: stage[name] for name in ("layout", "dp_size", "micro_batch_size")}
+            ranks = {
+                name: stage[name] for name in ("layout", "dp_size", "micro_batch_size")
+            }
             ranks["batch_accumulation_per_replica"] = stage["batch_size"] // rows
         return Schedule(
-            consumed_train_samples=stage["first_position"], first_step=stage["first_step"], **ranks
+            consumed_train_samples=stage["first_position"],
+            first_step=stage["first_step"],
+            **ranks,
         )
 
     def lengths(self, number: int) -> list[int]:
@@ -198,7 +221,9 @@ class CardFacts:
         """
         if not self.sources:
             listed = self.facts["listed"]
-            raise self._lacks(f"the sizes of {listed['files']} files, named in {listed['url']}")
+            raise self._lacks(
+                f"the sizes of {listed['files']} files, named in {listed['url']}"
+            )
         return [self.num_rows(source) for source in self.source_numbers(number)]
 
     def num_rows(self, source: int) -> int:
@@ -251,9 +276,13 @@ class CardFacts:
         options = facts.get("options", {})
         weights = facts.get("weights")
         try:
-            return build_order(name, lengths, weights, samples, facts["seed"], **options)
+            return build_order(
+                name, lengths, weights, samples, facts["seed"], **options
+            )
         except TypeError as error:
-            raise ValueError(f"{self.name}: the options of order {number}: {error}") from error
+            raise ValueError(
+                f"{self.name}: the options of order {number}: {error}"
+            ) from error
 
     def samples(self, number: int) -> int:
         """The positions of order `number`: as in the card, or as many as its stages read."""

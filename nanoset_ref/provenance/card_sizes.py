@@ -32,7 +32,9 @@ def fetch_sizes(
     """
     listed = card.facts.get("listed")
     if listed is None or listed["pattern"] is None:
-        raise ValueError(f"the card {card.name} lists no files whose sizes could be asked for")
+        raise ValueError(
+            f"the card {card.name} lists no files whose sizes could be asked for"
+        )
     # 1.
     content = names.read_bytes() if names else _request(listed["url"], "GET").content
     found = hashlib.sha256(content).hexdigest()
@@ -53,9 +55,14 @@ def addresses_in(text: str, listed: dict[str, Any]) -> list[str]:
         text = text.partition(listed["after"])[2]
     names = re.findall(listed["pattern"], text)
     if len(names) != listed["files"]:
-        raise ValueError(f"the list names {len(names)} files, the card says {listed['files']}")
+        raise ValueError(
+            f"the list names {len(names)} files, the card says {listed['files']}"
+        )
     tokenizer = listed.get("tokenizer", "")
-    return [listed["address"].format(name.replace("{TOKENIZER}", tokenizer)) for name in names]
+    return [
+        listed["address"].format(name.replace("{TOKENIZER}", tokenizer))
+        for name in names
+    ]
 
 
 def mirrored(address: str, mirror: str | None) -> str:

@@ -58,7 +58,9 @@ def card_of_stretches(
             "window": {"row_length": row_length, "stride": stride},
             "sources": [*map(_source, files.values(), names)],
             "orders": [_order(nanoset, [*files]) for nanoset in nanosets],
-            "stages": [_stage(stretch, number) for number, stretch in enumerate(stretches)],
+            "stages": [
+                _stage(stretch, number) for number, stretch in enumerate(stretches)
+            ],
             "known": ["files, orders and steps, from the run's config"],
             "inferred": [],
             "unknown": [],

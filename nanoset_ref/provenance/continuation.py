@@ -34,13 +34,19 @@ def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
         ValueError: this is another kind of state.
     """
     try:
-        state: Any = saved.get("state", saved)  # a checkpoint's state.json has it under "state"
-        state = state.get("data", state)  # and the trainer's state the loader's under "data"
+        state: Any = saved.get(
+            "state", saved
+        )  # a checkpoint's state.json has it under "state"
+        state = state.get(
+            "data", state
+        )  # and the trainer's state the loader's under "data"
         if "stages" not in state:
             return state, None
         stage = state["stages"][-1]
         consumed = stage["first_position"] + stage["consumed_train_samples"]
-        return {"consumed_train_samples": consumed, "plan": stage["plan"]}, stage["name"]
+        return {"consumed_train_samples": consumed, "plan": stage["plan"]}, stage[
+            "name"
+        ]
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError("this is not a saved state of a loader") from error
 
@@ -95,12 +101,21 @@ class Continuation:
         if self.exact:
             same = "reads the same tokens as the saved plan would, each as often"
             return "\n".join([*lines, f"continuing at {at} {same}"])
-        names = ("read before", "saved plan", "new plan", "additional", "read again", "lost")
+        names = (
+            "read before",
+            "saved plan",
+            "new plan",
+            "additional",
+            "read again",
+            "lost",
+        )
         lines.append(
             f"tokens at positions {at} to {self.until:,}, compared with continuing under the saved "
             "plan:"
         )
-        lines.append(f"  {'file':<32} {'':<8}" + "".join(f" {name:>13}" for name in names))
+        lines.append(
+            f"  {'file':<32} {'':<8}" + "".join(f" {name:>13}" for name in names)
+        )
         for difference in self.files:
             file, status, *figures = dataclasses.astuple(difference)
             columns = "".join(f" {figure:>13,}" for figure in figures)
@@ -196,7 +211,9 @@ class _PlanFiles:
 
     def __init__(self, plan: Any) -> None:
         if plan is None:
-            raise ValueError("the state holds no plan; NanosetDataLoader.state_dict saves one")
+            raise ValueError(
+                "the state holds no plan; NanosetDataLoader.state_dict saves one"
+            )
         if plan.get("version") != VERSION:
             raise ValueError(
                 f"the state holds a plan of version {plan.get('version')}, "

@@ -75,7 +75,9 @@ def card_of_config(
     }
     card = Card(facts)
     for number, order in enumerate(facts["orders"]):
-        sizes = [card.sources[source]["bytes"] for source in card.source_numbers(number)]
+        sizes = [
+            card.sources[source]["bytes"] for source in card.source_numbers(number)
+        ]
         if order["name"] not in NOT_COMPUTED and sizes and None not in sizes:
             order["samples"] = card.samples(number)
             order["probes"] = probes_of(card.unchecked_order(number), order["samples"])
@@ -94,7 +96,9 @@ def from_nanotron_2024(config: ForeignConfig) -> Facts:
 
 def _from_nanotron(config: ForeignConfig, is_main: bool) -> Facts:
     tokens = config.values["tokens"]
-    stages = sorted(config.values["data_stages"], key=lambda stage: stage["start_training_step"])
+    stages = sorted(
+        config.values["data_stages"], key=lambda stage: stage["start_training_step"]
+    )
     datasets = [stage["data"]["dataset"] for stage in stages]
     if any(dataset.get("shuffle_files") for dataset in datasets):
         raise ValueError("shuffle_files is not supported: write this card by hand")
@@ -112,8 +116,12 @@ def _from_nanotron(config: ForeignConfig, is_main: bool) -> Facts:
         "dtype": config.take("dtype", dtype),
         "window": {"row_length": row_length, "stride": stride},
         "sources": [source_facts(path) for path in paths],
-        "orders": [_nanotron_order(config, stage["data"], files, numbers) for stage in stages],
-        "stages": _nanotron_stages(config, stages, "contiguous" if is_main else "strided"),
+        "orders": [
+            _nanotron_order(config, stage["data"], files, numbers) for stage in stages
+        ],
+        "stages": _nanotron_stages(
+            config, stages, "contiguous" if is_main else "strided"
+        ),
     }
     if is_main:
         _compute_main(config, facts, files)
@@ -121,7 +129,10 @@ def _from_nanotron(config: ForeignConfig, is_main: bool) -> Facts:
 
 
 def _nanotron_order(
-    config: ForeignConfig, data: Facts, files: Mapping[str, list[str]], numbers: Mapping[str, int]
+    config: ForeignConfig,
+    data: Facts,
+    files: Mapping[str, list[str]],
+    numbers: Mapping[str, int],
 ) -> Facts:
     """The order of a stage as the Nanosets of 2024 compute it, from one file for each name.
 
@@ -142,7 +153,9 @@ def _nanotron_order(
     return order_facts(name, seed, weights=weights, sources=read)
 
 
-def _compute_main(config: ForeignConfig, facts: Facts, files: Mapping[str, list[str]]) -> None:
+def _compute_main(
+    config: ForeignConfig, facts: Facts, files: Mapping[str, list[str]]
+) -> None:
     """Make the orders those of Nanotron's main branch, which needs the sizes of all files."""
     if any(source["bytes"] is None for source in facts["sources"]):
         for order in facts["orders"]:
@@ -154,11 +167,15 @@ def _compute_main(config: ForeignConfig, facts: Facts, files: Mapping[str, list[
         name: [os.path.getsize(path) // row_bytes for path in paths]
         for name, paths in files.items()
     }
-    for order, computed in zip(facts["orders"], nanotron_stages(config.values, rows), strict=True):
+    for order, computed in zip(
+        facts["orders"], nanotron_stages(config.values, rows), strict=True
+    ):
         order.update(name="nanotron_main", options=computed.options)
 
 
-def _nanotron_stages(config: ForeignConfig, stages: Sequence[Facts], layout: str) -> list[Facts]:
+def _nanotron_stages(
+    config: ForeignConfig, stages: Sequence[Facts], layout: str
+) -> list[Facts]:
     """The stages of a card: each ends where the next one starts."""
     tokens = config.values["tokens"]
     ranks = config.values["parallelism"]["dp"]
@@ -193,7 +210,9 @@ def from_megatron(config: ForeignConfig) -> Facts:
             "a card of a growing batch (rampup-batch-size) has a stage for each: write it by hand"
         )
     prefixes, weights = _megatron_blend(values)
-    rows = values.get("micro_batch_size") or values.get("train_micro_batch_size_per_gpu")
+    rows = values.get("micro_batch_size") or values.get(
+        "train_micro_batch_size_per_gpu"
+    )
     batch_size = _megatron_batch_size(config, rows)
     length = config.take("sequence_length", values.get("seq_length"))
     steps = values.get("train_iters")
@@ -209,10 +228,17 @@ def from_megatron(config: ForeignConfig) -> Facts:
         "orders": [order],
         "stages": [
             stage_facts(
-                config, 0, range(1, steps + 1), batch_size, "contiguous", micro_batch_size=rows
+                config,
+                0,
+                range(1, steps + 1),
+                batch_size,
+                "contiguous",
+                micro_batch_size=rows,
             )
         ],
-        "inferred": [f"{name}={MEGATRON_DEFAULTS[name]}, the default" for name in assumed],
+        "inferred": [
+            f"{name}={MEGATRON_DEFAULTS[name]}, the default" for name in assumed
+        ],
     }
 
 
@@ -235,7 +261,9 @@ def _megatron_batch_size(config: ForeignConfig, rows: Any) -> int:
     values = config.values
     batch_size = values.get("global_batch_size") or values.get("train_batch_size")
     if batch_size is None and rows and "is_neox" in values:
-        accumulated = values.get("gradient_accumulation_steps") or values.get("gas") or 1
+        accumulated = (
+            values.get("gradient_accumulation_steps") or values.get("gas") or 1
+        )
         batch_size = int(rows) * int(accumulated) * config.take("dp_size")
     found: int = config.take("batch_size", batch_size)
     return found
@@ -254,7 +282,9 @@ def _megatron_order(values: Facts, samples: int, weights: list[float] | None) ->
         options["split"] = "1,0,0"
         if weights is None:
             samples = math.ceil(samples * NEOX_SURPLUS)  # a blend adds its own surplus
-    return order_facts(name, int(named["seed"]), options=options, samples=samples, weights=weights)
+    return order_facts(
+        name, int(named["seed"]), options=options, samples=samples, weights=weights
+    )
 
 
 def from_olmo_core(config: ForeignConfig) -> Facts:
@@ -291,7 +321,8 @@ def from_olmo_core(config: ForeignConfig) -> Facts:
             "after": "",
             "pattern": r"(?m)^[^#,\n]+,(\S+)$",
             "address": f"{dataset['mix_base_dir'].rstrip('/')}/{{}}",
-            "tokenizer": dataset.get("tokenizer", {}).get("identifier") or "{TOKENIZER}",
+            "tokenizer": dataset.get("tokenizer", {}).get("identifier")
+            or "{TOKENIZER}",
         }
     return facts
 
@@ -301,9 +332,13 @@ def _packs_rows(dataset: Facts) -> bool:
     kind = dataset.get("_CLASS_", "NumpyFSLDatasetConfig").rpartition(".")[2]
     kinds = "NumpyFSLDatasetConfig", "NumpyPackedFSLDatasetConfig"
     if kind not in kinds or dataset.get("source_mixture_config"):
-        raise ValueError(f"only {' and '.join(kinds)} of named files are reproduced, not {kind}")
+        raise ValueError(
+            f"only {' and '.join(kinds)} of named files are reproduced, not {kind}"
+        )
     if any("*" in path for path in dataset.get("paths") or []):
-        raise ValueError("paths with a * are not expanded: name the files in the order of the run")
+        raise ValueError(
+            "paths with a * are not expanded: name the files in the order of the run"
+        )
     return kind == kinds[1]
 
 
@@ -335,7 +370,9 @@ def from_llm_c(config: ForeignConfig) -> Facts:
     values = config.values
     paths = sorted(glob.glob(str(values.get("i", ""))))
     if not paths:
-        raise ValueError(f"no shard matches -i {values.get('i')}: write the card where they are")
+        raise ValueError(
+            f"no shard matches -i {values.get('i')}: write the card where they are"
+        )
     length = config.take("sequence_length", values.get("t"))
     rows = config.take("micro_batch_size", values.get("b"))
     ranks = config.take("dp_size", next(iter(as_list(values.get("np", []))), None))
@@ -349,7 +386,9 @@ def from_llm_c(config: ForeignConfig) -> Facts:
         "sources": [source_facts(path, 1024) for path in paths],
         "orders": [order_facts("llm_c", 0, options=options)],
         "stages": [
-            stage_facts(config, 0, range(1, steps + 1), batch_size, "contiguous", ranks, rows)
+            stage_facts(
+                config, 0, range(1, steps + 1), batch_size, "contiguous", ranks, rows
+            )
         ],
     }
 

@@ -68,7 +68,9 @@ class ForeignConfig:
     def check(self) -> None:
         """Raise ValueError with the names of all needed facts that are missing."""
         if self._missing:
-            lacks = "; ".join(f"{name} ({what})" for name, what in self._missing.items())
+            lacks = "; ".join(
+                f"{name} ({what})" for name, what in self._missing.items()
+            )
             names = " ".join(f"{name}=..." for name in self._missing)
             raise ValueError(f"the config lacks {lacks}: add --given {names}")
 
@@ -114,7 +116,9 @@ def stage_facts(
     ranks = {
         "layout": layout,
         "dp_size": config.take("dp_size", dp_size, needed=False),
-        "micro_batch_size": config.take("micro_batch_size", micro_batch_size, needed=False),
+        "micro_batch_size": config.take(
+            "micro_batch_size", micro_batch_size, needed=False
+        ),
     }
     if None in ranks.values():
         ranks = dict.fromkeys(ranks)
@@ -146,4 +150,8 @@ def read_arguments(path: PathLike) -> Facts:
             words[name] = [value] if value else []
         elif name and "$" not in word:
             words[name].append(word)
-    return {name: found[0] if len(found) == 1 else found for name, found in words.items() if found}
+    return {
+        name: found[0] if len(found) == 1 else found
+        for name, found in words.items()
+        if found
+    }

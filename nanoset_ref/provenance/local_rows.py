@@ -49,7 +49,12 @@ def stretches_of_card(
     for order, dataset in zip(orders, datasets, strict=True):
         _check_probes(card, order["probes"], dataset)
     return [
-        Stretch(stage["name"], datasets[stage["order"]], card.schedule(stage), stage["steps"])
+        Stretch(
+            stage["name"],
+            datasets[stage["order"]],
+            card.schedule(stage),
+            stage["steps"],
+        )
         for stage in card.stages
     ]
 
@@ -72,7 +77,9 @@ def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
     window = card.facts["window"]
     shared = window["row_length"] - window["stride"]
     if shared not in (0, 1):
-        raise ValueError(f"{card.name}: rows that share {shared} tokens are not read here")
+        raise ValueError(
+            f"{card.name}: rows that share {shared} tokens are not read here"
+        )
     order: Any = card.order(number)
     return Nanoset(
         [files[source] for source in card.source_numbers(number)],
@@ -93,9 +100,13 @@ def _packed_rows(card: Card, number: int, paths: Sequence[str]) -> Rows:
     try:
         ends = options["eos_token_id"]
         files = [open_tokens(path, card.facts["dtype"], ends) for path in paths]
-        return OLMoCorePackedRows(files, length, card.samples(number), facts["seed"], options)
+        return OLMoCorePackedRows(
+            files, length, card.samples(number), facts["seed"], options
+        )
     except KeyError as error:
-        raise ValueError(f"{card.name}: the options of order {number} lack {error}") from error
+        raise ValueError(
+            f"{card.name}: the options of order {number} lack {error}"
+        ) from error
 
 
 def _megatron_rows(card: Card, order: Facts, paths: Sequence[str]) -> Rows:

@@ -52,7 +52,9 @@ def where(dataset: Rows, schedule: Schedule, step: int) -> list[RowOrigin]:
     positions = schedule.positions(step)
     if positions.stop > len(dataset):
         reads = f"{positions.start} to {positions.stop - 1}"
-        raise IndexError(f"step {step} reads positions {reads}, the dataset has {len(dataset)}")
+        raise IndexError(
+            f"step {step} reads positions {reads}, the dataset has {len(dataset)}"
+        )
     slots = [schedule.slot(position) for position in positions]
     slots.sort(key=lambda slot: (slot.micro_batch, slot.dp_rank, slot.row))
     return [_origin(dataset, slot) for slot in slots]
@@ -93,4 +95,8 @@ def when(
     """
     end = len(dataset) if until is None else until
     positions = dataset.positions_of(source, document, tokens, end).tolist()
-    return [schedule.slot(k) for k in positions if schedule.consumed_train_samples <= k < end]
+    return [
+        schedule.slot(k)
+        for k in positions
+        if schedule.consumed_train_samples <= k < end
+    ]

@@ -74,13 +74,19 @@ class OLMoCorePackedRows(Rows):
         numbers = list(range(len(files)))
         if options["permutation_seed"] is not None:
             random.Random(options["permutation_seed"]).shuffle(numbers)
-        self._groups = [numbers[i : i + group_size] for i in range(0, len(numbers), group_size)]
-        self._group_of = {number: g for g, group in enumerate(self._groups) for number in group}
+        self._groups = [
+            numbers[i : i + group_size] for i in range(0, len(numbers), group_size)
+        ]
+        self._group_of = {
+            number: g for g, group in enumerate(self._groups) for number in group
+        }
         self._firsts: dict[int, int] = {}  # the first token of each file in its group
         self._documents = []  # of each group: row, start, stop, candidates
         for group in self._groups:
             sizes = [files[number].num_tokens for number in group]
-            self._firsts |= zip(group, itertools.accumulate(sizes, initial=0), strict=False)
+            self._firsts |= zip(
+                group, itertools.accumulate(sizes, initial=0), strict=False
+            )
             found = np.concatenate([self._closed_documents(number) for number in group])
             packed = packed_instances(found, row_length, fragment=options["fragment"])
             self._documents.append(packed)
@@ -95,7 +101,9 @@ class OLMoCorePackedRows(Rows):
         stop = len(offsets)
         if file.num_tokens and not file.facts.get("appended_eod"):
             stop -= 1
-        return self._firsts[number] + np.stack([offsets[: stop - 1], offsets[1:stop]], axis=1)
+        return self._firsts[number] + np.stack(
+            [offsets[: stop - 1], offsets[1:stop]], axis=1
+        )
 
     @property
     def files(self) -> Sequence[Tokens]:
@@ -115,10 +123,19 @@ class OLMoCorePackedRows(Rows):
         pieces = []
         for _, start, stop, candidates in documents[begin:end].tolist():
             place = bisect.bisect_right(firsts, start) - 1
-            pieces.append((members[place], start - firsts[place], stop - firsts[place], candidates))
+            pieces.append(
+                (
+                    members[place],
+                    start - firsts[place],
+                    stop - firsts[place],
+                    candidates,
+                )
+            )
         return pieces
 
-    def _placed(self, positions: Int64Array) -> Iterator[tuple[int, int, int, int, int]]:
+    def _placed(
+        self, positions: Int64Array
+    ) -> Iterator[tuple[int, int, int, int, int]]:
         """(row, column, file, first token in it, stop) of every piece of the rows at positions."""
         for row, position in enumerate(positions.tolist()):
             column = 0
@@ -130,7 +147,9 @@ class OLMoCorePackedRows(Rows):
         """See `Rows.fill`."""
         out[:] = self._pad
         for row, column, number, start, stop in self._placed(positions):
-            copy_from_file(self._files[number], np.array([[row, start, stop, column]]), out)
+            copy_from_file(
+                self._files[number], np.array([[row, start, stop, column]]), out
+            )
 
     def _starts(self, positions: Int64Array) -> Starts:
         starts = np.ones((len(positions), self.row_length), dtype=np.bool_)
@@ -159,7 +178,9 @@ class OLMoCorePackedRows(Rows):
         until: int | None = None,
     ) -> Int64Array:
         """See `Rows.positions_of`."""
-        begin, end = np.add(self.token_range(source, document, tokens), self._firsts[source])
+        begin, end = np.add(
+            self.token_range(source, document, tokens), self._firsts[source]
+        )
         group = self._group_of[source]
         rows, starts, stops, _ = self._documents[group].T
         holds = np.maximum(starts, begin) < np.minimum(stops, end)
@@ -192,6 +213,10 @@ class OLMoCorePackedRows(Rows):
         return uses
 
     def _describe(self) -> dict[str, Any]:
-        rows = {"row_length": self.row_length, "packing": "olmo_core", "pad_id": self._pad}
+        rows = {
+            "row_length": self.row_length,
+            "packing": "olmo_core",
+            "pad_id": self._pad,
+        }
         files = [describe_file(file) for file in self._files]
         return {"order": self.order.identity, "rows": rows, "files": files}

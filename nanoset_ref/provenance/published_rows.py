@@ -13,7 +13,9 @@ from nanoset_ref.provenance.card import Card, CardRow
 from nanoset_ref.provenance.card_sizes import MAX_REQUESTS, mirrored
 
 
-def fetch_rows(card: Card, rows: Sequence[CardRow], mirror: str | None = None) -> NDArray[Any]:
+def fetch_rows(
+    card: Card, rows: Sequence[CardRow], mirror: str | None = None
+) -> NDArray[Any]:
     """Fetch the ids of rows.
 
     Args:

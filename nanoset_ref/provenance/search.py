@@ -81,7 +81,9 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
     spaced = " ".join(["", *middle])
     ids = tokenizer.encode(spaced, add_special_tokens=False)
     boundaries = file.known_documents()
-    reach = max(len(first.encode()), len(last.encode())) + 2  # no word has more tokens than bytes
+    reach = (
+        max(len(first.encode()), len(last.encode())) + 2
+    )  # no word has more tokens than bytes
     found = []
     for document, offset in find(file, ids):
         begin = boundaries[document]
@@ -110,7 +112,12 @@ def _find_short(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int,
 
 
 def _bounds(
-    tokenizer: Any, window: list[int], text: str, start: int, stop: int, chars_before: int
+    tokenizer: Any,
+    window: list[int],
+    text: str,
+    start: int,
+    stop: int,
+    chars_before: int,
 ) -> tuple[int, int] | None:
     """Extend the hit window[start:stop] to the tokens of the whole text.
 

@@ -16,9 +16,7 @@ SECTIONS = 16  # of a file
 MAX_POSITIONS = 1 << 20  # looked up
 MAX_LISTED = 10  # samples, and files, in a report
 BARS = np.array([*" ▁▂▃▄▅▆▇█"])  # from nothing to twice an even share
-LEGEND = (
-    "spread of 0: dealt in turn; 1: as after a fair shuffle; k: after a shuffle of pieces of k rows"
-)
+LEGEND = "spread of 0: dealt in turn; 1: as after a fair shuffle; k: after a shuffle of pieces of k rows"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +135,9 @@ def spread_lines(spreads: Sequence[Spread], paths: Sequence[str]) -> list[str]:
     ]
     lines += [one.line(f"{paths[one.file]:<{width}}") for one in worst]
     if len(spreads) > MAX_LISTED:
-        lines.append(f"and {len(spreads) - MAX_LISTED:,} files that are spread more evenly")
+        lines.append(
+            f"and {len(spreads) - MAX_LISTED:,} files that are spread more evenly"
+        )
     lines.append(LEGEND)
     return ["  " + line for line in lines]
 
@@ -158,7 +158,10 @@ class Uneven:
 
     def line(self, paths: Sequence[str]) -> str:
         """The finding as a line of text."""
-        named = [f"{paths[file]} sample {sample} ({reads}x)" for file, sample, reads in self.first]
+        named = [
+            f"{paths[file]} sample {sample} ({reads}x)"
+            for file, sample, reads in self.first
+        ]
         if self.count > len(self.first):
             named.append("...")
         text = f"read {self.how} than in whole passes through its file: {self.count:,} samples"
@@ -195,7 +198,9 @@ def uneven_samples(
     return [one for one in found if one.count]
 
 
-def _uneven(how: str, samples: Sequence[Int64Array], reads: Sequence[NDArray[np.uint32]]) -> Uneven:
+def _uneven(
+    how: str, samples: Sequence[Int64Array], reads: Sequence[NDArray[np.uint32]]
+) -> Uneven:
     """Describe chosen samples: int64 [chosen] for each file."""
     first: list[tuple[int, int, int]] = []
     for file, chosen in enumerate(samples):

@@ -58,7 +58,9 @@ class StageReader:
         # 2.
         firsts = np.cumsum(self.lengths) - self.lengths
         instances = firsts[files] + samples
-        _, chosen, numbers = np.unique(instances, return_index=True, return_inverse=True)
+        _, chosen, numbers = np.unique(
+            instances, return_index=True, return_inverse=True
+        )
         files_once = files[chosen]
         samples_once = samples[chosen]
         found, positions = find_each(self.order, files_once, samples_once, self.stop)

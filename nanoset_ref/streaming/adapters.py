@@ -54,7 +54,9 @@ def can_index(adapter: Adapter) -> bool:
     """
     for cls in type(adapter).__mro__:
         if "__getitem__" in vars(cls):
-            return operator.length_hint(adapter, -1) >= 0  # -1: `len` raises a TypeError
+            return (
+                operator.length_hint(adapter, -1) >= 0
+            )  # -1: `len` raises a TypeError
         if "__iter__" in vars(cls):
             break
     return False
@@ -80,7 +82,9 @@ class FileMap:
             if size:
                 self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if file_version(path) != self.opened or opened not in (None, self.opened):
-            raise ValueError(f"{self.path} was replaced while it was being read; open it again")
+            raise ValueError(
+                f"{self.path} was replaced while it was being read; open it again"
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FileMap, (self.path, self.opened)
@@ -118,7 +122,9 @@ class LinesAdapter(Adapter):
         longer[longer] = data[ends[longer] - 1] == ord("\r")
         ends -= longer
         kept = starts < (len(data) if self.keeps_blank_lines else ends)
-        self._bounds = np.stack([starts, ends], axis=1)[kept]  # bounds of each record, in bytes
+        self._bounds = np.stack([starts, ends], axis=1)[
+            kept
+        ]  # bounds of each record, in bytes
 
     def __len__(self) -> int:
         return len(self._bounds)
@@ -135,7 +141,9 @@ class LinesAdapter(Adapter):
         try:
             return self.parse(line)
         except (ValueError, RecursionError, csv.Error) as error:
-            raise ValueError(f"{self.filepath}: {line[:80]!r} cannot be read: {error}") from None
+            raise ValueError(
+                f"{self.filepath}: {line[:80]!r} cannot be read: {error}"
+            ) from None
 
     def parse(self, line: str) -> Any:
         """Parse a line."""
@@ -196,7 +204,9 @@ class CSVAdapter(LinesAdapter):
         self.columns: list[str] | None = None
         if header:
             if not len(self):
-                raise ValueError(f"{self.filepath} is empty; pass header=False if it has no header")
+                raise ValueError(
+                    f"{self.filepath} is empty; pass header=False if it has no header"
+                )
             self.columns = self.preprocess_line(self[0])
             self._bounds = self._bounds[1:]
 
@@ -231,7 +241,9 @@ class HuggingFaceAdapter(Adapter):
         super().__init__(hparams)
         if not hasattr(dataset, "column_names"):
             kind = type(dataset).__name__
-            raise TypeError(f"dataset must be a datasets.Dataset or IterableDataset, got {kind}")
+            raise TypeError(
+                f"dataset must be a datasets.Dataset or IterableDataset, got {kind}"
+            )
         self.dataset = dataset
 
     def __len__(self) -> int:

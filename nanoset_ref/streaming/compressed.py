@@ -48,7 +48,10 @@ RECORD = struct.Struct("<Ii")  # the number of bytes that follow the length; the
 # name -> (compress, decompressor); gzip without a time stamp, so equal values have equal bytes
 CODECS: dict[str, tuple[Any, Any]] = {
     "bz2": (bz2.compress, bz2.BZ2Decompressor),
-    "xz": (lzma.compress, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=1 << 28)),
+    "xz": (
+        lzma.compress,
+        partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=1 << 28),
+    ),
     "gzip": (partial(gzip.compress, mtime=0), partial(zlib.decompressobj, wbits=31)),
 }
 
@@ -95,7 +98,9 @@ class CompressedDictionary(UserDict[int, Any]):
     def __setitem__(self, key: int, value: Any) -> None:
         key = operator.index(key)
         if not -(2**31) <= key < 2**31:
-            raise ValueError(f"keys are stored in 32 signed bits, -2**31 <= key < 2**31; got {key}")
+            raise ValueError(
+                f"keys are stored in 32 signed bits, -2**31 <= key < 2**31; got {key}"
+            )
         text = json.dumps(value).encode()
         if len(text) > self.max_value_bytes:
             raise ValueError(
@@ -151,13 +156,17 @@ class CompressedDictionary(UserDict[int, Any]):
                 f"give either parts or parts_length, got parts={parts}, parts_length={parts_length}"
             )
         if parts_length is not None:
-            parts = max(1, -(-len(self) // whole_number(parts_length, "parts_length", 1)))
+            parts = max(
+                1, -(-len(self) // whole_number(parts_length, "parts_length", 1))
+            )
         divided = np.array_split([*self.data], whole_number(parts, "parts", 1))
         if drop_last and len(divided[-1]) < len(divided[0]):
             divided.pop()
         return (self._part(keys.tolist(), reset_keys) for keys in divided)
 
-    def merge(self, other: CompressedDictionary, reset_keys: bool = True) -> CompressedDictionary:
+    def merge(
+        self, other: CompressedDictionary, reset_keys: bool = True
+    ) -> CompressedDictionary:
         """Return a new dictionary with this one's compression and the values of both.
 
         Args:
@@ -167,7 +176,9 @@ class CompressedDictionary(UserDict[int, Any]):
         Raises:
             ValueError: keys are kept, and a key occurs in both dictionaries.
         """
-        return self._like_this(dict(_merged_records([self, other], self.compression, reset_keys)))
+        return self._like_this(
+            dict(_merged_records([self, other], self.compression, reset_keys))
+        )
 
     def merge_(self, other: CompressedDictionary, reset_keys: bool = True) -> None:
         """Add the values of `other` to this dictionary, whose own keys stay.
@@ -180,7 +191,9 @@ class CompressedDictionary(UserDict[int, Any]):
         """
         if reset_keys:
             free = filterfalse(self.data.__contains__, count())
-            self.data.update(zip(free, [*other._payloads(self.compression)], strict=False))
+            self.data.update(
+                zip(free, [*other._payloads(self.compression)], strict=False)
+            )
         else:
             self.data = self.merge(other, reset_keys=False).data
 
@@ -206,7 +219,9 @@ class CompressedDictionary(UserDict[int, Any]):
             raise ValueError("combine_on_disk needs at least one file to read")
         files = [CompressedDictionary.open(path) for path in dictionaries_files]
         compression = _check_compression(compression or files[0].compression)
-        _write(destination, compression, _merged_records(files, compression, reset_keys))
+        _write(
+            destination, compression, _merged_records(files, compression, reset_keys)
+        )
 
     def _like_this(self, payloads: Any) -> CompressedDictionary:
         """A new dictionary with this one's settings and other values."""
@@ -218,7 +233,9 @@ class CompressedDictionary(UserDict[int, Any]):
     def _part(self, keys: list[int], reset_keys: bool) -> CompressedDictionary:
         """A new dictionary, in memory, with the values of these keys."""
         new_keys = range(len(keys)) if reset_keys else keys
-        return self._like_this(dict(zip(new_keys, map(self.data.__getitem__, keys), strict=True)))
+        return self._like_this(
+            dict(zip(new_keys, map(self.data.__getitem__, keys), strict=True))
+        )
 
     def _payloads(self, compression: str) -> Iterator[bytes]:
         """The values, compressed by `compression`."""
@@ -265,7 +282,9 @@ class CompressedFile(Mapping[int, bytes]):
             header = json.loads(data[4 : 4 + min(length, MAX_HEADER_BYTES)])
             self.compression = _check_compression(header["compression"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise CompressedFormatError(f"{filepath}: invalid header ({error})") from None
+            raise CompressedFormatError(
+                f"{filepath}: invalid header ({error})"
+            ) from None
         keys = array("i")
         starts = array("q")
         offset = 4 + length
@@ -297,7 +316,9 @@ class CompressedFile(Mapping[int, bytes]):
         return self._file.bytes[start + RECORD.size : start + 4 + length]
 
 
-def _write(filepath: PathLike, compression: str, payloads: Iterable[tuple[int, bytes]]) -> None:
+def _write(
+    filepath: PathLike, compression: str, payloads: Iterable[tuple[int, bytes]]
+) -> None:
     header = json.dumps({"compression": compression}).encode()
     with atomic_write(filepath) as file:
         file.write(len(header).to_bytes(4, "little") + header)
@@ -307,7 +328,9 @@ def _write(filepath: PathLike, compression: str, payloads: Iterable[tuple[int, b
 
 def _check_compression(compression: str) -> str:
     if compression not in CODECS:
-        raise ValueError(f"compression must be one of {list(CODECS)}, got {compression!r}")
+        raise ValueError(
+            f"compression must be one of {list(CODECS)}, got {compression!r}"
+        )
     return compression
 
 
@@ -318,7 +341,9 @@ def _merged_records(
     keys: Iterable[int] = count()
     if not reset_keys:
         keys = [*chain(*dictionaries)]
-        _unique(keys, "these dictionaries", "; reset_keys=True numbers the values from 0")
+        _unique(
+            keys, "these dictionaries", "; reset_keys=True numbers the values from 0"
+        )
     payloads = chain.from_iterable(one._payloads(compression) for one in dictionaries)
     return zip(keys, payloads, strict=False)
 
@@ -339,5 +364,7 @@ def _unique(
     values, indexes, counts = np.unique(keys, return_index=True, return_counts=True)
     repeated = values[counts > 1]
     if repeated.size:
-        raise CompressedFormatError(f"key {repeated[0]} occurs more than once in {where}{advice}")
+        raise CompressedFormatError(
+            f"key {repeated[0]} occurs more than once in {where}{advice}"
+        )
     return values, indexes

@@ -97,16 +97,26 @@ class SuperDataModule(LightningDataModule):
     def _loader(self, name: str, epoch: int = 0, batches: int = 0) -> Any:
         adapter = getattr(self, f"{name}_adapter")
         if adapter is None:
-            raise ValueError(f"SuperDataModule has no {name}_adapter; pass one to use this loader")
+            raise ValueError(
+                f"SuperDataModule has no {name}_adapter; pass one to use this loader"
+            )
         hparams = self.hyperparameters
-        options = {key: getattr(hparams, key) for key in LOADER_OPTIONS if hasattr(hparams, key)}
+        options = {
+            key: getattr(hparams, key)
+            for key in LOADER_OPTIONS
+            if hasattr(hparams, key)
+        }
         if getattr(hparams, "iterable", False):
             # one batch per step, so that the dataset counts batches
-            per_batch = SimpleNamespace(batch_size=hparams.batch_size, accumulate_grad_batches=1)
+            per_batch = SimpleNamespace(
+                batch_size=hparams.batch_size, accumulate_grad_batches=1
+            )
             dataset: Any = IterableDataset(
                 per_batch, adapter, self.trainer, batches, start_from_epoch=epoch
             )
         else:
             dataset = MapDataset(hparams, adapter, self.trainer)
             options["shuffle"] = name == "train"
-        return DataLoader(dataset, hparams.batch_size, collate_fn=self.collate_fn, **options)
+        return DataLoader(
+            dataset, hparams.batch_size, collate_fn=self.collate_fn, **options
+        )

@@ -124,7 +124,9 @@ def packed_rows(
                 yield dataclasses.replace(batch, since=since)
 
     tokens = np.empty(0, np.int32)  # encoded, but not yet in a row
-    starts = np.empty(0, np.int64)  # document starts in `tokens`; the first may be negative
+    starts = np.empty(
+        0, np.int64
+    )  # document starts in `tokens`; the first may be negative
     at = start.offset  # start of the next row in `tokens`
     numbers = count(start.row)
     for _, encoded in encoder.stream(batches()):
@@ -138,7 +140,10 @@ def packed_rows(
         while at + length < len(tokens):
             document = np.searchsorted(starts, at, "right") - 1
             cursor = Cursor(
-                next(numbers), start.epoch, *places[document], at - int(starts[document])
+                next(numbers),
+                start.epoch,
+                *places[document],
+                at - int(starts[document]),
             )
             yield cursor, tokens[at : at + length + 1].copy()
             at += length
@@ -151,7 +156,11 @@ def packed_rows(
 
 
 def shuffled_rows(
-    text: TextSource, encoder: Encoder, options: StreamOptions, number: int, start: Cursor
+    text: TextSource,
+    encoder: Encoder,
+    options: StreamOptions,
+    number: int,
+    start: Cursor,
 ) -> Iterator[tuple[int, State, NDArray[np.int32]]]:
     """Shuffle the rows of one shard; yield (number of the row, cursor of its window, row).
 

@@ -47,7 +47,9 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
     ) -> None:
         self.micro_batch_size = micro_batch_size
         self.dp_rank, self.dp_size = dp_rank_and_size(dp_rank, dp_size, trainer)
-        self.schedule = Schedule(dp_size=self.dp_size, micro_batch_size=micro_batch_size)
+        self.schedule = Schedule(
+            dp_size=self.dp_size, micro_batch_size=micro_batch_size
+        )
         self._epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64).share_memory_()
         self._place: State = {}  # the place of the current `for`
         self._loaded: State = {}  # the place from which the next `for` resumes
@@ -193,7 +195,9 @@ def position_at(schedule: Schedule, start: int, dp_rank: int, item: int) -> int:
     """The position of a rank's `item`-th sample, from 0, after global count `start`."""
     batch, row = divmod(item, schedule.micro_batch_size)
     first = start + batch * schedule.samples_per_micro_batch
-    return schedule.rank_positions(first, schedule.samples_per_micro_batch, dp_rank)[row]
+    return schedule.rank_positions(first, schedule.samples_per_micro_batch, dp_rank)[
+        row
+    ]
 
 
 def worker_item(item: int, worker: int, num_workers: int, batch_size: int) -> int:

@@ -125,7 +125,9 @@ class TokenStream(Resumable):
             options["special_tokens"] = "keep"  # the same tokens, if no text is refused
         files = []
         for part in self.source.parts:
-            files.append({"name": os.path.basename(part.path), "checksum": _content(part)})
+            files.append(
+                {"name": os.path.basename(part.path), "checksum": _content(part)}
+            )
         plan = {
             "version": VERSION,
             "algorithm": ALGORITHM,
@@ -170,7 +172,9 @@ class TokenStream(Resumable):
         if self.dp_rank == worker == 0:
             encoder.warn_without_separator()
         elif self.options.shards == 1:
-            encoder.found.quiet = True  # the first worker of rank 0 reads the same documents
+            encoder.found.quiet = (
+                True  # the first worker of rank 0 reads the same documents
+            )
         shards: dict[int, Iterator[Any]] = {}
         for taken in count(place["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
@@ -183,7 +187,11 @@ class TokenStream(Resumable):
             yield {"input_ids": ids}
 
     def _row_of(
-        self, item: int, place: State, encoder: Encoder, shards: dict[int, Iterator[Any]]
+        self,
+        item: int,
+        place: State,
+        encoder: Encoder,
+        shards: dict[int, Iterator[Any]],
     ) -> tuple[int, State, NDArray[np.int32]] | None:
         """Read this rank's row number `item` since the start of `place`.
 
@@ -202,7 +210,9 @@ class TokenStream(Resumable):
         index, number = divmod(position, self.options.shards)
         if number not in shards:
             cursor = _cursor(place, number, index)
-            shards[number] = shuffled_rows(self.source, encoder, self.options, number, cursor)
+            shards[number] = shuffled_rows(
+                self.source, encoder, self.options, number, cursor
+            )
         found = _row_at(index, shards[number])
         if found is None:
             return None
@@ -212,7 +222,9 @@ class TokenStream(Resumable):
         _, window_cursor, ids = found
         return number, window_cursor, ids
 
-    def _advance_to_last_rank(self, position: int, last: int, rows: Iterator[Any]) -> bool:
+    def _advance_to_last_rank(
+        self, position: int, last: int, rows: Iterator[Any]
+    ) -> bool:
         """Advance `rows` from this rank's position to the last rank's.
 
         Returns:
@@ -261,8 +273,13 @@ class TokenStreamDataLoader(OneIterationLoader):
         collate_fn: Callable[[list[Row]], Any] = default_collate,
         **options: Any,
     ) -> None:
-        options |= {"collate_fn": partial(_with_cursors, stream, collate_fn), "drop_last": True}
-        super().__init__(stream, stream.micro_batch_size, persistent_workers=False, **options)
+        options |= {
+            "collate_fn": partial(_with_cursors, stream, collate_fn),
+            "drop_last": True,
+        }
+        super().__init__(
+            stream, stream.micro_batch_size, persistent_workers=False, **options
+        )
         self.stream = stream
         self._start = dict(stream.start)
 
@@ -270,7 +287,9 @@ class TokenStreamDataLoader(OneIterationLoader):
         """See `OneIterationLoader.batches`."""
         self.stream.seek(**self._start)
         for batch, cursors in DataLoader.__iter__(self):
-            self._start["consumed_train_samples"] += self.stream.schedule.samples_per_micro_batch
+            self._start["consumed_train_samples"] += (
+                self.stream.schedule.samples_per_micro_batch
+            )
             self._start["cursors"] = self._start["cursors"] | cursors
             yield batch
         self._start = next_epoch(self._start)
@@ -285,7 +304,9 @@ class TokenStreamDataLoader(OneIterationLoader):
         """The cursor of each shard, for `TokenStream.seek`."""
         return dict(self._start["cursors"])
 
-    def seek(self, consumed_train_samples: int, cursors: Mapping[str, dict[str, int]]) -> None:
+    def seek(
+        self, consumed_train_samples: int, cursors: Mapping[str, dict[str, int]]
+    ) -> None:
         """Start the next `for` at a count of the first epoch; see `TokenStream.seek`.
 
         This ends a live iterator.
@@ -321,7 +342,12 @@ class TokenStreamDataLoader(OneIterationLoader):
 def next_epoch(start: State) -> State:
     """The start of the epoch that follows `start`."""
     consumed = start["consumed_train_samples"]
-    return {**start, "epoch": start["epoch"] + 1, "epoch_began_at": consumed, "cursors": {}}
+    return {
+        **start,
+        "epoch": start["epoch"] + 1,
+        "epoch_began_at": consumed,
+        "cursors": {},
+    }
 
 
 def _cursor(place: State, number: int, index: int) -> Cursor:
@@ -341,7 +367,9 @@ def _row_at(index: int, rows: Iterator[Any]) -> Any:
     return next((found for found in rows if found[0] == index), None)
 
 
-def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: Any) -> tuple[Any, State]:
+def _with_cursors(
+    stream: TokenStream, collate_fn: Collate, rows: Any
+) -> tuple[Any, State]:
     """Collate rows; return the batch and the cursors of this process after it.
 
     A worker receives the loader's dataset and collate function in one message, so `stream` is the

@@ -46,7 +46,9 @@ from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 
 MAGIC = b"MMIDIDX\x00\x00"
-HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
+HEADER = struct.Struct(
+    "<9sQBQQ"
+)  # magic, version, dtype code, sequences, document entries
 NAMES = "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()
 DTYPES = [np.dtype(name) for name in NAMES]  # of codes 1, 2, ...
 EXCERPT = 1 << 16  # ids
@@ -96,7 +98,9 @@ class MMapIndexedDataset(Tokens):
         self.path_prefix = str(place)
         self._remote = in_bucket(place)
         self.mmap = mmap and not self._remote
-        ids = place.with_suffix(f"{place.suffix}.bin") if self._remote else f"{place}.bin"
+        ids = (
+            place.with_suffix(f"{place.suffix}.bin") if self._remote else f"{place}.bin"
+        )
         super().__init__(ids, ".idx")
         if self.version is None or self.companions[".idx"] is None:
             raise FileNotFoundError(
@@ -106,7 +110,9 @@ class MMapIndexedDataset(Tokens):
         self._read_index()
         self._check_index()
         if not self._remote:
-            for name in ARRAYS:  # mapped when they are used: a process has 65,530 mappings
+            for (
+                name
+            ) in ARRAYS:  # mapped when they are used: a process has 65,530 mappings
                 delattr(self, name)
         if not _warned and not self.seal_path.exists():
             _warn_unsealed(self.path)
@@ -132,9 +138,15 @@ class MMapIndexedDataset(Tokens):
         version_of_index = self.companions[".idx"]
         size = version_of_index[0] if version_of_index else 0
         with local_copy(name) as content:
-            index = np.memmap(content, mode="r").view(np.ndarray) if size else np.empty(0, np.uint8)
+            index = (
+                np.memmap(content, mode="r").view(np.ndarray)
+                if size
+                else np.empty(0, np.uint8)
+            )
         head = index[: HEADER.size].tobytes()
-        magic, version, code, sequences, entries = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+        magic, version, code, sequences, entries = HEADER.unpack(
+            head.ljust(HEADER.size, b"\0")
+        )
         known = (magic, version) == (MAGIC, 1) and code in range(1, 9)
         wanted = f"{MAGIC!r}, version 1 and a dtype code of 1 to 8"
         require(known, f"{name} begins with {head!r}, not with {wanted}")
@@ -164,7 +176,9 @@ class MMapIndexedDataset(Tokens):
         """
         ends = self.document_indices
         itemsize = self.dtype.itemsize
-        total = _end_to_end(self.sequence_lengths, self.sequence_pointers, ends, itemsize)
+        total = _end_to_end(
+            self.sequence_lengths, self.sequence_pointers, ends, itemsize
+        )
         found = self.version[0] if self.version else 0
         if not (len(ends) and ends[0] == 0 and ends[-1] == len(self) and total >= 0):
             raise TokenFileError(
@@ -235,7 +249,9 @@ class MMapIndexedDataset(Tokens):
             return [self.get(i) for i in range(*index.indices(len(self)))]
         return self.get(index)
 
-    def get(self, index: int, offset: int = 0, length: int | None = None) -> NDArray[Any]:
+    def get(
+        self, index: int, offset: int = 0, length: int | None = None
+    ) -> NDArray[Any]:
         """`length` ids (None: the rest) of sequence `index` from token `offset` on.
 
         Raises:
@@ -245,7 +261,10 @@ class MMapIndexedDataset(Tokens):
         available = int(self.sequence_lengths[index])
         stop = available if length is None else offset + length
         inside = 0 <= offset <= stop <= available
-        require(inside, f"tokens {offset}:{stop} are outside sequence {index} of {available}")
+        require(
+            inside,
+            f"tokens {offset}:{stop} are outside sequence {index} of {available}",
+        )
         first = int(self.sequence_pointers[index]) // self.dtype.itemsize
         return self.read(first + offset, first + stop)
 
@@ -257,7 +276,9 @@ class MMapIndexedDataset(Tokens):
         stop = end * self.dtype.itemsize
         ids = os.pread(self._descriptor, stop - start, start)
         whole = len(ids) == stop - start
-        require(whole, f"{self.path} ends before byte {stop}: it was truncated meanwhile")
+        require(
+            whole, f"{self.path} ends before byte {stop}: it was truncated meanwhile"
+        )
         return np.frombuffer(ids, self.dtype)
 
     def __repr__(self) -> str:
@@ -304,7 +325,9 @@ def _end_to_end(
     if np.any(ends[1:] < ends[:-1]):
         return -1
     total = 0
-    for first in range(0, len(lengths), EXCERPT):  # blocks that stay in the processor's cache
+    for first in range(
+        0, len(lengths), EXCERPT
+    ):  # blocks that stay in the processor's cache
         begins = pointers[first : first + EXCERPT]
         sizes = lengths[first : first + EXCERPT].astype(np.int64) * itemsize
         stops = begins + sizes

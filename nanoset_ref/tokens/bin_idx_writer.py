@@ -20,7 +20,14 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from nanoset_ref.io.files import atomic_write_set
 from nanoset_ref.io.paths import PathLike, as_list, seal
-from nanoset_ref.tokens.bin_idx import DTYPES, HEADER, MAGIC, MMapIndexedDataset, require, seal_path
+from nanoset_ref.tokens.bin_idx import (
+    DTYPES,
+    HEADER,
+    MAGIC,
+    MMapIndexedDataset,
+    require,
+    seal_path,
+)
 
 
 class MMapIndexedDatasetBuilder:
@@ -110,14 +117,18 @@ class MMapIndexedDatasetBuilder:
         theirs = part.dtype.name
         ours = self.dtype.name
         fits = theirs == ours
-        require(fits, f"cannot merge {path_prefix} of {theirs} ids into a corpus of {ours}")
+        require(
+            fits, f"cannot merge {path_prefix} of {theirs} ids into a corpus of {ours}"
+        )
         modes = part.sequence_modes
         require(
             self.multimodal == (modes is not None),
             f"cannot merge {path_prefix}: every sequence of a multimodal corpus has a mode, "
             "and no sequence of another corpus",
         )
-        self._append(part.tokens, part.sequence_lengths, part.document_indices[1:], modes)
+        self._append(
+            part.tokens, part.sequence_lengths, part.document_indices[1:], modes
+        )
 
     def finalize(self, idx_path: PathLike) -> None:
         """Write the index and the seal, and rename all; `idx_path` must belong to `bin_path`.
@@ -138,7 +149,13 @@ class MMapIndexedDatasetBuilder:
         pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * self.dtype.itemsize
         code = DTYPES.index(self.dtype) + 1
         header = HEADER.pack(MAGIC, 1, code, len(lengths), len(self._documents))
-        for part in (header, self._lengths, pointers.data, self._documents, self._modes):
+        for part in (
+            header,
+            self._lengths,
+            pointers.data,
+            self._documents,
+            self._modes,
+        ):
             self._idx.write(part)
         self._idx.flush()
         sealed = seal(f"xxh3_128:{self._digest.hexdigest()}", self._idx.name)
@@ -157,7 +174,11 @@ class MMapIndexedDatasetBuilder:
                 self.finalize(self.idx_path)
 
     def _append(
-        self, tensor: ArrayLike, lengths: ArrayLike, ends: ArrayLike, modes: ArrayLike | None = None
+        self,
+        tensor: ArrayLike,
+        lengths: ArrayLike,
+        ends: ArrayLike,
+        modes: ArrayLike | None = None,
     ) -> None:
         """Append sequences; `ends` [documents] counts sequences up to each document's end."""
         ids = np.asarray(tensor).reshape(-1)
@@ -176,7 +197,11 @@ class MMapIndexedDatasetBuilder:
                 "wider dtype, int32 for vocabularies above 65,536",
             )
         if self.multimodal:
-            labels = np.zeros(len(sizes), np.int8) if modes is None else np.asarray(modes, np.int8)
+            labels = (
+                np.zeros(len(sizes), np.int8)
+                if modes is None
+                else np.asarray(modes, np.int8)
+            )
             require(
                 len(labels) == len(sizes),
                 f"got {len(labels)} modes for {len(sizes)} sequences; give one each",
@@ -190,7 +215,10 @@ class MMapIndexedDatasetBuilder:
 
 
 def merge_corpora(
-    input: Sequence[PathLike] | PathLike, output_prefix: PathLike, *, overwrite: bool = False
+    input: Sequence[PathLike] | PathLike,
+    output_prefix: PathLike,
+    *,
+    overwrite: bool = False,
 ) -> MMapIndexedDataset:
     """Concatenate .bin/.idx pairs of one dtype, in the order given.
 
@@ -211,7 +239,9 @@ def merge_corpora(
     first = MMapIndexedDataset(prefixes[0])
     modes = first.sequence_modes is not None
     target = f"{output_prefix}.bin"
-    with MMapIndexedDatasetBuilder(target, first.dtype, modes, overwrite=overwrite) as merged:
+    with MMapIndexedDatasetBuilder(
+        target, first.dtype, modes, overwrite=overwrite
+    ) as merged:
         for prefix in prefixes:
             merged.add_index(prefix)
     return MMapIndexedDataset(output_prefix)

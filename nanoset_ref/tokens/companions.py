@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.paths import PathLike, as_path, file_version, local_copy, require_regular
+from nanoset_ref.io.paths import (
+    PathLike,
+    as_path,
+    file_version,
+    local_copy,
+    require_regular,
+)
 from nanoset_ref.tokens.interface import BLOCK_IDS
 from nanoset_ref.tokens.manifest import TokenFileError
 
@@ -15,7 +21,9 @@ from nanoset_ref.tokens.manifest import TokenFileError
 def without_companions(paths: Sequence[str]) -> list[str]:
     """Drop companion files: boundaries, .idx files and seals."""
     companions = {
-        path.removesuffix(".npy") + ".documents.npy" for path in paths if path.endswith(".npy")
+        path.removesuffix(".npy") + ".documents.npy"
+        for path in paths
+        if path.endswith(".npy")
     }
     pairs = [path.removesuffix(".bin") for path in paths if path.endswith(".bin")]
     companions |= {prefix + end for prefix in pairs for end in (".idx", ".seal")}
@@ -23,7 +31,9 @@ def without_companions(paths: Sequence[str]) -> list[str]:
     return [path for path in paths if path not in companions]
 
 
-def read_boundaries(path: PathLike, num_documents: int, num_tokens: int) -> NDArray[np.int64]:
+def read_boundaries(
+    path: PathLike, num_documents: int, num_tokens: int
+) -> NDArray[np.int64]:
     """The document boundaries of a .npy token file, int64 [num_documents + 1], mapped.
 
     Raises:
@@ -67,7 +77,9 @@ def search_boundaries(ids: NDArray[Any], eos_token_id: int) -> NDArray[np.int64]
     return np.unique(np.concatenate(ends))
 
 
-def read_labels(path: PathLike, checksum: str | None) -> tuple[NDArray[Any], NDArray[Any]] | None:
+def read_labels(
+    path: PathLike, checksum: str | None
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """The labels, and each document's label number; None if the file is of other ids, or missing.
 
     Args:
@@ -80,7 +92,9 @@ def read_labels(path: PathLike, checksum: str | None) -> tuple[NDArray[Any], NDA
     if file_version(path) is None:
         return None
     try:
-        with np.load(io.BytesIO(as_path(path).read_bytes()), allow_pickle=False) as found:
+        with np.load(
+            io.BytesIO(as_path(path).read_bytes()), allow_pickle=False
+        ) as found:
             labels = found["labels"]
             numbers = found["numbers"]
             checksum_of_ids = str(found["checksum"])

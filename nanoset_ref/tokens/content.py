@@ -9,10 +9,14 @@ from numpy.typing import NDArray
 
 from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
 
-Block = tuple[NDArray[Any], NDArray[np.int64]]  # the documents' ids back to back, and their lengths
+Block = tuple[
+    NDArray[Any], NDArray[np.int64]
+]  # the documents' ids back to back, and their lengths
 
 
-def document_blocks(file: Tokens, chosen: NDArray[np.int64] | None = None) -> Iterator[Block]:
+def document_blocks(
+    file: Tokens, chosen: NDArray[np.int64] | None = None
+) -> Iterator[Block]:
     """Yield the documents of a file in order, about 4 million ids at a time.
 
     Args:
@@ -39,7 +43,9 @@ def document_blocks(file: Tokens, chosen: NDArray[np.int64] | None = None) -> It
         if last - first == len(part) - 1:
             ids = file.tokens[offsets[first] : offsets[last + 1]]
         else:
-            ids = np.concatenate([file.tokens[offsets[d] : offsets[d + 1]] for d in part])
+            ids = np.concatenate(
+                [file.tokens[offsets[d] : offsets[d + 1]] for d in part]
+            )
         yield ids, lengths[part]
 
 

@@ -19,11 +19,17 @@ from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
 from nanoset_ref.tokens.opening import open_tokens
 
-Chosen = Sequence[NDArray[np.int64]] | None  # document numbers for each source; None: all
+Chosen = (
+    Sequence[NDArray[np.int64]] | None
+)  # document numbers for each source; None: all
 
 
 def convert(
-    sources: Sequence[Tokens], target: PathLike, *, chosen: Chosen = None, **options: Any
+    sources: Sequence[Tokens],
+    target: PathLike,
+    *,
+    chosen: Chosen = None,
+    **options: Any,
 ) -> Tokens:
     """Copy the documents of one or several sources into a .npy, .bin or .ds file, and verify it.
 
@@ -81,7 +87,9 @@ def convert_parts(
                 f"{targets} do not hold what was written: the disk or the memory is faulty"
             )
     except Exception:
-        for target in targets:  # without its last file, a set is unfinished and may be replaced
+        for (
+            target
+        ) in targets:  # without its last file, a set is unfinished and may be replaced
             target.unlink(missing_ok=True)
             if target.suffix == ".bin":
                 target.with_suffix(".idx").unlink(missing_ok=True)
@@ -99,7 +107,9 @@ def _refuse(
         )
     if target.suffix not in WRITERS:
         known = sorted(WRITERS)
-        raise ValueError(f"the target's suffix must be one of {known}, got {target.name!r}")
+        raise ValueError(
+            f"the target's suffix must be one of {known}, got {target.name!r}"
+        )
     if target.exists() and any(target.samefile(source.path) for source in sources):
         raise ValueError(
             f"{target} is read and cannot be written at the same time; give the target another name"
@@ -183,4 +193,8 @@ def _pair_writer(path: Path, *, dtype: Any, overwrite: bool, **facts: Any) -> An
 
 
 # one writer per format: a context manager with `write(ids, lengths)`
-WRITERS: dict[str, Any] = {".npy": TokenFileWriter, ".bin": _pair_writer, ".ds": DatatroveWriter}
+WRITERS: dict[str, Any] = {
+    ".npy": TokenFileWriter,
+    ".bin": _pair_writer,
+    ".ds": DatatroveWriter,
+}

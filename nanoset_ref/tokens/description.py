@@ -83,7 +83,9 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
     return found
 
 
-def _add_counts(counts: NDArray[np.int64], ids: NDArray[Any], file: Tokens) -> NDArray[np.int64]:
+def _add_counts(
+    counts: NDArray[np.int64], ids: NDArray[Any], file: Tokens
+) -> NDArray[np.int64]:
     """Add the count of each id, int64 [largest id + 1]."""
     lowest = int(ids.min(initial=0))
     largest = int(ids.max(initial=0))

@@ -44,7 +44,10 @@ class DatatroveFile(Tokens):
     """
 
     def __init__(
-        self, path: PathLike, windows: Windows = "disjoint", token_size: int | None = None
+        self,
+        path: PathLike,
+        windows: Windows = "disjoint",
+        token_size: int | None = None,
     ) -> None:
         suffix = as_path(path).suffix
         super().__init__(path, f"{suffix}.index", f"{suffix}.metadata")
@@ -56,13 +59,19 @@ class DatatroveFile(Tokens):
         self._metadata_text = f"|{token_size or 2}"
         metadata = self.beside(f"{suffix}.metadata")
         if self.companions[f"{suffix}.metadata"] is not None:
-            self._metadata_text = b"".join(read_in_blocks(metadata)).decode(errors="replace")
+            self._metadata_text = b"".join(read_in_blocks(metadata)).decode(
+                errors="replace"
+            )
         first_line = self._metadata_text.partition("\n")[0]
         tokenizer, _, size = first_line.rpartition("|")
         if size not in ("2", "4") or token_size not in (None, int(size)):
-            begin = f"must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}"
+            begin = (
+                f"must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}"
+            )
             raise TokenFileError(f"{metadata} {begin}, where token_size={token_size}")
-        self._tokenizer = "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer
+        self._tokenizer = (
+            "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer
+        )
         self.dtype = np.dtype("<i4" if size == "4" else "<u2")
         self.num_tokens = 0
         if self.version[0]:  # datatrove itself writes empty files
@@ -106,7 +115,9 @@ class DatatroveFile(Tokens):
     @property
     def _is_sealed(self) -> bool:
         """Whether `convert` wrote the .metadata."""
-        return self._metadata_text.count("\n") >= 3 or "xxh3_128:" in self._metadata_text
+        return (
+            self._metadata_text.count("\n") >= 3 or "xxh3_128:" in self._metadata_text
+        )
 
     @property
     def checksum(self) -> str | None:

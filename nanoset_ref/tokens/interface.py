@@ -64,7 +64,9 @@ class Tokens(ABC):
     def __init__(self, path: PathLike, *companions: str) -> None:
         self.place = place_of(path)
         self.version = file_version(self.place)
-        self.companions = {suffix: file_version(self.beside(suffix)) for suffix in companions}
+        self.companions = {
+            suffix: file_version(self.beside(suffix)) for suffix in companions
+        }
 
     @property
     def path(self) -> Path:
@@ -82,7 +84,9 @@ class Tokens(ABC):
     def check_unchanged(self) -> None:
         """Raise TokenFileError if a file of the set was replaced or changed since it was opened."""
         places = [self.place, *map(self.beside, self.companions)]
-        for place, before in zip(places, [self.version, *self.companions.values()], strict=True):
+        for place, before in zip(
+            places, [self.version, *self.companions.values()], strict=True
+        ):
             if file_version(place) != before:
                 raise _changed_error(place)
 
@@ -119,7 +123,9 @@ class Tokens(ABC):
         offsets = self.document_offsets
         if offsets is None:
             return None
-        return xxhash.xxh3_128_hexdigest(np.ascontiguousarray(offsets, dtype="<i8").data)
+        return xxhash.xxh3_128_hexdigest(
+            np.ascontiguousarray(offsets, dtype="<i8").data
+        )
 
     @functools.cached_property
     def tokens(self) -> NDArray[Any]:
@@ -221,7 +227,9 @@ class Tokens(ABC):
                 "sequence_length or leave the file out"
             )
         # one row, and another for each stride that follows it; equal to both formulas above
-        return (self.num_tokens - sequence_length - 1) // self.stride(sequence_length, disjoint) + 1
+        return (self.num_tokens - sequence_length - 1) // self.stride(
+            sequence_length, disjoint
+        ) + 1
 
     def check_content(self) -> bool:
         """Compare the files of the set with the recorded checksums, if there are any.

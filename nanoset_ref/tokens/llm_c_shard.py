@@ -47,7 +47,9 @@ class LlmCFile(Tokens):
         super().__init__(path)
         header = np.fromfile(self.path, "<i4", 256).tolist()
         if len(header) < 256 or header[0] not in FORMATS:
-            raise TokenFileError(f"{self.path} does not begin with the header of llm.c's shards")
+            raise TokenFileError(
+                f"{self.path} does not begin with the header of llm.c's shards"
+            )
         version, dtype, begins = FORMATS[header[0]]
         self.dtype = np.dtype(dtype)
         self.num_tokens = header[2]

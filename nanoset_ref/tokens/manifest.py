@@ -81,7 +81,9 @@ class Manifest:
             if value is None and name not in ("num_tokens", "num_documents"):
                 continue
             if not isinstance(value, int) or value < 0:
-                raise TokenFileError(f"{name} must be a non-negative integer, got {value!r}")
+                raise TokenFileError(
+                    f"{name} must be a non-negative integer, got {value!r}"
+                )
         if (self.windows == "overlapping") != (self.row_length is None):
             raise TokenFileError(
                 "row_length goes with disjoint or padded windows, "
@@ -102,4 +104,6 @@ class Manifest:
         try:
             return cls(**read_json(path))
         except (TypeError, ValueError) as error:
-            raise TokenFileError(f"{path} is not a manifest of a token file: {error}") from error
+            raise TokenFileError(
+                f"{path} is not a manifest of a token file: {error}"
+            ) from error

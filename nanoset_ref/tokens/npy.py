@@ -63,7 +63,10 @@ class TokenFile(Tokens):
     _is_ascending = False
 
     def __init__(
-        self, path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None
+        self,
+        path: PathLike,
+        token_dtype: DTypeLike | None = None,
+        eos_token_id: int | None = None,
     ) -> None:
         self.place = place_of(path)
         self.eos_token_id = eos_token_id
@@ -82,7 +85,9 @@ class TokenFile(Tokens):
         self._read_manifest(skip_denied=token_dtype is not None)
         self.dtype = self._choose_dtype(token_dtype)
         self.num_tokens = self.count_ids()
-        begin = begin or self.tokens[:4].tobytes()  # also proves that an object is readable
+        begin = (
+            begin or self.tokens[:4].tobytes()
+        )  # also proves that an object is readable
         if self.manifest is not None:
             self._check_size()
         elif begin.startswith(NUMPY_HEADER):
@@ -126,17 +131,24 @@ class TokenFile(Tokens):
         """The manifest's dtype, else the given one, else uint16."""
         given = None
         if token_dtype is not None:
-            given = np.dtype(token_dtype).name.replace("uint32", "int32")  # the same bytes
+            given = np.dtype(token_dtype).name.replace(
+                "uint32", "int32"
+            )  # the same bytes
         name = given or "uint16"
         if self.manifest is not None:
             name = self.manifest.dtype
-        elif os.fspath(self.place).endswith(".bin") and self.path.with_suffix(".idx").is_file():
+        elif (
+            os.fspath(self.place).endswith(".bin")
+            and self.path.with_suffix(".idx").is_file()
+        ):
             raise TokenFileError(
                 f"{self.path} is the .bin of a Megatron pair; its dtype is in the .idx: "
                 "open it with nanoset_ref.open_tokens"
             )
         if name not in DTYPES:
-            raise TokenFileError(f"token_dtype must be one of {TOKEN_DTYPES}, got {name}")
+            raise TokenFileError(
+                f"token_dtype must be one of {TOKEN_DTYPES}, got {name}"
+            )
         if given not in (None, name):
             raise TokenFileError(
                 f"{self.path}: token_dtype={given} contradicts the manifest, which says {name}"
@@ -166,8 +178,12 @@ class TokenFile(Tokens):
                 return None
             return companions.search_boundaries(self.tokens, self.eos_token_id)
         path = self.beside(DOCUMENTS_SUFFIX)
-        offsets = companions.read_boundaries(path, self.manifest.num_documents, self.num_tokens)
-        if not self._is_ascending:  # a worker process inherits True with the unchanged file
+        offsets = companions.read_boundaries(
+            path, self.manifest.num_documents, self.num_tokens
+        )
+        if (
+            not self._is_ascending
+        ):  # a worker process inherits True with the unchanged file
             companions.require_ascending(offsets, path)
             self._is_ascending = True
         return offsets

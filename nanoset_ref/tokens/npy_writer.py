@@ -52,7 +52,12 @@ class TokenFileWriter:
     """
 
     def __init__(
-        self, path: PathLike, *, dtype: DTypeLike, overwrite: bool = False, **description: Any
+        self,
+        path: PathLike,
+        *,
+        dtype: DTypeLike,
+        overwrite: bool = False,
+        **description: Any,
     ) -> None:
         self.path = as_path(path)
         self.dtype = np.dtype(dtype).newbyteorder("<")
@@ -105,12 +110,18 @@ class TokenFileWriter:
         except FileNotFoundError:
             pass
         except TokenFileError as error:
-            raise FileExistsError(f"{error}; one would replace it: take another name") from error
+            raise FileExistsError(
+                f"{error}; one would replace it: take another name"
+            ) from error
         return self.path.with_suffix(DOCUMENTS_SUFFIX), manifest
 
     def _begin(self) -> None:
         """Write a 0 after a .npy header, which NumPy pads so that any number of documents fits."""
-        header = {"descr": "<i8", "fortran_order": False, "shape": (self.num_documents + 1,)}
+        header = {
+            "descr": "<i8",
+            "fortran_order": False,
+            "shape": (self.num_documents + 1,),
+        }
         np.lib.format.write_array_header_1_0(self._offsets, header)
         self._offsets.write(bytes(8))
 
@@ -158,7 +169,9 @@ class TokenFileWriter:
         data = np.ascontiguousarray(ids, dtype=self.dtype).data
         self._digest.update(data)
         self._ids.write(data)
-        self._offsets.write((np.cumsum(lengths) + self.num_tokens).astype("<i8").tobytes())
+        self._offsets.write(
+            (np.cumsum(lengths) + self.num_tokens).astype("<i8").tobytes()
+        )
         self.num_tokens += int(ids.size)
         self.num_documents += len(lengths)
 

@@ -52,7 +52,9 @@ def open_tokens(
         token_size = None if dtype is None else dtype.itemsize
         return DatatroveFile(path, token_size=token_size)
     prefix = path.with_suffix("") if suffix in (".bin", ".idx") else path
-    is_pair = prefix != path  # in a bucket the .idx is taken for granted; opening it will tell
+    is_pair = (
+        prefix != path
+    )  # in a bucket the .idx is taken for granted; opening it will tell
     if not in_bucket(path):
         is_pair = os.access(f"{prefix}.idx", os.F_OK)
     if is_pair:
@@ -65,7 +67,10 @@ def open_tokens(
             )
         return pair
     if suffix == ".bin" and path.is_file():
-        from nanoset_ref.tokens.llm_c_shard import LlmCFile, has_header  # imported lazily
+        from nanoset_ref.tokens.llm_c_shard import (
+            LlmCFile,
+            has_header,
+        )  # imported lazily
 
         if has_header(path):
             return LlmCFile(path, eos_token_id)

@@ -11,11 +11,15 @@ from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.opening import open_tokens
 
-MIN_DOCUMENTS = 8  # with this many, an id that occurs once per document is not a coincidence
+MIN_DOCUMENTS = (
+    8  # with this many, an id that occurs once per document is not a coincidence
+)
 
 
 def verify(
-    file: PathLike | Tokens, vocab_size: int | None = None, eos_token_id: int | None = None
+    file: PathLike | Tokens,
+    vocab_size: int | None = None,
+    eos_token_id: int | None = None,
 ) -> str:
     """Read a whole file and check every fact known about it.
 
@@ -63,7 +67,9 @@ def verify(
     offsets = file.known_documents()
     lasts = np.concatenate(ends)
     if "appended_eod" in file.facts:
-        eos_token_id = file.facts["eos_token_id"] if file.facts["appended_eod"] else None
+        eos_token_id = (
+            file.facts["eos_token_id"] if file.facts["appended_eod"] else None
+        )
     elif eos_token_id is None and last_id_count == len(lasts) >= MIN_DOCUMENTS:
         eos_token_id = int(lasts[-1])
     if eos_token_id is not None and np.any(lasts != eos_token_id):

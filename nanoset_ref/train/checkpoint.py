@@ -76,7 +76,9 @@ class Checkpoints:
         self.folder = Path(folder)
         self.world = world
         self.keep = keep
-        self._valid: set[Path] = set()  # this job has read these and verified their checksums
+        self._valid: set[Path] = (
+            set()
+        )  # this job has read these and verified their checksums
         if world.is_first:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.folder / ".lock")
@@ -107,7 +109,9 @@ class Checkpoints:
         """
         target = self._path(step)
         temporary = _hidden_path(target)
-        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        size = sum(
+            tensor.numel() * tensor.element_size() for tensor in tensors.values()
+        )
         needs = f"the checkpoint needs {size:,} bytes"
         with (
             explain_full_disk(self.folder, self.folder, needs, FOLDER_OPTION),
@@ -125,12 +129,16 @@ class Checkpoints:
             writer = HuggingFaceStorageWriter(str(temporary), save_distributed=True)
             try:
                 save(tensors, storage_writer=writer)
-            except CheckpointException as error:  # wraps any failure, even KeyboardInterrupt
+            except (
+                CheckpointException
+            ) as error:  # wraps any failure, even KeyboardInterrupt
                 raise _cause(error) from None
             # 3. and 4. write the state, rename the folder, remove old checkpoints
             if self.world.is_first:
                 _write_state(temporary, step, state)
-                _clear(target)  # left from a damaged checkpoint or a run that had gone further
+                _clear(
+                    target
+                )  # left from a damaged checkpoint or a run that had gone further
                 os.replace(temporary, target)
                 sync_folder(self.folder)
                 self._prune()
@@ -144,11 +152,17 @@ class Checkpoints:
         if len(kept) < self.keep:
             return
         for path in self._folders():
-            if path >= kept[-1] or not _is_ours(path) or state_problem(path) is not None:
+            if (
+                path >= kept[-1]
+                or not _is_ours(path)
+                or state_problem(path) is not None
+            ):
                 continue
             if _model(path) == _model(kept[0]):
                 hidden = _hidden_path(path)
-                os.replace(path, hidden)  # a killed run leaves nothing that looks like a checkpoint
+                os.replace(
+                    path, hidden
+                )  # a killed run leaves nothing that looks like a checkpoint
                 shutil.rmtree(hidden)
 
     def newest(self) -> tuple[int, Content] | None:
@@ -259,7 +273,9 @@ def _model(path: Path) -> Any:
 
 def _write_state(folder: Path, step: int, state: Content) -> None:
     """Write state.json, with sizes and checksums of all other files in the folder."""
-    files = {path.name: [path.stat().st_size, checksum(path)] for path in folder.iterdir()}
+    files = {
+        path.name: [path.stat().st_size, checksum(path)] for path in folder.iterdir()
+    }
     content = json.loads(json.dumps({"step": step, "files": files, "state": state}))
     with atomic_write(folder / STATE, "w") as file:
         json.dump(content | {"checksum": state_checksum(content)}, file, indent=1)
@@ -307,4 +323,6 @@ def _lock(path: Path) -> int:
             return descriptor
         time.sleep(0.1)
     os.close(descriptor)
-    raise CheckpointError(f"another job trains in {path.parent}; wait until it ends, or stop it")
+    raise CheckpointError(
+        f"another job trains in {path.parent}; wait until it ends, or stop it"
+    )

@@ -108,11 +108,15 @@ def transformers_config(fields: dict[str, Any]) -> Any:
         config = AutoConfig.for_model(**fields)
         too_small = [name for name in SIZES if getattr(config, name, 1) < 1]
     except Exception as error:  # each model_type raises other errors
-        raise ValueError(f"of model_type {reprlib.repr(model_type)}: {shorten(error)}") from error
+        raise ValueError(
+            f"of model_type {reprlib.repr(model_type)}: {shorten(error)}"
+        ) from error
     # transformers accepts and keeps unknown fields
     unknown = vars(config).keys() - vars(default).keys()
     problems = [f"{name}: {unknown_key(name, vars(default))}" for name in unknown]
-    problems += [f"{name}: must be at least 1, got {getattr(config, name)}" for name in too_small]
+    problems += [
+        f"{name}: must be at least 1, got {getattr(config, name)}" for name in too_small
+    ]
     if problems:
         raise ValueError("\n".join(problems))
     return config
@@ -172,7 +176,9 @@ class Config(Section):
 
     tokens: TokensConfig
     model: ModelConfig
-    parallelism: ParallelismConfig = Field(default=ParallelismConfig(), validate_default=True)
+    parallelism: ParallelismConfig = Field(
+        default=ParallelismConfig(), validate_default=True
+    )
     tokenizer: TokenizerConfig | None = None
     data_stages: list[DataStage]
     checkpoints: CheckpointsConfig
@@ -193,11 +199,15 @@ class Config(Section):
             raise ValueError("\n".join(problems))
         return section
 
-    def schedule(self, consumed_train_samples: int = 0, first_step: int = 1) -> Schedule:
+    def schedule(
+        self, consumed_train_samples: int = 0, first_step: int = 1
+    ) -> Schedule:
         """The schedule of this run's layout, starting at a position and a step."""
         schedule = _schedule(self.tokens, self.parallelism)
         return dataclasses.replace(
-            schedule, consumed_train_samples=consumed_train_samples, first_step=first_step
+            schedule,
+            consumed_train_samples=consumed_train_samples,
+            first_step=first_step,
         )
 
     @property
@@ -243,7 +253,9 @@ def _rank_problems(ranks: ParallelismConfig, valid: dict[str, Any]) -> Iterator[
             yield f"parallelism.tp: {ranks.tp} does not divide model.model_config.{name} {size}"
 
 
-def _tokenizer_problems(tokenizer: TokenizerConfig | None, valid: dict[str, Any]) -> Iterator[str]:
+def _tokenizer_problems(
+    tokenizer: TokenizerConfig | None, valid: dict[str, Any]
+) -> Iterator[str]:
     """A tokenizer that cannot be loaded, or that has more ids than the model."""
     if tokenizer is None:
         return
@@ -300,7 +312,9 @@ def _dataset_problems(place: str, dataset: Any, valid: dict[str, Any]) -> Iterat
                 yield from _vocabulary_problems(f"{place}: {file.path}", size, valid)
         if dataset.has_order and tokens and "parallelism" in valid:
             samples = dataset.samples(files, tokens.sequence_length)
-            yield from _batch_problems(place, samples, _schedule(tokens, valid["parallelism"]))
+            yield from _batch_problems(
+                place, samples, _schedule(tokens, valid["parallelism"])
+            )
     except (OSError, ValueError) as error:
         yield f"{place}: {error}"
 

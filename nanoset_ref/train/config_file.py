@@ -37,7 +37,9 @@ def load_config(path: PathLike) -> Config:
     else:
         _warn_of_unreached_stages(config)
         return config
-    raise ConfigError(";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))
+    raise ConfigError(
+        ";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems)
+    )
 
 
 def _warn_of_unreached_stages(config: Config) -> None:

@@ -97,7 +97,9 @@ class DatasetConfig(DatasetSection):
     """
 
     has_order = True
-    dataset_path: Annotated[dict[str, NotNegative | None], BeforeValidator(_weight_by_path)]
+    dataset_path: Annotated[
+        dict[str, NotNegative | None], BeforeValidator(_weight_by_path)
+    ]
     order: Literal["nanotron", "stateless"] = "nanotron"
     reuse: Literal["continue", "restart"] | None = None
     token_dtype: Literal["uint16", "int32"] | None = None
@@ -146,7 +148,9 @@ class DatasetConfig(DatasetSection):
         """Open the rows of folders of .ds files."""
         shares = [weight for weight in self.dataset_path.values() if weight is not None]
         folders = list(self.dataset_path)
-        return load.DatatroveNanoset(folders, shares or None, sequence_length, num_samples, seed)
+        return load.DatatroveNanoset(
+            folders, shares or None, sequence_length, num_samples, seed
+        )
 
 
 def _ds_files(folder: str) -> list[Any]:
@@ -188,12 +192,16 @@ class MegatronSection(DatasetSection):
     def tokens(self) -> list[Tokens]:
         """Open every .bin/.idx pair."""
         blends = [plan.blend for plan in self._config(1, 1, 0).splits if plan.blend]
-        prefixes = dict.fromkeys(prefix for blend in blends for prefix in blend.prefixes)
+        prefixes = dict.fromkeys(
+            prefix for blend in blends for prefix in blend.prefixes
+        )
         return [megatron.MMapIndexedDataset(prefix) for prefix in prefixes]
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
         """Open the rows of the train split."""
-        builder = megatron.NanosetBuilder(self._config(sequence_length, num_samples, seed))
+        builder = megatron.NanosetBuilder(
+            self._config(sequence_length, num_samples, seed)
+        )
         rows, *_ = builder.build(["train"])
         available = len(rows or ())
         if available < num_samples:
@@ -244,14 +252,22 @@ class ChunksSection(DatasetSection):
         from nanoset_ref.chunks.chunk_conversion import count_rows
 
         for number, path in enumerate(self.paths, self.first_chunk):
-            yield path.stem, count_rows(path), self.model_copy(update={"first_chunk": number})
+            yield (
+                path.stem,
+                count_rows(path),
+                self.model_copy(update={"first_chunk": number}),
+            )
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
         """Open the rows of the first chunk."""
-        from nanoset_ref.load.nanoset import Nanoset  # imported here: a check does not need torch
+        from nanoset_ref.load.nanoset import (
+            Nanoset,
+        )  # imported here: a check does not need torch
 
         chunk = self.tokens()
-        return Nanoset(chunk, None, sequence_length, num_samples, seed, order="identity")
+        return Nanoset(
+            chunk, None, sequence_length, num_samples, seed, order="identity"
+        )
 
 
 class TextSection(DatasetSection):
@@ -282,7 +298,9 @@ class TextSection(DatasetSection):
         # imported here: only a config with text needs this module
         from nanoset_ref.preprocess.text import open_text
 
-        return open_text(self.text, column=self.column, split=self.split, config=self.config)
+        return open_text(
+            self.text, column=self.column, split=self.split, config=self.config
+        )
 
     def tokens(self) -> list[Tokens]:
         """Check that the text exists; there are no token files."""
@@ -312,7 +330,9 @@ def _section_by_key(given: Any) -> Any:
     for key, section in KINDS.items():
         if isinstance(given, dict) and key in given:
             return section.model_validate(given)
-    raise ValueError(f"must be a mapping with one of {', '.join(KINDS)}, got {reprlib.repr(given)}")
+    raise ValueError(
+        f"must be a mapping with one of {', '.join(KINDS)}, got {reprlib.repr(given)}"
+    )
 
 
 class DataConfig(Section):

@@ -14,7 +14,10 @@ from pathlib import Path
 from nanoset_ref.cli import command
 from nanoset_ref.io.torchrun import under_torchrun
 
-EXAMPLES = {path.stem: path for path in sorted(Path(__file__).with_name("examples").glob("*.yaml"))}
+EXAMPLES = {
+    path.stem: path
+    for path in sorted(Path(__file__).with_name("examples").glob("*.yaml"))
+}
 
 
 def train(
@@ -39,11 +42,15 @@ def train(
             processes or the checkpoints are wrong.
     """
     if (config is None) == (example is None):
-        raise command.UsageError("give either --config FILE.yaml, or --example NAME to see one")
+        raise command.UsageError(
+            "give either --config FILE.yaml, or --example NAME to see one"
+        )
     if config is None:
         if example not in EXAMPLES:
             names = ", ".join(EXAMPLES)
-            raise command.UsageError(f"there is no example {example!r}; there are {names}")
+            raise command.UsageError(
+                f"there is no example {example!r}; there are {names}"
+            )
         print(EXAMPLES[example].read_text(encoding="utf-8"), end="")
         return
     # imported here: --help and --example do not need pydantic
@@ -61,9 +68,13 @@ def train(
     world.close()
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train") -> int:
+def main(
+    arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train"
+) -> int:
     """Run the command, with `arguments` or those of this process; return the exit code."""
     message = "the same command continues after the newest checkpoint, if there is one"
     if under_torchrun():
         message += " (a traceback after this line is of torchrun itself)"
-    return command.run(train, arguments, prog, log_level=logging.INFO, interrupted=message)
+    return command.run(
+        train, arguments, prog, log_level=logging.INFO, interrupted=message
+    )

@@ -25,7 +25,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.load.collator import Batch
@@ -108,7 +112,9 @@ class DistributedModel:
         _shard(self.module, getattr(torch, config.model.dtype), world)
         self.schedule = None
         if layout.pp_size > 1:
-            from torch.distributed import pipelining  # imported here: the import takes a second
+            from torch.distributed import (
+                pipelining,
+            )  # imported here: the import takes a second
 
             group = world.mesh["pp"].get_group()
             stage = pipelining.PipelineStage(
@@ -160,7 +166,9 @@ class DistributedModel:
     def _accumulate(self, inputs: list[Tensor], labels: list[Tensor]) -> list[Tensor]:
         """Sum the gradients of the micro-batches and synchronize them; return the losses."""
         losses = []
-        for number, (values, target) in enumerate(zip(inputs, labels, strict=True), start=1):
+        for number, (values, target) in enumerate(
+            zip(inputs, labels, strict=True), start=1
+        ):
             self.module.set_requires_gradient_sync(number == self.micro_batches)
             loss = self._loss(self.module(values), target)
             losses.append(loss)

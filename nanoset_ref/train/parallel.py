@@ -176,5 +176,7 @@ def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
     else:
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     # 3. the mesh
-    mesh = init_device_mesh(device.type, (pp, dp, tp), mesh_dim_names=("pp", "dp", "tp"))
+    mesh = init_device_mesh(
+        device.type, (pp, dp, tp), mesh_dim_names=("pp", "dp", "tp")
+    )
     return World(mesh, device, layout_from_mesh(mesh))

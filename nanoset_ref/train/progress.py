@@ -33,7 +33,9 @@ class Progress:
         self.first = done
         self.last = last
         self.interval = interval
-        disable = None if is_shown else True  # None: no bar unless standard error is a terminal
+        disable = (
+            None if is_shown else True
+        )  # None: no bar unless standard error is a terminal
         self.bar = tqdm(total=last, initial=done, unit="step", disable=disable)
         self.writes_lines = is_shown and self.bar.disable
         self._redirected = logging_redirect_tqdm()  # messages appear above the bar
@@ -53,7 +55,9 @@ class Progress:
         self.seconds = 0.0
         self.waited = 0.0
 
-    def update(self, line: dict[str, Any], tokens: int, seconds: float, waited: float) -> None:
+    def update(
+        self, line: dict[str, Any], tokens: int, seconds: float, waited: float
+    ) -> None:
         """Show a finished step.
 
         Args:
@@ -78,5 +82,7 @@ class Progress:
             per_step = (time.perf_counter() - self.began) / (step - self.first)
             left = datetime.timedelta(seconds=round(per_step * (self.last - step)))
             stage = line["stage"]
-            logger.info("step %d of %d (%s): %s, %s left", step, self.last, stage, text, left)
+            logger.info(
+                "step %d of %d (%s): %s, %s left", step, self.last, stage, text, left
+            )
         self._start_window()

@@ -54,7 +54,9 @@ class Run:
             "device": world.device.type,
         }
         settings = config.checkpoints
-        self.checkpoints = Checkpoints(settings.checkpoints_path, world, settings.keep_checkpoints)
+        self.checkpoints = Checkpoints(
+            settings.checkpoints_path, world, settings.keep_checkpoints
+        )
         self.model = DistributedModel(config, world)
         self.optimizer = torch.optim.AdamW(
             self.model.module.parameters(),
@@ -65,7 +67,9 @@ class Run:
         self.loader = StagedLoader(config, world.layout)
         layout = world.layout
         # the pipeline rank is used as worker id, so that each (dp_rank, pp_rank) has its own seed
-        torch.manual_seed(worker_seed(config.general.seed, layout.dp_rank, layout.pp_rank))
+        torch.manual_seed(
+            worker_seed(config.general.seed, layout.dp_rank, layout.pp_rank)
+        )
         newest = self.checkpoints.newest()
         if newest is not None:
             self.resume(*newest)
@@ -76,9 +80,13 @@ class Run:
         self.loader.load_state_dict(state["data"])
         for parameter in self.model.module.parameters():
             moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
-            self.optimizer.state[parameter] = moments | {"step": torch.tensor(float(step))}
+            self.optimizer.state[parameter] = moments | {
+                "step": torch.tensor(float(step))
+            }
         random_state = {}
-        if all(state.get(name) == value for name, value in self.random_state_scope.items()):
+        if all(
+            state.get(name) == value for name, value in self.random_state_scope.items()
+        ):
             random_state = self.random_state()
         self.checkpoints.load(step, self.tensors() | random_state)
         for name, value in random_state.items():
@@ -102,7 +110,9 @@ class Run:
                 f"the checkpoint after step {step} in {folder} does not belong to a "
                 "training run: its state lacks the model or the data; take another checkpoints_path"
             )
-        model = json.loads(json.dumps(self.config.model.fields))  # JSON has no integer keys
+        model = json.loads(
+            json.dumps(self.config.model.fields)
+        )  # JSON has no integer keys
         if state["model"] != model:
             raise CheckpointError(
                 f"the checkpoints in {folder} belong to the model {state['model']}, the config has "
@@ -117,8 +127,12 @@ class Run:
             **self.random_state_scope,
             "train_steps": self.config.tokens.train_steps,
         }
-        self.checkpoints.save(self.loader.step, self.tensors() | self.random_state(), state)
-        logger.info("checkpoint after step %d in %s", self.loader.step, self.checkpoints.folder)
+        self.checkpoints.save(
+            self.loader.step, self.tensors() | self.random_state(), state
+        )
+        logger.info(
+            "checkpoint after step %d in %s", self.loader.step, self.checkpoints.folder
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """Model and optimizer, by name; AdamW's step count is left out, because it is the run's."""
@@ -126,7 +140,9 @@ class Run:
         for name, parameter in self.model.module.named_parameters():
             tensors[f"model.{name}"] = parameter.detach()
             for moment in MOMENTS:
-                tensors[f"optimizer.{name}.{moment}"] = self.optimizer.state[parameter][moment]
+                tensors[f"optimizer.{name}.{moment}"] = self.optimizer.state[parameter][
+                    moment
+                ]
         return tensors
 
     def random_state(self) -> dict[str, Tensor]:
@@ -169,7 +185,9 @@ class Run:
             self._train(metrics, progress, log_samples)
 
     def _train(self, metrics: TextIO, progress: Progress, log_samples: bool) -> None:
-        batch_tokens = self.config.global_batch_size * self.config.tokens.sequence_length
+        batch_tokens = (
+            self.config.global_batch_size * self.config.tokens.sequence_length
+        )
         interval = self.config.checkpoints.checkpoint_interval
         checkpoint_steps = {self.config.tokens.train_steps}
         for stage in self.loader.stages:
@@ -193,7 +211,9 @@ class Run:
     def _open_metrics(self) -> TextIO:
         """Open the metrics in the first process, and the null device in all others."""
         if self.world.is_first:
-            return continue_metrics(self.checkpoints.folder / "metrics.jsonl", self.loader.step)
+            return continue_metrics(
+                self.checkpoints.folder / "metrics.jsonl", self.loader.step
+            )
         return open(os.devnull, "w")
 
     def optimize(self, step: Step) -> dict[str, Any]:
@@ -202,13 +222,16 @@ class Run:
         If no label of the batch contributes to the loss, the loss is None and the gradient is zero.
         The optimizer still runs.
         """
-        rate = learning_rate(self.config.optimizer, step.number, self.config.tokens.train_steps)
+        rate = learning_rate(
+            self.config.optimizer, step.number, self.config.tokens.train_steps
+        )
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = self.model.forward_backward(step.batches)
         if loss is None:
             logger.warning(
-                "no label in step %d contributes to the loss; the gradient is zero", step.number
+                "no label in step %d contributes to the loss; the gradient is zero",
+                step.number,
             )
         norm = self.model.clip_gradients(self.config.optimizer.clip_grad)
         self.optimizer.step()

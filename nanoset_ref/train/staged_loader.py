@@ -33,7 +33,9 @@ from nanoset_ref.train.strict_yaml import ConfigError, shorten
 with extra("train", "a training run"):
     from pydantic import BaseModel, Field
 
-SampleCount = Annotated[int, Field(ge=0, lt=2**62)]  # far below the end of int64: sums fit, too
+SampleCount = Annotated[
+    int, Field(ge=0, lt=2**62)
+]  # far below the end of int64: sums fit, too
 
 
 class StageRecord(BaseModel, strict=True):
@@ -79,7 +81,9 @@ def new_record(stage: Stage, continued_rows: Any) -> StageRecord:
     first_position = 0
     first_reads: list[int] = []
     if continued_rows is not None:
-        first_position = len(continued_rows)  # they were opened up to the last position read
+        first_position = len(
+            continued_rows
+        )  # they were opened up to the last position read
         first_reads = continued_rows.order.counts().tolist()
         num_new_files = len(stage.files) - len(first_reads)
         first_reads += [0] * num_new_files
@@ -104,7 +108,9 @@ def _token_file_rows(stage: Stage, record: StageRecord, num_samples: int) -> Nan
     dataset: Any = stage.data.dataset
     length = stage.sequence_length
     seed = stage.data.seed
-    files = [open_tokens(path, token_dtype) for path, token_dtype in stage.files.items()]
+    files = [
+        open_tokens(path, token_dtype) for path, token_dtype in stage.files.items()
+    ]
     sizes = [file.num_samples(length) for file in files]
     weights: list[float] | None = None
     # 0.0: a file that only earlier stages read
@@ -204,7 +210,9 @@ class StagedLoader:
         record = self.records[-1]
         schedule = self.config.schedule()
         accumulation = schedule.batch_accumulation_per_replica
-        positions = schedule.many_rank_positions(record.position, self.layout.dp_rank, accumulation)
+        positions = schedule.many_rank_positions(
+            record.position, self.layout.dp_rank, accumulation
+        )
         batches = [next(self._batches) for _ in range(accumulation)]
         record.consumed_train_samples += schedule.global_batch_size
         record.cursors = getattr(self._loader, "cursors", {})
@@ -239,7 +247,9 @@ class StagedLoader:
             ) from error
         last = self.config.tokens.train_steps
         if step > last:
-            raise ConfigError(f"the saved run has done {step} steps, tokens.train_steps is {last}")
+            raise ConfigError(
+                f"the saved run has done {step} steps, tokens.train_steps is {last}"
+            )
         done = [(record.name, record.start_training_step) for record in records]
         begun = self._stages_begun_by(step)
         if done != begun:

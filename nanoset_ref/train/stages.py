@@ -77,14 +77,18 @@ def stages_of(config: Config) -> list[Stage]:
 def _expand_chunks(config: Config) -> Iterator[StagePart]:
     """Yield the stages that begin before the last step ends; a stage of chunks chunk by chunk."""
     last = config.tokens.train_steps
-    reached = [stage for stage in config.data_stages if stage.start_training_step <= last]
+    reached = [
+        stage for stage in config.data_stages if stage.start_training_step <= last
+    ]
     reached.sort(key=lambda stage: stage.start_training_step)
     starts = [stage.start_training_step for stage in reached]
     stops = [*starts[1:], last + 1]
     for stage, start, stop in zip(reached, starts, stops, strict=True):
         steps = range(start, stop)
         if isinstance(stage.data.dataset, ChunksSection):
-            yield from _chunk_parts(stage, stage.data.dataset, steps, config.global_batch_size)
+            yield from _chunk_parts(
+                stage, stage.data.dataset, steps, config.global_batch_size
+            )
         else:
             yield StagePart(stage.name, stage.data, steps)
 
@@ -114,7 +118,9 @@ def _chunk_parts(
         )
 
 
-def _continued_stage(name: str, data: DataConfig, earlier: Sequence[Stage]) -> Stage | None:
+def _continued_stage(
+    name: str, data: DataConfig, earlier: Sequence[Stage]
+) -> Stage | None:
     """Find the earlier stage that a stage continues.
 
     Under "nanotron" it is the last stage that read one of its files. Under "stateless" it is the

@@ -26,15 +26,9 @@ def test_the_commands_of_the_documentation_one_after_the_other(
         str(golden / "tokenizer"),
         "tokens/redpajama_v1/arxiv,tokens/redpajama_v1/c4",
     )
-    tokenize = (
-        f"tokenize --input_root {golden}/amber/input --out_root tokens --tokenizer {tokenizer}"
-    )
-    mix = (
-        f"mix --input_root tokens --out_root mixed --subfolders={subsets} --num_chunks 12 --shuffle"
-    )
-    accounts = (
-        "subset +documents +document tokens +separator tokens +samples +written tokens +tail tokens"
-    )
+    tokenize = f"tokenize --input_root {golden}/amber/input --out_root tokens --tokenizer {tokenizer}"
+    mix = f"mix --input_root tokens --out_root mixed --subfolders={subsets} --num_chunks 12 --shuffle"
+    accounts = "subset +documents +document tokens +separator tokens +samples +written tokens +tail tokens"
     for command, said, times in (
         (f"{tokenize} --concat_tokens 17 --num_workers 1 --eos_text </s>", accounts, 1),
         (f"{mix} --num_valid_samples_per_subfolder 5", "leftover", 1),
@@ -45,13 +39,19 @@ def test_the_commands_of_the_documentation_one_after_the_other(
         ),
         ("validate mixed --verbose", "lines, 0 bad", 14),
         ("convert mixed/train --output_prefix datasets/mixed", "rows", 1),
-        ("convert mixed/train --output_prefix datasets/mixed --format megatron", "rows", 1),
+        (
+            "convert mixed/train --output_prefix datasets/mixed --format megatron",
+            "rows",
+            1,
+        ),
     ):
         assert main(command.split()) == 0
         assert len(re.findall(said, capsys.readouterr().out)) == times
     manifest = ChunkManifest.read(tmp_path / "mixed")
     samples = sum(entry.train for entry in manifest.conservation)
-    assert TokenFile(tmp_path / "datasets/mixed_input_ids.npy").num_samples(16) == samples
+    assert (
+        TokenFile(tmp_path / "datasets/mixed_input_ids.npy").num_samples(16) == samples
+    )
     assert (tmp_path / "datasets/mixed.bin").stat().st_size == samples * 17 * 2
 
 
@@ -63,15 +63,26 @@ def test_real_text_in_36_chunks_accounted_for_to_the_token(real_text, tmp_path):
         tokenizer=str(real_text / "gpt2"), concat_tokens=33, eos_text="<|endoftext|>"
     )
     tokens = tokenize(tmp_path / "in", tmp_path / "tokens", config)
-    mixed = mix(tmp_path / "tokens", tmp_path / "mixed", list(tokens), 36, 100, shuffle=True)
-    assert all(found.ok for found in validate([tmp_path / "tokens", tmp_path / "mixed"]))
+    mixed = mix(
+        tmp_path / "tokens", tmp_path / "mixed", list(tokens), 36, 100, shuffle=True
+    )
+    assert all(
+        found.ok for found in validate([tmp_path / "tokens", tmp_path / "mixed"])
+    )
     tokenizer = Tokenizer.from_file(str(real_text / "gpt2/tokenizer.json"))
-    for account, (name, manifest) in zip(mixed.conservation, tokens.items(), strict=True):
+    for account, (name, manifest) in zip(
+        mixed.conservation, tokens.items(), strict=True
+    ):
         [file] = (tmp_path / "in" / name).iterdir()
         texts = [json.loads(line)["text"] for line in file.read_text().splitlines()]
-        num_tokens = sum(len(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts))
+        num_tokens = sum(
+            len(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts)
+        )
         of_subset = manifest.conservation[0]
-        assert (of_subset.document_tokens, of_subset.separator_tokens) == (num_tokens, len(texts))
+        assert (of_subset.document_tokens, of_subset.separator_tokens) == (
+            num_tokens,
+            len(texts),
+        )
         assert num_tokens + len(texts) == 33 * account.samples + of_subset.tail_tokens
         assert (
             account.train
@@ -86,7 +97,10 @@ def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsy
     tokenize = f"tokenize --input_root {golden}/amber/input --out_root {tmp_path}/out --tokenizer {golden}/tokenizer"
     for command, said in (
         (f"validate {path} --num_tokens 3", "1 token_ids, expected 3: line 2"),
-        (f"validate {gone}", f"nanoset_ref.chunks validate: error: {gone}: No such file"),
+        (
+            f"validate {gone}",
+            f"nanoset_ref.chunks validate: error: {gone}: No such file",
+        ),
         (tokenize, "nothing separates the documents"),
         (f"{tokenize} --concat-tokens=1", "concat_tokens must be at least 2"),
     ):
@@ -105,7 +119,9 @@ def test_more_than_one_percent_left_out_is_exit_code_3_and_so_it_is_when_nothing
     options = f"--tokenizer {golden}/tokenizer --eos-text </s> --on-error skip"
     for _ in range(2):
         assert (
-            main(f"tokenize --input-root {tmp_path}/in --out-root {tmp_path}/out {options}".split())
+            main(
+                f"tokenize --input-root {tmp_path}/in --out-root {tmp_path}/out {options}".split()
+            )
             == 3
         )
         assert capsys.readouterr().out.endswith(
@@ -158,18 +174,29 @@ def test_the_report_adds_up_and_leaves_out_what_is_zero():
     ],
 )
 def test_a_broken_manifest_is_named(tmp_path, field, value):
-    content = {"format": "nanoset_ref.chunks/2", "settings": {}, "conservation": [], field: value}
+    content = {
+        "format": "nanoset_ref.chunks/2",
+        "settings": {},
+        "conservation": [],
+        field: value,
+    }
     if value is None:
         del content[field]
     deep = "[" * 10**5 if field == "deep" else ""
     (tmp_path / "manifest.json").write_text(json.dumps(content) + deep)
-    with pytest.raises(ManifestError, match=r"manifest.json is not a valid manifest: [^\n]*$"):
+    with pytest.raises(
+        ManifestError, match=r"manifest.json is not a valid manifest: [^\n]*$"
+    ):
         ChunkManifest.read(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "[" * 10**5, json.dumps({"format": "other"})])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "[" * 10**5, json.dumps({"format": "other"})]
+)
 def test_the_manifest_of_somebody_else_is_left_alone(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
     assert ChunkManifest.read(tmp_path) is None
-    with pytest.raises(ManifestError, match="manifest.json was made with other settings"):
+    with pytest.raises(
+        ManifestError, match="manifest.json was made with other settings"
+    ):
         finished_manifest(tmp_path, {}, [], False)

@@ -60,13 +60,17 @@ def test_filters_choose_what_is_fetched(server, listed, tmp_path):
         urls=str(listed), out_root=tmp_path / "a", exclude="common_crawl"
     )  # which is no list of letters
     assert set(files_in(tmp_path / "a")) == {"arxiv/a b.jsonl", "c4/x.jsonl"}
-    download(urls=str(listed), out_root=tmp_path / "b", include=["c*"], exclude=["*/2019/*"])
+    download(
+        urls=str(listed), out_root=tmp_path / "b", include=["c*"], exclude=["*/2019/*"]
+    )
     assert set(files_in(tmp_path / "b")) == {"c4/x.jsonl"}
     with pytest.raises(ValueError, match="none of 3 URLs is left"):
         download(urls=str(listed), out_root=tmp_path / "c", include=["books"])
 
 
-def test_broken_connections_go_on_where_they_broke(server, listed, tmp_path, monkeypatch):
+def test_broken_connections_go_on_where_they_broke(
+    server, listed, tmp_path, monkeypatch
+):
     monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 100)
     server.faults = ["cut"] * 3
     download(urls=str(listed), out_root=tmp_path / "out")
@@ -89,7 +93,9 @@ def test_a_later_call_goes_on_with_a_part_that_a_killed_one_left(
 
 def test_one_missing_file_does_not_stop_the_others(server, listed, tmp_path):
     listed.write_text(f"{server.base}/c4/gone.jsonl\n" + listed.read_text())
-    with pytest.raises(DownloadError, match=r"1 of 4 files are missing.*gone.jsonl.*404"):
+    with pytest.raises(
+        DownloadError, match=r"1 of 4 files are missing.*gone.jsonl.*404"
+    ):
         download(urls=str(listed), out_root=tmp_path / "out")
     assert files_in(tmp_path / "out") == CONTENT
 
@@ -104,7 +110,9 @@ def test_a_dead_host_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", dead)
     monkeypatch.setattr(module, "ENDPOINT", dead)
     monkeypatch.setattr(module, "HfApi", lambda: huggingface_hub.HfApi(endpoint=dead))
-    (tmp_path / "out" / "b").mkdir(parents=True)  # what an earlier run has begun is no success
+    (tmp_path / "out" / "b").mkdir(
+        parents=True
+    )  # what an earlier run has begun is no success
     with pytest.raises(DownloadError, match=f"a/b: cannot be fetched from {dead}"):
         download(repo="a/b", out_root=tmp_path / "out")
     with pytest.raises(
@@ -112,7 +120,8 @@ def test_a_dead_host_is_named(tmp_path, monkeypatch):
     ):
         load_tokenizer("a/b")
     with pytest.raises(
-        InputError, match=f"a/b: neither a file nor a folder, and {dead} cannot be reached"
+        InputError,
+        match=f"a/b: neither a file nor a folder, and {dead} cannot be reached",
     ):
         open_text("a/b")
 
@@ -128,16 +137,24 @@ def test_paths_follow_what_the_urls_share(tmp_path):
         "x/a.txt",
         "xy/b.txt",
     ]
-    for urls in (["http://h/../../a"], ["http://h/a?x=1", "http://h/a?x=2"], ["# nothing"]):
+    for urls in (
+        ["http://h/../../a"],
+        ["http://h/a?x=1", "http://h/a?x=2"],
+        ["# nothing"],
+    ):
         with pytest.raises(ValueError, match="path"):
             paths_of(*urls)
 
 
 def test_a_dataset_of_the_hub(tmp_path, monkeypatch, capsys):
     calls = []
-    monkeypatch.setattr(module.HfApi, "dataset_info", lambda *arguments, **options: None)
     monkeypatch.setattr(
-        module, "snapshot_download", lambda name, **options: calls.append((name, options))
+        module.HfApi, "dataset_info", lambda *arguments, **options: None
+    )
+    monkeypatch.setattr(
+        module,
+        "snapshot_download",
+        lambda name, **options: calls.append((name, options)),
     )
     words = "download --repo tiiuae/falcon-refinedweb --include data --exclude *.md --num_workers 2"
     words += f" --out_root {tmp_path}"

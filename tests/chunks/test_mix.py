@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import plain
-from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, ManifestError, RowFacts
+from nanoset_ref.chunks.chunk_manifest import (
+    ChunkManifest,
+    FileEntry,
+    ManifestError,
+    RowFacts,
+)
 from nanoset_ref.chunks.mixing import mix
 
 
@@ -46,7 +51,8 @@ def test_golden_mixes(golden, tmp_path):
         )
         if "error" in run:
             with pytest.raises(
-                ValueError, match="has 62 samples, fewer than the 1000000 for validation"
+                ValueError,
+                match="has 62 samples, fewer than the 1000000 for validation",
             ):
                 mix(*arguments, random_seed=run["random_seed"])
             assert not out.exists()
@@ -111,11 +117,22 @@ def test_each_chunk_has_an_order_of_its_own_that_depends_on_the_seed(tmp_path):
     made = []
     for seed in (None, 0, 0, 1):
         out = tmp_path / f"out{len(made)}"
-        mix(tmp_path / "in", out, "a", 2, 0, shuffle=seed is not None, random_seed=seed or 0)
+        mix(
+            tmp_path / "in",
+            out,
+            "a",
+            2,
+            0,
+            shuffle=seed is not None,
+            random_seed=seed or 0,
+        )
         made.append(read_mix(out))
     plain, seed0, again, seed1 = made
     assert seed0 == again
-    assert len({tuple(found["train/train_0.jsonl"]) for found in (plain, seed0, seed1)}) == 3
+    assert (
+        len({tuple(found["train/train_0.jsonl"]) for found in (plain, seed0, seed1)})
+        == 3
+    )
     moved = [
         list(map(plain[name].index, seed0[name]))
         for name in ("train/train_0.jsonl", "train/train_1.jsonl")
@@ -134,10 +151,14 @@ def test_more_chunks_than_the_process_may_hold_files_open(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     made = read_mix(tmp_path / "out")
-    assert [made[f"train/train_{i}.jsonl"] for i in range(200)] == [[line] for line in lines]
+    assert [made[f"train/train_{i}.jsonl"] for i in range(200)] == [
+        [line] for line in lines
+    ]
 
 
-def test_an_interrupted_mix_goes_on_with_the_chunk_that_is_missing(tmp_path, monkeypatch):
+def test_an_interrupted_mix_goes_on_with_the_chunk_that_is_missing(
+    tmp_path, monkeypatch
+):
     write_subset(tmp_path / "in", "a", 40)
     mix(tmp_path / "in", tmp_path / "whole", "a", 8, 4, shuffle=True)
     written, real = [], FileEntry.of
@@ -157,11 +178,15 @@ def test_an_interrupted_mix_goes_on_with_the_chunk_that_is_missing(tmp_path, mon
     assert (tmp_path / "out/train/train_0.jsonl").stat().st_mtime_ns == kept
     assert read_mix(tmp_path / "out") == read_mix(tmp_path / "whole")
     assert (
-        manifest == ChunkManifest.read(tmp_path / "whole") == ChunkManifest.read(tmp_path / "out")
+        manifest
+        == ChunkManifest.read(tmp_path / "whole")
+        == ChunkManifest.read(tmp_path / "out")
     )
 
 
-def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(tmp_path, monkeypatch):
+def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     write_subset(tmp_path / "in", "a", 40)
     first = mix(tmp_path / "in", tmp_path / "out", "a", 4, 0)
@@ -184,19 +209,28 @@ def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "name", ["train/thesis.tex", "train/deep/train_0.jsonl", "valid/notes.txt", "train/link.jsonl"]
+    "name",
+    [
+        "train/thesis.tex",
+        "train/deep/train_0.jsonl",
+        "valid/notes.txt",
+        "train/link.jsonl",
+    ],
 )
-def test_what_others_put_beside_the_chunks_stays_also_when_these_are_overwritten(tmp_path, name):
+def test_what_others_put_beside_the_chunks_stays_also_when_these_are_overwritten(
+    tmp_path, name
+):
     write_subset(tmp_path / "in", "a", 40)
     mix(tmp_path / "in", tmp_path / "out", "a", 4, 0)
     foreign = tmp_path / "out" / name
     foreign.parent.mkdir(exist_ok=True)
-    foreign.symlink_to(tmp_path / "in/a/train.jsonl") if "link" in name else foreign.write_text(
-        "mine"
-    )
+    foreign.symlink_to(
+        tmp_path / "in/a/train.jsonl"
+    ) if "link" in name else foreign.write_text("mine")
     before = read_mix(tmp_path / "out"), foreign.read_text()
     with pytest.raises(
-        ManifestError, match=f"{name} was not written by this command and will not be deleted"
+        ManifestError,
+        match=f"{name} was not written by this command and will not be deleted",
     ):
         mix(tmp_path / "in", tmp_path / "out", "a", 2, 0, overwrite=True)
     assert (read_mix(tmp_path / "out"), foreign.read_text()) == before
@@ -205,7 +239,9 @@ def test_what_others_put_beside_the_chunks_stays_also_when_these_are_overwritten
 def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
     write_subset(tmp_path / "in", "a", 4)
     (tmp_path / "in/blank").mkdir()
-    (tmp_path / "in/blank/train.jsonl").write_text('{"token_ids": [1]}\n\n{"token_ids": [2]}\n')
+    (tmp_path / "in/blank/train.jsonl").write_text(
+        '{"token_ids": [1]}\n\n{"token_ids": [2]}\n'
+    )
     for arguments, error, message in [
         (("a", 0, 0), ValueError, "num_chunks >= 1"),
         (("a", 5, 0), ValueError, "make fewer"),
@@ -218,7 +254,12 @@ def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
         (("a", 1, 0, 2**32), ValueError, r"random_seed in \[0, 2\*\*32\)"),
     ]:
         with pytest.raises(error, match=message):
-            mix(tmp_path / "in", tmp_path / "out", *arguments[:3], random_seed=sum(arguments[3:]))
+            mix(
+                tmp_path / "in",
+                tmp_path / "out",
+                *arguments[:3],
+                random_seed=sum(arguments[3:]),
+            )
         assert not (tmp_path / "out").exists()
 
 
@@ -230,7 +271,9 @@ def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
         path = tmp_path / "in" / name / "train.jsonl"
         files = {"train.jsonl": FileEntry.of(path, 4)}
         said.finish(path.parent, facts=facts.model_copy(update=change), files=files)
-    with pytest.raises(ManifestError, match="do not go together.*concat_tokens=2.*concat_tokens=3"):
+    with pytest.raises(
+        ManifestError, match="do not go together.*concat_tokens=2.*concat_tokens=3"
+    ):
         mix(tmp_path / "in", tmp_path / "out", "a,b", 2, 0)
     assert mix(tmp_path / "in", tmp_path / "out", "a", 2, 0).facts.vocab_size == 9
     path = tmp_path / "in/a/train.jsonl"
@@ -238,7 +281,8 @@ def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
         path.read_text().replace("[3, 3]", "[3, 4]")
     )  # as many lines and bytes as before
     with pytest.raises(
-        ManifestError, match="train.jsonl: changed: its checksum differs from the manifest's"
+        ManifestError,
+        match="train.jsonl: changed: its checksum differs from the manifest's",
     ):
         mix(tmp_path / "in", tmp_path / "other", "a", 2, 0)
     said.write(tmp_path / "in/b")

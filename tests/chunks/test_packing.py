@@ -12,7 +12,9 @@ from nanoset_ref.chunks import Packer, interleave_workers
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.integers(0, 12)), st.integers(1, 9), st.booleans(), st.integers(1, 4))
+@given(
+    st.lists(st.integers(0, 12)), st.integers(1, 9), st.booleans(), st.integers(1, 4)
+)
 def test_rows_are_those_of_the_plain_loop_however_the_documents_arrive(
     lengths, row_length, wrap, pieces
 ):
@@ -21,7 +23,9 @@ def test_rows_are_those_of_the_plain_loop_however_the_documents_arrive(
     for part in np.array_split(np.arange(len(documents)), pieces):
         ids = np.array([token for i in part for token in documents[i]], dtype=np.int64)
         rows += packer.add(ids, [len(documents[i]) for i in part]).tolist()
-    assert (rows, packer.tail.tolist()) == plain.concatenate(documents, row_length, wrap)
+    assert (rows, packer.tail.tolist()) == plain.concatenate(
+        documents, row_length, wrap
+    )
     assert packer.cut_tokens == sum(lengths) - len(rows) * row_length - len(packer.tail)
 
 
@@ -38,7 +42,14 @@ def test_what_is_cut_away_without_wrap_is_the_rest_of_the_document_that_fills_a_
 
 def test_workers_hand_over_512_rows_in_turn_until_each_is_done():
     found = interleave_workers([range(1100), range(5000, 5600), range(9000, 9003), []])
-    turns = [(0, 512), (5000, 5512), (9000, 9003), (512, 1024), (5512, 5600), (1024, 1100)]
+    turns = [
+        (0, 512),
+        (5000, 5512),
+        (9000, 9003),
+        (512, 1024),
+        (5512, 5600),
+        (1024, 1100),
+    ]
     assert list(found) == [row for turn in turns for row in range(*turn)]
 
 

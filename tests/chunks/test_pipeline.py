@@ -25,14 +25,18 @@ def test_the_folder_of_the_local_executor_holds_all_documents_and_a_nanoset_read
         shuffle_documents=shuffle,
         seed=1,
     )
-    LocalPipelineExecutor(steps, tasks=2, workers=1, logging_dir=str(tmp_path / "logs")).run()
+    LocalPipelineExecutor(
+        steps, tasks=2, workers=1, logging_dir=str(tmp_path / "logs")
+    ).run()
     documents = json.loads((golden / "amber/document_token_ids.json").read_text())[
         "redpajama_v1/arxiv"
     ]
     files = datatrove_files(tmp_path / "arxiv")
     assert len(files) == 2
     found = [
-        ids.tolist() for file in files for ids in np.split(file.tokens, file.document_offsets[1:-1])
+        ids.tolist()
+        for file in files
+        for ids in np.split(file.tokens, file.document_offsets[1:-1])
     ]
     per_task = [
         *documents[:10],

@@ -30,7 +30,10 @@ def test_lines_are_those_of_json_dumps(dtype):
         ([1, 2, 0], {"document_lengths": [1, 1]}),
     ):
         expected = json.dumps({"token_ids": ids, "source": 'a/"ü"', **rest}) + "\n"
-        assert format_row(np.array(ids, dtype=dtype), 'a/"ü"', *rest.values()) == expected.encode()
+        assert (
+            format_row(np.array(ids, dtype=dtype), 'a/"ü"', *rest.values())
+            == expected.encode()
+        )
 
 
 @pytest.mark.parametrize(
@@ -54,17 +57,19 @@ def test_a_row_is_read_however_it_is_written(line, expected):
 
 
 BAD_IDS = [
-    *b'1, 2,|,1|01|1 2|-1|1.0|1e2|true, 1|"1"|2147483648|[1]|1], [2|1,, 2|null'.split(b"|"),
+    *b'1, 2,|,1|01|1 2|-1|1.0|1e2|true, 1|"1"|2147483648|[1]|1], [2|1,, 2|null'.split(
+        b"|"
+    ),
     b"9" * 18,
     b"9" * 30,
 ]
 BAD = [b'{"token_ids": [%b]}' % ids for ids in BAD_IDS]
-BAD += (
-    b'|  |{bad|[1]|[|{}|"token_ids"|{"token_ids": 1}|{"token_ids": []}|{"token_ids": [1, 2]'.split(
-        b"|"
-    )
+BAD += b'|  |{bad|[1]|[|{}|"token_ids"|{"token_ids": 1}|{"token_ids": []}|{"token_ids": [1, 2]'.split(
+    b"|"
 )
-BAD += b'{"token_ids": [1, |{"token_ids": [1]}x|{"token_ids": [1], "token_ids": [2, 3]}'.split(b"|")
+BAD += b'{"token_ids": [1, |{"token_ids": [1]}x|{"token_ids": [1], "token_ids": [2, 3]}'.split(
+    b"|"
+)
 BAD += b'{"token_ids": [1], "source": 5}|{"token_ids": {"token_ids": [1]}}'.split(b"|")
 BAD += [b'{"token_ids": [1], "source": "\xff"}', b"[" * 10**5]
 BAD += [
@@ -82,7 +87,8 @@ def test_what_is_no_row_is_refused_in_a_line(line):
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1), st.booleans())
 def test_what_is_written_is_read(ids, compact):
     line = json.dumps(
-        {"token_ids": ids, "source": "s"}, separators=(",", ":") if compact else (", ", ": ")
+        {"token_ids": ids, "source": "s"},
+        separators=(",", ":") if compact else (", ", ": "),
     ).encode()
     assert read_row(line, len(ids), None)[0].tolist() == ids
     for wrong in ((len(ids) + 1, None), (None, max(ids) or 1)):
@@ -98,7 +104,9 @@ def write_chunks(root, sizes, row_length=5, facts=FACTS):
     files, first = {}, 0
     for i, size in enumerate(sizes):
         path = root / f"train/train_{i}.jsonl"
-        path.write_bytes(b"".join(format_row(row, "a") for row in rows[first : first + size]))
+        path.write_bytes(
+            b"".join(format_row(row, "a") for row in rows[first : first + size])
+        )
         files[f"train/{path.name}"] = FileEntry.of(path, size)
         first += size
     if facts is not None:
@@ -118,10 +126,18 @@ def test_a_nanoset_reads_exactly_the_rows_each_once_none_cut(tmp_path):
     path = tmp_path / "mixed_input_ids.npy"
     assert chunks_to_tokens([tmp_path / "mixed/train"], path) == 14
     file = TokenFile(path)
-    assert file.tokens.reshape(-1, 5).tolist() == rows.tolist()  # train_2 comes before train_10
-    assert (file.dtype, file.manifest.tokenizer, file.manifest.eos_token_id) == (np.uint16, "t", 7)
+    assert (
+        file.tokens.reshape(-1, 5).tolist() == rows.tolist()
+    )  # train_2 comes before train_10
+    assert (file.dtype, file.manifest.tokenizer, file.manifest.eos_token_id) == (
+        np.uint16,
+        "t",
+        7,
+    )
     assert file.document_offsets.tolist() == list(range(0, 71, 5))
-    assert sorted(Nanoset(path, None, 4, 14).read(np.arange(14)).tolist()) == rows.tolist()
+    assert (
+        sorted(Nanoset(path, None, 4, 14).read(np.arange(14)).tolist()) == rows.tolist()
+    )
     with pytest.raises(TokenFileError, match="read it with sequence_length=4"):
         Nanoset(path, None, 3, 14)
 
@@ -139,7 +155,9 @@ def test_labels_are_kept_from_chunks_to_where(tmp_path):
         for i, name in enumerate(labels)
     ]
     (folder / "a.jsonl").write_text("\n".join(lines))
-    assert [found.ok for found in validate(str(folder), num_tokens=5, sources="web")] == [False]
+    assert [
+        found.ok for found in validate(str(folder), num_tokens=5, sources="web")
+    ] == [False]
     assert chunks_to_tokens(str(folder), path, vocab_size=9) == 4
     origins = where(Nanoset(path, None, 4, 4), Schedule(micro_batch_size=4), 1)
     assert {it.sample: it.labels for it in origins} == {
@@ -155,7 +173,9 @@ def test_labels_are_kept_from_chunks_to_where(tmp_path):
         sources.unlink(missing_ok=True)
         if damage is not None:
             sources.write_bytes(damage)
-        with pytest.raises(TokenFileError, match="sources.npz is missing or has changed"):
+        with pytest.raises(
+            TokenFileError, match="sources.npz is missing or has changed"
+        ):
             verify(path)
     sources.write_bytes(content[:-9])
     with pytest.raises(TokenFileError, match="sources.npz is damaged"):
@@ -170,11 +190,17 @@ def test_labels_are_kept_from_chunks_to_where(tmp_path):
 def rewrite(path, rows, mtime):
     path.write_bytes(b"".join(format_row(row, "a") for row in rows))
     os.utime(path, ns=(mtime, mtime))
-    say(path.parents[1], complete=True, files={f"train/{path.name}": FileEntry.of(path, len(rows))})
+    say(
+        path.parents[1],
+        complete=True,
+        files={f"train/{path.name}": FileEntry.of(path, len(rows))},
+    )
 
 
 @pytest.mark.parametrize("age", [-(10**15), 0, 10**15])
-def test_a_chunk_that_was_replaced_is_converted_again_however_old_it_claims_to_be(tmp_path, age):
+def test_a_chunk_that_was_replaced_is_converted_again_however_old_it_claims_to_be(
+    tmp_path, age
+):
     rows = write_chunks(tmp_path, [4])
     path = tmp_path / "train/train_0.jsonl"
     before = chunk_tokens(path, None)
@@ -189,7 +215,9 @@ def test_a_chunk_that_was_replaced_is_converted_again_however_old_it_claims_to_b
     )
 
 
-def test_a_chunk_is_converted_again_for_another_vocabulary_and_for_another_tokenizer(tmp_path):
+def test_a_chunk_is_converted_again_for_another_vocabulary_and_for_another_tokenizer(
+    tmp_path,
+):
     rows = write_chunks(tmp_path, [4], facts=None)
     path = tmp_path / "train/train_0.jsonl"
     assert [chunk_tokens(path, size).dtype.name for size in (300, 70_000, 300)] == [
@@ -201,7 +229,9 @@ def test_a_chunk_is_converted_again_for_another_vocabulary_and_for_another_token
     assert chunk_tokens(path, 300).facts["tokenizer"] == FACTS["tokenizer"]
 
 
-def test_a_file_in_the_place_of_the_converted_chunk_that_was_not_made_of_it_stays(tmp_path):
+def test_a_file_in_the_place_of_the_converted_chunk_that_was_not_made_of_it_stays(
+    tmp_path,
+):
     write_chunks(tmp_path, [4])
     place = tmp_path / "train/token_files/train_0_input_ids.npy"
     place.parent.mkdir()
@@ -213,7 +243,9 @@ def test_a_file_in_the_place_of_the_converted_chunk_that_was_not_made_of_it_stay
     assert place.read_bytes() == b"mine"
 
 
-def test_labels_that_find_no_room_are_an_error_and_the_old_set_stays(tmp_path, monkeypatch):
+def test_labels_that_find_no_room_are_an_error_and_the_old_set_stays(
+    tmp_path, monkeypatch
+):
     write_chunks(tmp_path / "old", [2])
     write_chunks(tmp_path / "new", [3])
     chunks_to_tokens(tmp_path / "old", tmp_path / "x_input_ids.npy")
@@ -226,7 +258,9 @@ def test_labels_that_find_no_room_are_an_error_and_the_old_set_stays(tmp_path, m
     monkeypatch.setattr(np, "savez", full)
     with pytest.raises(OSError, match="No space left"):
         chunks_to_tokens(tmp_path / "new", tmp_path / "x_input_ids.npy", overwrite=True)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert {
+        path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()
+    } == before
 
 
 def test_every_row_is_a_document_of_the_megatron_pair(tmp_path):
@@ -242,14 +276,19 @@ def test_every_row_is_a_document_of_the_megatron_pair(tmp_path):
         "add_extra_token_to_sequence": False,
         "split": "1,0,0",
     }
-    train, _, _ = NanosetBuilder(NanosetConfig(data_path=str(tmp_path / "pair"), **options)).build()
+    train, _, _ = NanosetBuilder(
+        NanosetConfig(data_path=str(tmp_path / "pair"), **options)
+    ).build()
     assert sorted(train.read(np.arange(len(train))).tolist()) == rows.tolist()
 
 
 def test_some_chunks_can_be_converted_with_ids_that_need_four_bytes(tmp_path):
-    rows = write_chunks(tmp_path / "mixed", [3, 2, 1], facts=FACTS | {"vocab_size": 70000})
+    rows = write_chunks(
+        tmp_path / "mixed", [3, 2, 1], facts=FACTS | {"vocab_size": 70000}
+    )
     chunks_to_tokens(
-        [tmp_path / f"mixed/train/train_{i}.jsonl" for i in (2, 0)], tmp_path / "x_input_ids.npy"
+        [tmp_path / f"mixed/train/train_{i}.jsonl" for i in (2, 0)],
+        tmp_path / "x_input_ids.npy",
     )
     file = TokenFile(tmp_path / "x_input_ids.npy")
     assert (file.dtype, file.tokens.reshape(-1, 5).tolist()) == (
@@ -262,9 +301,16 @@ def test_without_a_manifest_the_vocabulary_must_be_given(tmp_path):
     write_chunks(tmp_path / "plain", [2], facts=None)
     with pytest.raises(ValueError, match="give vocab_size"):
         chunks_to_tokens([tmp_path / "plain"], tmp_path / "x_input_ids.npy")
-    assert chunks_to_tokens([tmp_path / "plain"], tmp_path / "x_input_ids.npy", vocab_size=10) == 2
+    assert (
+        chunks_to_tokens(
+            [tmp_path / "plain"], tmp_path / "x_input_ids.npy", vocab_size=10
+        )
+        == 2
+    )
     with pytest.raises(FileExistsError):
-        chunks_to_tokens([tmp_path / "plain"], tmp_path / "x_input_ids.npy", vocab_size=10)
+        chunks_to_tokens(
+            [tmp_path / "plain"], tmp_path / "x_input_ids.npy", vocab_size=10
+        )
 
 
 @pytest.mark.parametrize("output", ["x_input_ids.npy", "x.bin"])
@@ -287,10 +333,14 @@ def test_bad_lines_are_named_and_what_was_there_stays(tmp_path, output):
             chunks_to_tokens(
                 [tmp_path / "mixed"], tmp_path / output, vocab_size=300, overwrite=True
             )
-        assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == there
+        assert {
+            file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()
+        } == there
 
 
-def test_chunks_of_different_tokenizers_or_of_an_unfinished_mix_are_not_converted(tmp_path):
+def test_chunks_of_different_tokenizers_or_of_an_unfinished_mix_are_not_converted(
+    tmp_path,
+):
     write_chunks(tmp_path / "a", [2])
     write_chunks(tmp_path / "b", [2], facts=FACTS | {"tokenizer": "other"})
     write_chunks(tmp_path / "c", [2])
@@ -301,7 +351,9 @@ def test_chunks_of_different_tokenizers_or_of_an_unfinished_mix_are_not_converte
         ("c", "x_input_ids.npy", ManifestError, "not finished"),
     ):
         with pytest.raises(error, match=message):
-            chunks_to_tokens([tmp_path / name / "train" for name in chunks], tmp_path / output)
+            chunks_to_tokens(
+                [tmp_path / name / "train" for name in chunks], tmp_path / output
+            )
     assert not list(tmp_path.glob("x*"))
 
 
@@ -318,9 +370,18 @@ def test_golden_failing_lines(golden, tmp_path):
         assert f"Lines: {report.lines}" == case["total"]
 
 
-def test_every_kind_of_error_is_named_with_its_lines_and_samples_are_counted_per_source(tmp_path):
+def test_every_kind_of_error_is_named_with_its_lines_and_samples_are_counted_per_source(
+    tmp_path,
+):
     path = tmp_path / "x.jsonl"
-    rows = [([1, 2], "a"), ([1], "a"), ([8, 9], "a"), ([1, 2], "b"), ([1, 2], None), ([1], "a")]
+    rows = [
+        ([1, 2], "a"),
+        ([1], "a"),
+        ([8, 9], "a"),
+        ([1, 2], "b"),
+        ([1, 2], None),
+        ([1], "a"),
+    ]
     lines = [json.dumps({"token_ids": ids, "source": source}) for ids, source in rows]
     path.write_text("\n".join([*lines, "{bad", "[]"]))
     [report] = validate([path], num_tokens=2, vocab_size=9, sources=["a"])
@@ -333,7 +394,9 @@ def test_every_kind_of_error_is_named_with_its_lines_and_samples_are_counted_per
         "not JSON: unexpected character, expected a string key": [7],
         'not an object with a list of ids "token_ids"': [8],
     }
-    assert str(report).startswith(f"{path}: 8 lines, 7 bad\n  1 token_ids, expected 2: line 2, 6\n")
+    assert str(report).startswith(
+        f"{path}: 8 lines, 7 bad\n  1 token_ids, expected 2: line 2, 6\n"
+    )
     [report] = validate([path], num_tokens=2)
     assert report.sources == {"a": 2, "b": 1, None: 1}
     assert str(report).endswith("\n  a: 2\n  b: 1\n  (no source): 1")
@@ -342,32 +405,48 @@ def test_every_kind_of_error_is_named_with_its_lines_and_samples_are_counted_per
 def test_expectations_come_from_the_manifest_above_the_first_file(tmp_path):
     write_chunks(tmp_path / "mixed", [2], facts=FACTS | {"vocab_size": 9})
     (tmp_path / "x.jsonl").write_bytes(format_row(np.zeros(2049, dtype=np.uint16), "a"))
-    first, second = validate([tmp_path / "mixed/train/train_0.jsonl", tmp_path / "x.jsonl"])
+    first, second = validate(
+        [tmp_path / "mixed/train/train_0.jsonl", tmp_path / "x.jsonl"]
+    )
     assert first.errors == {"an id is not below 9": [2]}
     assert second.errors == {"2049 token_ids, expected 5": [1]}
     assert validate([tmp_path / "x.jsonl"])[0].ok
     with pytest.raises(ValueError, match="has no .jsonl file"):
-        validate([tmp_path / "mixed/train", (tmp_path / "empty").mkdir() or tmp_path / "empty"])
+        validate(
+            [
+                tmp_path / "mixed/train",
+                (tmp_path / "empty").mkdir() or tmp_path / "empty",
+            ]
+        )
     with pytest.raises(FileNotFoundError):
         validate([tmp_path / "missing.jsonl"])
 
 
-def test_files_that_are_not_as_the_manifest_says_and_unfinished_folders_are_found(tmp_path):
+def test_files_that_are_not_as_the_manifest_says_and_unfinished_folders_are_found(
+    tmp_path,
+):
     write_chunks(tmp_path, [2, 2])
     first, second = sorted((tmp_path / "train").iterdir())
     content = first.read_bytes()
     assert all(report.ok for report in validate([tmp_path]))
-    for other in (second.read_bytes(), content[: len(content) // 2 + 1]):  # as many lines; fewer
+    for other in (
+        second.read_bytes(),
+        content[: len(content) // 2 + 1],
+    ):  # as many lines; fewer
         first.write_bytes(other)
         changed, unchanged = validate([tmp_path])
         assert (
-            "changed: its checksum differs from the manifest's" in changed.errors and unchanged.ok
+            "changed: its checksum differs from the manifest's" in changed.errors
+            and unchanged.ok
         )
     first.unlink()
     for folder in (tmp_path, tmp_path / "train"):
         there, gone = validate([folder])
         assert (there.path.name, there.ok) == (second.name, True)
-        assert (gone.path, gone.errors) == (first, {"missing, though the manifest lists it": []})
+        assert (gone.path, gone.errors) == (
+            first,
+            {"missing, though the manifest lists it": []},
+        )
     assert [report.ok for report in validate([second])] == [True]
     say(tmp_path)
     there, folder = validate([tmp_path / "train"])

@@ -37,12 +37,16 @@ def write_subsets(root, texts=TEXTS, column="text"):
 
 
 def rows_of(folder):
-    return [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()
+    ]
 
 
 def stream_of(tokenizer, texts, eos=(2,), bos=()):
     loaded = load_tokenizer(tokenizer)
-    return [token for text in texts for token in (*bos, *loaded(text)["input_ids"], *eos)]
+    return [
+        token for text in texts for token in (*bos, *loaded(text)["input_ids"], *eos)
+    ]
 
 
 def test_golden_conversions(golden, tokenizer, tmp_path):
@@ -55,9 +59,13 @@ def test_golden_conversions(golden, tokenizer, tmp_path):
             config = TokenizeConfig(tokenizer=tokenizer, **args)
             with pytest.raises(
                 ValueError,
-                match="num_workers must be at least 1" if not workers else "give eos_text",
+                match="num_workers must be at least 1"
+                if not workers
+                else "give eos_text",
             ):
-                tokenize(golden / "amber/input", tmp_path / "no", config, num_workers=workers)
+                tokenize(
+                    golden / "amber/input", tmp_path / "no", config, num_workers=workers
+                )
             assert not (tmp_path / "no").exists()
             continue
         config = TokenizeConfig(tokenizer=tokenizer, worker_packing=workers, **args)
@@ -67,7 +75,9 @@ def test_golden_conversions(golden, tokenizer, tmp_path):
             output = tmp_path / run["name"] / subset / "train.jsonl"
             assert (
                 output.read_bytes()
-                == (golden / "amber" / run["name"] / subset / "train.jsonl").read_bytes()
+                == (
+                    golden / "amber" / run["name"] / subset / "train.jsonl"
+                ).read_bytes()
             )
             assert found[subset].files["train.jsonl"].lines == expected["lines"]
 
@@ -78,7 +88,9 @@ def test_two_workers_make_the_rows_of_one_from_the_subsets_that_are_named(
     config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=65, eos_text="</s>")
     subset = "redpajama_v1/arxiv"
     assert list(
-        tokenize(golden / "amber/input", tmp_path, config, num_workers=2, subfolders=subset)
+        tokenize(
+            golden / "amber/input", tmp_path, config, num_workers=2, subfolders=subset
+        )
     ) == [subset]
     expected = golden / "amber/tokenized" / subset / "train.jsonl"
     assert (tmp_path / subset / "train.jsonl").read_bytes() == expected.read_bytes()
@@ -86,7 +98,9 @@ def test_two_workers_make_the_rows_of_one_from_the_subsets_that_are_named(
         tokenize(golden / "amber/input", tmp_path, config, subfolders=f"{subset},c")
 
 
-def test_every_token_is_accounted_for_with_every_treatment_of_the_tail(tokenizer, tmp_path):
+def test_every_token_is_accounted_for_with_every_treatment_of_the_tail(
+    tokenizer, tmp_path
+):
     root = write_subsets(tmp_path / "in")
     b, a = (
         stream_of(tokenizer, TEXTS[name]) for name in ("b", "web/a")
@@ -94,17 +108,28 @@ def test_every_token_is_accounted_for_with_every_treatment_of_the_tail(tokenizer
     rows_of_b, tail_of_b = plain.concatenate([b], 7)
     rows_of_both, tail_of_both = plain.concatenate([b, a], 7)
     for tail in ("drop", "pad", "carry"):
-        config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=7, eos_text="</s>", tail=tail)
+        config = TokenizeConfig(
+            tokenizer=tokenizer, concat_tokens=7, eos_text="</s>", tail=tail
+        )
         found = tokenize(root, tmp_path / tail, config)
         rows = {
-            name: [row["token_ids"] for row in rows_of(tmp_path / tail / name)] for name in TEXTS
+            name: [row["token_ids"] for row in rows_of(tmp_path / tail / name)]
+            for name in TEXTS
         }
         in_b, in_a = (found[name].conservation[0] for name in ("b", "web/a"))
-        assert (in_b.documents, in_b.separator_tokens, in_b.document_tokens) == (2, 2, len(b) - 2)
-        assert {row["source"] for row in rows_of(tmp_path / tail / "web/a")} == {"web/a"}
+        assert (in_b.documents, in_b.separator_tokens, in_b.document_tokens) == (
+            2,
+            2,
+            len(b) - 2,
+        )
+        assert {row["source"] for row in rows_of(tmp_path / tail / "web/a")} == {
+            "web/a"
+        }
         if tail == "carry":
             assert rows["b"] + rows["web/a"] == rows_of_both
-            assert in_b.carried_out_tokens == in_a.carried_in_tokens == len(tail_of_b) > 0
+            assert (
+                in_b.carried_out_tokens == in_a.carried_in_tokens == len(tail_of_b) > 0
+            )
             assert in_a.carried_out_tokens == len(tail_of_both)
             assert found["web/a"].carried_tail == tail_of_both
             continue
@@ -114,9 +139,13 @@ def test_every_token_is_accounted_for_with_every_treatment_of_the_tail(tokenizer
         assert in_b.padding_tokens == len(padding)
 
 
-def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(tokenizer, tmp_path):
+def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(
+    tokenizer, tmp_path
+):
     root = write_subsets(tmp_path / "in")
-    config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=10, eos_text="</s>", best_fit=True)
+    config = TokenizeConfig(
+        tokenizer=tokenizer, concat_tokens=10, eos_text="</s>", best_fit=True
+    )
     found = tokenize(root, tmp_path / "out", config)
     wanted = {}
     for name, texts in TEXTS.items():
@@ -126,18 +155,28 @@ def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(token
             for row in plain.best_fit(list(map(len, documents)), 10)
         ]
         rows = rows_of(tmp_path / "out" / name)
-        assert [row["document_lengths"] for row in rows] == [list(map(len, row)) for row in packed]
+        assert [row["document_lengths"] for row in rows] == [
+            list(map(len, row)) for row in packed
+        ]
         assert [row["token_ids"] for row in rows] == [
             (sum(row, []) + 10 * [2])[:10] for row in packed
         ]
         [account] = found[name].conservation
         assert account.padding_tokens == 10 * len(rows) - sum(map(len, documents)) > 0
-        assert (account.cut_tokens, account.tail_tokens, account.samples) == (0, 0, len(rows))
-        wanted |= {tuple(row["token_ids"]): (name, row["document_lengths"]) for row in rows}
+        assert (account.cut_tokens, account.tail_tokens, account.samples) == (
+            0,
+            0,
+            len(rows),
+        )
+        wanted |= {
+            tuple(row["token_ids"]): (name, row["document_lengths"]) for row in rows
+        }
 
     mix(tmp_path / "out", tmp_path / "mixed", list(TEXTS), 1, 0, shuffle=True)
     assert all(report.ok for report in validate(tmp_path / "mixed"))
-    assert chunks_to_tokens(tmp_path / "mixed", tmp_path / "x_input_ids.npy") == len(wanted)
+    assert chunks_to_tokens(tmp_path / "mixed", tmp_path / "x_input_ids.npy") == len(
+        wanted
+    )
     dataset = Nanoset(tmp_path / "x_input_ids.npy", None, 9, None)
     [batch] = build_nanoset_dataloader(dataset, micro_batch_size=len(dataset))
     for k, (ids, starts) in enumerate(
@@ -151,33 +190,48 @@ def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(token
         edges = [*np.cumsum([0, *lengths[:-1]]), *range(sum(lengths), 10)]
         assert np.flatnonzero(starts).tolist() == edges
         assert batch["label_mask"][k].tolist() == (~starts[1:]).tolist()
-        labels = [dataset.files[0].source_of(span.document) for span in dataset.spans(k)]
+        labels = [
+            dataset.files[0].source_of(span.document) for span in dataset.spans(k)
+        ]
         assert labels == [name] * len(lengths) + [None] * (10 - sum(lengths))
     assert not wanted
 
 
 def test_a_worker_of_the_original_script_may_fill_no_row(tokenizer, tmp_path):
     config = TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", worker_packing=1)
-    [account] = tokenize(write_subsets(tmp_path / "in"), tmp_path / "out", config, subfolders="b")[
-        "b"
-    ].conservation
+    [account] = tokenize(
+        write_subsets(tmp_path / "in"), tmp_path / "out", config, subfolders="b"
+    )["b"].conservation
     assert rows_of(tmp_path / "out/b") == []
     assert account.tail_tokens == len(stream_of(tokenizer, TEXTS["b"]))
 
 
 @pytest.mark.parametrize("format", ["tokens", "both"])
-def test_the_direct_road_leaves_a_token_file_that_a_nanoset_reads(tokenizer, tmp_path, format):
+def test_the_direct_road_leaves_a_token_file_that_a_nanoset_reads(
+    tokenizer, tmp_path, format
+):
     root = write_subsets(tmp_path / "in")
-    config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=4, eos_text="</s>", format=format)
+    config = TokenizeConfig(
+        tokenizer=tokenizer, concat_tokens=4, eos_text="</s>", format=format
+    )
     found = tokenize(root, tmp_path / "out", config)
     paths = [tmp_path / "out" / name / "train_input_ids.npy" for name in TEXTS]
     for name, path in zip(TEXTS, paths, strict=True):
         file = TokenFile(path)
         assert file.tokens.tolist() == stream_of(tokenizer, TEXTS[name])
-        assert file.manifest.num_documents == len(TEXTS[name]) and file.manifest.appended_eod
-        rows = [row["token_ids"] for row in rows_of(path.parent)] if format == "both" else []
+        assert (
+            file.manifest.num_documents == len(TEXTS[name])
+            and file.manifest.appended_eod
+        )
+        rows = (
+            [row["token_ids"] for row in rows_of(path.parent)]
+            if format == "both"
+            else []
+        )
         assert sum(rows, []) == file.tokens.tolist()[: 4 * len(rows)]
-        assert found[name].conservation[0].written_tokens == (4 * len(rows) or file.num_tokens)
+        assert found[name].conservation[0].written_tokens == (
+            4 * len(rows) or file.num_tokens
+        )
         assert (path.parent / "train.jsonl").exists() == (format == "both")
     assert Nanoset(paths, [3, 1], 4, 20)[0]["input_ids"].shape == (5,)
 
@@ -186,7 +240,9 @@ def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(
     tokenizer, tmp_path, monkeypatch
 ):
     root = write_subsets(tmp_path / "in")
-    config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=4, eos_text="</s>", tail="carry")
+    config = TokenizeConfig(
+        tokenizer=tokenizer, concat_tokens=4, eos_text="</s>", tail="carry"
+    )
     whole = tokenize(root, tmp_path / "whole", config)
     real, calls = module.tokenize_documents, []
 
@@ -205,14 +261,18 @@ def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(
     )
     stamp = (tmp_path / "out/b/train.jsonl").stat().st_mtime_ns
     assert tokenize(root, tmp_path / "out", config) == whole
-    assert len(calls) == 3 and (tmp_path / "out/b/train.jsonl").stat().st_mtime_ns == stamp
+    assert (
+        len(calls) == 3 and (tmp_path / "out/b/train.jsonl").stat().st_mtime_ns == stamp
+    )
     assert rows_of(tmp_path / "out/web/a") == rows_of(tmp_path / "whole/web/a")
 
 
 def test_other_settings_or_other_files_are_not_mixed_in_one_folder(tokenizer, tmp_path):
     root = write_subsets(tmp_path / "in")
     config = {"tokenizer": tokenizer, "eos_text": "</s>"}
-    tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=4, format="both", **config))
+    tokenize(
+        root, tmp_path / "out", TokenizeConfig(concat_tokens=4, format="both", **config)
+    )
     with pytest.raises(
         ManifestError, match="tokenizer, concat_tokens, format differ"
     ):  # and no tokenizer is looked for
@@ -221,7 +281,12 @@ def test_other_settings_or_other_files_are_not_mixed_in_one_folder(tokenizer, tm
             tmp_path / "out",
             TokenizeConfig(concat_tokens=5, **config | {"tokenizer": "none"}),
         )
-    tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config), overwrite=True)
+    tokenize(
+        root,
+        tmp_path / "out",
+        TokenizeConfig(concat_tokens=5, **config),
+        overwrite=True,
+    )
     assert sorted(path.name for path in (tmp_path / "out/b").iterdir()) == [
         "manifest.json",
         "train.jsonl",
@@ -243,12 +308,16 @@ def test_a_document_that_cannot_be_read_stops_or_is_counted_and_hides_no_column(
 ):
     root = write_subsets(tmp_path / "in", {"a": ["one two", "three"]}, column="content")
     path = root / "a/x.jsonl"
-    path.write_text("{bad\n" + path.read_text() if line == 1 else path.read_text() + "{bad\n")
+    path.write_text(
+        "{bad\n" + path.read_text() if line == 1 else path.read_text() + "{bad\n"
+    )
     options = {"tokenizer": tokenizer, "eos_text": "</s>", "concat_tokens": 4}
     with pytest.raises(InputError, match=f"x.jsonl:{line}: not JSON"):
         tokenize(root, tmp_path / "out", TokenizeConfig(**options))
     assert not list((tmp_path / "out").rglob("train*"))
-    found = tokenize(root, tmp_path / "out", TokenizeConfig(on_error="skip", **options))["a"]
+    found = tokenize(
+        root, tmp_path / "out", TokenizeConfig(on_error="skip", **options)
+    )["a"]
     [account] = found.conservation
     assert (account.documents, account.skipped_documents) == (2, 1)
 
@@ -258,17 +327,26 @@ def test_files_with_other_column_names_lie_side_by_side_and_no_document_is_lost(
 ):
     root = write_subsets(tmp_path / "in", {"a": ["one two"] * 100}, column="content")
     (root / "a/y.jsonl").write_text('{"text": "three"}\n' * 5)
-    options = {"tokenizer": tokenizer, "eos_text": "</s>", "concat_tokens": 4, "on_error": "skip"}
-    [account] = tokenize(root, tmp_path / "out", TokenizeConfig(**options))["a"].conservation
-    assert (account.documents, account.skipped_documents) == (105, 0)
-    [account] = tokenize(root, tmp_path / "named", TokenizeConfig(column="content", **options))[
+    options = {
+        "tokenizer": tokenizer,
+        "eos_text": "</s>",
+        "concat_tokens": 4,
+        "on_error": "skip",
+    }
+    [account] = tokenize(root, tmp_path / "out", TokenizeConfig(**options))[
         "a"
     ].conservation
+    assert (account.documents, account.skipped_documents) == (105, 0)
+    [account] = tokenize(
+        root, tmp_path / "named", TokenizeConfig(column="content", **options)
+    )["a"].conservation
     assert (account.documents, account.skipped_documents) == (100, 5)
 
 
 @pytest.mark.parametrize(("mode", "ends"), [("keep", 4), ("split", 3)])
-def test_special_tokens_of_documents_are_kept_and_counted_or_split(tokenizer, tmp_path, mode, ends):
+def test_special_tokens_of_documents_are_kept_and_counted_or_split(
+    tokenizer, tmp_path, mode, ends
+):
     root = write_subsets(tmp_path / "in", {"a": ["one </s> two", "</s>"[1:], "three"]})
     config = TokenizeConfig(
         tokenizer=tokenizer, eos_text="</s>", format="tokens", special_tokens=mode
@@ -284,7 +362,9 @@ def test_special_tokens_of_documents_are_kept_and_counted_or_split(tokenizer, tm
         tokenize(
             root,
             tmp_path / "no",
-            TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", special_tokens="refuse"),
+            TokenizeConfig(
+                tokenizer=tokenizer, eos_text="</s>", special_tokens="refuse"
+            ),
         )
 
 
@@ -317,12 +397,19 @@ def test_a_tokenizer_that_adds_bos_by_itself_separates_documents(golden, tmp_pat
     root = write_subsets(tmp_path / "in", {"a": texts})
     for eos_text, eos in (("", []), ("</s>", [2])):
         config = TokenizeConfig(
-            tokenizer=str(tmp_path / "tokenizer.json"), concat_tokens=2, eos_text=eos_text
+            tokenizer=str(tmp_path / "tokenizer.json"),
+            concat_tokens=2,
+            eos_text=eos_text,
         )
         out = tmp_path / f"out{len(eos)}"
         tokenize(root, out, config)
         found = [token for row in rows_of(out / "a") for token in row["token_ids"]]
-        assert found == stream_of(str(golden / "tokenizer"), texts, eos=eos, bos=(1,))[: len(found)]
+        assert (
+            found
+            == stream_of(str(golden / "tokenizer"), texts, eos=eos, bos=(1,))[
+                : len(found)
+            ]
+        )
 
 
 def test_configurations_are_checked_at_once():

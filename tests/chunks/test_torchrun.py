@@ -34,9 +34,14 @@ def run_on_two_nodes(arguments, timeout=240):
     return [(node.returncode, *texts) for node, texts in zip(nodes, said, strict=True)]
 
 
-def test_two_nodes_make_the_rows_of_one_process_and_skip_what_is_there(golden, tmp_path):
+def test_two_nodes_make_the_rows_of_one_process_and_skip_what_is_there(
+    golden, tmp_path
+):
     config = TokenizeConfig(
-        tokenizer=str(golden / "tokenizer"), concat_tokens=65, eos_text="</s>", backend="hf"
+        tokenizer=str(golden / "tokenizer"),
+        concat_tokens=65,
+        eos_text="</s>",
+        backend="hf",
     )
     tokenize(golden / "amber/input", tmp_path, config, subfolders="redpajama_v1/arxiv")
     before = (tmp_path / "redpajama_v1/arxiv/train.jsonl").stat().st_mtime_ns

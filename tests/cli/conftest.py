@@ -56,5 +56,6 @@ def ask(run):
 def stories(corpus):
     """The texts of the embedded stories."""
     return [
-        json.loads(line)["text"] for line in (corpus / "stories.jsonl").read_text().splitlines()
+        json.loads(line)["text"]
+        for line in (corpus / "stories.jsonl").read_text().splitlines()
     ]

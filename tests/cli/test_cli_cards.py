@@ -54,8 +54,12 @@ def test_a_step_of_pythia_is_one_stretch_of_a_published_file(run, ask):
     page = Path(__file__).parents[2] / "docs" / "cards.md"
     assert "\n".join(lines[:3]) in page.read_text(encoding="utf-8")
     rows = ask("where", "--run", "pythia-1.4b", "--step", 41007)
-    assert ask("when", "--run", "pythia-1.4b", "--sample", rows[9]["sample"]) == [rows[9]]
-    asked = ask("when", "--run", "pythia-1.4b", "--byte-range", 172075610112, 172075614211)
+    assert ask("when", "--run", "pythia-1.4b", "--sample", rows[9]["sample"]) == [
+        rows[9]
+    ]
+    asked = ask(
+        "when", "--run", "pythia-1.4b", "--byte-range", 172075610112, 172075614211
+    )
     assert asked == rows[:2]
 
 
@@ -82,7 +86,11 @@ def test_a_card_with_its_files_answers_as_the_config_does(run, ask, demo):
         ]
     asked = "--document", 139
     steps = [row["step"] for row in ask("when", "--run", "demo", *FILES, *asked)]
-    assert steps == [row["step"] for row in ask("when", "--config", "tokens.yaml", *asked)] != []
+    assert (
+        steps
+        == [row["step"] for row in ask("when", "--config", "tokens.yaml", *asked)]
+        != []
+    )
     shown = ask("show", "--run", "demo", *FILES, "--step", 12)
     assert [row["text"] for row in shown] == [
         row["text"] for row in ask("show", "--config", "tokens.yaml", "--step", 12)
@@ -114,7 +122,10 @@ def test_a_run_is_replayed_row_by_row(run, ask, demo):
     assert code == 0 and "rows of 129 ids, steps 10 to 12" in text
     assert np.array_equal(np.load("rows.npy"), np.concatenate(batches[1:4]))
     assert run(*words, 10, "--output", "rows.npy")[0] == 1, "it exists"
-    assert "step 21 is not one of this run's steps 1 to 20" in run(*words, 20, "--steps", 2)[2]
+    assert (
+        "step 21 is not one of this run's steps 1 to 20"
+        in run(*words, 20, "--steps", 2)[2]
+    )
     with pytest.raises(IndexError, match="step 21 is not one of the steps"):
         Card.load("demo").replay(21, files)
     with pytest.raises(ValueError, match="the files of demo have"):
@@ -159,16 +170,30 @@ def test_a_step_of_pythia_is_shown_where_it_is_public(run, ask, demo, corpus, pu
     code, said, _ = run(*words, "--output", corpus / "rows.npy", "--overwrite")
     assert code == 0 and "1,024 rows of 2,049 ids, steps 7150 to 7150" in said
     assert np.array_equal(np.load(corpus / "rows.npy"), ids)
-    words = "show", "--run", "pythia-1.4b", "--mirror", mirror, "--tokenizer", corpus / "tokenizer"
+    words = (
+        "show",
+        "--run",
+        "pythia-1.4b",
+        "--mirror",
+        mirror,
+        "--tokenizer",
+        corpus / "tokenizer",
+    )
     server.sent = 0
     found = ask(*words, "--step", 7150)
     assert server.sent < 1.1 * ids.nbytes
     tokenizer = load_tokenizer(str(corpus / "tokenizer"))
-    assert [row["text"] for row in found] == [tokenizer.decode(row.tolist()) for row in ids]
+    assert [row["text"] for row in found] == [
+        tokenizer.decode(row.tolist()) for row in ids
+    ]
     text = run(*words, "--sample", rows[5].sample)[1]
-    assert text == f"--- rank 0 micro-batch 0 row 5: position {rows[5].position}, epoch 0, " + (
-        f"document.bin sample {rows[5].sample}, bytes {rows[5].first_byte}:{rows[5].end_byte}\n"
-        f"{found[5]['text']}\n"
+    assert (
+        text
+        == f"--- rank 0 micro-batch 0 row 5: position {rows[5].position}, epoch 0, "
+        + (
+            f"document.bin sample {rows[5].sample}, bytes {rows[5].first_byte}:{rows[5].end_byte}\n"
+            f"{found[5]['text']}\n"
+        )
     )
     error = run(*words, "--step", 19000)[2]
     assert error.count("\n") == 1 and "does not exist" in error
@@ -206,7 +231,9 @@ def test_many_questions_are_answered_in_a_table(run, ask, demo):
     assert lines[0][:4] == ["query", "stage", "step", "position"]
     for question, document in (("139", 139), ("0:3", 3)):
         asked = ask("when", "--config", "tokens.yaml", "--document", document)
-        found = sorted([int(line[2]), int(line[3])] for line in lines if line[0] == question)
+        found = sorted(
+            [int(line[2]), int(line[3])] for line in lines if line[0] == question
+        )
         assert found == sorted([row["step"], row["position"]] for row in asked)
     (demo / "bytes.txt").write_text("1000-1258\n")
     text = run("when", "--run", "demo", "--bulk", "bytes.txt")[1]
@@ -221,7 +248,9 @@ def test_many_questions_are_answered_in_a_table(run, ask, demo):
 def test_a_run_without_some_documents(run, ask, demo):
     (demo / "bulk.txt").write_text("139\n")
     one, two = ask("skip", "bulk.txt", "--run", "demo", *FILES)
-    steps = {row["step"] for row in ask("when", "--run", "demo", *FILES, "--document", 139)}
+    steps = {
+        row["step"] for row in ask("when", "--run", "demo", *FILES, "--document", 139)
+    }
     assert one["steps"] + two["steps"] == len(steps)
     first = min(steps)
     code, text, _ = run("skip", "bulk.txt", "--run", "demo", *FILES)
@@ -235,13 +264,18 @@ def test_a_run_without_some_documents(run, ask, demo):
 
 def test_other_files_than_those_of_the_card_are_refused(run, demo):
     error = run("where", "--run", "demo", FILES[0], FILES[2], FILES[1], "--step", 1)[2]
-    assert "the files of demo have [236152, 332380] bytes, these have [332380, 236152]" in error
+    assert (
+        "the files of demo have [236152, 332380] bytes, these have [332380, 236152]"
+        in error
+    )
 
 
 def test_other_ranks_read_the_same_rows_at_the_same_steps(ask, run):
     words = "where", "--run", "pythia-1.4b", 7
     rows = ask(*words)
-    others = ask(*words, "--dp-size", 16, "--micro-batch-size", 32, "--batch-accumulation", 2)
+    others = ask(
+        *words, "--dp-size", 16, "--micro-batch-size", 32, "--batch-accumulation", 2
+    )
     assert [row["position"] for row in others] == [row["position"] for row in rows]
     assert (rows[600]["dp_rank"], rows[600]["micro_batch"]) == (37, 0)
     assert (others[600]["dp_rank"], others[600]["micro_batch"]) == (2, 1)
@@ -251,9 +285,15 @@ def test_other_ranks_read_the_same_rows_at_the_same_steps(ask, run):
 
 def test_audit_says_what_a_card_lacks_and_what_is_broken(run, ask, tmp_path):
     code, text, _ = run("audit", "--run", "pythia-1.4b")
-    assert code == 0 and "64 of 64 probes agree" in text and "inferred: a part has" in text
+    assert (
+        code == 0 and "64 of 64 probes agree" in text and "inferred: a part has" in text
+    )
     code, text, _ = run("audit", "--run", "olmo-2-32b")
-    assert code == 1 and "  LACKS   order 0 cannot be computed" in text and "1122 files" in text
+    assert (
+        code == 1
+        and "  LACKS   order 0 cannot be computed" in text
+        and "1122 files" in text
+    )
     facts = Card.load("pythia-1.4b").facts
     path = tmp_path / "wrong.json"
     probes = facts["orders"][0]["probes"] | {"0": [0, 1]}
@@ -262,7 +302,10 @@ def test_audit_says_what_a_card_lacks_and_what_is_broken(run, ask, tmp_path):
     path.write_text(json.dumps(facts | {"orders": orders, "stages": stages}))
     code, text, _ = run("audit", "--run", path)
     assert code == 1 and "BROKEN  order 0 (identity): 63 of 64 probes agree" in text
-    assert "BROKEN  stage run reads positions 5 to 102,405: order 0 was read up to 0" in text
+    assert (
+        "BROKEN  stage run reads positions 5 to 102,405: order 0 was read up to 0"
+        in text
+    )
 
 
 def test_audit_of_a_card_names_samples_and_draws_the_spread(ask, run):
@@ -275,12 +318,16 @@ def test_audit_of_a_card_names_samples_and_draws_the_spread(ask, run):
     assert "through its file: 1 samples: stories_input_ids.npy sample 310 (2x)" in text
     text = run("audit", "--run", "modded-nanogpt-sub3min")[1]
     shard = next(line for line in text.splitlines() if "000001.bin" in line)
-    assert shard.endswith("|" + 9 * "\u2588" + 55 * " " + "|"), "the first shard is read first"
+    assert shard.endswith("|" + 9 * "\u2588" + 55 * " " + "|"), (
+        "the first shard is read first"
+    )
 
 
 def test_sizes_are_asked_of_the_servers_and_complete_a_card(run, ask, tmp_path):
     facts = Card.load("olmo-2-32b").facts
-    names = "".join(f"web,files/{{TOKENIZER}}/{k % 3}.npy\n" for k in range(4))  # one of them twice
+    names = "".join(
+        f"web,files/{{TOKENIZER}}/{k % 3}.npy\n" for k in range(4)
+    )  # one of them twice
     (tmp_path / "names.txt").write_text(names)
     digest = hashlib.sha256(names.encode()).hexdigest()
     card = tmp_path / "card.json"
@@ -297,18 +344,32 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(run, ask, tmp_path):
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         mirror = f"http://127.0.0.1:{server.server_port}"
-        words = "card", "complete", card, "--names", tmp_path / "names.txt", "--mirror", mirror
+        words = (
+            "card",
+            "complete",
+            card,
+            "--names",
+            tmp_path / "names.txt",
+            "--mirror",
+            mirror,
+        )
         code, text, _ = run(*words, "--output", tmp_path / "sizes.json")
         assert code == 0 and "sizes.json: the sizes of 4 files" in text
         (folder / "1.npy").unlink()
         error = run(*words, "--output", tmp_path / "other.json")[2]
-        assert "1.npy: HTTP Error 404" in error and not (tmp_path / "other.json").exists()
+        assert (
+            "1.npy: HTTP Error 404" in error and not (tmp_path / "other.json").exists()
+        )
         server.shutdown()
     asked = "--run", card, "--sizes", tmp_path / "sizes.json"
     first = ask("where", *asked, 1)
-    assert first[0]["path"].startswith("https://olmo-data.org/files/allenai/dolma2-tokenizer/")
+    assert first[0]["path"].startswith(
+        "https://olmo-data.org/files/allenai/dolma2-tokenizer/"
+    )
     order = OLMoCoreOrder(rows, None, 2048, 34521, chunk_size=2, batch_size=2048)
-    expected = [[source, sample] for source, sample in map(order.__getitem__, range(2048))]
+    expected = [
+        [source, sample] for source, sample in map(order.__getitem__, range(2048))
+    ]
     assert [[row["source"], row["sample"]] for row in first] == expected
     found = ask("when", *asked, "--sample", 7)
     assert {row["source"] for row in found} == {0, 3}, "the first file is listed twice"
@@ -320,7 +381,9 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(run, ask, tmp_path):
 
 def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
     code, text, _ = run("compare", "pythia-1.4b", "pythia-6.9b")
-    assert code == 0 and "read the same rows in all 143,000 steps" in text, "on other ranks"
+    assert code == 0 and "read the same rows in all 143,000 steps" in text, (
+        "on other ranks"
+    )
     facts = Card.load("demo").facts
     path = tmp_path / "other.json"
     orders = [facts["orders"][0], facts["orders"][1] | {"seed": 7, "probes": {}}]
@@ -332,7 +395,10 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
     code, text, _ = run("compare", "pythia-1.4b", "pythia-1.4b-deduped")
     assert code == 1 and "from step 1 on they read other rows" in text
     code, text, _ = run("compare", "polypythias-seed1", "polypythias-seed2")
-    assert code == 1 and "which step is the first cannot be computed: polypythias-seed1" in text
+    assert (
+        code == 1
+        and "which step is the first cannot be computed: polypythias-seed1" in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -345,7 +411,10 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
         ("where --data a.npy --sizes b.json --step 3", "--sizes belongs to a card"),
         ("when --data a.npy --sample 3", "--sample and --byte-range need a run card"),
         ("when --run demo --text x", "this needs the token files of demo"),
-        ("when --run demo --sample 3 --document 3", "exactly one of --document, --text, --sample"),
+        (
+            "when --run demo --sample 3 --document 3",
+            "exactly one of --document, --text, --sample",
+        ),
         ("show --run demo --position 3", "this needs the token files of demo"),
         ("estimate --run demo", "estimate takes --config or --data, not --run"),
     ],

@@ -33,15 +33,24 @@ from nanoset_ref.provenance import Stretch
         ("where --data nothing.npy --step 1", "no token file at nothing.npy"),
         ("where --data m.bin=1 --step 1", "give --num-samples"),
         ("where --data raw.npy=x --step 1", "no token file at raw.npy=x"),
-        ("where --data raw.npy --sequence-length 9 --dp-size 9 --step 1", "has no steps"),
+        (
+            "where --data raw.npy --sequence-length 9 --dp-size 9 --step 1",
+            "has no steps",
+        ),
         (
             "where --config raw.npy --data raw.npy --step 1",
             "--config FILE.yaml, --run CARD, or --data",
         ),
         ("where --config nothing.yaml --step 1", "nothing.yaml: No such file"),
         ("where --config broken.yaml --step 1", "broken.yaml"),
-        ("when --data raw.npy --sequence-length 4 --text ' '", "the tokenizer is unknown"),
-        ("audit --data raw.npy --sequence-length 4 --state raw.npy", "raw.npy is not JSON"),
+        (
+            "when --data raw.npy --sequence-length 4 --text ' '",
+            "the tokenizer is unknown",
+        ),
+        (
+            "audit --data raw.npy --sequence-length 4 --state raw.npy",
+            "raw.npy is not JSON",
+        ),
         (
             "audit --data raw.npy --sequence-length 4 --state list.json",
             "cannot be compared with this run (ValueError: this is not a saved state of a loader)",
@@ -50,11 +59,23 @@ from nanoset_ref.provenance import Stretch
             "audit --data raw.npy --sequence-length 4 --state half.json",
             "a plan of version None, this package",
         ),
-        ("audit --data m.bin --sequence-length 4 --state half.json", "reads .bin/.idx pairs"),
+        (
+            "audit --data m.bin --sequence-length 4 --state half.json",
+            "reads .bin/.idx pairs",
+        ),
         ("inspect m.bin --png nofolder/a.png", "the folder nofolder does not exist"),
-        ("verify m.bin --png", "unrecognized arguments: --png; see nanoset-ref verify --help"),
-        ("verify m.bin --vocab-size 0", "must be a whole number of at least 1, got '0'"),
-        ("show --data raw.npy --sequence-length 4 --position -1", "there is no position -1"),
+        (
+            "verify m.bin --png",
+            "unrecognized arguments: --png; see nanoset-ref verify --help",
+        ),
+        (
+            "verify m.bin --vocab-size 0",
+            "must be a whole number of at least 1, got '0'",
+        ),
+        (
+            "show --data raw.npy --sequence-length 4 --position -1",
+            "there is no position -1",
+        ),
         (
             "convert m.bin a.npy --dtype wide",
             "argument --dtype: invalid choice: 'wide' (choose from",
@@ -67,9 +88,15 @@ from nanoset_ref.provenance import Stretch
         ),
         ("split m.bin a.npy b.npy --held-out 9", "9 asks for 9"),
         ("inspect raw.npy", "raw.npy has no manifest"),
-        ("show --data raw.npy --sequence-length 4 --sample 99", "there is no sample 99"),
+        (
+            "show --data raw.npy --sequence-length 4 --sample 99",
+            "there is no sample 99",
+        ),
         ("show --data raw.npy --sequence-length 4 --sample 0 --source 3", "no file 3"),
-        ("show --data raw.npy --sequence-length 4 --position 1000", "there is no position 1000"),
+        (
+            "show --data raw.npy --sequence-length 4 --position 1000",
+            "there is no position 1000",
+        ),
         (
             "audit --data raw.npy --sequence-length 4 --num-loading-workers -1",
             "must be a whole number of at least 0, got",
@@ -114,19 +141,26 @@ from nanoset_ref.provenance import Stretch
         ),
     ],
 )
-def test_bad_input_is_one_line_on_standard_error(run, tmp_path, monkeypatch, line, message):
+def test_bad_input_is_one_line_on_standard_error(
+    run, tmp_path, monkeypatch, line, message
+):
     arguments = shlex.split(line)
     monkeypatch.chdir(tmp_path)
     write_range(tmp_path / "raw.npy", 41)
     assert run("convert", "raw.npy", "m.bin", "--eos-token-id", 7)[0] == 0
     (tmp_path / "broken.yaml").write_text("a: [1\nb: 2\n")
     (tmp_path / "list.json").write_text("[1]")
-    (tmp_path / "half.json").write_text('{"consumed_train_samples": 1, "plan": {"files": [{}]}}')
+    (tmp_path / "half.json").write_text(
+        '{"consumed_train_samples": 1, "plan": {"files": [{}]}}'
+    )
     before = sorted(tmp_path.iterdir())
     code, out, error = run(*arguments)
     assert (code in (1, 2), out) == (True, "")
     assert message in error
-    assert error.startswith(f"nanoset-ref {arguments[0]}: error: ") and error.count("\n") == 1
+    assert (
+        error.startswith(f"nanoset-ref {arguments[0]}: error: ")
+        and error.count("\n") == 1
+    )
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -205,10 +239,14 @@ def test_help_imports_neither_torch_nor_numpy():
     assert said.startswith("usage: nanoset-ref ") and said.endswith("set()\n")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["inspect", "raw.npy", "--eos-token-id", "7"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["inspect", "raw.npy", "--eos-token-id", "7"]]
+)
 def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(tmp_path, words):
     write_range(tmp_path / "raw.npy", 41)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"
+    }
     command = partial(
         subprocess.run, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment
     )
@@ -251,7 +289,9 @@ LATE = "nanoset_ref.megatron.index: error: interrupted; no file is half written\
     ],
 )
 def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, line, said):
-    (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    (tmp_path / "numpy.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    )
     assert python(tmp_path, *f"nanoset_ref.{line}".split()) == (1, "", said)
 
 
@@ -265,7 +305,9 @@ def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
 
 
 def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(tokens, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(
+        tokens, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT)
+    )
     code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
     assert (code, out, error) == (
         1,
@@ -367,7 +409,9 @@ def test_every_command_is_tried_with_bad_input():
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.sampled_from([f"{name} {base}" for name, bases in BASES.items() for base in bases]),
+    st.sampled_from(
+        [f"{name} {base}" for name, bases in BASES.items() for base in bases]
+    ),
     st.sampled_from(WRONG),
 )
 def test_bad_input_is_never_an_error_of_a_library(run, tmp_path, base, value):
@@ -384,7 +428,9 @@ def test_bad_input_is_never_an_error_of_a_library(run, tmp_path, base, value):
         (tmp_path / "list.json").write_text("[1]")
         code, out, error = run(*shlex.split(f"{base} {value}"))
     assert code in (0, 1, 2) and "Traceback" not in out + error
-    assert not any(word in error for word in ("pydantic", "numba", "validation error", "bug of"))
+    assert not any(
+        word in error for word in ("pydantic", "numba", "validation error", "bug of")
+    )
     lines = [line for line in error.splitlines() if "WARNING" not in line]
     assert len(lines) <= 1 and all("error: " in line for line in lines)
     if code and not error:

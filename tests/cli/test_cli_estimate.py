@@ -29,10 +29,15 @@ def files(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("order", "weights"),
-    [("identity", None), *itertools.product(["nanotron", "stateless"], [None, (1, 1), (9, 1)])],
+    [
+        ("identity", None),
+        *itertools.product(["nanotron", "stateless"], [None, (1, 1), (9, 1)]),
+    ],
 )
 @pytest.mark.parametrize("samples", [EPOCH, 3 * EPOCH, 48])
-def test_readings_and_what_is_never_read_are_those_of_the_run(ask, files, order, weights, samples):
+def test_readings_and_what_is_never_read_are_those_of_the_run(
+    ask, files, order, weights, samples
+):
     """The oracle: every position of the order, counted. In an epoch that is not complete, chance adds its part."""
     data = (
         [f"{name}={weight}" for name, weight in zip(files, weights, strict=True)]
@@ -51,7 +56,9 @@ def test_readings_and_what_is_never_read_are_those_of_the_run(ask, files, order,
     )
     (stage,) = ask("estimate", *options, "--order", order)["stages"]
     dataset = Nanoset(files, weights, 4, samples, order=order)
-    chance = 5 * math.sqrt(samples) / 2 if samples % EPOCH and order == "nanotron" else 0
+    chance = (
+        5 * math.sqrt(samples) / 2 if samples % EPOCH and order == "nanotron" else 0
+    )
     pairs = list(zip(*(found.tolist() for found in dataset.order[:]), strict=True))
     for number, source in enumerate(stage["sources"]):
         mine = [sample for file, sample in pairs if file == number]
@@ -60,7 +67,9 @@ def test_readings_and_what_is_never_read_are_those_of_the_run(ask, files, order,
         assert abs(source["never_read"] - never) <= 2 + chance
         assert source["tail_tokens"] == (2, 0)[number]
     assert stage["samples_per_epoch"] == EPOCH
-    assert stage["index_bytes"] == (dataset.order.numbers.nbytes if order == "nanotron" else 0)
+    assert stage["index_bytes"] == (
+        dataset.order.numbers.nbytes if order == "nanotron" else 0
+    )
     assert stage["data_bytes"] == 2 * sum(file.num_tokens for file in dataset.files)
     whole = Nanoset(files, weights, 4, EPOCH, order=order)
     assert stage["micro_batches_per_epoch"] == len(
@@ -69,17 +78,29 @@ def test_readings_and_what_is_never_read_are_those_of_the_run(ask, files, order,
 
 
 @pytest.mark.parametrize("weights", [("", ""), ("=3", "=1")])
-def test_megatrons_indexes_are_as_large_as_estimated(run, ask, corpus, tmp_path, weights):
+def test_megatrons_indexes_are_as_large_as_estimated(
+    run, ask, corpus, tmp_path, weights
+):
     data, prefixes = [], []
     for domain, weight in zip(("stories", "programs"), weights, strict=True):
         run("convert", ids_of(corpus, domain), tmp_path / f"{domain}.bin")
         data.append(f"{tmp_path / domain}{weight}")
         prefixes.append(str(tmp_path / domain))
-    options = ["--data", *data, *LAYOUT, *(["--num-samples", 6000] if weights[0] else [])]
+    options = [
+        "--data",
+        *data,
+        *LAYOUT,
+        *(["--num-samples", 6000] if weights[0] else []),
+    ]
     (stage,) = ask("estimate", *options)["stages"]
     path = dict(zip(prefixes, (3, 1), strict=True)) if weights[0] else prefixes
-    asked = {"split": "1,0,0", "split_num_samples": (6000 if weights[0] else None, 0, 0)}
-    config = NanosetConfig(random_seed=1234, sequence_length=32, data_path=path, **asked)
+    asked = {
+        "split": "1,0,0",
+        "split_num_samples": (6000 if weights[0] else None, 0, 0),
+    }
+    config = NanosetConfig(
+        random_seed=1234, sequence_length=32, data_path=path, **asked
+    )
     built = NanosetBuilder(config).build(["train"])[0]
     arrays = [
         getattr(part, f"{name}_index")
@@ -87,7 +108,9 @@ def test_megatrons_indexes_are_as_large_as_estimated(run, ask, corpus, tmp_path,
         for name in ("document", "sample", "shuffle")
     ]
     arrays += [built.dataset_index, built.dataset_sample_index]
-    assert abs(stage["index_bytes"] - sum(array.nbytes for array in arrays)) <= 20 * len(path)
+    assert abs(
+        stage["index_bytes"] - sum(array.nbytes for array in arrays)
+    ) <= 20 * len(path)
     report = ask("audit", *options)["stretches"][0]
     assert (stage["steps"], stage["samples"]) == (
         report["num_steps"],
@@ -107,7 +130,12 @@ def test_stages_that_go_on_know_what_was_read_before_them(ask, files):
         ("again", 11, stateless | {"reuse": "restart"}, {}),
     ]
     config = run_tree(
-        "checkpoints", stages, steps=12, length=4, model=GPT2 | {"vocab_size": 300}, dp=2
+        "checkpoints",
+        stages,
+        steps=12,
+        length=4,
+        model=GPT2 | {"vocab_size": 300},
+        dp=2,
     )
     with open("run.yaml", "w") as file:
         json.dump(config, file)
@@ -123,9 +151,21 @@ def test_stages_that_go_on_know_what_was_read_before_them(ask, files):
         assert stage["samples"] == report["num_steps"] * size
         for estimated, real in zip(stage["sources"], report["sources"], strict=True):
             assert abs(estimated["read"] - real["read"]) <= 2
-            assert abs(estimated["never_read"] - (real["num_samples"] - real["distinct"])) <= 2
-    assert second["sources"][0]["never_read"] < first["sources"][0]["never_read"] == 30 - 5 * size
-    assert (found["steps"], found["gpus"], found["hours"], found["gpu_hours"]) == (12, 2, 6.0, 12.0)
+            assert (
+                abs(estimated["never_read"] - (real["num_samples"] - real["distinct"]))
+                <= 2
+            )
+    assert (
+        second["sources"][0]["never_read"]
+        < first["sources"][0]["never_read"]
+        == 30 - 5 * size
+    )
+    assert (found["steps"], found["gpus"], found["hours"], found["gpu_hours"]) == (
+        12,
+        2,
+        6.0,
+        12.0,
+    )
 
 
 def test_an_estimate_needs_none_of_the_memory_that_the_run_needs(run, tmp_path):
@@ -138,23 +178,41 @@ def test_an_estimate_needs_none_of_the_memory_that_the_run_needs(run, tmp_path):
     code, said, _ = run("estimate", "--data", path, "--sequence-length", 4, *speed)
     assert code == 0
     assert "an epoch: 10,000,000,000 samples" in said and "index 74.5 GiB" in said
-    assert said.endswith("40,000,000,000 tokens on 512 GPUs: 1.11 hours, 568.89 GPU-hours\n")
+    assert said.endswith(
+        "40,000,000,000 tokens on 512 GPUs: 1.11 hours, 568.89 GPU-hours\n"
+    )
 
 
 def test_chunks_and_text_are_estimated_as_far_as_they_are_known(ask, files, corpus):
     lines = [json.dumps({"token_ids": [number] * 5}) + "\n" for number in range(20)]
     Path("chunks").mkdir()
     Path("chunks/train_0.jsonl").write_text("".join(lines))
-    chunks = {"chunks": "chunks", "vocab_size": len(load_tokenizer(corpus / "tokenizer"))}
-    stages = [("chunks", 1, chunks, {}), ("words", 3, {"text": str(corpus / "stories.jsonl")}, {})]
+    chunks = {
+        "chunks": "chunks",
+        "vocab_size": len(load_tokenizer(corpus / "tokenizer")),
+    }
+    stages = [
+        ("chunks", 1, chunks, {}),
+        ("words", 3, {"text": str(corpus / "stories.jsonl")}, {}),
+    ]
     config = run_tree(
-        "checkpoints", stages, steps=9, length=4, model=GPT2 | {"vocab_size": 8192}, dp=2
+        "checkpoints",
+        stages,
+        steps=9,
+        length=4,
+        model=GPT2 | {"vocab_size": 8192},
+        dp=2,
     )
     config["tokenizer"] = {"tokenizer_name_or_path": str(corpus / "tokenizer")}
     Path("run.yaml").write_text(json.dumps(config))
     first, words = ask("estimate", "--config", "run.yaml")["stages"]
     (source,) = first["sources"]
-    assert (first["samples"], source["samples"], source["read"], source["never_read"]) == (
+    assert (
+        first["samples"],
+        source["samples"],
+        source["read"],
+        source["never_read"],
+    ) == (
         8,
         20,
         8,

@@ -10,7 +10,8 @@ def test_inspect_counts_and_draws(run, ask, corpus, tmp_path):
     file = TokenFile(ids_of(corpus))
     assert code == 0
     assert (
-        f"{file.num_tokens:,} tokens (uint16) in {file.manifest.num_documents:,} documents" in text
+        f"{file.num_tokens:,} tokens (uint16) in {file.manifest.num_documents:,} documents"
+        in text
     )
     assert f"at the end of {file.manifest.num_documents:,} documents" in text
     assert (tmp_path / "lengths.png").read_bytes().startswith(b"\x89PNG")
@@ -40,7 +41,9 @@ def test_raw_ids_and_a_tokenizer_become_a_described_file(run, corpus, tmp_path):
     )
     assert run("verify", tmp_path / "raw.npy", *said)[0] == 0
     name = ("--tokenizer", original.manifest.tokenizer)
-    assert run("convert", tmp_path / "raw.npy", tmp_path / "a.npy", *said, *name)[0] == 0
+    assert (
+        run("convert", tmp_path / "raw.npy", tmp_path / "a.npy", *said, *name)[0] == 0
+    )
     assert TokenFile(tmp_path / "a.npy").manifest == original.manifest
     run("convert", tmp_path / "a.npy", tmp_path / "b.bin")
     assert run("convert", tmp_path / "b.bin", tmp_path / "c.npy", *name)[0] == 0
@@ -59,7 +62,10 @@ def test_verify_seals_what_holds_no_checksum_if_asked(run, ask, corpus, tmp_path
     assert len(ask("verify", *sorted(tmp_path.iterdir()), *said)) == 2
     (tmp_path / "raw.npy").write_bytes(ids_of(corpus).read_bytes()[::-1])
     code, text, _ = run("verify", *names, *said)
-    assert code == 1 and [line.split()[0] for line in text.splitlines()] == ["ok", "BROKEN"]
+    assert code == 1 and [line.split()[0] for line in text.splitlines()] == [
+        "ok",
+        "BROKEN",
+    ]
 
 
 def test_merge_and_split(ask, corpus, tmp_path):
@@ -71,14 +77,18 @@ def test_merge_and_split(ask, corpus, tmp_path):
         assert [it["documents"] for it in parts] == [both - expected, expected]
 
 
-def test_verify_passes_good_files_and_names_what_is_wrong_with_others(run, corpus, tmp_path):
+def test_verify_passes_good_files_and_names_what_is_wrong_with_others(
+    run, corpus, tmp_path
+):
     code, text, _ = run("verify", ids_of(corpus))
     assert code == 0
     assert "checksum as in the manifest" in text
     run("convert", ids_of(corpus), tmp_path / "a.npy")
     run("convert", ids_of(corpus), tmp_path / "b.bin")
     (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[::-1])
-    code, text, _ = run("verify", tmp_path / "a.npy", tmp_path / "b.bin", tmp_path / "nothing.npy")
+    code, text, _ = run(
+        "verify", tmp_path / "a.npy", tmp_path / "b.bin", tmp_path / "nothing.npy"
+    )
     assert code == 1
     assert [line.split()[0] for line in text.splitlines()] == ["BROKEN", "ok", "BROKEN"]
     assert "the content has changed" in text and "no token file at" in text

@@ -22,7 +22,9 @@ def test_show_decodes_what_is_asked(run, ask, corpus, stories):
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
-def test_a_text_is_read_where_its_own_tokens_are(run, ask, corpus, stories, tmp_path, suffix):
+def test_a_text_is_read_where_its_own_tokens_are(
+    run, ask, corpus, stories, tmp_path, suffix
+):
     """The oracle: pieces cut anywhere from the text, found by plain search; and the rows that a step shows."""
     run("convert", ids_of(corpus), tmp_path / f"a{suffix}")
     file = TokenFile(ids_of(corpus))
@@ -43,17 +45,26 @@ def test_a_text_is_read_where_its_own_tokens_are(run, ask, corpus, stories, tmp_
         }
         for row in found:
             start, stop = row["tokens"]
-            ids = file.tokens[file.document_offsets[row["document"]] :][start:stop].tolist()
+            ids = file.tokens[file.document_offsets[row["document"]] :][
+                start:stop
+            ].tolist()
             assert piece in decode(ids)
             assert piece not in decode(ids[1:]) and piece not in decode(ids[:-1])
             (origin,) = ask("where", *data, "--step", row["step"])
-            parts = [part for part in origin["parts"] if part["document"] == row["document"]]
-            assert any(max(part["start"], start) < min(part["stop"], stop) for part in parts)
+            parts = [
+                part for part in origin["parts"] if part["document"] == row["document"]
+            ]
+            assert any(
+                max(part["start"], start) < min(part["stop"], stop) for part in parts
+            )
     assert (
         run("when", *data, "--text", piece, "--consumed-train-samples", 10**9)[1]
         == "it is not read in this run\n"
     )
-    assert "no document holds 'zyzzyva quokka'" in run("when", *data, "--text", "zyzzyva quokka")[2]
+    assert (
+        "no document holds 'zyzzyva quokka'"
+        in run("when", *data, "--text", "zyzzyva quokka")[2]
+    )
 
 
 def test_where_looks_into_megatron_style_data(run, ask, corpus, tmp_path):
@@ -77,7 +88,14 @@ def test_audit_proves_megatron_style_runs(run, ask, corpus, tmp_path, weights):
     assert report["ok"]
     (stretch,) = report["stretches"]
     rows = ask(
-        "where", *data, "--sequence-length", 32, "--dp-size", 8 * stretch["num_steps"], "--step", 1
+        "where",
+        *data,
+        "--sequence-length",
+        32,
+        "--dp-size",
+        8 * stretch["num_steps"],
+        "--step",
+        1,
     )
     for number, source in enumerate(stretch["sources"]):
         mine = [row for row in rows if row["source"] == number]
@@ -91,7 +109,9 @@ def test_audit_proves_megatron_style_runs(run, ask, corpus, tmp_path, weights):
     assert run("audit", *data, *LAYOUT)[1].endswith("every law holds\n")
 
 
-def test_a_bin_without_idx_or_with_an_order_is_read_as_a_token_file(run, ask, corpus, tmp_path):
+def test_a_bin_without_idx_or_with_an_order_is_read_as_a_token_file(
+    run, ask, corpus, tmp_path
+):
     run("convert", ids_of(corpus, "stories"), tmp_path / "a.bin", "--dtype", "int32")
     (tmp_path / "raw.bin").write_bytes((tmp_path / "a.bin").read_bytes())
     raw, pair = (
@@ -100,13 +120,18 @@ def test_a_bin_without_idx_or_with_an_order_is_read_as_a_token_file(run, ask, co
     )
     for words in (raw, pair):
         file, found = [
-            [row["sample"] for row in ask("where", "--data", *data, *LAYOUT, "--step", 1)]
+            [
+                row["sample"]
+                for row in ask("where", "--data", *data, *LAYOUT, "--step", 1)
+            ]
             for data in ([ids_of(corpus, "stories")], words)
         ]
         assert found == file
 
 
-def test_audit_proves_a_run_and_says_what_another_plan_would_do(run, ask, corpus, tmp_path):
+def test_audit_proves_a_run_and_says_what_another_plan_would_do(
+    run, ask, corpus, tmp_path
+):
     paths = [ids_of(corpus), ids_of(corpus, "programs")]
     code, text, _ = run("audit", "--data", *paths, *LAYOUT, "--num-loading-workers", 4)
     assert code == 0
@@ -115,7 +140,14 @@ def test_audit_proves_a_run_and_says_what_another_plan_would_do(run, ask, corpus
     (tmp_path / "state.json").write_text(json.dumps(state))
     for order, exact in (("nanotron", True), ("stateless", False)):
         report = ask(
-            "audit", "--data", *paths, *LAYOUT, "--order", order, "--state", tmp_path / "state.json"
+            "audit",
+            "--data",
+            *paths,
+            *LAYOUT,
+            "--order",
+            order,
+            "--state",
+            tmp_path / "state.json",
         )
         assert report["continuation"]["exact"] == exact
 
@@ -124,7 +156,9 @@ def test_a_yaml_file_names_the_run(run, ask, corpus, tmp_path):
     dataset = {"dataset_path": str(ids_of(corpus))}
     stages = [("first", 1, dataset, {"seed": 1}), ("second", 4, dataset, {"seed": 1})]
     model = GPT2 | {"vocab_size": 8192}
-    config = run_tree(tmp_path / "checkpoints", stages, steps=6, length=32, model=model, dp=2)
+    config = run_tree(
+        tmp_path / "checkpoints", stages, steps=6, length=32, model=model, dp=2
+    )
     (tmp_path / "run.yaml").write_text(json.dumps(config))
     code, text, _ = run("audit", "--config", tmp_path / "run.yaml")
     assert code == 0
@@ -141,17 +175,26 @@ def test_a_yaml_file_names_the_run(run, ask, corpus, tmp_path):
         state = {
             "step": 4,
             "state": {
-                "data": {"step": 4, "stages": [record | {"name": "first"}, record | {"name": name}]}
+                "data": {
+                    "step": 4,
+                    "stages": [record | {"name": "first"}, record | {"name": name}],
+                }
             },
         }
         (tmp_path / "state.json").write_text(json.dumps(state))
         code, text, error = run(
-            "audit", "--config", tmp_path / "run.yaml", "--state", tmp_path / "state.json"
+            "audit",
+            "--config",
+            tmp_path / "run.yaml",
+            "--state",
+            tmp_path / "state.json",
         )
         assert code == (name == "third")
         assert expected in text + error
     rows = ask("where", "--config", tmp_path / "run.yaml", "--step", 4)
-    assert [row["slot"]["position"] for row in rows] == [0, 2, 1, 3], "the second stage starts over"
+    assert [row["slot"]["position"] for row in rows] == [0, 2, 1, 3], (
+        "the second stage starts over"
+    )
     code, _, error = run("where", "--config", tmp_path / "run.yaml", "--step", 7)
     assert (code, error) == (
         1,
@@ -164,14 +207,21 @@ def test_a_yaml_file_names_the_tokenizer_where_the_files_do_not(run, corpus, tmp
     run("convert", ids_of(corpus), pair)
     stages = [("only", 1, {"dataset_path": str(pair)}, {})]
     config = run_tree(
-        tmp_path / "checkpoints", stages, steps=1, length=32, model=GPT2 | {"vocab_size": 8192}
+        tmp_path / "checkpoints",
+        stages,
+        steps=1,
+        length=32,
+        model=GPT2 | {"vocab_size": 8192},
     )
     for tokenizer, expected in (
         ({}, 1),
         ({"tokenizer": {"tokenizer_name_or_path": str(corpus / "tokenizer")}}, 0),
     ):
         (tmp_path / "run.yaml").write_text(json.dumps(config | tokenizer))
-        assert run("where", "--config", tmp_path / "run.yaml", "--step", 1, "--text")[0] == expected
+        assert (
+            run("where", "--config", tmp_path / "run.yaml", "--step", 1, "--text")[0]
+            == expected
+        )
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])

@@ -19,7 +19,14 @@ AXES: dict[str, tuple[Any, ...]] = {
     "files": ("npy", "raw", "raw with eos", "bin", "ds", "mixed", "bucket"),
     "dtype": ("uint16", "int32"),
     "sequence_length": (4, 7),
-    "order": ("nanotron", "stateless", "identity", "published", "published raw", "published short"),
+    "order": (
+        "nanotron",
+        "stateless",
+        "identity",
+        "published",
+        "published raw",
+        "published short",
+    ),
     "weights": (None, (3, 1, 2), (2, 0, 1), (1, 2)),
     "ledger": (None, (10, (5, 3, 2)), (0, (3, 1, 2))),
     "skip": (None, ((12, 14), (18, 20))),
@@ -86,7 +93,9 @@ def applicable(draw: Draw) -> Draw:
     draw = draw | {name: DEFAULTS[name] for name in WITHOUT[draw["dataset"]].split()}
     if draw["dataset"] == "megatron":
         draw["files"] = "bin"
-        if draw["sequence_length"] == 7:  # its epoch of 7 samples does not fill 3 ranks times 3
+        if (
+            draw["sequence_length"] == 7
+        ):  # its epoch of 7 samples does not fill 3 ranks times 3
             for name in ("micro_batch_size", "micro_batch_size_after"):
                 draw[name] = 2 if draw[name] == 3 else draw[name]
     if draw["dataset"] == "stream":
@@ -126,14 +135,18 @@ def needs_boundaries(draw: Draw) -> bool:
 
 
 def forks(draw: Draw) -> bool:
-    return draw["start_method"] == "fork" and max(draw["workers"], draw["workers_after"]) > 0
+    return (
+        draw["start_method"] == "fork"
+        and max(draw["workers"], draw["workers_after"]) > 0
+    )
 
 
 REFUSALS = [
     Refusal(
         "an order that fixes what it reads takes no weights",
         lambda draw: (
-            draw["weights"] is not None and draw["order"].startswith(("identity", "published"))
+            draw["weights"] is not None
+            and draw["order"].startswith(("identity", "published"))
         ),
         (ValueError,),
         "leave the weights out",
@@ -153,7 +166,9 @@ REFUSALS = [
     Refusal(
         "a run that goes on from a ledger has no beginning to fill its last batch from",
         lambda draw: (
-            draw["ledger"] is not None and draw["ledger"][0] > 0 and draw["tail"] != "drop"
+            draw["ledger"] is not None
+            and draw["ledger"][0] > 0
+            and draw["tail"] != "drop"
         ),
         (IndexError, ValueError),
         "belongs to the previous plan",
@@ -185,7 +200,8 @@ REFUSALS = [
     Refusal(
         "masks are told to the collator that makes them",
         lambda draw: (
-            draw["masks"] is not None and draw["collator"] in ("labels", "positions", "function")
+            draw["masks"] is not None
+            and draw["collator"] in ("labels", "positions", "function")
         ),
         (ValueError,),
         "documents is an option of DataCollatorForCLM",
@@ -199,7 +215,8 @@ REFUSALS = [
     Refusal(
         "who has no workers prefetches with none",
         lambda draw: (
-            draw["prefetch_factor"] is not None and 0 in (draw["workers"], draw["workers_after"])
+            draw["prefetch_factor"] is not None
+            and 0 in (draw["workers"], draw["workers_after"])
         ),
         (ValueError,),
         "prefetch_factor",
@@ -216,7 +233,9 @@ REFUSALS = [
     ),
     Refusal(
         "who has no workers keeps none",
-        lambda draw: draw["persistent_workers"] and 0 in (draw["workers"], draw["workers_after"]),
+        lambda draw: (
+            draw["persistent_workers"] and 0 in (draw["workers"], draw["workers_after"])
+        ),
         (ValueError,),
         "persistent_workers",
     ),
@@ -231,7 +250,9 @@ def refusals(draw: Draw) -> list[Refusal]:
 # ---- how runs are drawn
 
 
-def drawn(number: int, seed: int, share_with_workers: float = 0.04, refused: float = 0.02) -> Draw:
+def drawn(
+    number: int, seed: int, share_with_workers: float = 0.04, refused: float = 0.02
+) -> Draw:
     """Draw `number` of a seed, whatever was drawn before. A draw that will be refused is kept with the chance
     `refused`, or else made again.
     """
@@ -242,7 +263,14 @@ def drawn(number: int, seed: int, share_with_workers: float = 0.04, refused: flo
             draw |= dict.fromkeys(PROCESSES, 0)
         if draw["start_method"] == "spawn" and source.random() < 0.8:
             draw["start_method"] = "fork"
-        for name in ("weights", "ledger", "skip", "prefetch_factor", "persistent_workers", "masks"):
+        for name in (
+            "weights",
+            "ledger",
+            "skip",
+            "prefetch_factor",
+            "persistent_workers",
+            "masks",
+        ):
             if source.random() < 0.5:
                 draw[name] = DEFAULTS[name]
         draw = applicable(draw)
@@ -254,7 +282,9 @@ def drawn(number: int, seed: int, share_with_workers: float = 0.04, refused: flo
 def cost(draw: Draw) -> float:
     """Roughly, in units of a run without workers."""
     processes = (
-        (draw["workers"] + draw["workers_after"]) * draw["dp_size"] * min(draw["pp_size"], 2)
+        (draw["workers"] + draw["workers_after"])
+        * draw["dp_size"]
+        * min(draw["pp_size"], 2)
     )
     return 1 + processes * (60 if draw["start_method"] == "spawn" else 4)
 
@@ -288,4 +318,6 @@ def covering(candidates: list[Draw], budget: float) -> tuple[list[Draw], float]:
         new = (has[chosen[-1]] > 0) & (worth > 0)
         gains -= has[:, new] @ worth[new]
         worth[new] = 0
-    return [candidates[number] for number in chosen], float((worth[~is_value] == 0).mean())
+    return [candidates[number] for number in chosen], float(
+        (worth[~is_value] == 0).mean()
+    )

@@ -16,7 +16,14 @@ import numpy as np
 from bucket_server import BucketServer
 
 from combined.axes import Draw
-from combined.expected import DOCUMENTS, EOS, Reads, published_numbers, texts, token_files
+from combined.expected import (
+    DOCUMENTS,
+    EOS,
+    Reads,
+    published_numbers,
+    texts,
+    token_files,
+)
 from nanoset_ref.tokens import TokenFileWriter, convert, open_tokens
 
 SUFFIXES = {"bin": [".bin"] * 3, "ds": [".ds"] * 3, "mixed": [".npy", ".bin", ".ds"]}
@@ -49,18 +56,27 @@ class Corpora:
             paths = [folder / "raw" / f"{name}.npy" for name in names]
             if kind == "raw":
                 return paths
-            return [open_tokens(path, draw["dtype"], eos_token_id=EOS) for path in paths]
+            return [
+                open_tokens(path, draw["dtype"], eos_token_id=EOS) for path in paths
+            ]
         suffixes = SUFFIXES.get(kind, [".npy"] * 3)
-        return [folder / f"{name}{suffix}" for name, suffix in zip(names, suffixes, strict=True)]
+        return [
+            folder / f"{name}{suffix}"
+            for name, suffix in zip(names, suffixes, strict=True)
+        ]
 
     def text(self, draw: Draw, where: str = "here") -> Path:
         """The file of documents that a stream tokenizes."""
         path = (
-            self.root / f"text-{draw.get('content', 0)}-{where}" / f"{file_names(where)[0]}.jsonl"
+            self.root
+            / f"text-{draw.get('content', 0)}-{where}"
+            / f"{file_names(where)[0]}.jsonl"
         )
         if not path.exists():
             path.parent.mkdir(parents=True)
-            lines = [json.dumps({"text": text}) for text in texts(draw.get("content", 0))]
+            lines = [
+                json.dumps({"text": text}) for text in texts(draw.get("content", 0))
+            ]
             path.write_text("\n".join(lines) + "\n")
         return path
 
@@ -68,7 +84,11 @@ class Corpora:
         """The file of a published order."""
         numbers = published_numbers(reads)
         digest = hashlib.blake2b(numbers.tobytes(), digest_size=8).hexdigest()
-        path = self.root / f"orders-{where}" / f"{draw['order'].replace(' ', '-')}-{digest}.npy"
+        path = (
+            self.root
+            / f"orders-{where}"
+            / f"{draw['order'].replace(' ', '-')}-{digest}.npy"
+        )
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             if draw["order"] == "published raw":
@@ -82,10 +102,14 @@ class Corpora:
         if folder.exists():
             return folder
         (folder / "raw").mkdir(parents=True)
-        files = zip(file_names(where), DOCUMENTS, token_files(dtype, content), strict=True)
+        files = zip(
+            file_names(where), DOCUMENTS, token_files(dtype, content), strict=True
+        )
         for name, lengths, ids in files:
             path = folder / f"{name}.npy"
-            with TokenFileWriter(path, dtype=dtype, eos_token_id=EOS, appended_eod=True) as writer:
+            with TokenFileWriter(
+                path, dtype=dtype, eos_token_id=EOS, appended_eod=True
+            ) as writer:
                 writer.write(ids, lengths)
             for suffix in (".bin", ".ds"):
                 convert([open_tokens(path)], path.with_suffix(suffix))

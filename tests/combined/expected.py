@@ -80,7 +80,9 @@ def has_padding(reads: Reads) -> bool:
     if reads.dataset != "packed":
         return False
     row_length = reads.sequence_length + 1
-    rows = [row for source in range(len(DOCUMENTS)) for row in packing(source, row_length)]
+    rows = [
+        row for source in range(len(DOCUMENTS)) for row in packing(source, row_length)
+    ]
     return any(sum(end - begin for _, begin, end in row) < row_length for row in rows)
 
 
@@ -117,7 +119,10 @@ def packing(source: int, row_length: int) -> list[list[tuple[int, int, int]]]:
     begins = offsets(source).tolist()
     rows = plain.best_fit(DOCUMENTS[source], row_length)
     return [
-        [(source, begins[document] + begin, begins[document] + end) for document, begin, end in row]
+        [
+            (source, begins[document] + begin, begins[document] + end)
+            for document, begin, end in row
+        ]
         for row in rows
     ]
 
@@ -167,7 +172,9 @@ def expected(reads: Reads) -> Expected:
 
 def ordered(reads: Reads, lengths: list[int]) -> list[tuple[int, int]]:
     """The pair at each position. Positions that a ledger left behind are there, with a sample of no meaning."""
-    skipped = {position for first, stop in reads.skip or () for position in range(first, stop)}
+    skipped = {
+        position for first, stop in reads.skip or () for position in range(first, stop)
+    }
     count = num_samples(reads) + len(skipped)
     if reads.ledger is not None:
         pairs = [(0, 0)] * reads.ledger[0] + after_a_ledger(reads, lengths, count)
@@ -184,24 +191,34 @@ def ordered(reads: Reads, lengths: list[int]) -> list[tuple[int, int]]:
         pairs = [plain.pair_of(k % sum(lengths), lengths) for k in range(count)]
     else:
         pairs = [
-            plain.pair_of(number, lengths) for number in published_numbers(reads)[:count].tolist()
+            plain.pair_of(number, lengths)
+            for number in published_numbers(reads)[:count].tolist()
         ]
     return [pair for position, pair in enumerate(pairs) if position not in skipped]
 
 
-def after_a_ledger(reads: Reads, lengths: list[int], count: int) -> list[tuple[int, int]]:
+def after_a_ledger(
+    reads: Reads, lengths: list[int], count: int
+) -> list[tuple[int, int]]:
     """The pairs from a ledger's position on. plain.py has no ledgers, so whose turn it is comes from the order itself,
     and is held to the shares; the sample that a source gives next follows from its readings.
     """
     position, before = reads.ledger
     order = StatelessOrder(
-        lengths, reads.weights, count, reads.seed, start={"position": position, "reads": before}
+        lengths,
+        reads.weights,
+        count,
+        reads.seed,
+        start={"position": position, "reads": before},
     )
     turns = order.lookup(np.arange(position, count))[0].tolist()
     tree = plain.share_tree(lengths, reads.weights)
     whole = sum(lengths) if reads.weights is None else 64
     if len(turns) >= whole:
-        found = {source: turns[:whole].count(source) for source in plain.share_out(whole, tree)}
+        found = {
+            source: turns[:whole].count(source)
+            for source in plain.share_out(whole, tree)
+        }
         assert found == plain.share_out(whole, tree), "a source has not its share"
     readings = list(before)
     pairs = []
@@ -229,7 +246,9 @@ def filled(
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """The rows [N, S + 1] and where documents begin in them; every token of padding begins one."""
     files = token_files(reads.dtype, reads.content)
-    rows = np.full((len(spans), reads.sequence_length + 1), reads.pad_id, dtype=np.int32)
+    rows = np.full(
+        (len(spans), reads.sequence_length + 1), reads.pad_id, dtype=np.int32
+    )
     starts = np.ones(rows.shape, dtype=np.bool_)
     for row, pieces in enumerate(spans):
         column = 0
@@ -277,7 +296,9 @@ def megatron(reads: Reads) -> Expected:
 def texts(content: int) -> list[str]:
     """Documents of words that are numbers, as many as the first two files have tokens before their EOS."""
     found = []
-    for ids, lengths in zip(token_files("uint16", content), DOCUMENTS[:2], strict=False):
+    for ids, lengths in zip(
+        token_files("uint16", content), DOCUMENTS[:2], strict=False
+    ):
         ends = np.cumsum(lengths)
         pieces = [
             ids[end - length : end - 1]
@@ -306,7 +327,9 @@ def streamed(reads: Reads, epoch: int = 0) -> Expected:
             else [0]
         )
         order += [first + place for place in places]
-    rows = np.stack([plain.read_sample(ids, row, reads.sequence_length) for row in order])
+    rows = np.stack(
+        [plain.read_sample(ids, row, reads.sequence_length) for row in order]
+    )
     starts = np.stack([plain.starts_after_eos(row, EOS) for row in rows])
     return Expected(rows, starts, [], [], 0)
 
@@ -329,15 +352,23 @@ def documents_of(starts: NDArray[np.bool_]) -> dict[str, Any]:
     of_inputs = [plain.document_fields(row[:-1]) for row in starts]
     of_rows = [plain.document_fields(row) for row in starts]
     length = starts.shape[1] - 1
-    edges = [number * length + found["cu_seqlens"][:-1] for number, found in enumerate(of_inputs)]
+    edges = [
+        number * length + found["cu_seqlens"][:-1]
+        for number, found in enumerate(of_inputs)
+    ]
     cu_seqlens = np.append(np.concatenate(edges), len(starts) * length).astype(np.int32)
     return {
-        "position_ids": np.stack([found["position_ids"] for found in of_inputs]).astype(np.int64),
-        "attention_mask": np.stack([found["attention_mask"] for found in of_inputs])[:, None],
+        "position_ids": np.stack([found["position_ids"] for found in of_inputs]).astype(
+            np.int64
+        ),
+        "attention_mask": np.stack([found["attention_mask"] for found in of_inputs])[
+            :, None
+        ],
         "label_mask": np.stack([found["label_mask"] for found in of_rows]),
         "cu_seqlens": cu_seqlens,
         "max_seqlen": max(
-            later - earlier for earlier, later in itertools.pairwise(cu_seqlens.tolist())
+            later - earlier
+            for earlier, later in itertools.pairwise(cu_seqlens.tolist())
         ),
     }
 
@@ -378,14 +409,18 @@ def with_positions(
     known, last = documents_of(starts), draw["pp_size"] - 1
     width = draw["sequence_length"] // draw["cp_size"]
     first = (draw["cp_size"] - 1) * width
-    fields = fields | {"position_ids": known["position_ids"] if pp_rank == 0 else ("pointer", 0)}
+    fields = fields | {
+        "position_ids": known["position_ids"] if pp_rank == 0 else ("pointer", 0)
+    }
     if pp_rank == last:
         fields["label_mask"] = known["label_mask"]
     del fields["input_mask"]
     for name in fields.keys() - {"position_ids"}:
         if not isinstance(fields[name], tuple):
             columns = fields[name][:, first : first + width]
-            fields[name] = columns if columns.dtype == bool else columns.astype(np.int64)
+            fields[name] = (
+                columns if columns.dtype == bool else columns.astype(np.int64)
+            )
     return fields
 
 

@@ -37,7 +37,10 @@ def places(draw: Draw) -> tuple[str, bool]:
 
 def resumed(draw: Draw) -> Draw:
     """The run that goes on: another layout, and perhaps other reads. A change that no run can have is left out."""
-    layout = {name: draw[f"{name}_after"] for name in ("dp_size", "micro_batch_size", "workers")}
+    layout = {
+        name: draw[f"{name}_after"]
+        for name in ("dp_size", "micro_batch_size", "workers")
+    }
     change = OTHERS[draw["resume"]](draw) if draw["resume"] in OTHERS else {}
     after = draw | layout
     other = after | applicable(after | change)

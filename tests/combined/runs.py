@@ -53,7 +53,12 @@ from nanoset_ref.megatron import (
 )
 from nanoset_ref.orders import Order, build_order
 
-EVERY_FIELD = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_cu_seqlens")
+EVERY_FIELD = (
+    "reset_position_ids",
+    "reset_attention_mask",
+    "eod_mask_loss",
+    "create_cu_seqlens",
+)
 
 
 def hold(draw: Draw, corpora: Corpora) -> str:
@@ -73,7 +78,9 @@ def hold(draw: Draw, corpora: Corpora) -> str:
             raise
         except Exception as error:
             for rule in rules:
-                if isinstance(error, rule.errors) and re.search(rule.message, str(error)):
+                if isinstance(error, rule.errors) and re.search(
+                    rule.message, str(error)
+                ):
                     return rule.rule
             told = "".join(traceback.format_exception(error)[-6:])
             raise AssertionError(f"{type(error).__name__}: {error}\n{told}") from error
@@ -90,7 +97,10 @@ def hold_run(draw: Draw, corpora: Corpora, folder: Path) -> None:
     state, consumed, held = read_some(draw, loaders, known, known.first, draw["stop"])
     # 2. another run, or the same in another layout, goes on
     after = identity.resumed(draw)
-    resumed_rows, resumed_known = build(after, resume=draw["resume"]), expected(reads_of(after))
+    resumed_rows, resumed_known = (
+        build(after, resume=draw["resume"]),
+        expected(reads_of(after)),
+    )
     again = loaders_of(after, resumed_rows, resumed_known.first)
     agree = same_reads(reads_of(draw), reads_of(after))
     for loader in again.values():
@@ -100,7 +110,9 @@ def hold_run(draw: Draw, corpora: Corpora, folder: Path) -> None:
     # 3. the rest of the epoch, and a batch of the next one
     rest = len(positions_read(after, len(resumed_known.rows), consumed)[0])
     if consumed % len(resumed_known.rows) >= resumed_known.first:
-        _, consumed, more = read_some(after, again, resumed_known, consumed, rest, whole=True)
+        _, consumed, more = read_some(
+            after, again, resumed_known, consumed, rest, whole=True
+        )
         held += more
     if resumed_known.first == 0 and not after["persistent_workers"]:
         read_some(after, again, resumed_known, consumed, 1)
@@ -133,12 +145,18 @@ def build_order_of(
     if not skip and ledger is None:
         return name
     count += sum(stop - first for first, stop in skip)
-    options = {} if ledger is None else {"start": {"position": ledger[0], "reads": list(ledger[1])}}
+    options = (
+        {}
+        if ledger is None
+        else {"start": {"position": ledger[0], "reads": list(ledger[1])}}
+    )
     order = build_order(name, lengths, draw["weights"], count, draw["seed"], **options)
     return SkippingOrder(order, skip) if skip else order
 
 
-def build_dataset(draw: Draw, *, corpora: Corpora, folder: Path, resume: str = "same") -> Rows:
+def build_dataset(
+    draw: Draw, *, corpora: Corpora, folder: Path, resume: str = "same"
+) -> Rows:
     where, other_spelling = identity.places(draw | {"resume": resume})
     sources = corpora.sources(draw, where)
     if other_spelling:
@@ -159,10 +177,15 @@ def build_dataset(draw: Draw, *, corpora: Corpora, folder: Path, resume: str = "
     order = build_order_of(draw, corpora, where, sample_lengths(reads), count)
     arguments = sources, draw["weights"], draw["sequence_length"], count, draw["seed"]
     if draw["dataset"] == "packed":
-        return PackedNanoset(*arguments, pad_id=draw["pad_id"], order=order, path_to_cache=folder)
+        return PackedNanoset(
+            *arguments, pad_id=draw["pad_id"], order=order, path_to_cache=folder
+        )
     token_dtype = draw["dtype"] if draw["files"] == "raw" else None
     return Nanoset(
-        *arguments, order=order, disjoint=draw["dataset"] == "disjoint", token_dtype=token_dtype
+        *arguments,
+        order=order,
+        disjoint=draw["dataset"] == "disjoint",
+        token_dtype=token_dtype,
     )
 
 
@@ -179,7 +202,11 @@ def collate_of(draw: Draw, pp_rank: int) -> Any:
     if draw["collator"] == "labels":
         return DataCollatorWithLabels(length)
     if draw["collator"] == "positions":
-        places = {"input_pp_rank": 0, "output_pp_rank": last, "current_pp_rank": pp_rank}
+        places = {
+            "input_pp_rank": 0,
+            "output_pp_rank": last,
+            "current_pp_rank": pp_rank,
+        }
         cp_size = draw["cp_size"]
         return DataCollatorForCLMWithPositionIds(
             length, **places, cp_size=cp_size, cp_rank=cp_size - 1
@@ -190,7 +217,9 @@ def collate_of(draw: Draw, pp_rank: int) -> Any:
             flags = dict.fromkeys([*EVERY_FIELD, "create_attention_mask"], True)
             flags["eod_id"] = EOS if draw["masks"] == "eos" else None
         return MegatronCollator(
-            NanosetConfig(random_seed=1, sequence_length=length, data_path="a", split="1", **flags)
+            NanosetConfig(
+                random_seed=1, sequence_length=length, data_path="a", split="1", **flags
+            )
         )
     return stacked if draw["collator"] == "function" else None
 
@@ -200,15 +229,26 @@ def stacked(samples: Any) -> dict[str, NDArray[Any]]:
     return {"rows": np.stack([sample["input_ids"] for sample in samples])}
 
 
-def loaders_of(draw: Draw, rows: Rows, consumed: int) -> dict[tuple[int, int], NanosetDataLoader]:
+def loaders_of(
+    draw: Draw, rows: Rows, consumed: int
+) -> dict[tuple[int, int], NanosetDataLoader]:
     """The loader of every (data-parallel rank, pipeline rank)."""
-    options = {name: draw[name] for name in ("prefetch_factor", "persistent_workers") if draw[name]}
+    options = {
+        name: draw[name]
+        for name in ("prefetch_factor", "persistent_workers")
+        if draw[name]
+    }
     if draw["workers"]:
         options["multiprocessing_context"] = draw["start_method"]
     if draw["masks"] and draw["collator"] != "megatron":
         eod_id = EOS if draw["masks"] == "eos" else None
-        options["documents"] = DocumentOptions(eod_id=eod_id, **dict.fromkeys(EVERY_FIELD, True))
-    options |= {name: draw[name] for name in ("micro_batch_size", "layout", "tail", "read_ahead")}
+        options["documents"] = DocumentOptions(
+            eod_id=eod_id, **dict.fromkeys(EVERY_FIELD, True)
+        )
+    options |= {
+        name: draw[name]
+        for name in ("micro_batch_size", "layout", "tail", "read_ahead")
+    }
     ranks = itertools.product(range(draw["dp_size"]), range(draw["pp_size"]))
     return {
         (dp_rank, pp_rank): build_nanoset_dataloader(
@@ -235,9 +275,15 @@ def check_dataset(draw: Draw, rows: Rows, known: Expected) -> None:
     assert len(rows) == count
     source = random.Random(repr(draw))
     positions = np.array([source.randrange(known.first, count) for _ in range(9)])
-    signs = np.array([0 if known.first else source.choice([0, count]) for _ in range(9)])
+    signs = np.array(
+        [0 if known.first else source.choice([0, count]) for _ in range(9)]
+    )
     assert np.array_equal(rows.read(positions - signs), known.rows[positions])
-    with contextlib.suppress(ValueError) if draw["files"] == "raw" else contextlib.nullcontext():
+    with (
+        contextlib.suppress(ValueError)
+        if draw["files"] == "raw"
+        else contextlib.nullcontext()
+    ):
         assert np.array_equal(rows.starts(positions), known.starts[positions])
         for number in (0, source.randrange(len(DOCUMENTS[0]))):
             check_inverse(draw, rows, known, source.randrange(len(rows.files)), number)
@@ -245,7 +291,9 @@ def check_dataset(draw: Draw, rows: Rows, known: Expected) -> None:
         check_order(rows, known, source)
 
 
-def check_inverse(draw: Draw, rows: Rows, known: Expected, source: int, number: int) -> None:
+def check_inverse(
+    draw: Draw, rows: Rows, known: Expected, source: int, number: int
+) -> None:
     """Which positions read a document, numbered among those that have tokens if the files find them by their EOS."""
     lengths = DOCUMENTS[source]
     documents = [
@@ -259,7 +307,10 @@ def check_inverse(draw: Draw, rows: Rows, known: Expected, source: int, number: 
         position
         for position, spans in enumerate(known.spans)
         if position >= known.first
-        if any(file == source and first < end and begin < last for file, first, last in spans)
+        if any(
+            file == source and first < end and begin < last
+            for file, first, last in spans
+        )
     ]
     wanted = read if begin < end else []
     assert rows.positions_of(source, number).tolist() == wanted
@@ -276,10 +327,13 @@ def check_order(rows: Nanoset, known: Expected, source: random.Random) -> None:
     assert [rows.order[k] for k in positions] == [pairs[k] for k in positions]
     for position in source.sample(positions, 3):
         pair = pairs[position]
-        assert rows.order.positions(*pair).tolist() == [k for k in positions if pairs[k] == pair]
+        assert rows.order.positions(*pair).tolist() == [
+            k for k in positions if pairs[k] == pair
+        ]
         counts = rows.order.counts(position) - rows.order.counts(known.first)
         wanted = [
-            sum(file == other for other, _ in pairs[known.first : position]) for file in range(3)
+            sum(file == other for other, _ in pairs[known.first : position])
+            for file in range(3)
         ]
         assert counts.tolist() == wanted
         assert [use.read for use in rows.usage(known.first, position)] == wanted
@@ -310,20 +364,28 @@ def read_some(
         for (dp_rank, pp_rank), stream in streams_of.items():
             positions = plan[dp_rank][step]
             batch = next(stream)
-            wanted = expected_batch(draw, known.rows[positions], known.starts[positions], pp_rank)
+            wanted = expected_batch(
+                draw, known.rows[positions], known.starts[positions], pp_rank
+            )
             check_batch(batch, wanted)
             held.append((batch, write_into(batch, step, repr(draw))))
         held = held[-8:]
     if whole:
-        assert [next(stream, None) for stream in streams_of.values()] == [None] * len(loaders)
+        assert [next(stream, None) for stream in streams_of.values()] == [None] * len(
+            loaders
+        )
     for stream in streams_of.values():
         stream.close()
     end = consumed + count - consumed % count
     size = draw["dp_size"] * draw["micro_batch_size"]
     consumed = end if whole else min(consumed + number * size, end)
     states = [loader.state_dict() for loader in loaders.values()]
-    assert [state["consumed_train_samples"] for state in states] == [consumed] * len(states)
-    assert all(state == states[0] for state in states), "the state is another one on another rank"
+    assert [state["consumed_train_samples"] for state in states] == [consumed] * len(
+        states
+    )
+    assert all(state == states[0] for state in states), (
+        "the state is another one on another rank"
+    )
     return states[-1], consumed, held
 
 
@@ -340,7 +402,9 @@ def check_batch(batch: dict[str, Any], wanted: dict[str, Any]) -> None:
         found = plain_of(batch[name])
         if isinstance(value, np.ndarray):
             assert found.dtype == value.dtype, f"{name} is {found.dtype}"
-            assert np.array_equal(found, value), f"{name} is\n{found}\nand should be\n{value}"
+            assert np.array_equal(found, value), (
+                f"{name} is\n{found}\nand should be\n{value}"
+            )
         else:
             assert found == value, f"{name} is {found} and should be {value}"
 
@@ -363,14 +427,22 @@ def write_into(batch: dict[str, Any], step: int, seed: str) -> dict[str, Any]:
             else np.full_like(now[name], -7 - step)
         )
         target = value if source.random() < 0.5 else plain_of(value)
-        with contextlib.suppress(RuntimeError, ValueError):  # it may refuse to be written into
-            target[:] = torch.from_numpy(garbage) if isinstance(target, torch.Tensor) else garbage
+        with contextlib.suppress(
+            RuntimeError, ValueError
+        ):  # it may refuse to be written into
+            target[:] = (
+                torch.from_numpy(garbage)
+                if isinstance(target, torch.Tensor)
+                else garbage
+            )
             now[name] = garbage
     assert_fields(batch, now, "writing into one field of a batch has changed another")
     return now
 
 
-def assert_fields(batch: dict[str, Any], wanted: dict[str, Any], complaint: str) -> None:
+def assert_fields(
+    batch: dict[str, Any], wanted: dict[str, Any], complaint: str
+) -> None:
     for name, value in wanted.items():
         assert np.array_equal(plain_of(batch[name]), value), f"{complaint}: {name}"
 
@@ -393,5 +465,7 @@ def simplified(draw: Draw, corpora: Corpora) -> Draw:
 
 def told(draw: Draw) -> str:
     """A draw as a call, without defaults."""
-    options = {name: value for name, value in draw.items() if value != DEFAULTS.get(name)}
+    options = {
+        name: value for name, value in draw.items() if value != DEFAULTS.get(name)
+    }
     return f"hold_only({options})"

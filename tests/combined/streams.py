@@ -28,7 +28,9 @@ BATCH = {"tail": "drop", "layout": "strided", "pp_size": 1}
 def hold_stream(draw: Draw, corpora: Corpora, folder: Path) -> None:
     draw = draw | BATCH
     loaders = loaders_of(draw, corpora)
-    state, consumed = read_some(draw, loaders, streamed(reads_of(draw)), 0, draw["stop"])
+    state, consumed = read_some(
+        draw, loaders, streamed(reads_of(draw)), 0, draw["stop"]
+    )
     after = identity.resumed(draw)
     again = loaders_of(after, corpora, draw["resume"])
     agree = same_reads(reads_of(draw), reads_of(after))
@@ -39,11 +41,14 @@ def hold_stream(draw: Draw, corpora: Corpora, folder: Path) -> None:
         read_some(after, again, streamed(reads_of(after), epoch=1), 0, 1)
 
 
-def loaders_of(draw: Draw, corpora: Corpora, resume: str = "same") -> list[TokenStreamDataLoader]:
+def loaders_of(
+    draw: Draw, corpora: Corpora, resume: str = "same"
+) -> list[TokenStreamDataLoader]:
     where, _ = identity.places(draw | {"resume": resume})
     text = corpora.text(draw, where)
     options = {
-        name: draw[name] for name in ("micro_batch_size", "shuffle_buffer", "seed", "dp_size")
+        name: draw[name]
+        for name in ("micro_batch_size", "shuffle_buffer", "seed", "dp_size")
     }
     documents = None
     if draw["masks"] is not None:
@@ -83,7 +88,9 @@ def read_some(
         found = 0
         for step, batch in enumerate(steps if number or batches is None else ()):
             positions = plan[rank][step]
-            wanted = expected_batch(draw, known.rows[positions], known.starts[positions], 0)
+            wanted = expected_batch(
+                draw, known.rows[positions], known.starts[positions], 0
+            )
             runs.check_batch(batch, wanted)
             runs.write_into(batch, step, repr(draw))
             found += 1

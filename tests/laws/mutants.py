@@ -25,9 +25,21 @@ class Loader:
     Workers are imitated: worker w makes the batches w, w + W, ..., and the loader asks each in turn, some ahead.
     """
 
-    def __init__(self, rows, rank, world_size, workers, seed, epoch, batch_size, state, fault):
-        self.rows, self.rank, self.world_size, self.workers = rows, rank, world_size, workers
-        self.seed, self.epoch, self.batch_size, self.fault = seed, epoch, batch_size, fault
+    def __init__(
+        self, rows, rank, world_size, workers, seed, epoch, batch_size, state, fault
+    ):
+        self.rows, self.rank, self.world_size, self.workers = (
+            rows,
+            rank,
+            world_size,
+            workers,
+        )
+        self.seed, self.epoch, self.batch_size, self.fault = (
+            seed,
+            epoch,
+            batch_size,
+            fault,
+        )
         self.consumed = 0
         if state is not None:
             self.load_state_dict(state)
@@ -64,7 +76,11 @@ class Loader:
             return block + feistel(position - block, size, seed, epoch)
         if self.fault == "draws with replacement":
             return int(np.random.default_rng([seed, epoch, position]).integers(rows))
-        if self.fault == "width of the cipher" and rows > 64 and (rows - 1) & (rows - 2) == 0:
+        if (
+            self.fault == "width of the cipher"
+            and rows > 64
+            and (rows - 1) & (rows - 2) == 0
+        ):
             return feistel(position % (rows - 1), rows - 1, seed, epoch)
         if self.fault == "seed changes the rows":
             rows = max(1, rows - seed % 2)
@@ -87,16 +103,23 @@ class Loader:
         left = min(self.batch_size, max(0, self.rows - offset))
         positions = list(range(offset, offset + left))
         if self.fault == "all ranks read the same":
-            positions = [k for k in range(first, first + self.batch_size) if k < self.rows]
+            positions = [
+                k for k in range(first, first + self.batch_size) if k < self.rows
+            ]
         if self.fault == "rank offset by the size of the world":
-            positions = [k + self.rank // 2 for k in positions if k + self.rank // 2 < self.rows]
+            positions = [
+                k + self.rank // 2 for k in positions if k + self.rank // 2 < self.rows
+            ]
         return positions
 
     def steps(self) -> int:
         size = self.world_size * self.batch_size
         left = self.rows - self.consumed
         steps = left // size
-        if self.fault == "tail rounded up on the last rank" and self.rank == self.world_size - 1:
+        if (
+            self.fault == "tail rounded up on the last rank"
+            and self.rank == self.world_size - 1
+        ):
             steps = -(-left // size)
         if self.fault == "one batch less":
             steps -= steps > 3
@@ -106,7 +129,9 @@ class Loader:
 
     def __len__(self) -> int:
         if self.fault == "length ignores the tail":
-            return -(-(self.rows - self.consumed) // (self.world_size * self.batch_size))
+            return -(
+                -(self.rows - self.consumed) // (self.world_size * self.batch_size)
+            )
         return self.steps()
 
     def order_of_steps(self) -> Sequence[int]:
@@ -125,7 +150,11 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         size = self.world_size * self.batch_size
         start = self.consumed
-        if self.fault == "hangs where ranks are uneven" and self.rows % size and self.rank:
+        if (
+            self.fault == "hangs where ranks are uneven"
+            and self.rows % size
+            and self.rank
+        ):
             time.sleep(60)
         if self.fault == "dies" and self.rows > 12 and self.workers > 1:
             os._exit(9)
@@ -201,7 +230,10 @@ class Loader:
             self.consumed -= self.consumed % (10 * size)
         if fault == "resume forgets the epoch":
             self.epoch = 0
-        if fault == "resume begins again at the end" and self.consumed + size > self.rows:
+        if (
+            fault == "resume begins again at the end"
+            and self.consumed + size > self.rows
+        ):
             self.consumed = 0
 
 
@@ -237,14 +269,18 @@ def make_of(fault: str | None = None) -> Any:
     """The function `make` of a loader with this fault."""
 
     def make(data, *, rank, world_size, workers, seed, epoch, batch_size, state=None):
-        return Loader(data, rank, world_size, workers, seed, epoch, batch_size, state, fault)
+        return Loader(
+            data, rank, world_size, workers, seed, epoch, batch_size, state, fault
+        )
 
     return make
 
 
 def adapter_of(fault: str | None = None, **options: Any) -> Adapter:
     options = {"claims": ALL, "tail": "drop"} | options
-    return Adapter(make=make_of(fault), state_of=lambda loader: loader.state_dict(), **options)
+    return Adapter(
+        make=make_of(fault), state_of=lambda loader: loader.state_dict(), **options
+    )
 
 
 FAULTS = {

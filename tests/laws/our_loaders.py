@@ -15,7 +15,12 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
 
-from nanoset_ref import Nanoset, PackedNanoset, ResumableBatchSampler, build_nanoset_dataloader
+from nanoset_ref import (
+    Nanoset,
+    PackedNanoset,
+    ResumableBatchSampler,
+    build_nanoset_dataloader,
+)
 from nanoset_ref.laws import Adapter
 from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.megatron import (
@@ -36,7 +41,9 @@ from nanoset_ref.streaming import (
 )
 
 SAMPLER = "once ranks order repeat resume elastic data length growth epochs"
-CLAIMS = "once ranks order workers repeat resume killed elastic owned data refuses length"
+CLAIMS = (
+    "once ranks order workers repeat resume killed elastic owned data refuses length"
+)
 
 
 def state_dict(loader: Any) -> Any:
@@ -72,17 +79,26 @@ def nanoset(order: str, **options: Any) -> Adapter:
         return loader_of(dataset, place | {"state": state}, **options)
 
     claims = CLAIMS + ("" if order == "identity" else " seed spread weights")
-    return of(make, claims=f"{claims} epochs", format="npy", tail=options.get("tail", "drop"))
+    return of(
+        make, claims=f"{claims} epochs", format="npy", tail=options.get("tail", "drop")
+    )
 
 
 def of(make: Any, **options: Any) -> Adapter:
-    common = {"same_epochs": True, "tail": "drop", "most_workers": 2, "state_of": state_dict}
+    common = {
+        "same_epochs": True,
+        "tail": "drop",
+        "most_workers": 2,
+        "state_of": state_dict,
+    }
     return Adapter(make=make, **common | options)
 
 
 def packed(data: Any, *, state: Any = None, **place: Any) -> Any:
     (rows,) = data.rows
-    dataset = PackedNanoset([data.path], None, data.sequence_length, rows, place["seed"], pad_id=0)
+    dataset = PackedNanoset(
+        [data.path], None, data.sequence_length, rows, place["seed"], pad_id=0
+    )
     return loader_of(dataset, place | {"state": state})
 
 
@@ -118,7 +134,9 @@ def stacked(samples: Any) -> Any:
     return {"tokens": np.stack([sample["input_ids"] for sample in samples])}
 
 
-def sampler(data: int, *, state: Any = None, layout: str = "strided", **place: Any) -> Any:
+def sampler(
+    data: int, *, state: Any = None, layout: str = "strided", **place: Any
+) -> Any:
     made = ResumableBatchSampler(
         data,
         place["batch_size"],
@@ -135,7 +153,9 @@ def sampler(data: int, *, state: Any = None, layout: str = "strided", **place: A
 def stateful(data: int, *, state: Any = None, **place: Any) -> Any:
     """torchdata's loader, which keeps the sampler's state of each batch that it delivers."""
     batches = sampler(data, **place)
-    made = StatefulDataLoader(range(data), batch_sampler=batches, num_workers=place["workers"])
+    made = StatefulDataLoader(
+        range(data), batch_sampler=batches, num_workers=place["workers"]
+    )
     if state is not None:
         made.load_state_dict(state)
     return made

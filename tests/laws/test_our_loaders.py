@@ -11,7 +11,9 @@ SAME_LOADER = {
     "Nanoset, nanotron",
     "Nanoset, identity",
 }  # as "Nanoset, stateless" in all but the order
-OF_ORDER = "once ranks order workers repeat seed epochs resume spread weights data".split()
+OF_ORDER = (
+    "once ranks order workers repeat seed epochs resume spread weights data".split()
+)
 RESUMED_HERE_ALONE = {"PackedNanoset", "StackDataset", "StatefulDataLoader"}
 
 
@@ -19,13 +21,26 @@ RESUMED_HERE_ALONE = {"PackedNanoset", "StackDataset", "StatefulDataLoader"}
 def test_a_loader_of_this_package_holds_its_laws(name: str, tmp_path: Path) -> None:
     read_here(OURS[name], tmp_path)
     examples = 8 if name in RESUMED_HERE_ALONE else 3
-    laws = [law for law in OURS[name].claims.split() if name not in SAME_LOADER or law in OF_ORDER]
-    report = check(OURS[name], laws=laws, examples=examples, budget=150, limit=60.0, largest=257)
+    laws = [
+        law
+        for law in OURS[name].claims.split()
+        if name not in SAME_LOADER or law in OF_ORDER
+    ]
+    report = check(
+        OURS[name], laws=laws, examples=examples, budget=150, limit=60.0, largest=257
+    )
     assert (report.broken, report.unjudged) == ([], []), report
 
 
 def read_here(adapter: Adapter, folder: Path) -> None:
     """Read an epoch in this process: the many that the check forks then have imports and kernels."""
     data = 4 if adapter.format == "rows" else write_corpus(folder, adapter.format, [4])
-    place = {"rank": 0, "world_size": 1, "workers": 0, "seed": 0, "epoch": 0, "batch_size": 2}
+    place = {
+        "rank": 0,
+        "world_size": 1,
+        "workers": 0,
+        "seed": 0,
+        "epoch": 0,
+        "batch_size": 2,
+    }
     assert len(list(adapter.make(data, state=None, **place))) == 2

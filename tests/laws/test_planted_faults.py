@@ -9,7 +9,9 @@ from nanoset_ref.laws import check
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found_by_the_law_named_for_it(fault: str) -> None:
     law = FAULTS[fault]
-    limit, budget = (0.3, 5) if "hangs" in fault else (20.0, 20)  # each case that hangs waits
+    limit, budget = (
+        (0.3, 5) if "hangs" in fault else (20.0, 20)
+    )  # each case that hangs waits
     report = check(adapter_of(fault, limit=limit), laws=[law], budget=budget)
     assert report.broken == [law], report
 

@@ -12,7 +12,9 @@ def write_corpus(tmp_path):
 
     def write(documents, name="corpus", dtype=np.uint16):
         total = 0
-        with MMapIndexedDatasetBuilder(tmp_path / f"{name}.bin", dtype, overwrite=True) as builder:
+        with MMapIndexedDatasetBuilder(
+            tmp_path / f"{name}.bin", dtype, overwrite=True
+        ) as builder:
             for lengths in documents:
                 builder.add_document(np.arange(total, total + sum(lengths)), lengths)
                 total += sum(lengths)

@@ -71,7 +71,9 @@ def test_blends_are_those_of_gpt_neox(golden, number):
     assert np.array_equal(blend.dataset_index, arrays[f"{number}/dataset_index"])
     assert np.array_equal(blend.read(np.arange(len(blend))), arrays[f"{number}/rows"])
     for source, use in enumerate(blend.usage(0, len(blend))):
-        assert use.distinct == len({*blend.dataset_sample_index[blend.dataset_index == source]})
+        assert use.distinct == len(
+            {*blend.dataset_sample_index[blend.dataset_index == source]}
+        )
 
 
 @pytest.mark.slow
@@ -86,7 +88,9 @@ def test_the_repaired_order_of_polypythias_seed_2_follows_from_two_numbers():
     samples = np.arange(162_165_686, dtype=np.uint32)
     shuffle(2, documents, samples)
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(samples))
+    np.lib.format.write_array_header_1_0(
+        header, np.lib.format.header_data_from_array_1_0(samples)
+    )
     digest = hashlib.sha256(header.getvalue())
     digest.update(samples.data)
     assert digest.hexdigest().startswith("1e0844e29f86cb11")

@@ -81,14 +81,17 @@ def test_a_folder_that_cannot_be_written_is_read_and_named(tmp_path):
     (tmp_path / "index.lock").mkdir()  # as on a read-only disk, also for root
     assert load_or_build(tmp_path, DESCRIPTION, NAMES, build)[0][0] == 5
     with pytest.raises(
-        OSError, match=f"cannot write the index cache {tmp_path}: name another folder, or none"
+        OSError,
+        match=f"cannot write the index cache {tmp_path}: name another folder, or none",
     ):
         load_or_build(tmp_path, {"seed": 2}, NAMES, build)
     assert build.calls == 1
 
 
 @pytest.mark.parametrize("part", [".a.npy", ".empty.npy", ".json"])
-@pytest.mark.parametrize("put", [os.mkdir, os.mkfifo, lambda path: path.symlink_to(path.parent)])
+@pytest.mark.parametrize(
+    "put", [os.mkdir, os.mkfifo, lambda path: path.symlink_to(path.parent)]
+)
 def test_what_lies_in_the_place_of_an_entry_and_is_no_file_stays_and_the_index_is_built_in_memory(
     tmp_path, part, put
 ):
@@ -100,9 +103,13 @@ def test_what_lies_in_the_place_of_an_entry_and_is_no_file_stays_and_the_index_i
     before = [path.lstat() for path in sorted(tmp_path.iterdir())]
     for _ in range(2):
         with pytest.warns(
-            IndexCacheWarning, match=f"{path.name} is not a file of an index: it is left unchanged"
+            IndexCacheWarning,
+            match=f"{path.name} is not a file of an index: it is left unchanged",
         ):
-            assert load_or_build(tmp_path, DESCRIPTION, NAMES, build)[0].tolist() == [5] * 300
+            assert (
+                load_or_build(tmp_path, DESCRIPTION, NAMES, build)[0].tolist()
+                == [5] * 300
+            )
     assert [path.lstat() for path in sorted(tmp_path.iterdir())] == before
 
 
@@ -141,7 +148,11 @@ def test_of_many_processes_one_builds(tmp_path):
 
 def build(data_path, cache):
     config = NanosetConfig(
-        data_path=data_path, path_to_cache=cache, random_seed=1, sequence_length=4, split="1,0,0"
+        data_path=data_path,
+        path_to_cache=cache,
+        random_seed=1,
+        sequence_length=4,
+        split="1,0,0",
     )
     return NanosetBuilder(config).build()[0]
 
@@ -165,7 +176,8 @@ def test_an_index_that_does_not_fit_on_the_disk_names_the_file_and_the_disk(tmp_
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
     try:
         with pytest.raises(
-            OSError, match="cannot be written .* bytes are free without it on the disk of"
+            OSError,
+            match="cannot be written .* bytes are free without it on the disk of",
         ) as caught:
             load_or_build(tmp_path / "indexes", DESCRIPTION, NAMES, Builder())
     finally:

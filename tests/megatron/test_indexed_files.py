@@ -73,7 +73,9 @@ def test_every_dtype_comes_back(tmp_path, dtype, modes, data):
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     values = [limits.min, limits.max, 0, 1]
     documents = data.draw(
-        st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=5)
+        st.lists(
+            st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=5
+        )
     )
     written = []
     with MMapIndexedDatasetBuilder(
@@ -81,9 +83,12 @@ def test_every_dtype_comes_back(tmp_path, dtype, modes, data):
     ) as builder:
         for lengths in documents:
             for length in lengths:
-                written.append(np.array([values[i % 4] for i in range(length)], dtype=dtype))
+                written.append(
+                    np.array([values[i % 4] for i in range(length)], dtype=dtype)
+                )
                 builder.add_item(
-                    torch.from_numpy(written[-1]) if dtype.kind == "i" else written[-1], length % 2
+                    torch.from_numpy(written[-1]) if dtype.kind == "i" else written[-1],
+                    length % 2,
                 )
             builder.end_document()
     corpus = MMapIndexedDataset(tmp_path / "a")
@@ -91,9 +96,12 @@ def test_every_dtype_comes_back(tmp_path, dtype, modes, data):
         assert corpus.sequence_modes.tolist() == [len(ids) % 2 for ids in written]
     assert (corpus.sequence_modes is not None) == modes
     assert all(
-        a.dtype == dtype and a.tolist() == b.tolist() for a, b in zip(corpus, written, strict=True)
+        a.dtype == dtype and a.tolist() == b.tolist()
+        for a, b in zip(corpus, written, strict=True)
     )
-    assert np.diff(corpus.document_indices).tolist() == [len(lengths) for lengths in documents]
+    assert np.diff(corpus.document_indices).tolist() == [
+        len(lengths) for lengths in documents
+    ]
 
 
 # ---- writing
@@ -109,7 +117,8 @@ def test_a_bin_without_an_index_is_what_a_killed_writer_left_and_is_replaced(tmp
 
 
 @pytest.mark.parametrize(
-    ("dtype", "bad"), [(np.uint16, 65_536), (np.uint16, -1), (np.int32, 2**31), (np.uint8, 256)]
+    ("dtype", "bad"),
+    [(np.uint16, 65_536), (np.uint16, -1), (np.int32, 2**31), (np.uint8, 256)],
 )
 def test_ids_that_do_not_fit_raise(tmp_path, dtype, bad):
     with MMapIndexedDatasetBuilder(tmp_path / "a.bin", dtype) as builder:
@@ -148,9 +157,13 @@ def test_what_a_merge_refuses(write_corpus, tmp_path):
         TokenFileError, match="cannot merge .*two of int32 ids into a corpus of uint16"
     ):
         merge_corpora([one, two], tmp_path / "m")
-    with MMapIndexedDatasetBuilder(tmp_path / "modes.bin", np.uint16, multimodal=True) as builder:
+    with MMapIndexedDatasetBuilder(
+        tmp_path / "modes.bin", np.uint16, multimodal=True
+    ) as builder:
         builder.add_document(np.arange(3), [3], [1])
-    with pytest.raises(TokenFileError, match="every sequence of a multimodal corpus has a mode"):
+    with pytest.raises(
+        TokenFileError, match="every sequence of a multimodal corpus has a mode"
+    ):
         merge_corpora([one, tmp_path / "modes"], tmp_path / "m")
     with pytest.raises(TokenFileError, match="nothing to merge"):
         merge_corpora([], tmp_path / "m")
@@ -159,7 +172,9 @@ def test_what_a_merge_refuses(write_corpus, tmp_path):
     merge_corpora([one, one], one, overwrite=True)
     assert lists(MMapIndexedDataset(one)) == [[0, 1]] * 2
     Path(f"{two}.bin").write_bytes(b"1234567")
-    with pytest.raises(TokenFileError, match=r"two.bin has 7 bytes, its index two.idx requires 8"):
+    with pytest.raises(
+        TokenFileError, match=r"two.bin has 7 bytes, its index two.idx requires 8"
+    ):
         merge_corpora([two], tmp_path / "m")
     assert not list(tmp_path.glob("m.*"))
 
@@ -195,8 +210,16 @@ def spoil(prefix, suffix, start, content):
         (9, struct.pack("<Q", 2), "version 1 and .*"),
         (17, b"\x09", "a dtype code of 1 to 8"),
         (18, struct.pack("<Q", 5), "corpus.idx has 114 bytes, but 5 sequences and"),
-        (34 + 12 * 4 + 8 * 3, struct.pack("<q", 3), "document entries must run from 0 to 4"),
-        (34 + 12 * 4 + 8, struct.pack("<q", 4), "document entries must run from 0 to 4"),
+        (
+            34 + 12 * 4 + 8 * 3,
+            struct.pack("<q", 3),
+            "document entries must run from 0 to 4",
+        ),
+        (
+            34 + 12 * 4 + 8,
+            struct.pack("<q", 4),
+            "document entries must run from 0 to 4",
+        ),
         (34 + 4 * 4 + 8, struct.pack("<q", 4), "sequences must lie end to end"),
         (34, struct.pack("<i", 2), "sequences must lie end to end"),
         (34 + 4, struct.pack("<i", -2), "sequences must lie end to end"),
@@ -218,17 +241,26 @@ def test_what_is_truncated_or_missing_is_named(write_corpus):
     prefix = write_corpus(DOCUMENTS)
     for size in (113, 50, 20, 5, 0):
         os.truncate(f"{prefix}.idx", size)
-        with pytest.raises(TokenFileError, match=r"corpus.idx (begins with|has \d+ bytes)"):
+        with pytest.raises(
+            TokenFileError, match=r"corpus.idx (begins with|has \d+ bytes)"
+        ):
             MMapIndexedDataset(prefix)
     Path(f"{prefix}.bin").unlink()
-    with pytest.raises(FileNotFoundError, match=r"corpus.bin and corpus.idx must both exist"):
+    with pytest.raises(
+        FileNotFoundError, match=r"corpus.bin and corpus.idx must both exist"
+    ):
         MMapIndexedDataset(prefix)
 
 
 def test_an_empty_corpus_is_named_but_can_be_merged(write_corpus, tmp_path):
     empty, full = write_corpus([], "empty"), write_corpus([[2]], "full")
-    assert (len(MMapIndexedDataset(empty)), MMapIndexedDataset(empty).num_tokens) == (0, 0)
-    config = NanosetConfig(random_seed=1, sequence_length=4, data_path=empty, split="1,0,0")
+    assert (len(MMapIndexedDataset(empty)), MMapIndexedDataset(empty).num_tokens) == (
+        0,
+        0,
+    )
+    config = NanosetConfig(
+        random_seed=1, sequence_length=4, data_path=empty, split="1,0,0"
+    )
     with pytest.raises(TokenFileError, match="empty.bin holds no tokens"):
         NanosetBuilder(config).build()
     merge_corpora([empty, full, empty], tmp_path / "m")
@@ -241,7 +273,10 @@ def test_a_fingerprint_knows_the_content_and_not_the_path(write_corpus):
     assert first == MMapIndexedDataset(two).fingerprint
     spoil(two, "bin", 7, b"\x55")
     assert MMapIndexedDataset(two).fingerprint != first
-    assert MMapIndexedDataset(write_corpus([[3], [2], [4], [1]], "three")).fingerprint != first
+    assert (
+        MMapIndexedDataset(write_corpus([[3], [2], [4], [1]], "three")).fingerprint
+        != first
+    )
 
 
 def test_a_pair_without_a_seal_is_named_once_and_verify_makes_one_that_finds_damage(
@@ -261,7 +296,10 @@ def test_a_pair_without_a_seal_is_named_once_and_verify_makes_one_that_finds_dam
         main(["verify", "--seal", str(path)]) == 0
         and "sealed as it is now" in capsys.readouterr().out
     )
-    assert main(["verify", "--seal", str(path)]) == 0 and "sealed" not in capsys.readouterr().out
+    assert (
+        main(["verify", "--seal", str(path)]) == 0
+        and "sealed" not in capsys.readouterr().out
+    )
     content = path.read_bytes()
     path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     assert main(["verify", "--seal", str(path)]) == 1

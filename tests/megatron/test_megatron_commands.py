@@ -49,7 +49,9 @@ def corpus(tmp_path):
     texts[3] = ""
     path = tmp_path / "my_corpus.json"
     path.write_text(
-        "".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(texts))
+        "".join(
+            json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(texts)
+        )
     )
     return path, texts
 
@@ -106,24 +108,48 @@ def test_the_command_of_the_documentation(golden, tmp_path, corpus, run):
         "--column",
         "text",
     )
-    run(preprocess_main, "--input", corpus[0], "--output-prefix", tmp_path / "own", *own)
-    assert (tmp_path / "own_text_document.bin").read_bytes() == Path(f"{prefix}.bin").read_bytes()
+    run(
+        preprocess_main, "--input", corpus[0], "--output-prefix", tmp_path / "own", *own
+    )
+    assert (tmp_path / "own_text_document.bin").read_bytes() == Path(
+        f"{prefix}.bin"
+    ).read_bytes()
     assert MMapIndexedDataset(prefix)[0][-1] == EOS
     said = run(
-        preprocess_main, *arguments, "--tokenizer-model", tmp_path / "no tokenizer", fails=True
+        preprocess_main,
+        *arguments,
+        "--tokenizer-model",
+        tmp_path / "no tokenizer",
+        fails=True,
     )
     assert f"{prefix}.idx exists and is left unchanged; --overwrite" in said
-    assert run(preprocess_main, *arguments, "--overwrite").startswith(f"{prefix}: 200 documents, ")
+    assert run(preprocess_main, *arguments, "--overwrite").startswith(
+        f"{prefix}: 200 documents, "
+    )
 
 
 def test_what_preprocessing_refuses(golden, tmp_path, corpus, run):
     def fails(*options, input=corpus[0], type="HuggingFaceTokenizer"):
-        where = ("--input", input, "--output-prefix", tmp_path / "out", "--tokenizer-type", type)
+        where = (
+            "--input",
+            input,
+            "--output-prefix",
+            tmp_path / "out",
+            "--tokenizer-type",
+            type,
+        )
         return run(
-            preprocess_main, *where, "--tokenizer-model", golden / "tokenizer", *options, fails=True
+            preprocess_main,
+            *where,
+            "--tokenizer-model",
+            golden / "tokenizer",
+            *options,
+            fails=True,
         )
 
-    assert "invalid choice: 'BertWordPieceLowerCase'" in fails(type="BertWordPieceLowerCase")
+    assert "invalid choice: 'BertWordPieceLowerCase'" in fails(
+        type="BertWordPieceLowerCase"
+    )
     assert "columns" in fails("--json-key", "body")
     bad = tmp_path / "bad.json"
     bad.write_text('{"text": "a"}\n{"text": \n')
@@ -154,7 +180,9 @@ def test_the_one_merge_keeps_the_sequences_of_pairs(tmp_path, write_corpus, run)
     assert "all.idx exists and is left unchanged; --overwrite" in merge(
         one, two, tmp_path / "all.bin", fails=True
     )
-    assert "no token file at" in merge(tmp_path / "nothing", tmp_path / "x.bin", fails=True)
+    assert "no token file at" in merge(
+        tmp_path / "nothing", tmp_path / "x.bin", fails=True
+    )
 
 
 def test_indexes_are_built_ahead_and_found(tmp_path, write_corpus, run):
@@ -173,7 +201,11 @@ def test_indexes_are_built_ahead_and_found(tmp_path, write_corpus, run):
     )
     where = ("--data-path", f"{one}=1", f"{two}=3", *common, 4)
     counts = ("--split-num-samples", 40, 9, "none")
-    for words in (where, (*where, *counts), ("--data-path", 1, one, 3, two, *common, 4)):
+    for words in (
+        where,
+        (*where, *counts),
+        ("--data-path", 1, one, 3, two, *common, 4),
+    ):
         said = run(index_main, *words, fails=True)
         assert said.startswith(
             "nanoset_ref.megatron.index: error: weights need --split-num-samples TRAIN VALID TEST"
@@ -211,7 +243,12 @@ def test_a_file_whose_name_ends_in_a_number_is_no_weight(tmp_path, monkeypatch):
     for name in ("crawl=2024", "both", "both=3", "pair=7.idx"):
         (tmp_path / name).touch()
     assert parse_data_path(["crawl=2024", "pair=7"]) == ["crawl=2024", "pair=7"]
-    assert parse_data_path(["crawl=2024=0.5", "other=2"]) == [0.5, "crawl=2024", 2.0, "other"]
+    assert parse_data_path(["crawl=2024=0.5", "other=2"]) == [
+        0.5,
+        "crawl=2024",
+        2.0,
+        "other",
+    ]
     with pytest.raises(
         ValueError,
         match="both=3 and both both exist: both=3=1 is the first .*, both=3.0 the sec",
@@ -222,4 +259,9 @@ def test_a_file_whose_name_ends_in_a_number_is_no_weight(tmp_path, monkeypatch):
         parse_data_path(["both=1.2.3"])
     signed = "https://host/a.npy?Expires=3600"
     assert parse_data_path([signed]) == [signed]
-    assert parse_data_path([f"{signed}=2", "s3://b/a.npy=1"]) == [2.0, signed, 1.0, "s3://b/a.npy"]
+    assert parse_data_path([f"{signed}=2", "s3://b/a.npy=1"]) == [
+        2.0,
+        signed,
+        1.0,
+        "s3://b/a.npy",
+    ]

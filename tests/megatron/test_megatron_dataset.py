@@ -22,7 +22,9 @@ from nanoset_ref.megatron.nanoset_config import parse_split
 
 def splits(data_path, **fields):
     defaults = {"random_seed": 7, "sequence_length": 4, "split": "1,0,0"}
-    return NanosetBuilder(NanosetConfig(data_path=data_path, **(defaults | fields))).build()
+    return NanosetBuilder(
+        NanosetConfig(data_path=data_path, **(defaults | fields))
+    ).build()
 
 
 def build(data_path, **fields):
@@ -35,12 +37,16 @@ def build(data_path, **fields):
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_batch_is_its_samples(write_corpus, mmap):
-    with pytest.raises(ValueError, match="holds float32 values; token ids are integers"):
+    with pytest.raises(
+        ValueError, match="holds float32 values; token ids are integers"
+    ):
         build(write_corpus([[9]], dtype=np.float32))
     dataset = build(write_corpus([[50], [30]]), mmap_bin_files=mmap)
     positions = np.array([3, 0, -1, 3])
     rows = dataset.read(positions)
-    assert rows.tolist() == [dataset[k]["input_ids"].tolist() for k in positions.tolist()]
+    assert rows.tolist() == [
+        dataset[k]["input_ids"].tolist() for k in positions.tolist()
+    ]
     assert dataset.read(np.array([])).shape == (0, 5)
     for k in (len(dataset), -len(dataset) - 1):
         with pytest.raises(
@@ -53,9 +59,13 @@ def test_a_kept_partial_sample_is_another_plan(write_corpus):
     """Upstream reuses the same index for both."""
     fields = {"data_path": write_corpus([[7]]), "split": "0,1,0", "pad_id": 99}
     kept, dropped = (
-        splits(drop_last_partial_validation_sequence=drop, **fields)[1] for drop in (False, True)
+        splits(drop_last_partial_validation_sequence=drop, **fields)[1]
+        for drop in (False, True)
     )
-    assert sorted(kept.read(np.arange(2)).tolist()) == [[0, 1, 2, 3, 4], [4, 5, 6, 99, 99]]
+    assert sorted(kept.read(np.arange(2)).tolist()) == [
+        [0, 1, 2, 3, 4],
+        [4, 5, 6, 99, 99],
+    ]
     assert (len(dropped), dropped.plan == kept.plan) == (1, False)
 
 
@@ -72,16 +82,27 @@ def test_a_kept_partial_sample_is_padded_without_a_loss_and_without_an_id_below_
         "only valid keeps its last sample"
     )
     for dataset in (alone, blended):
-        for wrapped in (lambda collate: collate, functools.partial):  # in blocks, and one by one
+        for wrapped in (
+            lambda collate: collate,
+            functools.partial,
+        ):  # in blocks, and one by one
             loader = build_nanoset_dataloader(dataset, micro_batch_size=1)
             loader.collate_fn = wrapped(loader.collate_fn)
             for batch in loader:
-                labels, counted = batch["label_ids"][0].tolist(), batch["label_mask"][0].tolist()
+                labels, counted = (
+                    batch["label_ids"][0].tolist(),
+                    batch["label_mask"][0].tolist(),
+                )
                 ends_early = padded and labels[0] == 5 and labels[2] == 0
-                assert counted == ([True, True, False, False] if ends_early else [True] * 4)
+                assert counted == (
+                    [True, True, False, False] if ends_early else [True] * 4
+                )
                 assert min(batch["input_ids"].min(), batch["label_ids"].min()) >= 0
     if padded:
-        assert sorted(alone.read(np.arange(2)).tolist()) == [[0, 1, 2, 3, 4], [4, 5, 6, -1, -1]]
+        assert sorted(alone.read(np.arange(2)).tolist()) == [
+            [0, 1, 2, 3, 4],
+            [4, 5, 6, -1, -1],
+        ]
 
 
 # ---- in other processes
@@ -104,7 +125,9 @@ def test_what_travels_is_small_and_reads_the_same(write_corpus, tmp_path, cache)
 # ---- where tokens come from and go to
 
 
-DOCUMENTS = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=3), min_size=1, max_size=8)
+DOCUMENTS = st.lists(
+    st.lists(st.integers(0, 12), min_size=1, max_size=3), min_size=1, max_size=8
+)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -127,7 +150,9 @@ def test_spans_name_every_token_and_positions_invert_them(
     }
     fields = {"sequence_length": length, "add_extra_token_to_sequence": extra}
     surplus = {"mid_level_dataset_surplus": 1.0, "split_num_samples": (samples, 0, 0)}
-    dataset = build(weights if len(weights) > 1 else next(iter(weights)), **fields, **surplus)
+    dataset = build(
+        weights if len(weights) > 1 else next(iter(weights)), **fields, **surplus
+    )
     sizes = [[sum(lengths) for lengths in documents] for documents in corpora]
     starts = [np.cumsum([0, *each]) for each in sizes]
     seen = {}  # (source, document, token) -> positions
@@ -140,31 +165,45 @@ def test_spans_name_every_token_and_positions_invert_them(
         ]
         assert dataset[k]["input_ids"].tolist() == tokens
         assert tokens == [
-            byte // 2 for span in spans for byte in range(span.first_byte, span.end_byte, 2)
+            byte // 2
+            for span in spans
+            for byte in range(span.first_byte, span.end_byte, 2)
         ]
         for span in spans:
             for token in range(span.start, span.stop):
                 seen.setdefault((source, span.document, token), set()).add(k)
-    for source, document in [(i, d) for i, each in enumerate(sizes) for d in range(len(each))]:
+    for source, document in [
+        (i, d) for i, each in enumerate(sizes) for d in range(len(each))
+    ]:
         size = sizes[source][document]
         for tokens in (None, (0, size // 2), (size // 2, size)):
             found = [
                 seen.get((source, document, token), set())
                 for token in range(*(tokens or (0, size)))
             ]
-            expected = sorted(k for k in set().union(*found) if until is None or k < until)
-            assert dataset.positions_of(source, document, tokens, until).tolist() == expected
+            expected = sorted(
+                k for k in set().union(*found) if until is None or k < until
+            )
+            assert (
+                dataset.positions_of(source, document, tokens, until).tolist()
+                == expected
+            )
 
 
 # ---- identity
 
 
-def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(write_corpus, tmp_path):
+def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(
+    write_corpus, tmp_path
+):
     prefix, cache = write_corpus([[90], [40]]), tmp_path / "c"
     asked = {"split_num_samples": (40, None, None)}
     base = build(prefix, **asked)
     same = build(
-        prefix, split_num_samples=(41, None, None), path_to_cache=cache, mmap_bin_files=False
+        prefix,
+        split_num_samples=(41, None, None),
+        path_to_cache=cache,
+        mmap_bin_files=False,
     )
     assert (base.epochs, base.fingerprint) == (same.epochs, same.fingerprint)
     for number, fields in enumerate(
@@ -173,12 +212,15 @@ def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(write_c
             {"sequence_length": 5},
             {"split": "1,1,0"},
             {"split_num_samples": (200, None, None)},
-            {"add_extra_token_to_sequence": False},  # here upstream reuses the old index
+            {
+                "add_extra_token_to_sequence": False
+            },  # here upstream reuses the old index
             {"pad_id": 5},
         ]
     ):
         other, uncached = (
-            build(prefix, **(asked | fields), path_to_cache=where) for where in (cache, None)
+            build(prefix, **(asked | fields), path_to_cache=where)
+            for where in (cache, None)
         )
         assert other.fingerprint != base.fingerprint
         assert len(list(cache.glob("*.json"))) >= number + 2
@@ -195,11 +237,17 @@ def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(write_c
 
 def test_representations_say_what_is_read(write_corpus):
     prefix = write_corpus([[90], [40]])
-    assert "train: sequences 0:2, sequence_length=4, 32 samples, 1 epochs, seed=7" in repr(
-        build(prefix)
+    assert (
+        "train: sequences 0:2, sequence_length=4, 32 samples, 1 epochs, seed=7"
+        in repr(build(prefix))
     )
-    blend = build({prefix: 1, write_corpus([[50]], "b"): 3}, split_num_samples=(8, 0, 0))
-    assert repr(blend) == "BlendedNanoset(train: 8 samples of 2 datasets, shares 0.2500, 0.7500)"
+    blend = build(
+        {prefix: 1, write_corpus([[50]], "b"): 3}, split_num_samples=(8, 0, 0)
+    )
+    assert (
+        repr(blend)
+        == "BlendedNanoset(train: 8 samples of 2 datasets, shares 0.2500, 0.7500)"
+    )
     assert repr(MMapIndexedDataset(prefix)).endswith(
         "uint16, 2 sequences in 2 documents, 130 tokens)"
     )
@@ -215,7 +263,10 @@ def test_every_form_of_a_data_path(write_corpus):
     assert build([one, two]).counts.tolist() == [9, 4]
     assert build([one, two], split_num_samples=(5, None, None)).counts.sum() == 5
     assert isinstance(build({one: 1.0}, split_num_samples=(5, 0, 0)), BlendedNanoset)
-    each = {"data_path_per_split": [{one: 1, two: 1}, two, None], "split_num_samples": (6, None, 0)}
+    each = {
+        "data_path_per_split": [{one: 1, two: 1}, two, None],
+        "split_num_samples": (6, None, 0),
+    }
     train, valid, test = splits(None, split=None, **each)
     assert (type(train), type(valid), test) == (BlendedNanoset, MegatronNanoset, None)
     assert (len(train), len(valid)) == (6, 4)
@@ -230,7 +281,10 @@ def test_a_corpus_may_be_named_twice(write_corpus):
     assert twice.datasets[0].corpus is twice.datasets[2].corpus
     assert twice.counts.tolist() == [2, 4, 2]
     once = build({one: 1, two: 2}, split_num_samples=(8, 0, 0))
-    assert once.fingerprint == build([1.0, one, 2.0, two], split_num_samples=(8, 0, 0)).fingerprint
+    assert (
+        once.fingerprint
+        == build([1.0, one, 2.0, two], split_num_samples=(8, 0, 0)).fingerprint
+    )
 
 
 def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus):
@@ -243,21 +297,36 @@ def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"random_seed": 2**32}, "^random_seed: should be less than 4294967296, got 4294967296$"),
+        (
+            {"random_seed": 2**32},
+            "^random_seed: should be less than 4294967296, got 4294967296$",
+        ),
         (
             {"sequence_length": 0, "pad_id": "x"},
             "^sequence_length: should be .*, got 0; pad_id: should be .*, got 'x'$",
         ),
-        ({"split_num_samples": (1, -2, None)}, r"^split_num_samples\[1\]: should be .*, got -2$"),
+        (
+            {"split_num_samples": (1, -2, None)},
+            r"^split_num_samples\[1\]: should be .*, got -2$",
+        ),
         ({"split": None}, "give data_path with a split"),
         ({"split": "1,2,3,4"}, "up to three numbers"),
         ({"split": "1,-1,0"}, "none negative"),
         ({"split": "all"}, "one positive"),
         ({"data_path": None}, "give data_path"),
         ({"data_path": []}, "at least one corpus"),
-        ({"data_path": 5}, "^data_path must be a prefix, a list of prefixes, .*, got 5$"),
-        ({"data_path": {"a": "many"}}, "^data_path must be a prefix, .*, got {'a': 'many'}$"),
-        ({"data_path": ["a", None]}, "^data_path must be a prefix, .*, got .'a', None.$"),
+        (
+            {"data_path": 5},
+            "^data_path must be a prefix, a list of prefixes, .*, got 5$",
+        ),
+        (
+            {"data_path": {"a": "many"}},
+            "^data_path must be a prefix, .*, got {'a': 'many'}$",
+        ),
+        (
+            {"data_path": ["a", None]},
+            "^data_path must be a prefix, .*, got .'a', None.$",
+        ),
         ({"data_path": {"a": float("nan")}}, "weights must be positive numbers"),
         (
             {"data_path": {"a": 1.0}, "eod_mask_loss": True},
@@ -280,7 +349,12 @@ def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus):
     ],
 )
 def test_a_config_says_what_is_wrong(fields, message):
-    base = {"random_seed": 1, "sequence_length": 8, "data_path": "corpus", "split": "1,0,0"}
+    base = {
+        "random_seed": 1,
+        "sequence_length": 8,
+        "data_path": "corpus",
+        "split": "1,0,0",
+    }
     with pytest.raises(ValueError, match=message):
         NanosetConfig(**(base | fields))
 
@@ -310,11 +384,16 @@ def test_a_split_without_tokens_warns_where_upstream_gives_no_samples_and_is_ref
 def test_a_blend_of_more_corpora_than_its_index_numbers_is_refused(write_corpus):
     """As upstream asserts: an int16 would wrap to another corpus, from below."""
     part = build(write_corpus([[9]]))
-    with pytest.raises(ValueError, match="at most 32,766 corpora, got 32,767: merge some"):
+    with pytest.raises(
+        ValueError, match="at most 32,766 corpora, got 32,767: merge some"
+    ):
         BlendedNanoset([part] * 32_767, [1.0] * 32_767, 40_000, part.config)
     with pytest.raises(ValueError, match="at most 32,766 corpora"):
         NanosetConfig(
-            random_seed=1, sequence_length=8, split="1,0,0", data_path=["corpus"] * 32_767
+            random_seed=1,
+            sequence_length=8,
+            split="1,0,0",
+            data_path=["corpus"] * 32_767,
         )
 
 
@@ -331,5 +410,7 @@ def test_sequences_beyond_the_corpus_are_refused(write_corpus):
         random_seed=1, sequence_length=4, data_path=corpus.path_prefix, split="1,0,0"
     )
     for first, stop in ((0, 3), (-1, 2), (2, 1)):
-        with pytest.raises(ValueError, match=rf"has 2 sequences; got first={first}, stop={stop}$"):
+        with pytest.raises(
+            ValueError, match=rf"has 2 sequences; got first={first}, stop={stop}$"
+        ):
             MegatronNanoset(corpus, first, stop, None, "train", config)

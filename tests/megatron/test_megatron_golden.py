@@ -19,9 +19,17 @@ from nanoset_ref.megatron import (
 from nanoset_ref.megatron.nanoset_config import SPLITS, parse_split
 
 HERE = Path(__file__).parent.parent / "golden" / "megatron"
-INDEX = {case["id"]: case for case in json.loads((HERE / "gpt_index.json").read_text())["cases"]}
-ITEMS = {case["id"]: case for case in json.loads((HERE / "gpt_items.json").read_text())["cases"]}
-BLENDS = {case["id"]: case for case in json.loads((HERE / "blend.json").read_text())["cases"]}
+INDEX = {
+    case["id"]: case
+    for case in json.loads((HERE / "gpt_index.json").read_text())["cases"]
+}
+ITEMS = {
+    case["id"]: case
+    for case in json.loads((HERE / "gpt_items.json").read_text())["cases"]
+}
+BLENDS = {
+    case["id"]: case for case in json.loads((HERE / "blend.json").read_text())["cases"]
+}
 CORPORA = json.loads((HERE / "corpora.json").read_text())["corpora"]
 FLAGS = {
     *("add_extra_token_to_sequence", "drop_last_partial_validation_sequence"),
@@ -39,7 +47,9 @@ def sha256(*arrays):
 
 def sha256_of_files(prefix):
     return {
-        f"{suffix}_sha256": hashlib.sha256(Path(f"{prefix}.{suffix}").read_bytes()).hexdigest()
+        f"{suffix}_sha256": hashlib.sha256(
+            Path(f"{prefix}.{suffix}").read_bytes()
+        ).hexdigest()
         for suffix in ("bin", "idx")
     }
 
@@ -87,14 +97,19 @@ def test_corpora_are_read(name, mmap):
     assert corpus.get(last["idx"], last["offset"])[:64].tolist() == last["tokens"]
 
 
-@pytest.mark.parametrize("name", [name for name in CORPORA if "documents" in CORPORA[name]])
+@pytest.mark.parametrize(
+    "name", [name for name in CORPORA if "documents" in CORPORA[name]]
+)
 def test_corpora_are_written_byte_for_byte(tmp_path, name):
     case, start = CORPORA[name], 0
-    with MMapIndexedDatasetBuilder(tmp_path / "c.bin", np.dtype(case["dtype"])) as builder:
+    with MMapIndexedDatasetBuilder(
+        tmp_path / "c.bin", np.dtype(case["dtype"])
+    ) as builder:
         for lengths in case["documents"]:
             size = sum(lengths)
             ids = (
-                np.arange(start, start + size, dtype=np.int64) * 2654435761 + case["salt"]
+                np.arange(start, start + size, dtype=np.int64) * 2654435761
+                + case["salt"]
             ) % case["vocab_size"]
             ids[-1] = case["vocab_size"] - 1 if case["eod_at_document_end"] else ids[-1]
             start += size
@@ -102,10 +117,13 @@ def test_corpora_are_written_byte_for_byte(tmp_path, name):
     assert sha256_of_files(tmp_path / "c").items() <= case.items()
 
 
-@pytest.mark.parametrize("name", [name for name in CORPORA if "merged_from" in CORPORA[name]])
+@pytest.mark.parametrize(
+    "name", [name for name in CORPORA if "merged_from" in CORPORA[name]]
+)
 def test_merging_is_byte_for_byte(tmp_path, name):
     merge_corpora(
-        [HERE / "corpora" / part for part in CORPORA[name]["merged_from"]], tmp_path / "m"
+        [HERE / "corpora" / part for part in CORPORA[name]["merged_from"]],
+        tmp_path / "m",
     )
     assert sha256_of_files(tmp_path / "m").items() <= CORPORA[name].items()
 
@@ -123,7 +141,9 @@ def test_indexes_and_all_samples(case_id, mmap):
         "split_matrix"
     ]
     for split, dataset in zip(
-        SPLITS, NanosetBuilder(config_of(case, mmap_bin_files=mmap)).build(), strict=True
+        SPLITS,
+        NanosetBuilder(config_of(case, mmap_bin_files=mmap)).build(),
+        strict=True,
     ):
         if dataset is None:
             assert split not in expected_splits
@@ -145,17 +165,24 @@ def test_indexes_and_all_samples(case_id, mmap):
 def check_dataset(dataset, expected):
     assert len(dataset) == expected["len"]
     if expected["indices_begin"] is not None:
-        assert [dataset.first, dataset.stop] == [expected["indices_begin"], expected["indices_end"]]
+        assert [dataset.first, dataset.stop] == [
+            expected["indices_begin"],
+            expected["indices_end"],
+        ]
     assert dataset.tokens_per_epoch == expected["tokens_per_epoch"]
     assert dataset.epochs.num_epochs == expected["num_epochs"]
-    assert expected.get("separate_final_epoch") in (None, dataset.epochs.separate_final_epoch)
+    assert expected.get("separate_final_epoch") in (
+        None,
+        dataset.epochs.separate_final_epoch,
+    )
     assert (
         sha256(dataset.read(np.arange(len(dataset))).astype(np.int64))
         == expected["all_text_sha256"]
     )
     bounds = [dataset.sample_index[j : j + 2, 0] for j in dataset.shuffle_index]
     sequences = [
-        dataset.document_index[first : last + 1].astype(np.int64) for first, last in bounds
+        dataset.document_index[first : last + 1].astype(np.int64)
+        for first, last in bounds
     ]
     assert sha256(*sequences) == expected["all_document_ids_sha256"]
 
@@ -168,7 +195,9 @@ def test_items(case_id):
     case = ITEMS[case_id]
     arrays = np.load(HERE / "gpt_items.npz")
     config = config_of(
-        case, eod_id=CORPORA[case["corpus"]]["vocab_size"] - 1, create_attention_mask=True
+        case,
+        eod_id=CORPORA[case["corpus"]]["vocab_size"] - 1,
+        create_attention_mask=True,
     )
     dataset = NanosetBuilder(config).build()[SPLITS.index(case["split_name"])]
     assert len(dataset) == case["len"]
@@ -185,7 +214,8 @@ def test_items(case_id):
 
 
 @pytest.mark.parametrize(
-    "case_id", [name for name, case in BLENDS.items() if "blending_indices" in case["kind"]]
+    "case_id",
+    [name for name, case in BLENDS.items() if "blending_indices" in case["kind"]],
 )
 def test_blending_helpers(case_id):
     case = BLENDS[case_id]
@@ -194,21 +224,30 @@ def test_blending_helpers(case_id):
         limits, size = np.array(case["sizes"]), sum(case["sizes"])
         shares = limits / size
     else:
-        shares, size = np.array([float.fromhex(text) for text in case["weights_hex"]]), case["size"]
+        shares, size = (
+            np.array([float.fromhex(text) for text in case["weights_hex"]]),
+            case["size"],
+        )
         limits = np.full(len(shares), size)
     found = blend_samples(shares, limits, size)
-    for name, array in zip(("dataset_index", "dataset_sample_index"), found, strict=True):
+    for name, array in zip(
+        ("dataset_index", "dataset_sample_index"), found, strict=True
+    ):
         expected = arrays[f"{case_id}/{name}"]
         assert array.dtype == expected.dtype
         np.testing.assert_array_equal(array, expected)
 
 
-@pytest.mark.parametrize("case_id", [name for name, case in BLENDS.items() if "splits" in case])
+@pytest.mark.parametrize(
+    "case_id", [name for name, case in BLENDS.items() if "splits" in case]
+)
 def test_blended_splits(case_id):
     case = BLENDS[case_id]
     arrays = np.load(HERE / "blend.npz")
     config = config_of(case)
-    for dataset, expected in zip(NanosetBuilder(config).build(), case["splits"], strict=True):
+    for dataset, expected in zip(
+        NanosetBuilder(config).build(), case["splits"], strict=True
+    ):
         if expected is None:
             assert dataset is None
         elif expected["type"] == "GPTDataset":
@@ -218,11 +257,18 @@ def test_blended_splits(case_id):
             assert found == (expected["len"], expected["size"], expected["weights"])
             for name in ("dataset_index", "dataset_sample_index"):
                 np.testing.assert_array_equal(
-                    getattr(dataset, name), arrays[f"{case_id}/{expected['split']}/{name}"]
+                    getattr(dataset, name),
+                    arrays[f"{case_id}/{expected['split']}/{name}"],
                 )
-            for part, wanted in zip(dataset.datasets, expected["mid_level"], strict=True):
+            for part, wanted in zip(
+                dataset.datasets, expected["mid_level"], strict=True
+            ):
                 built = (len(part), part.num_samples, part.epochs.num_epochs)
-                assert built == (wanted["len"], wanted["num_samples"], wanted["num_epochs"])
+                assert built == (
+                    wanted["len"],
+                    wanted["num_samples"],
+                    wanted["num_epochs"],
+                )
                 for name in ("document_index", "sample_index", "shuffle_index"):
                     assert sha256(getattr(part, name)) == wanted[f"{name}_sha256"]
             batch = MegatronCollator(config)(dataset.__getitems__(range(len(dataset))))
@@ -235,7 +281,8 @@ def test_blended_splits(case_id):
 
 
 @pytest.mark.parametrize(
-    "case_id", [name for name, case in BLENDS.items() if case.get("error") or case.get("hangs")]
+    "case_id",
+    [name for name, case in BLENDS.items() if case.get("error") or case.get("hangs")],
 )
 def test_where_upstream_fails_or_hangs_there_is_an_error_that_helps(case_id):
     helps = {

@@ -51,7 +51,8 @@ def core():
             "helpers",
         )
         modules = {
-            name: importlib.import_module(f"megatron.core.datasets.{name}") for name in names
+            name: importlib.import_module(f"megatron.core.datasets.{name}")
+            for name in names
         }
     yield SimpleNamespace(**modules)
     torch.set_num_threads(threads)
@@ -71,7 +72,9 @@ class Tokenizer:
 def corpora(draw):
     """A dtype and documents, each a list of sequence lengths."""
     length = st.one_of(st.integers(0, 6), st.integers(1, 60))
-    documents = draw(st.lists(st.lists(length, min_size=1, max_size=3), min_size=1, max_size=12))
+    documents = draw(
+        st.lists(st.lists(length, min_size=1, max_size=3), min_size=1, max_size=12)
+    )
     documents[-1].append(draw(st.integers(1, 9)))  # an empty corpus is another test
     return draw(st.sampled_from(["uint8", "uint16", "int32", "int64"])), documents
 
@@ -82,7 +85,9 @@ def plans(draw):
     number = draw(st.sampled_from([1, 1, 2, 3]))
     plan = {"corpora": draw(st.lists(corpora(), min_size=number, max_size=number))}
     weights = st.lists(
-        st.sampled_from([0.1, 0.3, 0.5, 1.0, 3, 7.0, 30]), min_size=number, max_size=number
+        st.sampled_from([0.1, 0.3, 0.5, 1.0, 3, 7.0, 30]),
+        min_size=number,
+        max_size=number,
     )
     weighted = draw(st.booleans())
     data_path = (list(range(number)), draw(weights) if weighted else None)
@@ -109,7 +114,9 @@ def write(core, folder, number, dtype, documents):
     """Write a corpus with upstream's builder; returns the prefix."""
     rng = np.random.RandomState(number)
     prefix = str(folder / f"corpus{number}")
-    writer = core.indexed_dataset.IndexedDatasetBuilder(f"{prefix}.bin", np.dtype(dtype).type)
+    writer = core.indexed_dataset.IndexedDatasetBuilder(
+        f"{prefix}.bin", np.dtype(dtype).type
+    )
     for lengths in documents:
         writer.add_document(rng.randint(0, VOCABULARY, sum(lengths)), lengths)
     writer.finalize(f"{prefix}.idx")
@@ -121,15 +128,20 @@ def theirs(core, plan, prefixes):
     sizes = fields.pop("split_num_samples")
     if "per_split" in plan:
         blends = [
-            entry and ([prefixes[i] for i in entry[0]], entry[1]) for entry in plan["per_split"]
+            entry and ([prefixes[i] for i in entry[0]], entry[1])
+            for entry in plan["per_split"]
         ]
         fields["blend_per_split"] = blends
     else:
         indexes, weights = plan["data_path"]
-        fields.update(blend=([prefixes[i] for i in indexes], weights), split=plan["split"])
+        fields.update(
+            blend=([prefixes[i] for i in indexes], weights), split=plan["split"]
+        )
     config = core.gpt_dataset.GPTDatasetConfig(tokenizer=Tokenizer(), **fields)
     builder = core.blended_megatron_dataset_builder.BlendedMegatronDatasetBuilder
-    return list(builder(core.gpt_dataset.GPTDataset, list(sizes), lambda: True, config).build())
+    return list(
+        builder(core.gpt_dataset.GPTDataset, list(sizes), lambda: True, config).build()
+    )
 
 
 def config_of(plan, prefixes):
@@ -139,9 +151,13 @@ def config_of(plan, prefixes):
             return dict(zip(names, entry[1], strict=True))
         return names[0] if len(names) == 1 else names
 
-    fields = dict(plan["fields"], eod_id=Tokenizer.eod, pad_id=PAD, create_attention_mask=True)
+    fields = dict(
+        plan["fields"], eod_id=Tokenizer.eod, pad_id=PAD, create_attention_mask=True
+    )
     if "per_split" in plan:
-        fields["data_path_per_split"] = [entry and path(entry) for entry in plan["per_split"]]
+        fields["data_path_per_split"] = [
+            entry and path(entry) for entry in plan["per_split"]
+        ]
     else:
         fields.update(data_path=path(plan["data_path"]), split=plan["split"])
     return NanosetConfig(**fields)
@@ -152,7 +168,9 @@ def asks_for_tokens_where_none_are(config):
     for _, blend, bounds, size in config.splits:
         prefixes, weights = blend or ([], None)
         if bounds and size is not None and (weights or len(prefixes) == 1):
-            for lengths in (MMapIndexedDataset(prefix).sequence_lengths for prefix in prefixes):
+            for lengths in (
+                MMapIndexedDataset(prefix).sequence_lengths for prefix in prefixes
+            ):
                 first, stop = (round(bound * len(lengths)) for bound in bounds)
                 if lengths[first:stop].sum() == 0:
                     return True
@@ -164,7 +182,10 @@ def refused_upstream(datasets):
     single one, are -1 samples to its C++.
     """
     parts = [
-        part for dataset in datasets if dataset for part in getattr(dataset, "datasets", [dataset])
+        part
+        for dataset in datasets
+        if dataset
+        for part in getattr(dataset, "datasets", [dataset])
     ]
     return any(
         part.sample_index.min() < 0 or part.tokens_per_epoch < part.sequence_length == 1
@@ -176,7 +197,9 @@ def fresh_item(core, dataset, k):
     """Item k as if it were the first that is read: upstream gives its loss mask, pads and all, to others."""
     if isinstance(dataset, core.blended_dataset.BlendedDataset):
         return fresh_item(
-            core, dataset.datasets[dataset.dataset_index[k]], dataset.dataset_sample_index[k]
+            core,
+            dataset.datasets[dataset.dataset_index[k]],
+            dataset.dataset_sample_index[k],
         )
     dataset.masks_and_position_ids_are_cached = False
     return dataset[k]
@@ -189,7 +212,9 @@ def assert_equal(core, ours, other, config):
     assert len(ours) == len(other)
     if isinstance(other, core.blended_dataset.BlendedDataset):
         np.testing.assert_array_equal(ours.dataset_index, other.dataset_index)
-        np.testing.assert_array_equal(ours.dataset_sample_index, other.dataset_sample_index)
+        np.testing.assert_array_equal(
+            ours.dataset_sample_index, other.dataset_sample_index
+        )
         for part, other_part in zip(ours.datasets, other.datasets, strict=True):
             assert_equal(core, part, other_part, config)
     else:
@@ -213,13 +238,19 @@ def assert_equal(core, ours, other, config):
             assert torch.equal(batch[field], values), field
 
 
-@settings(max_examples=260, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=260,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(plan=plans())
 def test_every_array_sample_and_field_equals_megatron_core(core, plan):
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         prefixes = [
-            write(core, Path(folder), i, *corpus) for i, corpus in enumerate(plan["corpora"])
+            write(core, Path(folder), i, *corpus)
+            for i, corpus in enumerate(plan["corpora"])
         ]
         config = config_of(plan, prefixes)
         try:
@@ -239,7 +270,9 @@ def test_every_array_sample_and_field_equals_megatron_core(core, plan):
                 raise
             return
         if "has 0 samples" in str(refusal):
-            event("we refuse a blend with a part without samples, upstream draws none of it")
+            event(
+                "we refuse a blend with a part without samples, upstream draws none of it"
+            )
             return
         if refusal is not None:
             raise refusal
@@ -252,7 +285,9 @@ def test_multimodal_files_and_their_merge_are_byte_for_byte_upstreams(core, tmp_
     upstream = core.indexed_dataset.IndexedDatasetBuilder(
         str(tmp_path / "theirs.bin"), np.int32, multimodal=True
     )
-    with MMapIndexedDatasetBuilder(tmp_path / "ours.bin", np.int32, multimodal=True) as ours:
+    with MMapIndexedDatasetBuilder(
+        tmp_path / "ours.bin", np.int32, multimodal=True
+    ) as ours:
         for writer in (ours, upstream):
             writer.add_document(np.arange(3), [3], [1])
             writer.add_document(np.arange(5), [2, 3], [0, 1])
@@ -284,7 +319,9 @@ def test_sample_index_beyond_2_31_tokens_and_beyond_float32(core):
                 drop_last_partial=drop_last,
             )
             assert plan.num_epochs == 2
-            documents, found, _ = build_mappings(lengths, 0, 20, plan, sequence_length, 1).values()
+            documents, found, _ = build_mappings(
+                lengths, 0, 20, plan, sequence_length, 1
+            ).values()
             expected = core.helpers.build_sample_idx(
                 lengths, documents, sequence_length, 2, total, drop_last, True
             )

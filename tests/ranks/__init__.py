@@ -23,7 +23,9 @@ CONTEXT = multiprocessing.get_context("forkserver")
 @functools.cache
 def start_server() -> None:
     """Start the server with `ranks.warm` imported; before Python 3.12 it finds it only through PYTHONPATH."""
-    paths = f"{Path(__file__).parent.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    paths = (
+        f"{Path(__file__).parent.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    )
     with mock.patch.dict(os.environ, PYTHONPATH=paths):
         CONTEXT.set_forkserver_preload(["ranks.warm"])
         forkserver.ensure_running()
@@ -44,13 +46,19 @@ class Ranks:
     """
 
     def __init__(
-        self, size: int, target: Callable[..., Any], arguments: tuple[Any, ...], log: Path
+        self,
+        size: int,
+        target: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        log: Path,
     ) -> None:
         start_server()
         port = free_port()
         self.log = log
         self.processes = [
-            CONTEXT.Process(target=_run, args=(rank, size, port, target, arguments, str(log)))
+            CONTEXT.Process(
+                target=_run, args=(rank, size, port, target, arguments, str(log))
+            )
             for rank in range(size)
         ]
         for process in self.processes:

@@ -25,7 +25,9 @@ def write_layouts(folder: str, meshes: list[dict[str, int]]) -> None:
     layouts = [
         vars(
             layout_from_mesh(
-                init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+                init_device_mesh(
+                    "cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes)
+                )
             )
         )
         for sizes in meshes
@@ -46,7 +48,10 @@ def build_while_one_dies(folder: str, paths: list[str]) -> None:
     if dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     nanoset = Nanoset(paths, None, 8, 100)
-    found = {"fingerprint": nanoset.fingerprint, "rows": nanoset.read([0, 17, 99]).tolist()}
+    found = {
+        "fingerprint": nanoset.fingerprint,
+        "rows": nanoset.read([0, 17, 99]).tolist(),
+    }
     Path(folder, f"{dist.get_rank()}.json").write_text(json.dumps(found))
     os._exit(0)  # no farewell to the rank that is gone
 
@@ -54,7 +59,9 @@ def build_while_one_dies(folder: str, paths: list[str]) -> None:
 def save_or_load_sharded(folder: str) -> None:
     """A 7 x 3 tensor, its rows dealt to the ranks: save it, or fail unless it is what any number of ranks saved."""
     world = start_world(dp=int(os.environ["WORLD_SIZE"]))
-    tensor = distribute_tensor(torch.arange(21.0).reshape(7, 3), world.mesh["dp"], [Shard(0)])
+    tensor = distribute_tensor(
+        torch.arange(21.0).reshape(7, 3), world.mesh["dp"], [Shard(0)]
+    )
     checkpoints = Checkpoints(folder, world)
     if checkpoints.newest() is None:
         checkpoints.save(1, {"w": tensor}, {})
@@ -73,7 +80,9 @@ def hold_lock(folder: str) -> None:
         print(error, flush=True)  # noqa: T201
 
 
-def write_gradients(folder: str, tree: dict, rows: list[list[int]], mask: list[list[bool]]) -> None:
+def write_gradients(
+    folder: str, tree: dict, rows: list[list[int]], mask: list[list[bool]]
+) -> None:
     """The loss, if there is one, and all gradients of one global batch, by name, as this rank knows them."""
     config = Config.model_validate(tree)
     world = start_world(**config.parallelism.model_dump())
@@ -84,12 +93,17 @@ def write_gradients(folder: str, tree: dict, rows: list[list[int]], mask: list[l
     )
     loss = model.forward_backward(
         [
-            {"input_ids": ids[at, :-1], "label_ids": ids[at, 1:], "label_mask": counted[at]}
+            {
+                "input_ids": ids[at, :-1],
+                "label_ids": ids[at, 1:],
+                "label_mask": counted[at],
+            }
             for at in positions
         ]
     )
     found = {
-        name: value.grad.full_tensor().numpy() for name, value in model.module.named_parameters()
+        name: value.grad.full_tensor().numpy()
+        for name, value in model.module.named_parameters()
     }
     if loss is not None:
         found["loss"] = np.array(loss)

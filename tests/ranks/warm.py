@@ -12,7 +12,9 @@ from nanoset_ref.load.nanoset import Nanoset
 
 torch.set_num_threads(1)  # no thread may run in a process that is forked
 for name in ("llama", "gpt2"):
-    config = AutoConfig.for_model(name, hidden_size=8, num_attention_heads=1, num_hidden_layers=1)
+    config = AutoConfig.for_model(
+        name, hidden_size=8, num_attention_heads=1, num_hidden_layers=1
+    )
     with torch.device("meta"):
         AutoModelForCausalLM.from_config(config)
 with tempfile.TemporaryDirectory() as folder:

@@ -86,7 +86,9 @@ class ByEpoch(Numbers):
 
 
 def hparams(batch_size=1, accumulate_grad_batches=1):
-    return SimpleNamespace(batch_size=batch_size, accumulate_grad_batches=accumulate_grad_batches)
+    return SimpleNamespace(
+        batch_size=batch_size, accumulate_grad_batches=accumulate_grad_batches
+    )
 
 
 # ---- text in which every token tells its place
@@ -113,7 +115,9 @@ def write_text(folder, lengths, files=1):
     paths = [folder / f"{number}.jsonl" for number in range(files)]
     for number, path in enumerate(paths):
         part = lines[number * len(lines) // files : (number + 1) * len(lines) // files]
-        path.write_text("".join(f"{line}\n\n" for line in part))  # a blank line is no document
+        path.write_text(
+            "".join(f"{line}\n\n" for line in part)
+        )  # a blank line is no document
     return paths
 
 
@@ -145,7 +149,9 @@ def read_resumed(make, loader, stops, batches=None):
         state = json.loads(json.dumps(loader.state_dict()))
         loader = make()
         loader.load_state_dict(state)
-    return taken + list(itertools.islice(loader, batches and batches - len(taken))), loader
+    return taken + list(
+        itertools.islice(loader, batches and batches - len(taken))
+    ), loader
 
 
 # ---- what a rank of a process group does

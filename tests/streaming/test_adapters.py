@@ -57,7 +57,10 @@ FIELDS = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), max_
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.lists(FIELDS, min_size=2, max_size=2), max_size=6), st.sampled_from(",\t;"))
+@given(
+    st.lists(st.lists(FIELDS, min_size=2, max_size=2), max_size=6),
+    st.sampled_from(",\t;"),
+)
 def test_csv_records_are_what_the_csv_module_reads(tmp_path_factory, rows, delimiter):
     out = io.StringIO()
     csv.writer(out, delimiter=delimiter).writerows([["first", "second\nname"], *rows])
@@ -109,7 +112,9 @@ def test_hugging_face_datasets_map_and_streaming():
     mapped = HuggingFaceAdapter(None, datasets.Dataset.from_list(rows))
     assert list(mapped) == rows
     assert (can_index(mapped), len(mapped), mapped[7]) == (True, 300, rows[7])
-    streamed = HuggingFaceAdapter(None, datasets.Dataset.from_list(rows).to_iterable_dataset())
+    streamed = HuggingFaceAdapter(
+        None, datasets.Dataset.from_list(rows).to_iterable_dataset()
+    )
     assert list(streamed) == rows
     assert not can_index(streamed)
     with pytest.raises(TypeError, match=r"datasets\.Dataset or"):

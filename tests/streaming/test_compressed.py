@@ -12,7 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.streaming import CompressedDataset, CompressedDictionary, CompressedFormatError
+from nanoset_ref.streaming import (
+    CompressedDataset,
+    CompressedDictionary,
+    CompressedFormatError,
+)
 
 COMPRESSIONS = ["bz2", "xz", "gzip"]
 
@@ -38,7 +42,9 @@ def items(dictionary):
     return [[key, value] for key, value in dictionary.items()]
 
 
-def test_golden_files_decode_and_are_written_again_byte_for_byte(upstream, folder, tmp_path):
+def test_golden_files_decode_and_are_written_again_byte_for_byte(
+    upstream, folder, tmp_path
+):
     files = {entry["file"]: entry for entry in upstream["files"] if entry["file"]}
     assert len(files) == 10
     for name, entry in files.items():
@@ -46,19 +52,38 @@ def test_golden_files_decode_and_are_written_again_byte_for_byte(upstream, folde
         assert loaded.compression == entry["compression"]
         assert items(loaded) == entry["items"]
         loaded.dump(tmp_path / "again.cd")
-        assert hashlib.sha256((tmp_path / "again.cd").read_bytes()).hexdigest() == entry["sha256"]
-    for name in ("a_bz2.cd", "b_bz2.cd", "g_bigkey.cd", "f_empty.cd", "c_xz.cd", "e_limit2.cd"):
+        assert (
+            hashlib.sha256((tmp_path / "again.cd").read_bytes()).hexdigest()
+            == entry["sha256"]
+        )
+    for name in (
+        "a_bz2.cd",
+        "b_bz2.cd",
+        "g_bigkey.cd",
+        "f_empty.cd",
+        "c_xz.cd",
+        "e_limit2.cd",
+    ):
         pairs = files[name]["items"] + [[1 << 20, "left out"]]
-        of(pairs, files[name]["compression"]).dump(tmp_path / "made.cd", limit=len(pairs) - 1)
+        of(pairs, files[name]["compression"]).dump(
+            tmp_path / "made.cd", limit=len(pairs) - 1
+        )
         assert (tmp_path / "made.cd").read_bytes() == (folder / name).read_bytes()
     (operation,) = [
-        entry for entry in upstream["operations"] if entry["op"].startswith("load limit")
+        entry
+        for entry in upstream["operations"]
+        if entry["op"].startswith("load limit")
     ]
-    assert list(CompressedDictionary.load(folder / "a_bz2.cd", limit=2)) == operation["result"]
+    assert (
+        list(CompressedDictionary.load(folder / "a_bz2.cd", limit=2))
+        == operation["result"]
+    )
 
 
 def test_golden_splits(upstream, folder):
-    splits = [operation for operation in upstream["operations"] if operation["op"] == "split"]
+    splits = [
+        operation for operation in upstream["operations"] if operation["op"] == "split"
+    ]
     assert len(splits) == 6
     for operation in splits:
         whole = CompressedDictionary.load(folder / operation["file"])
@@ -70,12 +95,15 @@ def test_golden_splits(upstream, folder):
 
 def test_golden_merges_without_the_two_defects_of_upstream(upstream, folder):
     merges = [
-        operation for operation in upstream["operations"] if operation["op"].startswith("merge")
+        operation
+        for operation in upstream["operations"]
+        if operation["op"].startswith("merge")
     ]
     assert len(merges) == 16
     for operation in merges:
         left, right = (
-            CompressedDictionary.load(folder / operation[side]) for side in ("left", "right")
+            CompressedDictionary.load(folder / operation[side])
+            for side in ("left", "right")
         )
         expected = list(left.values()) + list(right.values())
         in_place, reset, result = (
@@ -84,13 +112,16 @@ def test_golden_merges_without_the_two_defects_of_upstream(upstream, folder):
             operation["result"],
         )
         if operation["left"] == "f_empty.cd" and in_place:
-            result = {"keys": [0, 1, 2, 3, 4, 5]}  # upstream: max() of no keys is a ValueError
+            result = {
+                "keys": [0, 1, 2, 3, 4, 5]
+            }  # upstream: max() of no keys is a ValueError
         merge = left.merge_ if in_place else left.merge
         if (
             "error" in result
         ):  # upstream: also OSError, where the new dictionary has forgotten its compression
             with pytest.raises(
-                ValueError, match=r"key [03] occurs more than once in these dictionaries"
+                ValueError,
+                match=r"key [03] occurs more than once in these dictionaries",
             ):
                 merge(right, reset)
             assert list(left.values()) == expected[: len(left)]
@@ -98,14 +129,23 @@ def test_golden_merges_without_the_two_defects_of_upstream(upstream, folder):
         merged = merge(right, reset) or left
         assert list(merged) == result["keys"]
         assert list(merged.values()) == expected
-        assert merged.compression == left.compression  # upstream's "readable": false for xz
+        assert (
+            merged.compression == left.compression
+        )  # upstream's "readable": false for xz
 
 
 def test_golden_combine_on_disk(upstream, folder, tmp_path):
-    combined = [entry for entry in upstream["files"] if entry.get("made_by") == "combine_on_disk"]
+    combined = [
+        entry
+        for entry in upstream["files"]
+        if entry.get("made_by") == "combine_on_disk"
+    ]
     assert len(combined) == 4
     for entry in combined:
-        inputs, target = [folder / name for name in entry["inputs"]], tmp_path / "combined.cd"
+        inputs, target = (
+            [folder / name for name in entry["inputs"]],
+            tmp_path / "combined.cd",
+        )
         if "error" in entry:
             with pytest.raises(ValueError, match="key 0 occurs more than once"):
                 CompressedDictionary.combine_on_disk(target, *inputs, **entry["args"])
@@ -125,7 +165,10 @@ LEAVES = (
     | st.text(st.characters(codec="utf-8"))
 )
 JSON = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner)
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner)
+    ),
 )
 
 
@@ -134,7 +177,9 @@ JSON = st.recursive(
     st.dictionaries(st.integers(-(2**31), 2**31 - 1), JSON, max_size=8),
     st.sampled_from(COMPRESSIONS),
 )
-def test_what_is_put_in_comes_out_after_dump_and_load(tmp_path_factory, content, compression):
+def test_what_is_put_in_comes_out_after_dump_and_load(
+    tmp_path_factory, content, compression
+):
     path = tmp_path_factory.mktemp("cd") / "d.cd"
     made = of(content.items(), compression)
     assert dict(made) == content
@@ -149,7 +194,13 @@ def test_what_is_put_in_comes_out_after_dump_and_load(tmp_path_factory, content,
 def test_it_is_a_dictionary():
     d = of({5: "five", -1: [1]}.items())
     del d[5]
-    assert (5 in d, -1 in d, len(d), d.get(5), d == {-1: [1]}) == (False, True, 1, None, True)
+    assert (5 in d, -1 in d, len(d), d.get(5), d == {-1: [1]}) == (
+        False,
+        True,
+        1,
+        None,
+        True,
+    )
     with pytest.raises(KeyError):
         d[5]
 
@@ -204,7 +255,10 @@ def header(compression="bz2"):
         (record(b"[" * 4000), "invalid header"),
         (header() + b"\x01", "record at byte 26 is damaged"),
         (header() + record(b"abc"), "record at byte 26 is damaged"),
-        (header() + struct.pack("<Ii", 1000, 1) + b"short", "record at byte 26 is damaged"),
+        (
+            header() + struct.pack("<Ii", 1000, 1) + b"short",
+            "record at byte 26 is damaged",
+        ),
         (header() + struct.pack("<Ii", 2**32 - 1, 1), "record at byte 26 is damaged"),
         (
             header() + 2 * record(struct.pack("<i", 7) + bz2.compress(b"1")),
@@ -233,7 +287,9 @@ def test_a_damaged_file_is_refused_when_it_is_opened(tmp_path, content, message)
         ("gzip", b"\x80\x04K\x01.", "key 7 is not gzip"),
     ],
 )
-def test_a_damaged_value_is_an_error_of_that_value_only(tmp_path, compression, payload, message):
+def test_a_damaged_value_is_an_error_of_that_value_only(
+    tmp_path, compression, payload, message
+):
     bad = header(compression) + record(struct.pack("<i", 7) + payload)
     good = of([(8, "good")], compression)
     good.dump(tmp_path / "good.cd")
@@ -252,17 +308,22 @@ def test_a_damaged_value_is_an_error_of_that_value_only(tmp_path, compression, p
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_a_decompression_bomb_is_an_error_before_it_goes_off(tmp_path, compression):
     """The limit is 16 MiB of JSON: 64 MiB of short lists within lists would be more than 2 GiB of objects."""
-    compress = {"bz2": bz2.compress, "xz": lzma.compress, "gzip": gzip.compress}[compression]
+    compress = {"bz2": bz2.compress, "xz": lzma.compress, "gzip": gzip.compress}[
+        compression
+    ]
     bomb, path = compress(b"[" + b" " * (16 << 20) + b"]"), tmp_path / "bomb.cd"
     path.write_bytes(header(compression) + record(struct.pack("<i", 7) + bomb))
     assert path.stat().st_size < 20_000
     with pytest.raises(
-        CompressedFormatError, match="grows beyond 16777216 bytes; set a larger max_value_bytes"
+        CompressedFormatError,
+        match="grows beyond 16777216 bytes; set a larger max_value_bytes",
     ):
         CompressedDataset(None, path)[0]
     with pytest.raises(CompressedFormatError, match="grows beyond 16777216 bytes"):
         other = next(name for name in COMPRESSIONS if name != compression)
-        CompressedDictionary.combine_on_disk(tmp_path / "all.cd", path, compression=other)
+        CompressedDictionary.combine_on_disk(
+            tmp_path / "all.cd", path, compression=other
+        )
     loaded = CompressedDictionary.load(path)
     loaded.max_value_bytes += 2
     assert CompressedDataset(None, loaded)[0] == []

@@ -33,7 +33,10 @@ CASES = [f"t{number:02}" for number in range(16)]
 
 def epochs_of(dataset, workers=0, epochs=1, batch_size=None):
     loader = DataLoader(
-        dataset, batch_size or dataset.micro_batch_size, num_workers=workers, collate_fn=tag_worker
+        dataset,
+        batch_size or dataset.micro_batch_size,
+        num_workers=workers,
+        collate_fn=tag_worker,
     )
     return [list(loader) for _ in range(epochs)]
 
@@ -42,14 +45,19 @@ def epochs_of(dataset, workers=0, epochs=1, batch_size=None):
 def cases(golden):
     return {
         case["id"]: case
-        for case in json.loads((golden / "iterable" / "iterable.json").read_text())["cases"]
+        for case in json.loads((golden / "iterable" / "iterable.json").read_text())[
+            "cases"
+        ]
     }
 
 
 def whole_epoch(count, rank, size, workers, batch):
     """The batches of a rank in an epoch without a resume, as plain.py has them."""
     return plain.interleave(
-        [plain.stripe(range(count), rank, size, worker, workers) for worker in range(workers)],
+        [
+            plain.stripe(range(count), rank, size, worker, workers)
+            for worker in range(workers)
+        ],
         batch,
     )
 
@@ -57,7 +65,11 @@ def whole_epoch(count, rank, size, workers, batch):
 @pytest.mark.parametrize("id_", CASES)
 def test_golden(cases, id_):
     case = cases[id_]
-    batch, workers, size = case.get("batch_size", 1), case["num_workers"], case["world_size"]
+    batch, workers, size = (
+        case.get("batch_size", 1),
+        case["num_workers"],
+        case["world_size"],
+    )
     settings_ = hparams(batch, case.get("accumulate_grad_batches", 1))
     step = case.get("start_from_step")
     make, count = Twins if case.get("generator") else Numbers, case["num_elements"]
@@ -68,7 +80,9 @@ def test_golden(cases, id_):
         epochs = epochs_of(dataset, workers, case.get("epochs", 1))
         assert dataset.dropped == count % size
         skipped = (expected["skipped_rows"] or 0) // (batch * size)
-        for number, (epoch, golden) in enumerate(zip(epochs, expected["epochs"], strict=True)):
+        for number, (epoch, golden) in enumerate(
+            zip(epochs, expected["epochs"], strict=True)
+        ):
             got = [elements for _, elements in epoch]
             if make is Numbers:  # the tail, and then everything
                 assert (
@@ -83,7 +97,10 @@ def test_golden(cases, id_):
                 )  # upstream repeats some rows and loses others, or skips in every epoch
                 continue
             assert got == golden["batches"]
-            assert make is Twins or [worker for worker, _ in epoch] == golden["batch_worker"]
+            assert (
+                make is Twins
+                or [worker for worker, _ in epoch] == golden["batch_worker"]
+            )
 
 
 # ---- resume
@@ -124,24 +141,36 @@ def test_a_resumed_stream_is_exactly_the_tail(shape, adapter):
     def make(step):
         options = {"start_from_step": step, "dp_size": size}
         return [
-            IterableDataset(hparams(batch, accumulated), adapter(count), dp_rank=r, **options)
+            IterableDataset(
+                hparams(batch, accumulated), adapter(count), dp_rank=r, **options
+            )
             for r in range(size)
         ]
 
     whole = deliver(make(0), workers, batch)
     resumed = make(step)
-    assert deliver(resumed, workers, batch) == [stream[step * accumulated :] for stream in whole]
-    assert deliver(resumed, workers, batch) == whole  # the skip is for the first epoch only
-    assert whole == [whole_epoch(count, rank, size, workers, batch) for rank in range(size)]
+    assert deliver(resumed, workers, batch) == [
+        stream[step * accumulated :] for stream in whole
+    ]
+    assert (
+        deliver(resumed, workers, batch) == whole
+    )  # the skip is for the first epoch only
+    assert whole == [
+        whole_epoch(count, rank, size, workers, batch) for rank in range(size)
+    ]
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 20), st.integers(1, 3), st.integers(1, 4), st.integers(0, 8))
-def test_elements_made_of_one_line_are_counted_when_they_are_skipped(count, workers, batch, step):
+def test_elements_made_of_one_line_are_counted_when_they_are_skipped(
+    count, workers, batch, step
+):
     whole, tail = (
-        deliver([IterableDataset(hparams(batch), Twins(count), start_from_step=s)], workers, batch)[
-            0
-        ]
+        deliver(
+            [IterableDataset(hparams(batch), Twins(count), start_from_step=s)],
+            workers,
+            batch,
+        )[0]
         for s in (0, step)
     )
     last = count // workers * workers  # until here all workers have equally much
@@ -151,7 +180,9 @@ def test_elements_made_of_one_line_are_counted_when_they_are_skipped(count, work
 
 def test_what_is_skipped_is_neither_read_nor_preprocessed():
     adapter = Indexed(10**12)
-    dataset = IterableDataset(hparams(4, 2), adapter, start_from_step=10**10, dp_rank=1, dp_size=2)
+    dataset = IterableDataset(
+        hparams(4, 2), adapter, start_from_step=10**10, dp_rank=1, dp_size=2
+    )
     assert next(iter(dataset)) == 16 * 10**10 + 1
     assert adapter.read == adapter.preprocessed == [16 * 10**10 + 1]
 
@@ -167,7 +198,11 @@ class Uneven(Numbers):
     ("make", "count", "workers", "batch", "step", "warned"),
     [
         # ten elements, two workers, batches of up to four: four batches, of which worker 1 continues after the third
-        *[(make, 10, 2, 4, step, step > 4) for make in (Numbers, Indexed) for step in (3, 4, 5)],
+        *[
+            (make, 10, 2, 4, step, step > 4)
+            for make in (Numbers, Indexed)
+            for step in (3, 4, 5)
+        ],
         (Numbers, 10, 1, 4, 30, True),
         (Uneven, 6, 2, 1, 4, False),
         (Uneven, 6, 2, 1, 8, True),
@@ -189,7 +224,9 @@ def test_beyond_the_end_of_a_worker_a_warning_says_so(
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_epochs_are_counted_with_and_without_workers(workers, persistent):
-    dataset = IterableDataset(hparams(2), ByEpoch(6), start_from_epoch=3, start_from_step=2)
+    dataset = IterableDataset(
+        hparams(2), ByEpoch(6), start_from_epoch=3, start_from_step=2
+    )
     loader = DataLoader(
         dataset,
         2,
@@ -197,7 +234,9 @@ def test_epochs_are_counted_with_and_without_workers(workers, persistent):
         persistent_workers=persistent and workers > 0,
         collate_fn=list,
     )
-    epochs = [sorted(element for batch in loader for element in batch) for _ in range(3)]
+    epochs = [
+        sorted(element for batch in loader for element in batch) for _ in range(3)
+    ]
     assert [len(epoch) for epoch in epochs] == [2, 6, 6]
     assert epochs[1:] == [[100 * e + k for k in range(6)] for e in (4, 5)]
 
@@ -225,8 +264,14 @@ def test_stateful_dataloader_continues_exactly_also_in_the_second_epoch(workers)
 def test_every_source_is_dealt_alike(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(f'{{"n": {k}}}\n' for k in range(31)))
     rows = datasets.Dataset.from_dict({"n": list(range(31))})
-    adapters = JSONLinesAdapter(None, tmp_path / "a.jsonl"), HuggingFaceAdapter(None, rows)
-    for adapter in (*adapters, HuggingFaceAdapter(None, rows.to_iterable_dataset(num_shards=3))):
+    adapters = (
+        JSONLinesAdapter(None, tmp_path / "a.jsonl"),
+        HuggingFaceAdapter(None, rows),
+    )
+    for adapter in (
+        *adapters,
+        HuggingFaceAdapter(None, rows.to_iterable_dataset(num_shards=3)),
+    ):
         dataset = IterableDataset(hparams(), adapter, dp_rank=1, dp_size=2)
         loader = DataLoader(dataset, 1, num_workers=2, collate_fn=list)
         assert [element["n"] for (element,) in loader] == list(range(1, 30, 2))
@@ -234,14 +279,22 @@ def test_every_source_is_dealt_alike(tmp_path):
 
 def test_wrong_arguments_say_what_is_right():
     for settings_, options, message in (
-        (SimpleNamespace(), {}, r"hparams\.batch_size must be an integer of at least 1, got None"),
+        (
+            SimpleNamespace(),
+            {},
+            r"hparams\.batch_size must be an integer of at least 1, got None",
+        ),
         (
             SimpleNamespace(batch_size=2),
             {"start_from_step": 1},
             r"hparams\.accumulate_grad_batches must be an",
         ),
         (hparams(0), {}, r"hparams\.batch_size must be at least 1, got 0"),
-        (hparams("2"), {}, r"hparams\.batch_size must be an integer of at least 1, got '2'"),
+        (
+            hparams("2"),
+            {},
+            r"hparams\.batch_size must be an integer of at least 1, got '2'",
+        ),
         (
             hparams(),
             {"start_from_step": -1},
@@ -254,19 +307,29 @@ def test_wrong_arguments_say_what_is_right():
             IterableDataset(settings_, Numbers(1), **options)
     dataset = IterableDataset(hparams(), Numbers(1))
     state = dataset.state_dict()
-    for wrong in ({}, {"epoch": 1}, None, [], 1.5, {**state, "line": "1"}, {**state, "plan": None}):
+    for wrong in (
+        {},
+        {"epoch": 1},
+        None,
+        [],
+        1.5,
+        {**state, "line": "1"},
+        {**state, "plan": None},
+    ):
         with pytest.raises(ValueError, match="not a state"):
             dataset.load_state_dict(wrong)
     with pytest.raises(PlanMismatch, match="dp_size: saved 1, now 2"):
-        IterableDataset(hparams(), Numbers(1), dp_rank=0, dp_size=2).load_state_dict(state)
+        IterableDataset(hparams(), Numbers(1), dp_rank=0, dp_size=2).load_state_dict(
+            state
+        )
 
 
 def test_the_trainer_tells_the_rank_unless_it_is_given():
     trainer = SimpleNamespace(global_rank=2, world_size=3)
     assert list(IterableDataset(hparams(), Numbers(7), trainer)) == [2, 5]
-    assert list(IterableDataset(hparams(), Numbers(7), trainer, dp_rank=0, dp_size=1)) == list(
-        range(7)
-    )
+    assert list(
+        IterableDataset(hparams(), Numbers(7), trainer, dp_rank=0, dp_size=1)
+    ) == list(range(7))
 
 
 def test_two_real_ranks_of_four_workers_deal_and_resume(tmp_path):
@@ -276,8 +339,14 @@ def test_two_real_ranks_of_four_workers_deal_and_resume(tmp_path):
     for rank, (whole, resumed, rows) in enumerate(results):
         assert (
             whole
-            == deliver([IterableDataset(hparams(3), Numbers(97), dp_rank=rank, dp_size=2)], 4, 3)[0]
+            == deliver(
+                [IterableDataset(hparams(3), Numbers(97), dp_rank=rank, dp_size=2)],
+                4,
+                3,
+            )[0]
         )
         assert resumed == whole[3:]
         assert [row[0] for row in rows] == list(range(1 + 3 * rank, 31, 6))
-    assert sorted(e for whole, *_ in results for batch in whole for e in batch) == list(range(96))
+    assert sorted(e for whole, *_ in results for batch in whole for e in batch) == list(
+        range(96)
+    )

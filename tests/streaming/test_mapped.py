@@ -10,7 +10,9 @@ from nanoset_ref.streaming import MapDataset, StackDataset
 
 
 def test_golden_map_and_stack(golden):
-    for case in json.loads((golden / "iterable" / "iterable.json").read_text())["stack_map"]:
+    for case in json.loads((golden / "iterable" / "iterable.json").read_text())[
+        "stack_map"
+    ]:
         first = MapDataset(None, Scaled(case["lengths"][0], plus=1))
         second = MapDataset(
             None,
@@ -20,13 +22,21 @@ def test_golden_map_and_stack(golden):
         )
         if case["warning"]:
             with pytest.warns(
-                UserWarning, match=r"the lengths \[3, 7\]; the stack has the shortest, 3"
+                UserWarning,
+                match=r"the lengths \[3, 7\]; the stack has the shortest, 3",
             ):
                 stack = StackDataset(first, second)
         else:
             stack = StackDataset(first, second)
-        assert (list(first), list(second), len(stack)) == (case["map1"], case["map2"], case["len"])
-        for answers, dataset in ((case["getitem"], stack), (case["map1_getitem"], first)):
+        assert (list(first), list(second), len(stack)) == (
+            case["map1"],
+            case["map2"],
+            case["len"],
+        )
+        for answers, dataset in (
+            (case["getitem"], stack),
+            (case["map1_getitem"], first),
+        ):
             for index, answer in answers.items():
                 if "error" in answer:  # upstream: AssertionError or ValueError
                     with pytest.raises(IndexError, match="out of range"):
@@ -43,7 +53,9 @@ def test_golden_map_and_stack(golden):
 
 def test_slices_are_lists_and_stacks_can_be_stacked_and_sent_to_workers():
     dataset = MapDataset(None, Scaled(6))
-    stack = StackDataset(dataset, StackDataset(dataset, MapDataset(None, Scaled(6, plus=1))))
+    stack = StackDataset(
+        dataset, StackDataset(dataset, MapDataset(None, Scaled(6, plus=1)))
+    )
     assert (dataset[1:-1], dataset[::-2]) == ([1, 2, 3, 4], [5, 3, 1])
     batches = list(DataLoader(stack, batch_size=4, num_workers=2, collate_fn=list))
     assert (

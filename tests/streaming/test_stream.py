@@ -11,7 +11,14 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from resume_contract import check_resume_contract
-from stream_parts import TOKENIZER, TokenStream, ids, number_tokenizer, read_resumed, write_text
+from stream_parts import (
+    TOKENIZER,
+    TokenStream,
+    ids,
+    number_tokenizer,
+    read_resumed,
+    write_text,
+)
 from tokenizers import decoders, normalizers, pre_tokenizers
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
@@ -66,23 +73,34 @@ def encoded(monkeypatch):
             seen.extend(batch.read().texts)
             yield batch
 
-    monkeypatch.setattr(Encoder, "stream", lambda encoder, given: stream(encoder, noting(given)))
+    monkeypatch.setattr(
+        Encoder, "stream", lambda encoder, given: stream(encoder, noting(given))
+    )
     return seen
 
 
 def test_rows_equal_those_of_the_nanoset_on_real_text(real_text, tmp_path):
     for name, workers in (("scenes", 2), ("speeches", 0)):
         source, file = real_text / f"{name}.jsonl", tmp_path / f"{name}_input_ids.npy"
-        preprocess(source, tmp_path / name, real_text / "gpt2", append_eod=True, progress=False)
+        preprocess(
+            source, tmp_path / name, real_text / "gpt2", append_eod=True, progress=False
+        )
         expected = torch.tensor(rows_of(TokenFile(file).tokens.tolist(), 128))
         assert len(expected) == Nanoset(file, None, 128, 1).dataset_lengths[0]
         stream = TokenStream(source, real_text / "gpt2", 128, micro_batch_size=8)
         whole = list(
-            TokenStreamDataLoader(stream, DataCollatorForCLM(128, 0, 0, 0), num_workers=workers)
+            TokenStreamDataLoader(
+                stream, DataCollatorForCLM(128, 0, 0, 0), num_workers=workers
+            )
         )
         assert len(whole) == len(expected) // 8
-        for name, rows in (("input_ids", expected[:, :-1]), ("label_ids", expected[:, 1:])):
-            assert torch.equal(torch.cat([batch[name] for batch in whole]), rows[: len(whole) * 8])
+        for name, rows in (
+            ("input_ids", expected[:, :-1]),
+            ("label_ids", expected[:, 1:]),
+        ):
+            assert torch.equal(
+                torch.cat([batch[name] for batch in whole]), rows[: len(whole) * 8]
+            )
 
 
 @settings(deadline=None, max_examples=40)
@@ -114,7 +132,13 @@ def test_any_layout_delivers_the_same_rows_in_the_same_order(
     ranks = []
     for rank in range(size):
         stream = TokenStream(
-            paths, TOKENIZER, length, micro_batch_size=batch, dp_rank=rank, dp_size=size, **options
+            paths,
+            TOKENIZER,
+            length,
+            micro_batch_size=batch,
+            dp_rank=rank,
+            dp_size=size,
+            **options,
         )
         stream.seek(0, start)
         ranks.append(ids(stream))
@@ -165,13 +189,17 @@ def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst", "parquet", "dataset"])
-def test_every_kind_of_text_gives_the_same_rows_and_resumes(paths, tmp_path, monkeypatch, kind):
+def test_every_kind_of_text_gives_the_same_rows_and_resumes(
+    paths, tmp_path, monkeypatch, kind
+):
     monkeypatch.setattr("nanoset_ref.preprocess.text_formats.BLOCK_BYTES", 120)
     rows = datasets.Dataset.from_dict(
         {"text": [document.text for document in open_text(paths).documents()]}
     )
     lines = "".join(path.read_text() for path in paths).encode()
-    source = tmp_path / {"gz": "text.jsonl.gz", "zst": "text.jsonl.zst"}.get(kind, f"text.{kind}")
+    source = tmp_path / {"gz": "text.jsonl.gz", "zst": "text.jsonl.zst"}.get(
+        kind, f"text.{kind}"
+    )
     if kind == "parquet":
         rows.to_parquet(source, batch_size=4)
     elif kind == "dataset":
@@ -180,7 +208,8 @@ def test_every_kind_of_text_gives_the_same_rows_and_resumes(paths, tmp_path, mon
         source.write_bytes({"gz": gzip, "zst": zstandard}[kind].compress(lines))
     for shuffle_buffer in (0, 5):
         begun, again = (
-            TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer) for _ in range(2)
+            TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer)
+            for _ in range(2)
         )
         taken = ids(begun, 33)
         assert begun.state_dict()["cursors"]["0"]["block"] > 1
@@ -235,20 +264,34 @@ def test_a_shuffled_stream_keeps_the_resume_contract_in_every_layout(paths):
         (2, {"shards": 3, "repeat": True, "shuffle_buffer": 4}),
     ],
 )
-def test_stateful_dataloader_continues_mid_document_and_mid_buffer(paths, workers, options):
+def test_stateful_dataloader_continues_mid_document_and_mid_buffer(
+    paths, workers, options
+):
     endless = options.get("repeat", False)
 
     batches = 40 if endless else None
 
     def loader():
         stream = TokenStream(
-            paths, TOKENIZER, 4, micro_batch_size=2, dp_rank=1, dp_size=2, backend="hf", **options
+            paths,
+            TOKENIZER,
+            4,
+            micro_batch_size=2,
+            dp_rank=1,
+            dp_size=2,
+            backend="hf",
+            **options,
         )
-        return StatefulDataLoader(stream, 2, num_workers=workers, collate_fn=ids, drop_last=True)
+        return StatefulDataLoader(
+            stream, 2, num_workers=workers, collate_fn=ids, drop_last=True
+        )
 
     reference = loader()
     whole = list(itertools.islice(reference, batches))
-    for stop in (1, 27 if endless else 4):  # in the first pass of the shards, and in the second one
+    for stop in (
+        1,
+        27 if endless else 4,
+    ):  # in the first pass of the shards, and in the second one
         taken, resumed = read_resumed(loader, loader(), (stop, 2), batches)
         assert taken == whole
     assert endless or list(resumed) == list(reference)  # the second epoch
@@ -256,14 +299,17 @@ def test_stateful_dataloader_continues_mid_document_and_mid_buffer(paths, worker
 
 def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(paths):
     blocks = [
-        [document.text for document in block.documents()] for block in open_text(paths).blocks()
+        [document.text for document in block.documents()]
+        for block in open_text(paths).blocks()
     ]
     packed = []
     for shard in range(4):
         texts = [text for block in blocks[shard::4] for text in block]
         tokens = [token for text in texts for token in [*map(int, text.split()), EOS]]
         packed.append(itertools.cycle(rows_of(tokens, 3)))
-    expected = [row for rows in itertools.islice(zip(*packed, strict=True), 60) for row in rows]
+    expected = [
+        row for rows in itertools.islice(zip(*packed, strict=True), 60) for row in rows
+    ]
     for size, batch, workers in ((1, 1, 0), (2, 1, 2), (3, 2, 0), (1, 2, 2)):
         ranks = []
         for rank in range(size):
@@ -277,14 +323,23 @@ def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(
             stream = TokenStream(paths, TOKENIZER, 3, micro_batch_size=batch, **options)
             loader = TokenStreamDataLoader(stream, collate_fn=ids, num_workers=workers)
             ranks.append(
-                [row for rows in itertools.islice(loader, 60 // size // batch) for row in rows]
+                [
+                    row
+                    for rows in itertools.islice(loader, 60 // size // batch)
+                    for row in rows
+                ]
             )
         assert [row for group in zip(*ranks, strict=True) for row in group] == expected[
             : len(ranks[0]) * size
         ]
-    stream = TokenStream(paths, TOKENIZER, 3, dp_rank=1, dp_size=2, shards=4, repeat=True)
+    stream = TokenStream(
+        paths, TOKENIZER, 3, dp_rank=1, dp_size=2, shards=4, repeat=True
+    )
     assert ids(stream, 50) == expected[1:100:2]
-    assert set(stream.state_dict()["cursors"]) == {"1", "3"}  # a rank reads its own shards only
+    assert set(stream.state_dict()["cursors"]) == {
+        "1",
+        "3",
+    }  # a rank reads its own shards only
 
 
 def test_repeat_begins_the_text_again(paths):
@@ -293,7 +348,9 @@ def test_repeat_begins_the_text_again(paths):
         ids(TokenStream(paths, TOKENIZER, 4, repeat=True), 2 * len(once) + 3)
         == once + once + once[:3]
     )
-    shuffled = ids(TokenStream(paths, TOKENIZER, 4, repeat=True, shuffle_buffer=20), 2 * len(once))
+    shuffled = ids(
+        TokenStream(paths, TOKENIZER, 4, repeat=True, shuffle_buffer=20), 2 * len(once)
+    )
     first, second = shuffled[: len(once)], shuffled[len(once) :]
     assert sorted(first) == sorted(second) == sorted(once)
     assert first != second
@@ -313,9 +370,13 @@ def test_an_abandoned_epoch_continues_with_what_was_not_delivered(paths):
 def test_the_count_is_that_of_a_nanoset_over_all_epochs(paths):
     rows = ids(TokenStream(paths, TOKENIZER, 3))
     stream = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 3), ids)
-    nanoset = NanosetDataLoader(rows, ResumableBatchSampler(len(rows), 1), collate_fn=list)
+    nanoset = NanosetDataLoader(
+        rows, ResumableBatchSampler(len(rows), 1), collate_fn=list
+    )
     for batches in (None, None, 5):
-        assert list(itertools.islice(stream, batches)) == list(itertools.islice(nanoset, batches))
+        assert list(itertools.islice(stream, batches)) == list(
+            itertools.islice(nanoset, batches)
+        )
         count = stream.state_dict()["consumed_train_samples"]
         assert count == nanoset.state_dict()["consumed_train_samples"]
     assert count == 2 * len(rows) + 5
@@ -334,14 +395,21 @@ def test_wrong_arguments_say_what_is_right(paths, tmp_path):
     ):
         with pytest.raises(ValueError, match=f"{name} must be at least"):
             TokenStream(paths, TOKENIZER, **{"sequence_length": 4, name: value})
-    for wrong in ({"consumed_train_samples": -1}, {"epoch_began_at": 5}, {"epoch": 1.5}):
+    for wrong in (
+        {"consumed_train_samples": -1},
+        {"epoch_began_at": 5},
+        {"epoch": 1.5},
+    ):
         with pytest.raises(ValueError, match="must be (an integer of )?at least"):
             stream.seek(**wrong)
     with pytest.raises(
-        TypeError, match="StreamOptions: shufle: unknown key, did you mean 'shuffle_buffer'"
+        TypeError,
+        match="StreamOptions: shufle: unknown key, did you mean 'shuffle_buffer'",
     ):
         TokenStream(paths, TOKENIZER, 4, shufle=1)
-    with pytest.raises(ValueError, match="shards=2 end at different times.*pass repeat=True"):
+    with pytest.raises(
+        ValueError, match="shards=2 end at different times.*pass repeat=True"
+    ):
         TokenStream(paths, TOKENIZER, 4, shards=2)
     with pytest.raises(ValueError, match="too few blocks"):
         ids(TokenStream(paths[0], TOKENIZER, 4, shards=2, repeat=True), 2)
@@ -372,20 +440,30 @@ def test_special_tokens_of_a_text_are_kept_with_a_warning_or_split_or_refused(
     path.write_text('{"text": "one"}\n{"text": "a</s>b</s>"}\n{"text": "</s>two"}\n')
 
     def stream(mode, **options):
-        return TokenStream(path, str(golden / "tokenizer"), 1, special_tokens=mode, **options)
+        return TokenStream(
+            path, str(golden / "tokenizer"), 1, special_tokens=mode, **options
+        )
 
     def ends(mode):
         rows = ids(stream(mode))
         return [row[0] for row in [*rows, rows[-1][1:]]].count(2)
 
     kept = ends("keep")
-    assert f"{path}:2: the document holds the special token '</s>', which is kept" in caplog.text
-    assert "documents that hold special tokens: 2 (3 x </s>); --special-tokens split" in caplog.text
+    assert (
+        f"{path}:2: the document holds the special token '</s>', which is kept"
+        in caplog.text
+    )
+    assert (
+        "documents that hold special tokens: 2 (3 x </s>); --special-tokens split"
+        in caplog.text
+    )
     caplog.clear()
     assert kept - ends("split") == 3
     ids(stream("keep", dp_rank=1, dp_size=2))  # rank 0 has said it
     assert "special token" not in caplog.text
-    with pytest.raises(InputError, match=f"{path}:2: the document holds the special token '</s>'"):
+    with pytest.raises(
+        InputError, match=f"{path}:2: the document holds the special token '</s>'"
+    ):
         ids(stream("refuse"))
 
 
@@ -397,7 +475,9 @@ def changed(tokenizer, **parts):
     return copy
 
 
-def test_a_state_knows_the_tokenizer_as_it_encodes_and_the_text_by_its_content(tmp_path):
+def test_a_state_knows_the_tokenizer_as_it_encodes_and_the_text_by_its_content(
+    tmp_path,
+):
     """Neither a vocabulary nor a size tells them apart; a name, and what no id depends on, does not matter."""
     [path] = write_text(tmp_path, [5, 6, 7])
     moved, other = tmp_path / "moved.jsonl", tmp_path / "other" / path.name
@@ -406,17 +486,26 @@ def test_a_state_knows_the_tokenizer_as_it_encodes_and_the_text_by_its_content(t
     other.write_bytes(path.read_bytes().replace(b"1", b"2"))
     state = TokenStreamDataLoader(TokenStream(path, TOKENIZER, 4)).state_dict()
     same = [
-        TokenStream(moved, changed(TOKENIZER, decoder=decoders.ByteLevel()), 4, seed=99),
+        TokenStream(
+            moved, changed(TOKENIZER, decoder=decoders.ByteLevel()), 4, seed=99
+        ),
         TokenStream(path, TOKENIZER, 4, micro_batch_size=3, shuffle_buffer=1),
     ]
     for stream in same:
         TokenStreamDataLoader(stream).load_state_dict(state)
     others = [
         (r"files\[0\] .*checksum", TokenStream(other, TOKENIZER, 4)),
-        ("tokenizer", TokenStream(path, changed(TOKENIZER, normalizer=normalizers.Lowercase()), 4)),
         (
             "tokenizer",
-            TokenStream(path, changed(TOKENIZER, pre_tokenizer=pre_tokenizers.Whitespace()), 4),
+            TokenStream(
+                path, changed(TOKENIZER, normalizer=normalizers.Lowercase()), 4
+            ),
+        ),
+        (
+            "tokenizer",
+            TokenStream(
+                path, changed(TOKENIZER, pre_tokenizer=pre_tokenizers.Whitespace()), 4
+            ),
         ),
         ("suffix", TokenStream(path, TOKENIZER, 4, append_eod=False)),
         ("shuffle_buffer", TokenStream(path, TOKENIZER, 4, shuffle_buffer=2)),
@@ -429,7 +518,8 @@ def test_a_state_knows_the_tokenizer_as_it_encodes_and_the_text_by_its_content(t
 def test_a_text_is_read_for_its_checksum_when_a_state_is_asked_for(paths, monkeypatch):
     calls = []
     monkeypatch.setattr(
-        "nanoset_ref.streaming.stream.checksum", lambda path: calls.append(path) or "a checksum"
+        "nanoset_ref.streaming.stream.checksum",
+        lambda path: calls.append(path) or "a checksum",
     )
     loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4))
     assert len(list(itertools.islice(loader, 3))) == 3 and calls == []
@@ -489,7 +579,9 @@ def test_a_loader_has_one_iteration_at_a_time(paths, workers):
     found += [next(second), next(second)]
     assert [batch["input_ids"].tolist() for batch in found] == expected[:3]
     assert loader.state_dict()["consumed_train_samples"] == 6
-    loader.load_state_dict({**loader.state_dict(), "consumed_train_samples": 2, "cursors": {}})
+    loader.load_state_dict(
+        {**loader.state_dict(), "consumed_train_samples": 2, "cursors": {}}
+    )
     assert list(second) == []
     assert loader.state_dict()["consumed_train_samples"] == 2
     assert [batch["input_ids"].tolist() for batch in loader] == expected[1:]

@@ -76,7 +76,9 @@ def test_lightning_with_two_processes_trains_and_resumes_exactly(tmp_path):
         [sys.executable, script, tmp_path, str(workers)],
         {**os.environ, "PYTHONPATH": paths},
     )
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=280, env=environment
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(2):
         results = json.loads((tmp_path / f"{rank}.json").read_text())
@@ -87,7 +89,8 @@ def test_lightning_with_two_processes_trains_and_resumes_exactly(tmp_path):
         epoch = list(DataLoader(dataset, 3, num_workers=workers, collate_fn=list))
         assert len(epoch) == 8  # four steps of two batches
         epochs = [
-            [[number + 100 * turn for number in batch] for batch in epoch] for turn in range(3)
+            [[number + 100 * turn for number in batch] for batch in epoch]
+            for turn in range(3)
         ]
         assert (whole["seen"], whole["steps"]) == (sum(epochs, [])[:18], 9)
         # in the first epoch, at its end, in the second one, and when `fit` had returned and counted its epoch as done
@@ -99,7 +102,9 @@ def test_the_data_module_makes_map_and_iterable_loaders():
     from nanoset_ref.streaming.datamodule import SuperDataModule
 
     sizes = SimpleNamespace(batch_size=4, num_workers=0)
-    module = SuperDataModule(sizes, Numbers(43), *map(Numbers, (7, 5, 3)), collate_fn=list)
+    module = SuperDataModule(
+        sizes, Numbers(43), *map(Numbers, (7, 5, 3)), collate_fn=list
+    )
     shuffled = [number for batch in module.train_dataloader() for number in batch]
     assert sorted(shuffled) == list(range(43)) != shuffled
     assert list(module.val_dataloader()) == [[0, 1, 2, 3], [4, 5, 6]]
@@ -140,7 +145,11 @@ def test_hf_trainer_reads_the_stream(tmp_path):
     from transformers import Trainer, TrainingArguments
 
     stream = TokenStream(
-        write_text(tmp_path, [30] * 40), TOKENIZER, 10, micro_batch_size=2, shuffle_buffer=8
+        write_text(tmp_path, [30] * 40),
+        TOKENIZER,
+        10,
+        micro_batch_size=2,
+        shuffle_buffer=8,
     )
     model = Tiny()
     arguments = TrainingArguments(
@@ -148,7 +157,11 @@ def test_hf_trainer_reads_the_stream(tmp_path):
         report_to=[], save_strategy="no", logging_strategy="no", dataloader_num_workers=2, disable_tqdm=True,
         dataloader_pin_memory=False, remove_unused_columns=False,
     )  # fmt: skip
-    Trainer(model, arguments, train_dataset=stream, data_collator=inputs_and_labels).train()
+    Trainer(
+        model, arguments, train_dataset=stream, data_collator=inputs_and_labels
+    ).train()
     expected = DataLoader(stream, 2, collate_fn=inputs_and_labels)
     stream.seek()
-    assert model.seen == [batch["input_ids"][:, 0].tolist() for batch in islice(expected, 10)]
+    assert model.seen == [
+        batch["input_ids"][:, 0].tolist() for batch in islice(expected, 10)
+    ]

@@ -7,11 +7,11 @@ exec(recipe("accelerate"), globals())
 
 
 def fit(steps, start=None):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)  # noqa: F821
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     model = Tiny()
     seen = model.seen
     optimizer = torch.optim.AdamW(model.parameters(), 0.1)
-    wrapped, optimizer, loader = prepare(accelerator, model, optimizer, DATASET, 2)  # noqa: F821
+    wrapped, optimizer, loader = prepare(accelerator, model, optimizer, DATASET, 2)
     if start is not None:
         accelerator.load_state(start)
     for batch in islice(chain.from_iterable(repeat(loader)), 2 * steps):

@@ -27,7 +27,9 @@ def fit(steps, checkpoint=None, rows=2):
         ignore_data_skip=True, save_steps=3, use_cpu=True, report_to=[], disable_tqdm=True, logging_strategy="no",
         lr_scheduler_type="constant",
     )  # fmt: skip
-    trainer = NanosetTrainer(model, arguments, train_dataset=DATASET, callbacks=[ContinueExactly()])  # noqa: F821
+    trainer = NanosetTrainer(
+        model, arguments, train_dataset=DATASET, callbacks=[ContinueExactly()]
+    )
     trainer.train(resume_from_checkpoint=checkpoint)
     return model.seen, weight(model)
 

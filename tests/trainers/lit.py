@@ -25,7 +25,7 @@ def fit(steps, checkpoint=None):
         max_steps=steps, accumulate_grad_batches=2, accelerator="cpu", devices=2, strategy="ddp", logger=False,
         use_distributed_sampler=False, callbacks=[keep], enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
-    trainer.fit(model, NanosetModule(DATASET, 2), ckpt_path=checkpoint)  # noqa: F821
+    trainer.fit(model, NanosetModule(DATASET, 2), ckpt_path=checkpoint)
     return model.tiny.seen, weight(model)
 
 

@@ -31,7 +31,7 @@ def fit(steps, start=None):
     if start is not None:
         model.load_state_dict(start["model"])
     consumed = start["consumed_train_samples"] if start else 0
-    batches = train_iterator(DATASET, 2, consumed)  # noqa: F821
+    batches = train_iterator(DATASET, 2, consumed)
     for _ in range(steps):
         get_forward_backward_func()(
             forward_step_func=forward_step, data_iterator=batches, model=model, num_microbatches=2, seq_length=16,
@@ -41,15 +41,18 @@ def fit(steps, start=None):
             torch.distributed.all_reduce(parameter.grad)
         optimizer.step()
         optimizer.zero_grad()
-    saved = {"model": model.state_dict(), "consumed_train_samples": consumed + steps * 2 * 2 * 2}
+    saved = {
+        "model": model.state_dict(),
+        "consumed_train_samples": consumed + steps * 2 * 2 * 2,
+    }
     return (model.seen, weight(model)), saved
 
 
 torch.distributed.init_process_group("gloo")
-parallel_state.initialize_model_parallel()  # noqa: F821
+parallel_state.initialize_model_parallel()
 first, saved = fit(3)
 report(fit(9)[0], first, fit(6, saved)[0])
 signal.alarm(60)  # an iterator that never yields
 with pytest.raises(ValueError, match="100 samples"):
-    next(train_iterator(DATASET, 51))  # noqa: F821
+    next(train_iterator(DATASET, 51))
 torch.distributed.destroy_process_group()

@@ -21,12 +21,19 @@ torch.set_num_threads(1)
 
 def recipe(title: str) -> str:
     """The code below a heading of docs/trainers.md."""
-    text = (Path(__file__).parents[2] / "docs" / "trainers.md").read_text(encoding="utf-8")
-    return re.search(rf"^## {title}\n.*?^```python\n(.*?)^```$", text, flags=re.M | re.S)[1]
+    text = (Path(__file__).parents[2] / "docs" / "trainers.md").read_text(
+        encoding="utf-8"
+    )
+    return re.search(
+        rf"^## {title}\n.*?^```python\n(.*?)^```$", text, flags=re.M | re.S
+    )[1]
 
 
 def weight(model: torch.nn.Module) -> float:
-    return sum(parameter.detach().double().abs().sum().item() for parameter in model.parameters())
+    return sum(
+        parameter.detach().double().abs().sum().item()
+        for parameter in model.parameters()
+    )
 
 
 class Tiny(torch.nn.Module):
@@ -45,7 +52,9 @@ class Tiny(torch.nn.Module):
         )
 
 
-def report(whole: tuple, first: tuple, second: tuple, resized: tuple | None = None) -> None:
+def report(
+    whole: tuple, first: tuple, second: tuple, resized: tuple | None = None
+) -> None:
     """Each is (the rows seen, the weight at the end); `resized` went on after `first` with half the micro-batch."""
     rank = os.environ["RANK"]
     found = {"whole": whole, "first": first, "second": second, "resized": resized}

@@ -20,7 +20,9 @@ def fit(steps, start=None):
     model = Tiny()
     parallel = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    loader = NanosetLoader(DATASET, 2, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))  # noqa: F821
+    loader = NanosetLoader(
+        DATASET, 2, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    )
     states = {"model": model, "dataloader": loader}
     if start is not None:
         checkpoint.load(states, checkpoint_id=start)

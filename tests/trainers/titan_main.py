@@ -33,7 +33,9 @@ def fit(steps, start=None, rows=2):
     model = Tiny()
     parallel = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    config = NanosetLoader.Config(paths=[str(FOLDER / "a_input_ids.npy")], num_samples=100)  # noqa: F821
+    config = NanosetLoader.Config(
+        paths=[str(FOLDER / "a_input_ids.npy")], num_samples=100
+    )
     loader = config.build(
         dp_world_size=int(os.environ["WORLD_SIZE"]),
         dp_rank=int(os.environ["RANK"]),
@@ -54,5 +56,10 @@ def fit(steps, start=None, rows=2):
 
 
 torch.distributed.init_process_group("gloo")
-report(fit(9), fit(3), fit(6, FOLDER / "after 3 of 2"), fit(4, FOLDER / "after 3 of 2", rows=1))
+report(
+    fit(9),
+    fit(3),
+    fit(6, FOLDER / "after 3 of 2"),
+    fit(4, FOLDER / "after 3 of 2", rows=1),
+)
 torch.distributed.destroy_process_group()

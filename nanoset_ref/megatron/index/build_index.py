@@ -58,11 +58,17 @@ def build_indexes(options: IndexOptions) -> None:
 
     fields = vars(options) | {"data_path": parse_data_path(options.data_path)}
     if read_blend(fields["data_path"]).weights and None in options.split_num_samples:
-        raise UsageError("weights need --split-num-samples TRAIN VALID TEST, 0 for an unused split")
+        raise UsageError(
+            "weights need --split-num-samples TRAIN VALID TEST, 0 for an unused split"
+        )
     fields["add_extra_token_to_sequence"] = not fields.pop("no_extra_token")
-    fields["drop_last_partial_validation_sequence"] = not fields.pop("keep_last_partial")
+    fields["drop_last_partial_validation_sequence"] = not fields.pop(
+        "keep_last_partial"
+    )
     config = NanosetConfig(**fields)
-    datasets = [dataset for dataset in NanosetBuilder(config).build() if dataset is not None]
+    datasets = [
+        dataset for dataset in NanosetBuilder(config).build() if dataset is not None
+    ]
     if not any(map(len, datasets)):
         raise ValueError(
             f"no split has a sample of {options.sequence_length} tokens: choose a smaller "
@@ -79,6 +85,8 @@ def parse_data_path(items: Sequence[str]) -> list[Any]:
     return list(itertools.chain(*zip(weights, paths, strict=True)))
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.index") -> int:
+def main(
+    arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.index"
+) -> int:
     """Run the command; return the exit code."""
     return run(build_indexes, arguments, prog)

@@ -193,14 +193,18 @@ def _cut_stream(lengths, document_index, sequence_length, extra, index):
     last_token = sequence_length + extra - 1
     start = 0  # stream position of the document's first token
     for i in range(len(document_index)):
-        stop = start + int(lengths[document_index[i]])  # an int32 of NumPy would wrap around
+        stop = start + int(
+            lengths[document_index[i]]
+        )  # an int32 of NumPy would wrap around
         while row < len(index) and last_token < stop:
             index[row, 0] = i
             index[row, 1] = last_token - start + 1 - extra
             row += 1
             last_token += sequence_length
         start = stop
-    for rest in range(row, len(index)):  # a kept partial sample ends where the stream does
+    for rest in range(
+        row, len(index)
+    ):  # a kept partial sample ends where the stream does
         index[rest, 0] = len(document_index) - 1
         index[rest, 1] = lengths[document_index[-1]] - extra
 

@@ -20,10 +20,14 @@ from nanoset_ref.orders.others.llm_c import LlmCOrder as LlmCOrder
 from nanoset_ref.orders.others.maxtext import MaxTextOrder as MaxTextOrder
 from nanoset_ref.orders.others.modded_nanogpt import document_walk as document_walk
 from nanoset_ref.orders.others.mosaicml import Py1eOrder as Py1eOrder
-from nanoset_ref.orders.others.nanotron_main import NanotronMainOrder as NanotronMainOrder
+from nanoset_ref.orders.others.nanotron_main import (
+    NanotronMainOrder as NanotronMainOrder,
+)
 from nanoset_ref.orders.others.nanotron_stages import nanotron_stages as nanotron_stages
 from nanoset_ref.orders.others.olmo_core import OLMoCoreOrder as OLMoCoreOrder
-from nanoset_ref.orders.others.olmo_core_packed import packed_instances as packed_instances
+from nanoset_ref.orders.others.olmo_core_packed import (
+    packed_instances as packed_instances,
+)
 
 OTHERS: dict[str, type[Order]] = {
     order.name: order

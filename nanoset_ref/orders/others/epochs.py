@@ -25,7 +25,10 @@ class EpochOrder(Order):
         kept_epoch, numbers = self._last_shuffled
         if kept_epoch != epoch:
             numbers = self._shuffle(epoch)
-            self._last_shuffled = epoch, numbers  # at once: threads may ask for different epochs
+            self._last_shuffled = (
+                epoch,
+                numbers,
+            )  # at once: threads may ask for different epochs
         return numbers
 
     def _shuffle(self, epoch: int) -> NDArray[Any]:
@@ -36,7 +39,9 @@ class EpochOrder(Order):
     def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
         """The instances [n] at places [n] of an epoch."""
 
-    def _find_in_epoch(self, epoch: int, datasets: Int64Array, samples: Int64Array) -> Found:
+    def _find_in_epoch(
+        self, epoch: int, datasets: Int64Array, samples: Int64Array
+    ) -> Found:
         """The samples [n], by their numbers, that an epoch reads, and their places in it."""
         raise NotImplementedError
 

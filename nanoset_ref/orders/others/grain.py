@@ -70,7 +70,9 @@ class GrainOrder(EpochOrder):
         keys = self._keys(epoch)
         return cipher(places, self.epoch_length, keys, self._width, False)
 
-    def _find_in_epoch(self, epoch: int, datasets: Int64Array, samples: Int64Array) -> Found:
+    def _find_in_epoch(
+        self, epoch: int, datasets: Int64Array, samples: Int64Array
+    ) -> Found:
         instances = self.firsts[datasets] + samples
         numbers = np.arange(len(instances))
         if not self._repeats_one:
@@ -78,7 +80,9 @@ class GrainOrder(EpochOrder):
         last = self.epoch_length - 1
         numbers = numbers[instances != last]  # which is never read
         places = self._inverse(epoch, instances[numbers])
-        twice = numbers[places == 0]  # the cipher cannot tell this place and the last one apart
+        twice = numbers[
+            places == 0
+        ]  # the cipher cannot tell this place and the last one apart
         return np.append(numbers, twice), np.append(places, np.full_like(twice, last))
 
     def _inverse(self, epoch: int, instances: Int64Array) -> Int64Array:
@@ -94,7 +98,12 @@ class GrainOrder(EpochOrder):
 def seed_sequence(seed: int) -> list[int]:
     """Four uint32 of C++'s ``std::seed_seq{seed}``, as its standard defines ``generate``."""
     words = [0x8B8B8B8B] * ROUNDS
-    added = [1, seed + 1, 2, 3]  # the number of seeds, then the seed and the numbers of the words
+    added = [
+        1,
+        seed + 1,
+        2,
+        3,
+    ]  # the number of seeds, then the seed and the numbers of the words
     for k in range(ROUNDS):
         after = (k + 1) % ROUNDS
         opposite = (k + 2) % ROUNDS

@@ -49,14 +49,18 @@ class LevanterOrder(Order):
         self._width = np.uint64(bits - bits // 2)
         self._mask = np.uint64((1 << int(self._width)) - 1)
         generator = np.random.Generator(np.random.PCG64(self.random_seed))
-        self._keys = generator.integers(0, 1 << int(self._width), ROUNDS, dtype=np.uint64)
+        self._keys = generator.integers(
+            0, 1 << int(self._width), ROUNDS, dtype=np.uint64
+        )
 
     def lookup(self, positions: Int64Array) -> Pairs:
         return self.pairs(self._walk(positions % self.samples_per_epoch, back=False))
 
     def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
         places = self._walk(self.firsts[datasets] + samples, back=True)
-        return in_every_epoch(np.arange(len(places)), places, self.samples_per_epoch, until)
+        return in_every_epoch(
+            np.arange(len(places)), places, self.samples_per_epoch, until
+        )
 
     def _walk(self, numbers: Int64Array, *, back: bool) -> Int64Array:
         """Steps 2 and 3 for numbers below n, or their inverse: int64 [m] -> int64 [m]."""

@@ -54,7 +54,9 @@ class MaxTextOrder(Order):
         lengths = self.dataset_lengths.tolist()
         weights = self._given_weights or [1.0] * len(lengths)
         if min(weights) <= 0 or min(lengths) < 1:
-            raise ValueError(f"grain mixes sources with records and weights above 0; got {weights}")
+            raise ValueError(
+                f"grain mixes sources with records and weights above 0; got {weights}"
+            )
         given = None, 0, self.random_seed
         accept = self.options["accept_repeat"]
         self._sources = [GrainOrder([n], *given, accept_repeat=accept) for n in lengths]
@@ -96,10 +98,14 @@ class MaxTextOrder(Order):
             part = self._parts[source]
             most = int(periods * part + self._counts_before[source, rest]) * self._hosts
             zeros = np.zeros_like(chosen)
-            owners, numbers = self._sources[source].find_each(zeros, samples[chosen], most)
+            owners, numbers = self._sources[source].find_each(
+                zeros, samples[chosen], most
+            )
             numbers, hosts = np.divmod(numbers, self._hosts)
             whole, place = np.divmod(numbers, part)
-            elements = whole * self._period + np.flatnonzero(self._source_at == source)[place]
+            elements = (
+                whole * self._period + np.flatnonzero(self._source_at == source)[place]
+            )
             found.append((chosen[owners], elements * self._hosts + hosts))
         owners, positions = np.concatenate(found, axis=1)
         is_read = positions < until

@@ -52,7 +52,11 @@ class Py1eOrder(EpochOrder):
     find_each = Order.find_each  # reads the order through
 
     def __init__(
-        self, *arguments: Any, canonical_nodes: int = 1, block_size: int = 1 << 18, **named: Any
+        self,
+        *arguments: Any,
+        canonical_nodes: int = 1,
+        block_size: int = 1 << 18,
+        **named: Any,
     ) -> None:
         self._nodes = whole_number(canonical_nodes, "canonical_nodes", 1)
         self._block = whole_number(block_size, "block_size", 2)
@@ -63,7 +67,9 @@ class Py1eOrder(EpochOrder):
         n = self.samples_per_epoch
         nodes = self._nodes
         if n < nodes:
-            raise ValueError(f"{n} samples are fewer than canonical_nodes={nodes}: take fewer")
+            raise ValueError(
+                f"{n} samples are fewer than canonical_nodes={nodes}: take fewer"
+            )
         self.epoch_length = -(-n // nodes) * nodes
         self._bounds = np.arange(nodes + 1) * n // nodes
         # 1.
@@ -88,7 +94,9 @@ class Py1eOrder(EpochOrder):
             generator.shuffle(pieces)
         return np.concatenate([self._spread(pieces, generator) for pieces in nodes])
 
-    def _spread(self, pieces: list[range], generator: np.random.Generator) -> Int64Array:
+    def _spread(
+        self, pieces: list[range], generator: np.random.Generator
+    ) -> Int64Array:
         """The samples of one node."""
         spans = [np.array(piece, dtype=np.int64) for piece in pieces]
         for span in spans:

@@ -15,7 +15,9 @@ from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights, normalize_weights
 from nanoset_ref.orders.nanotron import furthest_behind
 
-BLOCK = 1 << 14  # places that are blended at once; of those before them only the counts are kept
+BLOCK = (
+    1 << 14
+)  # places that are blended at once; of those before them only the counts are kept
 
 
 class NanotronMainOrder(Order):
@@ -60,7 +62,9 @@ class NanotronMainOrder(Order):
     ) -> None:
         self.folders = list(folders or [1] * len(dataset_lengths))
         self.offsets = list(offsets or [0] * len(self.folders))
-        if sum(self.folders) != len(dataset_lengths) or len(self.offsets) != len(self.folders):
+        if sum(self.folders) != len(dataset_lengths) or len(self.offsets) != len(
+            self.folders
+        ):
             raise ValueError(
                 f"folders count {len(dataset_lengths)} files, and each has an offset; got "
                 f"folders={self.folders}, offsets={self.offsets}"
@@ -78,7 +82,9 @@ class NanotronMainOrder(Order):
         return super().identity | {"dataset_weights": self.folder_weights.tolist()}
 
     def build(self) -> None:
-        self._folder_of = np.repeat(np.arange(len(self.folders)), self.folders)  # of each file
+        self._folder_of = np.repeat(
+            np.arange(len(self.folders)), self.folders
+        )  # of each file
         begins = np.cumsum([0, *self.folders[:-1]])
         self._folder_firsts = np.append(self.firsts, 0)[begins]
         self._states = blend_states(self.folder_weights, self.num_samples)

@@ -55,7 +55,9 @@ def nanotron_stages(
         dataset = stage["data"]["dataset"]
         for option in NOT_REPRODUCED:
             if dataset.get(option):
-                raise ValueError(f"stage {stage['name']!r} sets {option}, which is not reproduced")
+                raise ValueError(
+                    f"stage {stage['name']!r} sets {option}, which is not reproduced"
+                )
         # 1. which steps the stage has
         first = stage["start_training_step"]
         last = tokens["train_steps"]

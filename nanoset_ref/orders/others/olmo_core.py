@@ -17,7 +17,9 @@ from nanoset_ref.orders.traced_shuffle import places_of, values_at
 
 MOST_ROWS = 2**32 - 1
 SHORT = 1 << 22  # chunks that are shuffled sooner than numba is imported
-MOST_TRACED = 1 << 14  # chunks; an epoch is shuffled sooner than more of them are traced
+MOST_TRACED = (
+    1 << 14
+)  # chunks; an epoch is shuffled sooner than more of them are traced
 MOST_TRACES = 8  # lookups; then the epoch is shuffled, and kept
 
 
@@ -51,7 +53,11 @@ class OLMoCoreOrder(EpochOrder):
     name = "olmo_core"
 
     def __init__(
-        self, *order_arguments: Any, chunk_size: int = 1, batch_size: int = 1, **named: Any
+        self,
+        *order_arguments: Any,
+        chunk_size: int = 1,
+        batch_size: int = 1,
+        **named: Any,
     ) -> None:
         self.chunk_size = whole_number(chunk_size, "chunk_size", 1)
         self.batch_size = whole_number(batch_size, "batch_size", 1)
@@ -64,7 +70,9 @@ class OLMoCoreOrder(EpochOrder):
         ends = np.cumsum(self._kept)
         rows = int(ends[-1])
         if rows >= MOST_ROWS:
-            raise ValueError(f"OLMo-core numbers rows in uint32; these files have {rows:,}")
+            raise ValueError(
+                f"OLMo-core numbers rows in uint32; these files have {rows:,}"
+            )
         self._ends = ends
         self._num_chunks = rows // self.chunk_size
         self._traces = 0
@@ -103,14 +111,21 @@ class OLMoCoreOrder(EpochOrder):
     def _is_traced(self, epoch: int, count: int) -> bool:
         is_kept = self._last_shuffled[0] == epoch
         is_long = self._num_chunks >= SHORT
-        return is_long and not is_kept and count <= MOST_TRACED and self._traces < MOST_TRACES
+        return (
+            is_long
+            and not is_kept
+            and count <= MOST_TRACED
+            and self._traces < MOST_TRACES
+        )
 
     def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
         if self._num_chunks < SHORT or len(samples) > MOST_TRACED:
             return read_through(self, datasets, samples, until)
         return super().find_each(datasets, samples, until)
 
-    def _find_in_epoch(self, epoch: int, datasets: Int64Array, samples: Int64Array) -> Found:
+    def _find_in_epoch(
+        self, epoch: int, datasets: Int64Array, samples: Int64Array
+    ) -> Found:
         numbers = np.flatnonzero(samples < self._kept[datasets])
         kept = datasets[numbers]
         rows = self._ends[kept] - self._kept[kept] + samples[numbers]

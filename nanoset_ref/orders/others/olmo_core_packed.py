@@ -56,7 +56,9 @@ def packed_instances(
         # 1.
         if fragment:
             pieces = -(-(stops - starts) // sequence_length)
-            numbers = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+            numbers = np.arange(pieces.sum()) - np.repeat(
+                np.cumsum(pieces) - pieces, pieces
+            )
             starts = np.repeat(starts, pieces) + numbers * sequence_length
             stops = np.repeat(stops, pieces)
         stops = np.minimum(stops, starts + sequence_length)

@@ -29,7 +29,9 @@ COMMITS = {
 }
 SAMPLES = 146_432_000  # of Pythia: 143,000 steps of 1,024 rows
 STREAM = 162_165_686  # samples of the Pile in one epoch
-NEOX = "https://github.com/EleutherAI/gpt-neox/blob/ea7aefd8/megatron/data/gpt2_dataset.py"
+NEOX = (
+    "https://github.com/EleutherAI/gpt-neox/blob/ea7aefd8/megatron/data/gpt2_dataset.py"
+)
 RAW = "https://raw.githubusercontent.com"
 MIXES = "src/olmo_core/data/mixes"
 UNCONFIRMED = "no file was fetched for this card: nothing here was held against the data themselves"
@@ -60,7 +62,9 @@ def mix(tokenizer: str) -> dict[str, Any]:
     }
 
 
-def listed(repository: str, path: str, files: int, names: dict[str, Any]) -> dict[str, Any]:
+def listed(
+    repository: str, path: str, files: int, names: dict[str, Any]
+) -> dict[str, Any]:
     found = text(repository, path)
     return names | {
         "url": f"{RAW}/{repository}/{COMMITS[repository]}/{path}",
@@ -69,7 +73,9 @@ def listed(repository: str, path: str, files: int, names: dict[str, Any]) -> dic
     }
 
 
-def stage(steps: int, batch_size: int, ranks: tuple[str, int, int] | None = None) -> dict[str, Any]:
+def stage(
+    steps: int, batch_size: int, ranks: tuple[str, int, int] | None = None
+) -> dict[str, Any]:
     layout, dp_size, micro_batch_size = ranks or (None, None, None)
     return {
         "name": "run",
@@ -122,12 +128,18 @@ def pythia(config: str, deduped: bool) -> None:
             "standard file in it"
         )
     order = {"name": "identity", "seed": 0, "samples": SAMPLES}
-    order["probes"] = probes_of(build_order("identity", [SAMPLES], None, SAMPLES), SAMPLES)
+    order["probes"] = probes_of(
+        build_order("identity", [SAMPLES], None, SAMPLES), SAMPLES
+    )
     write(
         Path(config).stem,
         "2023-04",
         (2049, 2049),
-        links=[link("EleutherAI/pythia", path), data, "https://arxiv.org/abs/2304.01373"],
+        links=[
+            link("EleutherAI/pythia", path),
+            data,
+            "https://arxiv.org/abs/2304.01373",
+        ],
         loader=("GPT-NeoX, read again from the preshuffled file", None),
         tokenizer="EleutherAI/gpt-neox-20b",
         dtype="uint16",
@@ -154,7 +166,10 @@ def pythia(config: str, deduped: bool) -> None:
 
 def polypythias(seed: int) -> None:
     path = Path(sys.argv[2]) / f"poly{seed}.json"
-    probes = {position: [0, sample] for position, sample in json.loads(path.read_text()).items()}
+    probes = {
+        position: [0, sample]
+        for position, sample in json.loads(path.read_text()).items()
+    }
     data = "https://huggingface.co/datasets/EleutherAI"
     known = [
         "the models of 14M to 410M parameters with this seed: 143,000 steps of 1,024 rows",
@@ -220,9 +235,7 @@ def olmo(
 
 
 def olmos() -> None:
-    files = (
-        "the list of files, their order, the seed, the batch and the length of a row, in the config"
-    )
+    files = "the list of files, their order, the seed, the batch and the length of a row, in the config"
     sizes = "the sizes of the files: without them no probes"
     twice = "five files of DCLM, part-104-00000 to -00004, are listed twice: their rows are read twice in an epoch"
     ranks = "how many ranks read a batch"
@@ -288,9 +301,17 @@ def olmos() -> None:
         links=[link("allenai/OLMo-core", script), "https://olmo-data.org"],
         loader=("OLMo-core", COMMITS["allenai/OLMo-core"][:9]),
         tokenizer="allenai/dolma2-tokenizer",
-        known=[files, "597,046 steps, then a second script with a longer schedule (pretrain-2)"],
+        known=[
+            files,
+            "597,046 steps, then a second script with a longer schedule (pretrain-2)",
+        ],
         inferred=["{TOKENIZER} in the list stands for allenai/dolma3-tokenizer"],
-        unknown=[sizes, ranks, "the steps of pretrain-2 are not in this card", UNCONFIRMED],
+        unknown=[
+            sizes,
+            ranks,
+            "the steps of pretrain-2 are not in this card",
+            UNCONFIRMED,
+        ],
     )
 
 
@@ -299,7 +320,8 @@ def speedrun() -> None:
     log = f"{folder}/1d3bd93b-a69e-4118-aeb8-8184239d7566.txt"
     data = "https://huggingface.co/datasets/kjj0/fineweb10B-gpt2"
     (steps,) = map(
-        int, re.findall(r"num_iterations = (\d+)", text("KellerJordan/modded-nanogpt", log))
+        int,
+        re.findall(r"num_iterations = (\d+)", text("KellerJordan/modded-nanogpt", log)),
     )
     files = [
         {"name": f"fineweb_train_{k:06}.bin", "bytes": 200_001_024, "first_byte": 1024}
@@ -350,8 +372,11 @@ def smollm3() -> None:
     names = ["stable", "stable stage 2", "decay stage"]
     layout = ("contiguous", 192, 3)
     stages = [
-        stage(stop - start, 576, layout) | {"name": name, "first_step": start, "order": number}
-        for number, (name, start, stop) in enumerate(zip(names, starts, starts[1:], strict=False))
+        stage(stop - start, 576, layout)
+        | {"name": name, "first_step": start, "order": number}
+        for number, (name, start, stop) in enumerate(
+            zip(names, starts, starts[1:], strict=False)
+        )
     ]
     order = {"name": "unknown", "seed": 6, "samples": None, "probes": {}}
     write(

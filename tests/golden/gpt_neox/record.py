@@ -35,7 +35,9 @@ def load(source):
     data = types.ModuleType("megatron.data")
     data.__path__ = [f"{source}/megatron/data", tempfile.mkdtemp()]
     sys.modules["megatron.data"] = data
-    includes = subprocess.check_output([sys.executable, "-m", "pybind11", "--includes"], text=True)
+    includes = subprocess.check_output(
+        [sys.executable, "-m", "pybind11", "--includes"], text=True
+    )
     name = f"{data.__path__[1]}/helpers{sysconfig.get_config_var('EXT_SUFFIX')}"
     call = ["g++", "-O2", "-shared", "-std=c++14", "-fPIC", *includes.split()]
     subprocess.check_call([*call, f"{source}/megatron/data/helpers.cpp", "-o", name])
@@ -80,7 +82,9 @@ def main():
             arrays[f"{number}/rows"] = np.array(rows).astype(np.uint16)
     np.savez_compressed(HERE / "mappings.npz", **arrays)
     names = "sequence_length", "num_samples", "seed", "first", "stop"
-    lines = ",\n".join(json.dumps(dict(zip(names, case, strict=True))) for case in CASES)
+    lines = ",\n".join(
+        json.dumps(dict(zip(names, case, strict=True))) for case in CASES
+    )
     (HERE / "mappings.json").write_text(f"[\n{lines}\n]\n")
 
 

@@ -17,7 +17,12 @@ def main():
         dataset = grain.MapDataset.range(size).shuffle(seed=seed).repeat()
         read = [int(dataset[i]) for i in range(min(3 * size, 400))]
         shuffles.append(
-            {"samples": size, "seed": seed, "places": list(range(len(read))), "read": read}
+            {
+                "samples": size,
+                "seed": seed,
+                "places": list(range(len(read))),
+                "read": read,
+            }
         )
     for size in LONG:
         seed = size % 1001

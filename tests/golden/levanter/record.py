@@ -28,7 +28,9 @@ def main():
         permutation = prp.FeistelPermutation(size, key)
         places = np.arange(min(size, 1000))
         if size > 1000:
-            places = np.append([0, 1, 2, size - 1], np.random.default_rng(0).integers(0, size, 60))
+            places = np.append(
+                [0, 1, 2, size - 1], np.random.default_rng(0).integers(0, size, 60)
+            )
         case = {
             "samples": size,
             "drawn": jax.random.randint(key, (), 0, 2**30).item(),

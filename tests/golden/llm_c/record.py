@@ -54,10 +54,21 @@ def main():
             for rank in range(ranks):
                 numbers = (batch, length, rank, ranks, shuffle, steps)
                 call = [f"{folder}/main", f"{data}/*.bin", *map(str, numbers)]
-                read.append([*map(int, subprocess.check_output(call, text=True).split())])
-            names = "tokens", "sequence_length", "micro_batch_size", "ranks", "shuffle", "steps"
+                read.append(
+                    [*map(int, subprocess.check_output(call, text=True).split())]
+                )
+            names = (
+                "tokens",
+                "sequence_length",
+                "micro_batch_size",
+                "ranks",
+                "shuffle",
+                "steps",
+            )
             case = dict(zip(names, CASES[number], strict=True))
-            cases.append(json.dumps(case | {"first_tokens": read}, separators=(",", ":")))
+            cases.append(
+                json.dumps(case | {"first_tokens": read}, separators=(",", ":"))
+            )
     (HERE / "batches.json").write_text("[\n" + ",\n".join(cases) + "\n]\n")
 
 

@@ -37,7 +37,14 @@ def main():
         for host in range(hosts):
             sources = [
                 scope[wanted](
-                    grain.MapDataset.range(first, first + size), True, seed, None, host, hosts, 0, 0
+                    grain.MapDataset.range(first, first + size),
+                    True,
+                    seed,
+                    None,
+                    host,
+                    hosts,
+                    0,
+                    0,
                 )
                 for first, size in zip(firsts, sizes, strict=True)
             ]
@@ -45,7 +52,13 @@ def main():
             shares = [weight / total for weight in weights or [1]]
             mixed = grain.IterDataset.mix(sources, shares) if weights else sources[0]
             read.append([int(it) for it in itertools.islice(mixed, 200)])
-        case = {"sizes": sizes, "weights": weights, "seed": seed, "hosts": hosts, "read": read}
+        case = {
+            "sizes": sizes,
+            "weights": weights,
+            "seed": seed,
+            "hosts": hosts,
+            "read": read,
+        }
         recorded.append(case)
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in recorded)
     (HERE / "hosts.json").write_text(f"[\n{lines}\n]\n")

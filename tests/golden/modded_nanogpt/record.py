@@ -24,7 +24,12 @@ CASES = [  # tokens of the shards, tokens of a rank in a step, longest piece, ra
 def main():
     source = pathlib.Path(sys.argv[1]).read_text()
     begin, end = source.index("class Shard:"), source.index("def get_bigram_hash")
-    names = {"torch": torch, "Tensor": torch.Tensor, "threading": threading, "Path": pathlib.Path}
+    names = {
+        "torch": torch,
+        "Tensor": torch.Tensor,
+        "threading": threading,
+        "Path": pathlib.Path,
+    }
     names |= {"np": np, "BOS_ID": BOS}
     exec(source[begin:end], names)
     cases = []
@@ -48,8 +53,15 @@ def main():
                     for pair in zip(starts, ends, strict=True)
                 ]
                 read.append(pieces)
-        given = {"tokens": sizes, "tokens_per_rank": room, "max_length": longest, "ranks": ranks}
-        cases.append(json.dumps(given | {"begins": files, "read": read}, separators=(",", ":")))
+        given = {
+            "tokens": sizes,
+            "tokens_per_rank": room,
+            "max_length": longest,
+            "ranks": ranks,
+        }
+        cases.append(
+            json.dumps(given | {"begins": files, "read": read}, separators=(",", ":"))
+        )
     (HERE / "pieces.json").write_text("[\n" + ",\n".join(cases) + "\n]\n")
 
 

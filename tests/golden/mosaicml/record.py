@@ -33,13 +33,23 @@ def main():
         epochs = []
         for epoch in range(3):
             ids = get_shuffle_py1e(np.array(sizes), canonical, seed, epoch, block)
-            places = get_partitions_orig(sum(sizes), canonical, nodes, ranks, workers, batch)
+            places = get_partitions_orig(
+                sum(sizes), canonical, nodes, ranks, workers, batch
+            )
             # workers of a rank give batches in turn
             dealt = places.transpose(0, 1, 3, 2, 4).reshape(nodes, ranks, -1)
             epochs.append(
-                [[[int(ids[p]) for p in rank if p >= 0] for rank in node] for node in dealt]
+                [
+                    [[int(ids[p]) for p in rank if p >= 0] for rank in node]
+                    for node in dealt
+                ]
             )
-        case = {"sizes": sizes, "canonical_nodes": canonical, "seed": seed, "block_size": block}
+        case = {
+            "sizes": sizes,
+            "canonical_nodes": canonical,
+            "seed": seed,
+            "block_size": block,
+        }
         recorded.append(case | {"read": epochs})
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in recorded)
     (HERE / "ranks.json").write_text(f"[\n{lines}\n]\n")

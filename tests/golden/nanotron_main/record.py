@@ -22,8 +22,22 @@ A, B, C = ([f"s3://{name}", size] for name, size in (("a", 90), ("b", 60), ("c",
 CASES = [  # S, rows of a micro-batch, ranks, accumulation, steps; stages: first step, folders, weights
     (8, 2, 1, 1, 12, [(1, [A, B], [0.3, 0.7])]),
     (8, 2, 2, 2, 20, [(1, [A, B, C], [0.2, 0.1, 0.7]), (9, [C, A], [0.5, 0.5])]),
-    (16, 1, 4, 1, 40, [(1, [B, C], None), (6, [A, C], [3, 1]), (18, [B, A, C], [0.05, 0.2, 0.75])]),
-    (4, 3, 2, 1, 30, [(1, [C, C], [0.5, 0.5]), (11, [C, A], [0.9, 0.1]), (21, [C], None)]),
+    (
+        16,
+        1,
+        4,
+        1,
+        40,
+        [(1, [B, C], None), (6, [A, C], [3, 1]), (18, [B, A, C], [0.05, 0.2, 0.75])],
+    ),
+    (
+        4,
+        3,
+        2,
+        1,
+        30,
+        [(1, [C, C], [0.5, 0.5]), (11, [C, A], [0.9, 0.1]), (21, [C], None)],
+    ),
 ]
 
 
@@ -62,7 +76,9 @@ def load(source):
         sys.modules[name] = types.ModuleType(name)
         vars(sys.modules[name]).update(values)
     built = tempfile.mkdtemp()
-    includes = subprocess.check_output([sys.executable, "-m", "pybind11", "--includes"], text=True)
+    includes = subprocess.check_output(
+        [sys.executable, "-m", "pybind11", "--includes"], text=True
+    )
     helpers = f"{source}/src/nanotron/data/nemo_dataset/helpers.cpp"
     name = f"{built}/helpers{sysconfig.get_config_var('EXT_SUFFIX')}"
     call = ["g++", "-O2", "-shared", "-std=c++14", "-fPIC", *includes.split(), helpers]
@@ -101,7 +117,11 @@ def run(classes, length, rows, ranks, accumulation, steps, stages):
             batches = iter(sampler(steps * size, 0, rows, rank, ranks, size))
             taken = itertools.islice(batches, (last - first + 1) * accumulation)
             read.append(
-                [[int(dataset.dataset_index[i]), dataset[i]] for batch in taken for i in batch]
+                [
+                    [int(dataset.dataset_index[i]), dataset[i]]
+                    for batch in taken
+                    for i in batch
+                ]
             )
         stats = {}
         for step in range(first, last + 1):
@@ -109,7 +129,9 @@ def run(classes, length, rows, ranks, accumulation, steps, stages):
             for path, found in dataset.get_consumption_stats().items():
                 stats[path] = found["tokens"]
         saved.append(stats)
-        recorded.append({"first": first, "folders": folders, "weights": weights, "read": read})
+        recorded.append(
+            {"first": first, "folders": folders, "weights": weights, "read": read}
+        )
         recorded[-1]["counted_tokens"] = stats
     names = "sequence_length", "micro_batch_size", "ranks", "accumulation", "steps"
     given = (length, rows, ranks, accumulation, steps)

@@ -42,7 +42,9 @@ def record(sizes, length, target, seed, batch, epochs):
             read.append([index for step in loader for index in step["index"].tolist()])
             loader.reset()
         first_tokens = [int(dataset[i]["input_ids"][0]) for i in range(len(dataset))]
-        files = [[path, begin, end] for path, (begin, end) in enumerate(dataset.offsets)]
+        files = [
+            [path, begin, end] for path, (begin, end) in enumerate(dataset.offsets)
+        ]
     return {
         "tokens": sizes,
         "sequence_length": length,
@@ -56,5 +58,7 @@ def record(sizes, length, target, seed, batch, epochs):
 
 
 if __name__ == "__main__":
-    lines = ",\n".join(json.dumps(record(*case), separators=(",", ":")) for case in CASES)
+    lines = ",\n".join(
+        json.dumps(record(*case), separators=(",", ":")) for case in CASES
+    )
     (HERE / "chunks.json").write_text(f"[\n{lines}\n]\n")

@@ -5,7 +5,11 @@ import pathlib
 import tempfile
 
 import numpy as np
-from olmo_core.data import NumpyDataLoaderConfig, NumpyPackedFSLDatasetConfig, TokenizerConfig
+from olmo_core.data import (
+    NumpyDataLoaderConfig,
+    NumpyPackedFSLDatasetConfig,
+    TokenizerConfig,
+)
 from olmo_core.data.collator import DataCollator
 from olmo_core.data.types import LongDocStrategy
 
@@ -14,7 +18,16 @@ CASES = [  # documents of each file, longest, S, files in a group, strategy, see
     ([40, 25, 33], 30, 16, 1, "truncate", None, 3, 4),
     ([40, 25, 33, 7, 12], 50, 32, 2, "fragment", 123, 34521, 4),
     ([60, 1, 44, 30, 9, 21, 50], 90, 64, 3, "truncate", 7, 0, 8),
-    ([12, 14, 9], None, 1024, 2, "truncate", 123, 34521, 2),  # no two lengths of a group agree
+    (
+        [12, 14, 9],
+        None,
+        1024,
+        2,
+        "truncate",
+        123,
+        34521,
+        2,
+    ),  # no two lengths of a group agree
     ([11, 13], None, 512, 1, "fragment", None, 9, 2),
 ]
 
@@ -50,7 +63,9 @@ def record(case, rng, arrays, number):
             source_group_size=group,
             source_permutation_seed=permutation,
         ).build()
-        config = NumpyDataLoaderConfig(global_batch_size=batch * length, seed=seed, work_dir=folder)
+        config = NumpyDataLoaderConfig(
+            global_batch_size=batch * length, seed=seed, work_dir=folder
+        )
         loader = config.build(dataset, collator=DataCollator(pad_token_id=0))
         read = []
         for epoch in (1, 2):
@@ -66,7 +81,14 @@ def record(case, rng, arrays, number):
             cached = dataset._get_document_indices_path(*members)
             indices = np.fromfile(cached, dtype=np.uint64).reshape(-1, 2)
             arrays[f"{number}/document_indices{place}"] = indices
-    names = "sequence_length", "group_size", "strategy", "permutation_seed", "seed", "batch"
+    names = (
+        "sequence_length",
+        "group_size",
+        "strategy",
+        "permutation_seed",
+        "seed",
+        "batch",
+    )
     facts = dict(zip(names, case[2:], strict=True))
     files = [paths.index(path) for path in dataset.paths]
     return facts | {"files": files, "read": read}
