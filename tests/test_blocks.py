@@ -17,13 +17,16 @@ from hypothesis import strategies as st
 from test_nanoset import write_range
 
 from nanoset_ref.load import blocks, collator, prefetch
-from nanoset_ref.load.blocks import allocate_buffers, batches_per_block, num_buffers
+from nanoset_ref.load.blocks import (
+    RowsInBlocks,
+    allocate_buffers,
+    batches_per_block,
+    num_buffers,
+)
 from nanoset_ref.load.collator import own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.prefetch import (
-    BufferReader,
-    ReadRequests,
     WorkerBlocks,
     read_ahead,
     shared_buffers,
@@ -222,16 +225,14 @@ def test_a_new_iteration_ends_the_one_before_and_goes_on_where_it_was(nanoset, o
 
 
 def test_workers_that_are_not_forked_fill_the_same_buffers(nanoset):
-    buffers = shared_buffers(3, (16, 5), INT32)
-    requests = ReadRequests(ResumableBatchSampler(160, 8), 2, buffers)
+    rows = RowsInBlocks(nanoset, ResumableBatchSampler(160, 8), 2, 3, (16, 5))
     options = {
         "num_workers": 1,
         "multiprocessing_context": "spawn",
         "prefetch_factor": 1,
     }
     sizes = []
-    reader = BufferReader(nanoset, buffers, False)
-    for block in WorkerBlocks(reader, requests, own_copy, options):
+    for block in WorkerBlocks(rows, False, own_copy, options):
         assert np.array_equal(block.rows[:8], expected_rows(nanoset, sum(sizes)))
         assert block.copy(block.rows).equal(block.rows)
         sizes.append(len(block.rows) // 8)

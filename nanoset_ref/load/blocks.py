@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
+
+    from nanoset_ref.load.rows import Rows
+    from nanoset_ref.load.samplers import ResumableBatchSampler
 
 BLOCK_BYTES = 4 << 20
 ALL_BLOCKS_BYTES = 48 << 20  # all buffers together
@@ -67,9 +70,44 @@ def _free_shared_memory() -> int:
         return sys.maxsize
 
 
+class RowsInBlocks(NamedTuple):
+    """The rows of a sampler's batches, and the blocks that they are read in.
+
+    Attributes:
+        dataset: the rows.
+        sampler: names their positions.
+        batches: the most batches in a block.
+        num_buffers: how many blocks are in memory at the same time.
+        shape: [rows, row_length] of each.
+    """
+
+    dataset: Rows
+    sampler: ResumableBatchSampler
+    batches: int
+    num_buffers: int
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(
+        cls,
+        dataset: Rows,
+        sampler: ResumableBatchSampler,
+        num_buffers: int,
+        shared: bool,
+    ) -> RowsInBlocks:
+        """Blocks as large as `batches_per_block` allows."""
+        size = sampler.micro_batch_size
+        batch_bytes = size * dataset.row_length * dataset.row_dtype.itemsize
+        batches = batches_per_block(
+            batch_bytes, num_buffers, dataset.block_factor, shared=shared
+        )
+        shape = batches * size, dataset.row_length
+        return cls(dataset, sampler, batches, num_buffers, shape)
+
+
 def allocate_buffers(
     count: int, shape: tuple[int, int], dtype: np.dtype[Any]
-) -> list[torch.Tensor]:
+) -> list[Tensor]:
     """Memory of this process for `count` blocks."""
     import torch  # imported lazily: an estimate needs the size of blocks, and no torch
 

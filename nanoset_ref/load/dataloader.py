@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.options import unknown_key, whole_number
-from nanoset_ref.load.blocks import allocate_buffers, batches_per_block, num_buffers
+from nanoset_ref.load.blocks import RowsInBlocks, allocate_buffers, num_buffers
 from nanoset_ref.load.collator import (
     Collator,
     DataCollatorForCLM,
@@ -168,9 +168,8 @@ class NanosetDataLoader(OneIterationLoader):
         """The rest of the epoch; counts each batch as it is delivered."""
         sampler = self.batch_sampler
         start = self.consumed_train_samples
-        sampler.consumed_train_samples = (
-            start  # forgets what an abandoned iteration prefetched
-        )
+        # forgets what an abandoned iteration prefetched
+        sampler.consumed_train_samples = start
         end = sampler.rest_of_epoch(start).end
         size = sampler.samples_per_micro_batch
         counts = itertools.chain(range(start + size, end, size), itertools.repeat(end))
@@ -183,16 +182,33 @@ class NanosetDataLoader(OneIterationLoader):
 
     def _several_batches(self) -> Iterable[Iterable[Any]]:
         """The batches of the sampler, a few at a time."""
-        if isinstance(self.dataset, EmptyInfiniteDataset):
+        dataset = self.dataset
+        collator = self.collate_fn
+        if isinstance(dataset, EmptyInfiniteDataset):
             return (
-                [self.collate_fn([{}] * len(positions))]
-                for positions in self.batch_sampler
+                [collator([{}] * len(positions))] for positions in self.batch_sampler
             )
-        if isinstance(self.dataset, Rows) and isinstance(self.collate_fn, Collator):
-            self.collate_fn.check_row_lengths({self.dataset.row_length})
-            blocks = self._blocks(self.dataset, self.collate_fn.needs_starts)
-            return map(self.collate_fn.split, self._ahead(blocks))
+        if isinstance(dataset, Rows) and isinstance(collator, Collator):
+            collator.check_row_lengths({dataset.row_length})
+            blocks = self._blocks(dataset, collator.needs_starts)
+            return map(collator.split, self._ahead(blocks))
         return ([batch] for batch in self._ahead(DataLoader.__iter__(self)))
+
+    def _blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
+        """The rows of the sampler's batches, read in blocks by this process or by workers."""
+        if self.num_workers and self.persistent_workers and self._workers is not None:
+            return self._workers
+        count = num_buffers(self.num_workers, self.prefetch_factor, self.read_ahead)
+        rows = RowsInBlocks.of(dataset, self.batch_sampler, count, self.num_workers > 0)
+        pinned = self.pin_memory and torch.accelerator.is_available()
+        # torch keeps pinned memory and uses it again
+        copy_tensor = Tensor.pin_memory if pinned else own_copy
+        if not self.num_workers:
+            return read_blocks(rows, needs_starts, copy_tensor)
+        from nanoset_ref.load.prefetch import WorkerBlocks  # imported lazily
+
+        self._workers = WorkerBlocks(rows, needs_starts, copy_tensor, self._options)
+        return self._workers
 
     def _ahead(self, items: Iterable[Any]) -> Iterable[Any]:
         """The items, read ahead by a thread if the loader has one."""
@@ -201,56 +217,6 @@ class NanosetDataLoader(OneIterationLoader):
         from nanoset_ref.load.prefetch import read_ahead  # imported lazily
 
         return read_ahead(items, self.read_ahead)
-
-    def _blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
-        """The rows of the sampler's batches, read in blocks by this process or by workers."""
-        if not self.num_workers:
-            return self._blocks_read_here(dataset, needs_starts)
-        if self._workers is None or not self.persistent_workers:
-            self._workers = self._start_workers(dataset, needs_starts)
-        return self._workers
-
-    def _blocks_read_here(
-        self, dataset: Rows, needs_starts: bool
-    ) -> Iterator[RowBlock]:
-        batches, count, shape = self._block_memory(dataset)
-        buffers = itertools.cycle(allocate_buffers(count, shape, dataset.row_dtype))
-        copy_tensor = self._copier()
-        for positions in self.batch_sampler.blocks(batches):
-            rows = next(buffers)[: len(positions)]
-            starts = dataset.starts(positions) if needs_starts else None
-            # numpy() gives a buffer new memory if a batch still holds a lazy copy of it
-            dataset.fill(positions, rows.numpy())
-            yield RowBlock(
-                rows, self.batch_sampler.micro_batch_size, starts, copy_tensor
-            )
-
-    def _copier(self) -> Callable[[Tensor], Tensor]:
-        if self.pin_memory and torch.accelerator.is_available():
-            return Tensor.pin_memory  # torch keeps pinned memory and uses it again
-        return own_copy
-
-    def _block_memory(self, dataset: Rows) -> tuple[int, int, tuple[int, int]]:
-        """Batches per block, the number of buffers and the shape of each."""
-        count = num_buffers(self.num_workers, self.prefetch_factor, self.read_ahead)
-        size = self.batch_sampler.micro_batch_size
-        batches = batches_per_block(
-            size * dataset.row_length * dataset.row_dtype.itemsize,
-            count,
-            dataset.block_factor,
-            shared=self.num_workers > 0,
-        )
-        return batches, count, (batches * size, dataset.row_length)
-
-    def _start_workers(self, dataset: Rows, needs_starts: bool) -> Any:
-        """Worker processes that read blocks into shared memory."""
-        from nanoset_ref.load import prefetch  # imported lazily
-
-        batches, count, shape = self._block_memory(dataset)
-        buffers = prefetch.shared_buffers(count, shape, dataset.row_dtype)
-        reader = prefetch.BufferReader(dataset, buffers, needs_starts)
-        requests = prefetch.ReadRequests(self.batch_sampler, batches, buffers)
-        return prefetch.WorkerBlocks(reader, requests, self._copier(), self._options)
 
     def __repr__(self) -> str:
         sampler = self.batch_sampler
@@ -299,6 +265,30 @@ class NanosetDataLoader(OneIterationLoader):
         self.consumed_train_samples = self.batch_sampler.consumed_train_samples = (
             consumed
         )
+
+
+def read_blocks(
+    rows_in_blocks: RowsInBlocks, needs_starts: bool, copy: Callable[[Tensor], Tensor]
+) -> Iterator[RowBlock]:
+    """Read the rows of the sampler's batches in this process.
+
+    Args:
+        rows_in_blocks: the rows, and the blocks' sizes.
+        needs_starts: whether the blocks have `starts`.
+        copy: see `RowBlock`.
+    """
+    dataset, sampler = rows_in_blocks.dataset, rows_in_blocks.sampler
+    buffers = allocate_buffers(
+        rows_in_blocks.num_buffers, rows_in_blocks.shape, dataset.row_dtype
+    )
+    for positions, buffer in zip(
+        sampler.blocks(rows_in_blocks.batches), itertools.cycle(buffers), strict=False
+    ):
+        rows = buffer[: len(positions)]
+        starts = dataset.starts(positions) if needs_starts else None
+        # numpy() gives a buffer new memory if a batch still holds a lazy copy of it
+        dataset.fill(positions, rows.numpy())
+        yield RowBlock(rows, sampler.micro_batch_size, starts, copy)
 
 
 def build_nanoset_dataloader(
@@ -367,9 +357,8 @@ def build_nanoset_dataloader(
         tail=tail,
     )
     if tail != "drop":
-        dataset.origin(
-            0
-        )  # raises now if position 0, which fills the last batch, cannot be read
+        # raises now if position 0, which fills the last batch, cannot be read
+        dataset.origin(0)
     pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
     collator = DataCollatorForCLM(
         dataset.sequence_length, *pp_ranks, documents=documents
@@ -380,13 +369,14 @@ def build_nanoset_dataloader(
     if num_loading_workers:
         options["num_workers"] = num_loading_workers
         _set_options_of_workers(options, has_data, seed, dp_rank)
-    chosen = collate_fn or collator
-    plan = functools.partial(_plan_of, dataset, getattr(chosen, "needs_starts", False))
+    if collate_fn is None:
+        collate_fn = collator
+    reads_documents = getattr(collate_fn, "needs_starts", False)
     return NanosetDataLoader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),
         sampler,
-        plan,
-        collate_fn=chosen if has_data else collator,
+        functools.partial(_plan_of, dataset, reads_documents),
+        collate_fn=collate_fn if has_data else collator,
         read_ahead=read_ahead,
         **options,
     )

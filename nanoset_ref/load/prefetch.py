@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.pools import close_pool
+from nanoset_ref.load.blocks import RowsInBlocks
 from nanoset_ref.load.collator import RowBlock, own_copy
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.samplers import ResumableBatchSampler
 
 T = TypeVar("T")
 
-POPULATE_WRITE = (
-    23  # of madvise, Linux 5.14: gives a mapping the pages that writing would give it
-)
+# of madvise, Linux 5.14: gives a mapping the pages that writing would give it
+POPULATE_WRITE = 23
 Mappings = set[weakref.ref[mmap.mmap]]
 
 
@@ -198,22 +198,27 @@ class WorkerBlocks:
     """Blocks of rows that worker processes read into shared memory.
 
     Args:
-        reader: runs in the workers, which fill its buffers.
-        requests: the positions to read.
+        rows_in_blocks: the rows, and the blocks' sizes.
+        needs_starts: whether the blocks have `starts`.
         copy: copies a tensor, and pinned blocks.
         options: options of torch's DataLoader.
     """
 
     def __init__(
         self,
-        reader: BufferReader,
-        requests: ReadRequests,
+        rows_in_blocks: RowsInBlocks,
+        needs_starts: bool,
         copy: Callable[[torch.Tensor], torch.Tensor],
         options: dict[str, Any],
     ) -> None:
-        self.buffers = reader.buffers
-        self.batch_size = requests.sampler.micro_batch_size
+        dataset, sampler = rows_in_blocks.dataset, rows_in_blocks.sampler
+        self.buffers = shared_buffers(
+            rows_in_blocks.num_buffers, rows_in_blocks.shape, dataset.row_dtype
+        )
+        self.batch_size = sampler.micro_batch_size
         self.copy = copy
+        reader = BufferReader(dataset, self.buffers, needs_starts)
+        requests = ReadRequests(sampler, rows_in_blocks.batches, self.buffers)
         # only the buffers' numbers travel; collating and pinning follow
         unchanged = {"batch_size": None, "collate_fn": None, "pin_memory": False}
         self.loader = DataLoader(
