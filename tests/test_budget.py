@@ -355,9 +355,6 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         8,
         {
             "plain": 8.3,  # its lines are formulas beside their values
-            "orders": 8.6,
-            "laws": 8.3,
-            "provenance": 8.2,
         },
     ),
     "entries at the top": (
@@ -370,20 +367,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         40,
         {
             "load/dataloader.py:build_nanoset_dataloader": 57,  # a seed's signature
-            "load/gather_kernel.py:gather_rows": 53,
-            "chunks/mixing.py:mix": 49,
-            "cli/estimate.py:estimate": 43,
-            "cli/estimate.py:_estimated": 41,
-            "cli/lookup_commands.py:where": 47,
-            "laws/searching.py:run": 41,
-            "orders/others/nanotron_stages.py:nanotron_stages": 41,
-            "preprocess/jobs.py:tokenize_documents": 43,
-            "provenance/card_writer.py:card_of_stretches": 42,
-            "streaming/packed.py:packed_rows": 41,
-            "tokens/conversion.py:convert_parts": 41,
-            "tokens/description.py:describe": 42,
-            "tokens/opening.py:open_tokens": 45,
-            "tokens/verification.py:verify": 43,
+            "load/gather_kernel.py:gather_rows": 51,  # one loop over rows, for speed
         },
     ),
     "parameters of a function": (

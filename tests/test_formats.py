@@ -120,7 +120,7 @@ def test_a_pair_is_no_raw_file(source, tmp_path):
         TokenFile(path)
     with pytest.raises(
         TokenFileError,
-        match=r"token_dtype=uint16 contradicts the \.idx, which says int32",
+        match=r"token_dtype=uint16 contradicts the \.idx, which has int32",
     ):
         Nanoset(path, None, 4, 4, token_dtype="uint16")
     expected = Nanoset(source, None, 4, 4).read(np.arange(4))

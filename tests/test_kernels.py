@@ -32,13 +32,15 @@ from nanoset_ref.megatron.index import three_indexes
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.orders import base, nanotron, share_tree, stateless, windows
 
-INLINED = "from nanoset_ref.io.njit import njit\n\n\n@njit(cache=True)\ndef inner(x):\n    return x + 1\n"
+INLINED = (
+    "from nanoset_ref.io.njit import njit\n\n\n@njit\ndef inner(x):\n    return x + 1\n"
+)
 KERNEL = """
 from nanoset_ref.io.njit import njit
 from nanoset_ref.inlined import inner
 
 
-@njit(cache=True, nogil=True)
+@njit
 def outer(x):
     return 10 * inner(x)
 
@@ -341,7 +343,7 @@ def test_every_kernel_that_python_runs_at_first_is_among_those_whose_edges_are_t
         for module in MODULES
         for node in module.nodes
         if isinstance(node, ast.FunctionDef)
-        and any(" work=" in ast.unparse(decorator) for decorator in node.decorator_list)
+        and any("work=" in ast.unparse(decorator) for decorator in node.decorator_list)
     }
     assert begun_in_python == EDGES.keys()
 

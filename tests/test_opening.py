@@ -104,7 +104,7 @@ def test_companions_have_the_names_that_pathlib_gives(tmp_path, name):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     np.arange(100, dtype="<u2").tofile(path)
-    assert TokenFile(path).beside(".json") == str(path.with_suffix(".json"))
+    assert TokenFile(path).companion(".json") == str(path.with_suffix(".json"))
 
 
 def test_files_are_opened_side_by_side_where_they_are_waited_for(tmp_path, monkeypatch):

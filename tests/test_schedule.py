@@ -1,5 +1,6 @@
 """Who reads which position, and when: the schedule's arithmetic against plain.py, which deals positions out by hand."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,3 +77,9 @@ def test_what_was_before_the_schedule_is_refused():
         ValueError, match="consumed_train_samples must be at least 0, got -1"
     ):
         Schedule(consumed_train_samples=-1)
+
+
+@pytest.mark.parametrize("position", [3.5, 3.0, True, "3", np.array([1.0, 2.0])])
+def test_a_position_is_an_integer(position) -> None:
+    with pytest.raises(TypeError, match="positions must be integers, got"):
+        Schedule().slot(position)

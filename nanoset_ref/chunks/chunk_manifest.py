@@ -34,10 +34,8 @@ OUR_NAMES = re.compile(  # names of the files that commands write into a folder
     r"|train/token_files/train_\d+_input_ids\.(npy|json|documents\.npy|sources\.npz|made_of|lock)"
     r"|(.+/)?\.[^/]+\.\d+-[0-9a-f]{8}\.tmp"  # the temporary of a killed writer
 )
-OURS = (
-    b"nanoset_ref.chunks/",
-    b'"conservation"',
-)  # each of our manifests contains one of them
+# each of our manifests contains one of them
+OURS = (b"nanoset_ref.chunks/", b'"conservation"')
 
 
 class ManifestError(ValueError):

@@ -6,14 +6,13 @@ A step is imported when its command runs: --help needs neither an extra nor torc
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from nanoset_ref import chunks  # loads its modules when they are used
 from nanoset_ref.chunks.tokenize_config import TokenizeConfig
-from nanoset_ref.cli.command import run
+from nanoset_ref.cli.command import command_line, run
 from nanoset_ref.preprocess import LEFT_OUT_MANY, too_many
 
 if TYPE_CHECKING:
@@ -232,7 +231,7 @@ def main(
         The exit code: 0 done, 1 the input is wrong, 2 the command line is wrong, 3 done, but more
         than 1 % of the documents were left out.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = command_line(arguments)
     if not words or words[0] not in COMMANDS:
         return run(choose, words[:1], prog)
     return run(

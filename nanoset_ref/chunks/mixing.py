@@ -39,6 +39,7 @@ from nanoset_ref.chunks.chunk_manifest import (
 )
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike
 
 with extra("text", "preparing a corpus"):
@@ -110,28 +111,21 @@ def mix(
     Source: mix_and_split.py of https://github.com/LLM360/amber-data-prep; here Python's generator
     is seeded.
     """
-    if (
-        num_chunks < 1
-        or num_valid_samples_per_subfolder < 0
-        or not 0 <= random_seed < 2**32
-    ):
-        raise ValueError(
-            "num_chunks >= 1, num_valid_samples_per_subfolder >= 0 and random_seed in [0, 2**32) "
-            f"are required, got {num_chunks}, {num_valid_samples_per_subfolder}, {random_seed}"
-        )
+    num_valid = num_valid_samples_per_subfolder
+    whole_number(num_chunks, "num_chunks", 1)
+    whole_number(num_valid, "num_valid_samples_per_subfolder", 0)
+    whole_number(random_seed, "random_seed", 0, bits=32)
     out = Path(out_root)
     paths = _subset_files(subfolders, Path(input_root))
     inputs = manifests_above(paths.values())
     facts = common_facts(inputs, paths.values())
-    subsets = _split_all(
-        paths, num_chunks, num_valid_samples_per_subfolder, random_seed
-    )
+    subsets = _split_all(paths, num_chunks, num_valid, random_seed)
     settings = {
         "command": "mix",
         "subsets": [[name, path.stat().st_size] for name, path in paths.items()],
         "made_of": [manifest.model_dump()["files"] for manifest in inputs.values()],
         "num_chunks": num_chunks,
-        "num_valid_samples_per_subfolder": num_valid_samples_per_subfolder,
+        "num_valid_samples_per_subfolder": num_valid,
         "random_seed": random_seed,
         "shuffle": shuffle,
         "keep_leftover": keep_leftover,
@@ -141,12 +135,10 @@ def mix(
     if existing:
         return existing
     manifest = start_manifest(out, settings, outputs, facts)
-    files = _write_all(
-        out, subsets, num_chunks, keep_leftover, random_seed if shuffle else None
-    )
-    return manifest.finish(
-        out, files=files, conservation=[subset.account for subset in subsets]
-    )
+    seed = random_seed if shuffle else None
+    files = _write_all(out, subsets, num_chunks, keep_leftover, seed)
+    accounts = [subset.account for subset in subsets]
+    return manifest.finish(out, files=files, conservation=accounts)
 
 
 def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path]:
@@ -266,8 +258,7 @@ def _write(
         for k in order:
             content, _ = parts[part_of_line[k]]
             content.seek(starts[k])
-            line = content.readline().removesuffix(
-                b"\n"
-            )  # the last line of a file may lack it
+            # the last line of a file may lack it
+            line = content.readline().removesuffix(b"\n")
             out.write(line + b"\n")
     return FileEntry.of(path, len(starts))

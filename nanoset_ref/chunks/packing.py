@@ -25,9 +25,8 @@ from nanoset_ref.tokens import Tokens
 
 WORKER_BATCH = 512  # rows that a worker of the original script returns at once
 Row = TypeVar("Row")
-PackedRow = tuple[
-    NDArray[np.integer], list[int] | None
-]  # ids; with best fit, document lengths
+# ids; with best fit, document lengths
+PackedRow = tuple[NDArray[np.integer], list[int] | None]
 
 
 class Packer:

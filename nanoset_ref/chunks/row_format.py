@@ -68,9 +68,8 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
     except orjson.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg}") from error
     # 2. the ids
-    ids = np.empty(
-        (end - start) // 2 + 1, dtype=np.int64
-    )  # an id takes at least 2 bytes, as "1,"
+    # an id takes at least 2 bytes, as "1,"
+    ids = np.empty((end - start) // 2 + 1, dtype=np.int64)
     count = _read_ids(
         np.frombuffer(line[start:end].strip() + b",", dtype=np.uint8), ids
     )
@@ -99,7 +98,7 @@ def _fit(lengths: Any, count: int) -> bool:
     return are_counts and 0 < sum(lengths) <= count
 
 
-@njit(cache=True)
+@njit
 def _read_ids(text: NDArray[np.uint8], ids: NDArray[np.int64]) -> int:
     """Parse `1, 20, 300,` into `ids`; return their number, or 0 for anything else.
 

@@ -21,8 +21,6 @@ card_commands               card, compare
 estimate, estimate_sources  estimate: the command, and the sizes of what a stage reads
 """
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys
@@ -31,7 +29,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from nanoset_ref.cli.command import UsageError, run
+from nanoset_ref.cli.command import UsageError, command_line, run
 from nanoset_ref.cli.launcher import begin_command
 
 COMMANDS = {
@@ -121,7 +119,7 @@ choose.__doc__ = "\n".join([SUMMARY, "", *LINES])
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     begin_command()
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = command_line(arguments)
     if not words or words[0] not in COMMANDS:
         return run(choose, words[:1], "nanoset-ref")
     length = 2 if words[:2] == ["card", "complete"] else 1

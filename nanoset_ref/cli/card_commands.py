@@ -8,11 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nanoset_ref import (
-    preprocess,
-    provenance,
-    train,
-)  # each loads its modules when used
+# each loads its modules when used
+from nanoset_ref import preprocess, provenance, train
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.files import atomic_write, refuse_existing
@@ -248,7 +245,7 @@ def card_complete(
     """Ask the servers for the sizes of a card's files, which do not fit in it; no file is read.
 
     Args:
-        card: a file, or the name of a shipped card, that says where the files are listed.
+        card: a file, or the name of a shipped card, that records where the files are listed.
         output: the JSON file to write, for --sizes.
         names: a copy of that list; default: fetch it.
         mirror: ask this server, such as http://localhost:8000, instead of the files' own.

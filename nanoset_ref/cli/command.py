@@ -82,7 +82,7 @@ def run(
         The exit code: 0 done, 1 the input is wrong, 2 the command line is wrong; or the one that
         `report` returns.
     """
-    words = sys.argv[1:] if arguments is None else arguments
+    words = command_line(arguments)
 
     def work() -> int:
         _prepare_process(prog, log_level)
@@ -102,6 +102,11 @@ def run(
         return code
     except _Terminated:  # while another error was being reported, or since
         return 1
+
+
+def command_line(arguments: Sequence[str] | None) -> list[str]:
+    """The words of a command line; None: of this process."""
+    return list(sys.argv[1:] if arguments is None else arguments)
 
 
 def _outcome(work: Callable[[], int], prog: str, interrupted: str) -> tuple[int, str]:
@@ -135,6 +140,10 @@ def at_least(least: int) -> Callable[[str], int]:
         )
 
     return number
+
+
+NotNegative = Annotated[int, at_least(0)]
+Positive = Annotated[int, at_least(1)]
 
 
 def paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | None]:
@@ -337,10 +346,8 @@ def _options_of(kind: Any) -> dict[str, Any]:
     inner = get_args(kind)
     if origin is Annotated:
         return _options_of(inner[0]) | {"type": inner[1]}
-    if origin in (
-        Union,
-        UnionType,
-    ):  # `X | None`; of `float | str` the first type parses
+    # `X | None`; of `float | str` the first type parses
+    if origin in (Union, UnionType):
         return _options_of(next(one for one in inner if one is not NoneType))
     if origin is Literal:
         return {"choices": inner}

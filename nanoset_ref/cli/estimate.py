@@ -10,21 +10,15 @@ one sample per epoch; within an epoch the true number varies with the seed.
 3. With a speed, tokens become hours.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from nanoset_ref import (
-    megatron,
-    provenance,
-    tokens,
-    train,
-)  # each loads its modules when used
-from nanoset_ref.cli.command import UsageError, at_least
+# each loads its modules when used
+from nanoset_ref import megatron, provenance, tokens, train
+from nanoset_ref.cli.command import NotNegative, Positive, UsageError
 from nanoset_ref.cli.estimate_sources import (
     Source,
     SourceBlend,
@@ -140,8 +134,8 @@ def estimate(
     *,
     tokens_per_second: float | None = None,
     step_time: float | None = None,
-    gpus: Annotated[int, at_least(1)] | None = None,
-    num_loading_workers: Annotated[int, at_least(0)] = 0,
+    gpus: Positive | None = None,
+    num_loading_workers: NotNegative = 0,
     run: RunOptions,
     schedule: Schedule,
 ) -> None:
@@ -155,12 +149,8 @@ def estimate(
         gpus: the number of GPUs; default: the config's dp x pp x tp, or --dp-size.
         num_loading_workers: DataLoader workers per rank, without --config.
     """
-    for name, value in (
-        ("tokens-per-second", tokens_per_second),
-        ("step-time", step_time),
-    ):
-        if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"--{name} must be a positive number, got {value}")
+    _check_positive("tokens-per-second", tokens_per_second)
+    _check_positive("step-time", step_time)
     if tokens_per_second and step_time:
         raise UsageError("give either --tokens-per-second or --step-time")
     if run.run:
@@ -177,18 +167,23 @@ def estimate(
     num_tokens = sum(stage.tokens for stage in stages)
     total: dict[str, Any] = {"steps": steps, "tokens": num_tokens, "gpus": gpus}
     line = f"total: {steps:,} steps, {num_tokens:,} tokens on {gpus:,} GPUs"
-    if tokens_per_second or step_time:
-        seconds = (
-            num_tokens / tokens_per_second
-            if tokens_per_second
-            else steps * (step_time or 0)
-        )
+    seconds = None
+    if tokens_per_second:
+        seconds = num_tokens / tokens_per_second
+    elif step_time:
+        seconds = steps * step_time
+    if seconds is not None:
         hours = seconds / 3600
         total |= {"hours": hours, "gpu_hours": hours * gpus}
         line += f": {hours:,.2f} hours, {hours * gpus:,.2f} GPU-hours"
     else:
         line += "; give --tokens-per-second or --step-time to see hours"
     run.show(total | {"stages": stages}, *map(str, stages), line)
+
+
+def _check_positive(option: str, value: float | None) -> None:
+    if value is not None and not 0 < value < math.inf:
+        raise UsageError(f"--{option} must be a positive number, got {value}")
 
 
 def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
@@ -300,9 +295,8 @@ def _estimated(
     """
     sources = []
     for number, source in enumerate(blend.sources):
-        read = blend.expected_reads(number, positions.stop) - blend.expected_reads(
-            number, positions.start
-        )
+        read = blend.expected_reads(number, positions.stop)
+        read -= blend.expected_reads(number, positions.start)
         total = read_before.get(source.path, 0.0) + read
         read_before[source.path] = total
         distinct = blend.distinct(number, total, positions.stop)

@@ -6,12 +6,12 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from nanoset_ref import preprocess, tokens  # each loads its modules when used
-from nanoset_ref.cli.command import at_least
+from nanoset_ref.cli.command import NotNegative, Positive
 from nanoset_ref.io.files import atomic_write
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class FileOptions:
     """
 
     token_dtype: IdDtype | None = None
-    eos_token_id: Annotated[int, at_least(0)] | None = None
+    eos_token_id: NotNegative | None = None
     json: bool = False
 
     def open(self, path: str) -> Tokens:
@@ -105,7 +105,7 @@ def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
 
 def verify(
     *files: str,
-    vocab_size: Annotated[int, at_least(1)] | None = None,
+    vocab_size: Positive | None = None,
     seal: bool = False,
     options: FileOptions,
 ) -> bool:
@@ -114,7 +114,7 @@ def verify(
     Args:
         files: .npy token files, .bin/.idx pairs or .ds files.
         vocab_size: ids must be below it; for a file that does not record it.
-        seal: write a .seal file with the checksum beside each file that has none and passes the
+        seal: write a .seal file with the checksum next to each file that has none and passes the
             other checks.
     """
     from nanoset_ref.tokens.verification import keep_seal  # imported lazily
@@ -203,7 +203,7 @@ def split(
     /,
     *,
     held_out: float,
-    seed: Annotated[int, at_least(0)] = 1234,
+    seed: NotNegative = 1234,
     overwrite: bool = False,
     options: FileOptions,
 ) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -16,7 +16,7 @@ from nanoset_ref.cli.card_commands import (
     show_card_when,
     show_public_rows,
 )
-from nanoset_ref.cli.command import UsageError, at_least
+from nanoset_ref.cli.command import NotNegative, UsageError
 from nanoset_ref.cli.run_options import RunOptions, exactly_one, stretch_at
 from nanoset_ref.load.schedule import Schedule, Slot
 
@@ -144,28 +144,28 @@ def where(
             f"sample {origin.sample}"
         )
         lines += [f"    source {label}" for label in origin.labels]
-        parts: tuple[Any, ...] = origin.parts
-        for part in parts:
-            name = (
-                "tokens"
-                if part.document is None
-                else f"document {part.document} tokens"
-            )
-            lines.append(
-                f"    {name} {part.start}:{part.stop}, bytes {part.first_byte}:{part.end_byte}"
-            )
-            if isinstance(part, provenance.PackedSpan):
-                lines[-1] += f" of {stretch.dataset.files[part.source].path}"
-                if part.candidates > 1:
-                    lines[-1] += (
-                        f"; or another of {part.candidates} documents of this length: that depends "
-                        f"on NumPy's version and the CPU of the run"
-                    )
+        lines += [_part_line(stretch.dataset, part) for part in origin.parts]
         if text:
             row["text"] = run.decode(*_row(stretch.dataset, slot.position))
             lines.append(f"    {row['text']!r}")
         rows.append(row)
     run.show(rows, *lines)
+
+
+def _part_line(dataset: Rows, part: Any) -> str:
+    """The tokens and bytes of a part of a row, a `Span` or a `PackedSpan`."""
+    line = "    "
+    if part.document is not None:
+        line += f"document {part.document} "
+    line += f"tokens {part.start}:{part.stop}, bytes {part.first_byte}:{part.end_byte}"
+    if isinstance(part, provenance.PackedSpan):
+        line += f" of {dataset.files[part.source].path}"
+        if part.candidates > 1:
+            line += (
+                f"; or another of {part.candidates} documents of this length: that depends "
+                f"on NumPy's version and the CPU of the run"
+            )
+    return line
 
 
 def when(
@@ -175,7 +175,7 @@ def when(
     sample: int | None = None,
     byte_range: tuple[int, int] | None = None,
     bulk: Path | None = None,
-    source: Annotated[int, at_least(0)] = 0,
+    source: NotNegative = 0,
     run: RunOptions,
     schedule: Schedule,
 ) -> None:

@@ -6,14 +6,14 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref import provenance, train  # each loads its modules when used
 from nanoset_ref.cli.card_commands import show_card_audit, show_skipped_rows
-from nanoset_ref.cli.command import at_least
+from nanoset_ref.cli.command import NotNegative, Positive
 from nanoset_ref.cli.run_options import RunOptions, exactly_one, stretch_at
 from nanoset_ref.io.files import atomic_write, refuse_existing
 from nanoset_ref.io.paths import read_json
@@ -45,7 +45,7 @@ def replay(
     /,
     *,
     step: int | None = None,
-    steps: Annotated[int, at_least(1)] = 1,
+    steps: Positive = 1,
     output: Path | None = None,
     overwrite: bool = False,
     mirror: str | None = None,
@@ -124,7 +124,7 @@ def skip(
     bulk: Path,
     /,
     *,
-    source: Annotated[int, at_least(0)] = 0,
+    source: NotNegative = 0,
     run: RunOptions,
     schedule: Schedule,
 ) -> None:
@@ -143,7 +143,7 @@ def skip(
 
 def audit(
     *,
-    num_loading_workers: Annotated[int, at_least(0)] = 0,
+    num_loading_workers: NotNegative = 0,
     state: Path | None = None,
     run: RunOptions,
     schedule: Schedule,
@@ -204,7 +204,7 @@ def _dataset_of_stage(stretches: Sequence[Stretch], stage: str | None) -> Nanose
     return dataset
 
 
-def loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> None:
+def loss(metrics: str, /, *, lines: Positive = 20) -> None:
     """The loss of a run as a plot of text: a bar for the mean loss of each stretch of steps.
 
     Args:

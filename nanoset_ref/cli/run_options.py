@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 # each loads its modules when used
 from nanoset_ref import megatron, preprocess, provenance, tokens, train
-from nanoset_ref.cli.command import UsageError, at_least, paths_and_weights
+from nanoset_ref.cli.command import Positive, UsageError, at_least, paths_and_weights
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.load.schedule import Schedule
 
@@ -57,7 +57,7 @@ class RunOptions(FileOptions):
     run: str | None = None
     sizes: str | None = None
     data: Sequence[str] = ()
-    sequence_length: Annotated[int, at_least(1)] | None = None
+    sequence_length: Positive | None = None
     row_length: Annotated[int, at_least(2)] | None = None
     num_samples: int | None = None
     seed: int | None = None
@@ -241,10 +241,11 @@ class RunOptions(FileOptions):
 
     def tokenizer_named(self, name: str | None) -> Any:
         """The tokenizer of --tokenizer, or else of this name."""
-        chosen = self.tokenizer or name
-        if not chosen:
+        if self.tokenizer:
+            name = self.tokenizer
+        if not name:
             raise ValueError("the tokenizer is unknown; give --tokenizer")
-        return load_once(chosen)
+        return load_once(name)
 
     def decode(self, file: Tokens, ids: NDArray[Any]) -> str:
         """The text of some ids."""

@@ -41,9 +41,8 @@ MAX_CLIENTS = (
 )
 
 _lock = threading.Lock()
-_connected: weakref.WeakSet[Any] = (
-    weakref.WeakSet()
-)  # BucketIds with separate connections
+# BucketIds with separate connections
+_connected: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class BucketIds:
@@ -217,12 +216,12 @@ def _read_ranges(source: BucketIds, ranges: Sequence[tuple[int, int]]) -> list[A
     if len(spans) == len(ranges):
         return contents
     firsts = [first for first, _ in spans]
-    found = []
+    parts = []
     for start, stop in ranges:
         place = bisect.bisect_right(firsts, start) - 1
         first = firsts[place]
-        found.append(memoryview(contents[place])[start - first : stop - first])
-    return found
+        parts.append(memoryview(contents[place])[start - first : stop - first])
+    return parts
 
 
 def _merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

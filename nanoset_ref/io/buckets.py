@@ -139,16 +139,16 @@ def known_version(path: BucketPath) -> Version:
         StorageError: the server reports no versions, and that was not allowed.
     """
     if path.query:  # a signed URL allows GET only: read one byte
-        found = Version.of(ask(path, "get", options={"range": (0, 1)}).meta)
+        version = Version.of(ask(path, "get", options={"range": (0, 1)}).meta)
     else:
-        found = Version.of(ask(path, "head"))
-    if not found.is_known and not path.allow_unversioned:
+        version = Version.of(ask(path, "head"))
+    if not version.is_known and not path.allow_unversioned:
         raise StorageError(
             f"{path}: its server reports neither ETag nor Last-Modified, so a replaced object "
             f"would go undetected; open_tokens(..., allow_unversioned=True) or "
             f"{UNVERSIONED}=1 reads it"
         )
-    return found
+    return version
 
 
 def read_range(path: BucketPath, start: int, stop: int, opened: Version) -> Any:
@@ -156,10 +156,10 @@ def read_range(path: BucketPath, start: int, stop: int, opened: Version) -> Any:
 
     def act(store: Any) -> Any:
         options = {"range": (start, stop), **opened.condition}
-        found = obstore_function("get")(store, path.key, options=options)
-        if Version.of(found.meta) != opened or found.range != (start, stop):
+        answer = obstore_function("get")(store, path.key, options=options)
+        if Version.of(answer.meta) != opened or answer.range != (start, stop):
             raise _replaced_error(path)
-        content = found.bytes()
+        content = answer.bytes()
         if len(content) != stop - start:
             raise TryAgainError(f"{path}: the server sends less than its Content-Range")
         return content

@@ -38,13 +38,10 @@ class _StampedCache(FunctionCache):
     _impl_class = _StampedImpl
 
 
-def make_dispatcher(
-    function: Callable[..., Any], cache: bool, options: dict[str, Any]
-) -> Any:
+def make_dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """Apply `numba.njit` to a function, with the cache that `io.njit` describes."""
-    dispatcher = numba.njit(**options)(function)
-    if (
-        cache and dispatcher is not function
-    ):  # they are the same if NUMBA_DISABLE_JIT is set
+    dispatcher = numba.njit(nogil=True, **options)(function)
+    # they are the same if NUMBA_DISABLE_JIT is set
+    if dispatcher is not function:
         dispatcher._cache = _StampedCache(function)
     return dispatcher

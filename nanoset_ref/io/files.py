@@ -1,6 +1,6 @@
 """Files that are complete or absent, alone or as a set.
 
-A writer writes hidden temporaries beside its targets, flushes them to the disk and renames them: a
+A writer writes hidden temporaries next to its targets, flushes them to the disk and renames them: a
 reader sees whole files or none, on every POSIX filesystem. A killed writer leaves its temporaries
 behind, and the next writer of the same target removes them. A live writer holds a lock on each of
 its temporaries, so they stay. The cost is one `fsync` per file.
@@ -63,7 +63,7 @@ def atomic_write_set(
 ) -> Iterator[list[IO[Any]]]:
     """Write files that belong together: a reader finds the whole set, or no set.
 
-    1. Write all files to temporaries beside their targets, flush and sync them. A full disk shows
+    1. Write all files to temporaries next to their targets, flush and sync them. A full disk shows
        here, while an old set is still whole.
     2. A set is valid if its last file exists: remove the old last file of a set of several files.
     3. Rename the temporaries in the order of `paths`, so the new last file comes last.
@@ -203,7 +203,7 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
-    """Remove the leftovers of killed writers, then open and lock a new temporary beside `path`."""
+    """Remove the leftovers of killed writers, then open and lock a new temporary next to `path`."""
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"cannot write {path}: the folder {path.parent} does not exist; create it first"
@@ -239,7 +239,7 @@ def explain_full_disk(
     Args:
         path: the file or folder that is written.
         folder: a folder on its disk.
-        needs: a clause that says what needs how many bytes; "" leaves it out.
+        needs: a clause, such as what needs how many bytes; "" leaves it out.
         option: the option that names another folder.
 
     Raises:
@@ -268,9 +268,8 @@ def _is_disk_full(error: OSError) -> bool:
     """Whether the error is a full disk, an exceeded quota or a file that is too large."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return True
-    return "requested and" in str(
-        error
-    )  # NumPy has no errno: "64 requested and 12 written"
+    # NumPy has no errno: "64 requested and 12 written"
+    return "requested and" in str(error)
 
 
 def remove_leftovers(path: Path) -> bool:

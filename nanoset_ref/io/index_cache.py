@@ -79,9 +79,8 @@ def load_or_build(
         return arrays
     with _lock_file(folder) as file:
         lock(file, wait=True)
-        arrays = _load(
-            text, paths, entry
-        )  # another process may have built it meanwhile
+        # another process may have built it meanwhile
+        arrays = _load(text, paths, entry)
         if arrays is not None:
             return arrays
         arrays = build()
@@ -109,9 +108,8 @@ def _write(arrays: Arrays, text: str, paths: Sequence[Path], entry: Path) -> Non
         for file, array in zip(files, arrays, strict=True):
             header = np.lib.format.header_data_from_array_1_0(array)
             np.lib.format.write_array_header_1_0(file, header)
-            file.write(
-                np.ascontiguousarray(array)
-            )  # np.save misses the error of a full disk
+            # np.save misses the error of a full disk
+            file.write(np.ascontiguousarray(array))
             file.flush()
         last.write(
             json.dumps(_record(text, [file.name for file in files]), indent=1).encode()

@@ -7,9 +7,9 @@ better choice made in advance. Every other kernel is compiled at its first call.
 
 numba reuses a compiled function until the function's file changes. But kernels inline functions
 from other files (`windows.locate` inlines `permutation.derive`), and numba would continue to run
-their old code. Here every cached kernel is keyed on the content of all files of the package that
-define kernels: when one of them changes, all kernels are compiled again. Time stamps play no role,
-and numba's settings stay as they are.
+their old code. Here every kernel is cached on disk under a checksum of all files of the package
+that define kernels: when one of them changes, all kernels are compiled again. Time stamps play no
+role, and numba's settings stay as they are.
 """
 
 import functools
@@ -28,7 +28,6 @@ class Kernel:
 
     Args:
         function: the function to compile.
-        cache: whether to cache the compiled function on disk; see the module's docstring.
         work: counts the units of work of a call from its arguments; a unit is an operation on a
             single number. None compiles the kernel at its first call, unless another kernel that
             Python runs calls it.
@@ -38,13 +37,11 @@ class Kernel:
     def __init__(
         self,
         function: Callable[..., Any],
-        cache: bool,
         work: Callable[..., int] | None,
         options: dict[str, Any],
     ) -> None:
         functools.update_wrapper(self, function)
         self.py_func: Any = function
-        self._cache = cache
         self._work = work
         self._options = options
         self._plain_work = 0  # units done so far
@@ -55,9 +52,8 @@ class Kernel:
         if self._compiled is not None:
             try:
                 return self._compiled(*arguments)
-            except (
-                OverflowError
-            ):  # numba takes every int for an int64 once it has met one that is
+            except OverflowError:
+                # numba takes every int for an int64 once it has met one that is
                 return self._compiled(*map(_as_word, arguments))
         if self._work is not None:
             self._plain_work += self._work(*arguments)
@@ -85,7 +81,7 @@ class Kernel:
             def prepare(kernel: Kernel, function: Any) -> Any:
                 if kernel._compiled is not None:
                     return kernel._compiled
-                return make_dispatcher(function, kernel._cache, kernel._options)
+                return make_dispatcher(function, kernel._options)
 
             with _compiling:  # all threads share one dispatcher per kernel
                 for kernel, dispatcher in _prepare_reachable(self, prepare).items():
@@ -119,9 +115,9 @@ def _prepare_reachable(
     """
     made: dict[Kernel, Any] = {}
     scopes = []
-    found = [first]
-    while found:
-        kernel = found.pop()
+    remaining = [first]
+    while remaining:
+        kernel = remaining.pop()
         if kernel in made:
             continue
         source = kernel.py_func
@@ -131,7 +127,7 @@ def _prepare_reachable(
         )
         made[kernel] = prepare(kernel, functools.update_wrapper(function, source))
         scopes.append(scope)
-        found += [value for value in scope.values() if isinstance(value, Kernel)]
+        remaining += [value for value in scope.values() if isinstance(value, Kernel)]
     for scope in scopes:
         for name, value in scope.items():
             if isinstance(value, Kernel):
@@ -141,13 +137,12 @@ def _prepare_reachable(
 
 def njit(
     *functions: Callable[..., Any],
-    cache: bool = False,
     work: Callable[..., int] | None = None,
     **options: Any,
 ) -> Any:
-    """Decorate like `numba.njit`, with or without options; for `cache` and `work` see `Kernel`."""
+    """Decorate like `numba.njit(cache=True, nogil=True)`; for `work` and `options` see `Kernel`."""
 
     def decorate(function: Callable[..., Any]) -> Kernel:
-        return Kernel(function, cache, work, options)
+        return Kernel(function, work, options)
 
     return decorate(*functions) if functions else decorate

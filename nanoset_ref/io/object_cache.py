@@ -42,9 +42,8 @@ OURS = re.compile(r"[0-9a-f]{24}-\d+(\.[0-9a-f]{8}\.tmp)?")
 PIECE = 1 << 20  # bytes
 CHECKED_BYTES = 1 << 14  # bytes under one checksum
 AT_ONCE = 64  # pieces that are fetched together and kept in memory
-Extent = tuple[
-    Any, int, int
-]  # a source with `key` and `size` (bytes), and a range [start, stop)
+# a source with `key` and `size` (bytes), and a range [start, stop)
+Extent = tuple[Any, int, int]
 logger = logging.getLogger(__name__)
 
 
@@ -179,9 +178,8 @@ def _write(home: Path, name: str, content: Any) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # another process evicted the temporary
+        # another process evicted the temporary
+        with contextlib.suppress(FileNotFoundError):
             os.replace(temporary, place)
     except OSError as error:
         _warn(str(home), type(error).__name__)

@@ -3,12 +3,10 @@
 The modules for buckets are imported lazily; local files need none of them.
 """
 
-import contextlib
 import errno
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,10 +28,10 @@ def as_path(path: Any, allow_unversioned: bool = False) -> Path:
             slashes.
     """
     place = place_of(path, allow_unversioned)
-    if not isinstance(place, str):
-        found: Path = place
-        return found
-    return path if isinstance(path, Path) else Path(path)
+    if isinstance(place, str):
+        return Path(path)
+    bucket_path: Path = place
+    return bucket_path
 
 
 def place_of(path: Any, allow_unversioned: bool = False) -> Any:
@@ -90,9 +88,8 @@ def first_bytes(path: PathLike, count: int) -> tuple[Version, bytes]:
         FileNotFoundError: there is no such file.
         ValueError: see `file_version`.
     """
-    descriptor = os.open(
-        path, os.O_RDONLY | os.O_NONBLOCK
-    )  # a pipe does not block its reader
+    # a pipe does not block its reader
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         return version_of(os.fstat(descriptor), path), os.read(descriptor, count)
     finally:
@@ -106,12 +103,12 @@ def require_regular(path: PathLike) -> int:
         FileNotFoundError: there is no such file.
         ValueError: see `file_version`.
     """
-    found = file_version(path)
-    if found is None:
+    version = file_version(path)
+    if version is None:
         raise FileNotFoundError(
             errno.ENOENT, os.strerror(errno.ENOENT), str(as_path(path))
         )
-    return int(found[0])
+    return int(version[0])
 
 
 def may_read(path: PathLike) -> bool:
@@ -164,21 +161,6 @@ def read_in_blocks(path: PathLike) -> Iterator[Any]:
     with open(place, "rb") as file:
         while block := file.read(FILE_READ):
             yield block
-
-
-@contextlib.contextmanager
-def local_copy(path: PathLike) -> Iterator[Path]:
-    """Yield a local file's own path, or that of a temporary copy of an object.
-
-    A mapping of the copy stays valid after the copy is deleted.
-    """
-    if not in_bucket(path):
-        yield Path(path)
-        return
-    with tempfile.NamedTemporaryFile() as copy:
-        copy.writelines(read_in_blocks(path))
-        copy.flush()
-        yield Path(copy.name)
 
 
 def checksum(path: PathLike) -> str:

@@ -24,9 +24,8 @@ SCHEMES = {
     "https": "https",
 }
 URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
-LOST_SLASH = re.compile(
-    "(s3|gs|gcs|az|https?):/[^/]"
-)  # a URL that went through pathlib
+# a URL that went through pathlib
+LOST_SLASH = re.compile("(s3|gs|gcs|az|https?):/[^/]")
 UNVERSIONED = "NANOSET_REF_ALLOW_UNVERSIONED"
 WITHOUT_FORK = "use 0 workers and read_ahead=2, which prefetches in a thread"
 

@@ -8,8 +8,6 @@ def make(data, *, rank, world_size, workers, seed, epoch, batch_size, state=None
     return loader
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal

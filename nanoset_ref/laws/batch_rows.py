@@ -5,8 +5,6 @@ an array of whole rows is converted to their numbers; anything else is described
 in "tokens 12..19".
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,16 +14,8 @@ from numpy.typing import NDArray
 
 from nanoset_ref.laws.corpora import S
 
-NAMES = (
-    "input_ids",
-    "tokens",
-    "text",
-    "txt",
-    "inputs",
-    "ids",
-    "row",
-    "index",
-)  # fields
+# fields that may hold the rows
+NAMES = "input_ids", "tokens", "text", "txt", "inputs", "ids", "row", "index"
 CONTAINERS = (list, tuple)
 NUMBERS = (int, np.integer)
 
@@ -77,8 +67,9 @@ def _rows_of_line(line: NDArray[Any]) -> list[Any]:
 
 def wrong_mask(batch: Any, name: str) -> str:
     """Describe where a mask is false at a token or true at padding; "" if it is right."""
-    tokens = np.stack([np.asarray(array) for array in _arrays(batch)]).reshape(-1)
-    mask = np.asarray(batch[name]).reshape(-1).astype(bool)
+    arrays = [np.asarray(array) for array in _arrays(batch)]
+    tokens = np.stack(arrays).ravel()
+    mask = np.asarray(batch[name]).ravel().astype(bool)
     if len(mask) != len(tokens):
         return f"{name} has {len(mask)} values for {len(tokens)} tokens"
     wrong = np.flatnonzero(mask != (tokens >= S))

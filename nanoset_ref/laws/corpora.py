@@ -9,13 +9,10 @@ array([[ 8,  9, 10, 11, 12, 13, 14, 15],
        [16, 17, 18, 19, 20, 21, 22, 23]])
 """
 
-from __future__ import annotations
-
 import json
 import tarfile
 from collections.abc import Callable
 from io import BytesIO
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
+
+Int64Array = NDArray[np.int64]
 
 S = 8  # tokens in a row
 
@@ -49,14 +48,17 @@ class Corpus(NamedTuple):
         return self.paths[0]
 
 
-def tokens_of_rows(first: int, count: int) -> NDArray[np.int64]:
+def tokens_of_rows(first: int, count: int) -> Int64Array:
     """The tokens of rows `first`, `first` + 1, ..., int64 [count, S]."""
     start = S * (first + 1)
     return np.arange(start, start + S * count).reshape(count, S)
 
 
 def write_corpus(
-    folder: Path, form: str, rows: list[int], weights: list[float] | None = None
+    folder: Path,
+    form: str,
+    rows: list[int],
+    weights: list[float] | None = None,
 ) -> Corpus:
     """Write sources into a folder, in a format of `WRITERS`; the format "rows" writes nothing.
 
@@ -74,24 +76,26 @@ def write_corpus(
         )
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for number, last in enumerate(accumulate(rows)):
+    first = 0
+    for number, count in enumerate(rows):
         path = folder / f"{number}.{form}"
         if not path.exists():
-            WRITERS[form](path, tokens_of_rows(last - rows[number], rows[number]))
+            WRITERS[form](path, tokens_of_rows(first, count))
+        first += count
         paths.append(str(path))
     return Corpus(paths, rows, weights)
 
 
-def lines_of(tokens: NDArray[np.int64]) -> list[str]:
+def lines_of(tokens: Int64Array) -> list[str]:
     return [" ".join(map(str, row)) for row in tokens.tolist()]
 
 
-def _npy(path: Path, tokens: NDArray[np.int64]) -> None:
+def _npy(path: Path, tokens: Int64Array) -> None:
     label = tokens[-1, -1] + 1
     np.append(tokens, label).astype("<u2").tofile(path)
 
 
-def _bin(path: Path, tokens: NDArray[np.int64]) -> None:
+def _bin(path: Path, tokens: Int64Array) -> None:
     # imported lazily
     from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
@@ -101,7 +105,7 @@ def _bin(path: Path, tokens: NDArray[np.int64]) -> None:
     builder.finalize(path.with_suffix(".idx"))
 
 
-def _ds(path: Path, tokens: NDArray[np.int64]) -> None:
+def _ds(path: Path, tokens: Int64Array) -> None:
     # imported lazily
     from nanoset_ref.tokens.ds import DatatroveWriter
 
@@ -109,19 +113,20 @@ def _ds(path: Path, tokens: NDArray[np.int64]) -> None:
         writer.write(tokens.ravel(), [S] * len(tokens))
 
 
-def _jsonl(path: Path, tokens: NDArray[np.int64]) -> None:
+def _jsonl(path: Path, tokens: Int64Array) -> None:
     lines = [json.dumps({"text": line}) for line in lines_of(tokens)]
     path.write_text("\n".join(lines) + "\n")
 
 
-def _parquet(path: Path, tokens: NDArray[np.int64]) -> None:
+def _parquet(path: Path, tokens: Int64Array) -> None:
     with extra("text", "a corpus of Parquet"):
         from pyarrow import parquet, table
 
-    parquet.write_table(table({"text": lines_of(tokens)}), path, row_group_size=7)
+    rows = table({"text": lines_of(tokens)})
+    parquet.write_table(rows, path, row_group_size=7)
 
 
-def _tar(path: Path, tokens: NDArray[np.int64]) -> None:
+def _tar(path: Path, tokens: Int64Array) -> None:
     with tarfile.open(path, "w") as archive:
         for number, line in enumerate(lines_of(tokens)):
             member = tarfile.TarInfo(f"{number:06}.txt")
@@ -129,18 +134,17 @@ def _tar(path: Path, tokens: NDArray[np.int64]) -> None:
             archive.addfile(member, BytesIO(line.encode()))
 
 
-def _mds(path: Path, tokens: NDArray[np.int64]) -> None:
+def _mds(path: Path, tokens: Int64Array) -> None:
     # an optional library
     from streaming import MDSWriter
 
-    with MDSWriter(
-        out=str(path), columns={"tokens": "ndarray:int64:8"}, size_limit=2048
-    ) as writer:
+    columns = {"tokens": "ndarray:int64:8"}
+    with MDSWriter(out=str(path), columns=columns, size_limit=2048) as writer:
         for row in tokens:
             writer.write({"tokens": row})
 
 
-def _litdata(path: Path, tokens: NDArray[np.int64]) -> None:
+def _litdata(path: Path, tokens: Int64Array) -> None:
     # an optional library
     from litdata.streaming.writer import BinaryWriter
 
@@ -151,7 +155,7 @@ def _litdata(path: Path, tokens: NDArray[np.int64]) -> None:
     writer.merge()
 
 
-WRITERS: dict[str, Callable[[Path, NDArray[np.int64]], Any]] = {
+WRITERS: dict[str, Callable[[Path, Int64Array], Any]] = {
     "npy": _npy,
     "bin": _bin,
     "ds": _ds,

@@ -1,11 +1,8 @@
 """Differences between the rows read and the rows expected, classified and described."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Literal
 
 Batches = list[list[tuple[Any, ...]]]  # [rank][step] -> the rows
@@ -64,17 +61,20 @@ def by_step(batches: Batches, steps: int | None = None) -> Batches:
     """
     together = []
     for step in range(max(map(len, batches))):
-        rows = [
-            row
-            for rank in batches
-            for row in chain.from_iterable(rank[step : step + 1])
-        ]
+        rows: list[Any] = []
+        for rank in batches:
+            for batch in rank[step : step + 1]:
+                rows += batch
         together.append(tuple(sorted(rows, key=str)))
     return [together[:steps]]
 
 
 def find_miscount(
-    batches: Batches, rows: int, *, may_drop: int = 0, may_repeat: int = 0
+    batches: Batches,
+    rows: int,
+    *,
+    may_drop: int = 0,
+    may_repeat: int = 0,
 ) -> Verdict:
     """Find a row that was read twice or never.
 
@@ -100,7 +100,11 @@ def find_miscount(
     return None
 
 
-def difference(wanted: Batches, found: Batches, when: str) -> Verdict:
+def difference(
+    wanted: Batches,
+    found: Batches,
+    when: str,
+) -> Verdict:
     """Find the first difference between two traces; `when` names the change between them."""
     if wanted == found:
         return None
@@ -112,10 +116,8 @@ def _describe(wanted: Batches, found: Batches) -> tuple[Kind, str]:
     """Classify and describe the first difference."""
     due = Counter(rows_of(wanted))
     read = Counter(rows_of(found))
-    if any(
-        isinstance(row, str) for row in due
-    ):  # random crops: counting them says little
-        read = due
+    if any(isinstance(row, str) for row in due):
+        read = due  # random crops: their counts mean little
     extra = read - due
     missing = due - read
     if missing:
@@ -129,14 +131,17 @@ def _describe(wanted: Batches, found: Batches) -> tuple[Kind, str]:
         step += 1
     actual = _at_step(found, step)
     expected = _at_step(wanted, step)
-    steps = [_at_step(wanted, number) for number in range(max(map(len, wanted)))]
+    numbers = range(max(map(len, wanted)))
+    steps = [_at_step(wanted, number) for number in numbers]
     if actual in steps:
         kind: Kind = "doubled" if extra else "out of order"
         return kind, f"step {step} read what step {steps.index(actual)} should have"
     if extra:
         row = next(iter(extra))
         return "doubled", f"row {row} was read an extra time, {_where(found, row)}"
-    rank = [old == new for old, new in zip(expected, actual, strict=True)].index(False)
+    rank = 0
+    while actual[rank] == expected[rank]:
+        rank += 1
     return (
         "out of order",
         f"rank {rank} read {_as_text(actual[rank])} at step {step} "

@@ -1,7 +1,5 @@
 """The report of the laws: text, HTML, JSON, a script of the counterexample, and a badge."""
 
-from __future__ import annotations
-
 import html
 import json
 import platform
@@ -33,9 +31,8 @@ PAGE = """<!doctype html>
 {body}
 </html>
 """
-WRONG = re.compile(
-    r"\bbroken\b|\S+ \(not [^)]+\)|\S+ !"
-)  # red; readable on white and on black
+# printed in a red that is readable on white and on black
+WRONG = re.compile(r"\bbroken\b|\S+ \(not [^)]+\)|\S+ !")
 
 
 @dataclass
@@ -64,7 +61,7 @@ class LawReport:
     adapter: Adapter
     outcomes: dict[str, Outcome]
     seed: int = 0
-    chosen: list[str] = field(default_factory=list)
+    laws: list[str] = field(default_factory=list)  # that were to be judged
 
     def word(self, law: str) -> str:
         outcome = self.outcomes[law]
@@ -81,7 +78,7 @@ class LawReport:
     @property
     def unjudged(self) -> list[str]:
         """The laws that were to be judged, and for which no case was."""
-        return [law for law in self.chosen if self.word(law) == "not judged"]
+        return [law for law in self.laws if self.word(law) == "not judged"]
 
     def line(self, law: str) -> str:
         outcome = self.outcomes[law]
@@ -95,7 +92,8 @@ class LawReport:
         return f"{text} {outcome.refused or ended}".rstrip()
 
     def __repr__(self) -> str:
-        return "\n".join([*map(self.line, self.chosen), self.tables()])
+        lines = [self.line(law) for law in self.laws]
+        return "\n".join([*lines, self.tables()])
 
     def tables(self) -> str:
         """The laws that are not claimed, and the smallest case of each broken law with a table of
@@ -105,7 +103,8 @@ class LawReport:
         lines = [f"not claimed: {' '.join(others) or 'none'}"]
         tables: dict[str, list[str]] = {}
         for law in self.broken:
-            table = "\n".join([str(self.outcomes[law].case), *self._table(law)])
+            case = str(self.outcomes[law].case)
+            table = "\n".join([case, *self._table(law)])
             tables.setdefault(table, []).append(law)
         for table, laws in tables.items():
             lines += ["", f"{' '.join(laws)}: {table}"]
@@ -122,27 +121,25 @@ class LawReport:
         columns = []
         for step in range(max(map(len, finding.found + wanted))):
             cells = [f"step {step}"]
+            now = slice(step, step + 1)
             for read, due in zip(finding.found, wanted, strict=True):
-                cells.append(
-                    _cell(read[step : step + 1], due[step : step + 1], finding.rows)
-                )
+                cells.append(_cell(read[now], due[now], finding.rows))
             columns.append(cells)
         if len(columns) > MAX_STEPS:
-            wrong = [
-                cells for cells in columns if any(cell[-1] in ")!" for cell in cells)
-            ]
+            wrong = [cells for cells in columns if WRONG.search("  ".join(cells))]
             columns = (wrong or columns)[:MAX_STEPS]
-        width = max((len(cell) for cells in columns for cell in cells), default=0)
+        widths = [len(cell) for cells in columns for cell in cells]
+        width = max(widths, default=0)
         lines = []
         for number, row in enumerate(zip(*columns, strict=True)):
             head = f"rank {number - 1}" if number else ""
-            lines.append(
-                f"{head:<8}{'  '.join(cell.ljust(width) for cell in row)}".rstrip()
-            )
+            line = "  ".join(cell.ljust(width) for cell in row)
+            lines.append(f"{head:<8}{line}".rstrip())
         return lines
 
     def _repr_html_(self) -> str:
-        text = WRONG.sub(r'<b style="color:#e0352b">\g<0></b>', html.escape(repr(self)))
+        red = r'<b style="color:#e0352b">\g<0></b>'
+        text = WRONG.sub(red, html.escape(repr(self)))
         return f'<pre style="overflow-x:auto">{text}</pre>'
 
     @property
@@ -169,23 +166,22 @@ class LawReport:
         laws = {}
         for law, outcome in self.outcomes.items():
             laws[law] = asdict(outcome) | {"is": self.word(law)}
-            if finding := outcome.finding:
-                kept = {
-                    "kind": finding.kind,
-                    "words": finding.message,
+            if outcome.finding is not None:
+                laws[law]["finding"] = {
+                    "kind": outcome.finding.kind,
+                    "words": outcome.finding.message,
                     "table": self._table(law),
                 }
-                laws[law]["finding"] = kept
         return json.dumps({"seed": self.seed, "laws": laws}, indent=1)
 
     def badge(self) -> str:
         """A line of Markdown for a README."""
-        words = [self.word(law) for law in {*self.adapter.claims.split()}]
-        held = words.count("holds")
-        color = "brightgreen" if held == len(words) else "lightgrey"
+        verdicts = [self.word(law) for law in {*self.adapter.claims.split()}]
+        held = verdicts.count("holds")
+        color = "brightgreen" if held == len(verdicts) else "lightgrey"
         if self.broken:
             color = "red"
-        text = f"{held}%20of%20{len(words)}"
+        text = f"{held}%20of%20{len(verdicts)}"
         return f"![laws of loading](https://img.shields.io/badge/laws_of_loading-{text}-{color})"
 
     def script(self, law: str) -> str:
@@ -201,7 +197,11 @@ class LawReport:
         )
 
 
-def _cell(read: list[Any], due: list[Any], marked: tuple[Any, ...]) -> str:
+def _cell(
+    read: list[Any],
+    due: list[Any],
+    marked: tuple[Any, ...],
+) -> str:
     """The batch of a rank at a step, and what it should have been if it is another."""
     if read != due:
         return f"{_batch_text(read)} (not {_batch_text(due)})"
@@ -224,5 +224,5 @@ def _versions(module: str) -> list[str]:
     }
     packages = {name.partition(".")[0] for name in names}
     known = packages_distributions()
-    found = [known[name][0] for name in sorted(packages & known.keys())]
-    return [f"{name} {version(name)}" for name in found]
+    versions = [known[name][0] for name in sorted(packages & known.keys())]
+    return [f"{name} {version(name)}" for name in versions]

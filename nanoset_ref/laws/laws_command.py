@@ -1,7 +1,5 @@
 """`nanoset-ref laws my_module:make`: check a loader from the command line."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

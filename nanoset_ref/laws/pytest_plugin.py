@@ -1,7 +1,6 @@
 """A pytest plugin: `def test_loader(laws): laws.hold(make)`; `loading_law` gives a test per law."""
 
-from __future__ import annotations
-
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,20 +22,30 @@ class Laws:
     only: list[str] | None = None
 
     def hold(self, loader: Any, **options: Any) -> None:
-        """Fail with the report if the loader breaks a law; skip laws that it does not claim."""
+        """Fail with the report if the loader breaks a law.
+
+        If no law was judged, skip the test; if only some were, warn of the others.
+        """
         from nanoset_ref.laws.searching import as_adapter, check  # imported lazily
 
         claims = as_adapter(loader, options).claims.split()
         if self.only and not {*self.only} & {*claims}:
             pytest.skip("not claimed")
         report = check(
-            loader, laws=self.only, budget=self.budget, seed=self.seed, **options
+            loader,
+            laws=self.only,
+            budget=self.budget,
+            seed=self.seed,
+            **options,
         )
         if report.broken:
             first = report.broken[0]
             pytest.fail(f"{report.line(first)}\n{report}", pytrace=False)
-        if report.unjudged:
-            pytest.skip(f"{report.line(report.unjudged[0])}")
+        unjudged = "\n".join(map(report.line, report.unjudged))
+        if len(report.unjudged) == len(report.laws):
+            pytest.skip(unjudged or "no law is claimed")
+        if unjudged:
+            warnings.warn(unjudged, stacklevel=2)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,8 +6,6 @@ that a resumed loader never runs in the process, with its random generators, of 
 continues.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import multiprocessing
@@ -126,10 +124,12 @@ def _run_rank(
         else:
             held.append(batch)
     if request.trace_memory:
-        trace.memory = max(trace.memory, tracemalloc.get_traced_memory()[1])
+        _, peak = tracemalloc.get_traced_memory()
+        trace.memory = max(trace.memory, peak)
         tracemalloc.stop()
     if request.take_states and adapter.state_of:
-        trace.states += (pickle.dumps(adapter.state_of(loader)),)
+        state = adapter.state_of(loader)
+        trace.states += (pickle.dumps(state),)
         _stopped_loaders.append((loader, batches))
     for step, batch in enumerate(held):
         if _rows(adapter, batch) != read[step]:
@@ -140,11 +140,16 @@ def _run_rank(
         trace.faults.setdefault("length", wrong)
 
 
-def _make_loader(adapter: Adapter, request: EpochRequest, rank: int) -> Any:
+def _make_loader(
+    adapter: Adapter,
+    request: EpochRequest,
+    rank: int,
+) -> Any:
     """Make the loader of one rank, from its state if there is one."""
     state = None
     if request.resume_from:
-        state = pickle.loads(request.resume_from[rank % len(request.resume_from)])
+        owner = rank % len(request.resume_from)
+        state = pickle.loads(request.resume_from[owner])
     loader = adapter.make(request.data, rank=rank, state=state, **request.place)
     if not hasattr(loader, "__iter__"):
         raise TypeError(f"make returned {loader!r:.80}, not an iterable of batches")
@@ -171,10 +176,8 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
         self.context: Any = multiprocessing.get_context("fork")
-        self.processes: list[Any] = [
-            None,
-            None,
-        ]  # (process, connection, file of its stack)
+        # (process, connection, file of its stack)
+        self.processes: list[Any] = [None, None]
 
     def __exit__(self, *error: object) -> None:
         for number in (0, 1):
@@ -210,9 +213,8 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
             target=_answer_requests, args=(theirs, self.adapter, stack)
         )
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # a fork with threads, which the child does not use
+            # a fork with threads, which the child does not use
+            warnings.simplefilter("ignore")
             process.start()
         theirs.close()
         return process, ours, stack
@@ -230,7 +232,11 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
         self.processes[number] = None
 
 
-def _answer_requests(connection: Any, adapter: Adapter, stack: Any) -> None:
+def _answer_requests(
+    connection: Any,
+    adapter: Adapter,
+    stack: Any,
+) -> None:
     """Answer requests until the parent has ended; discard the output of loaders."""
     os.setsid()
     faulthandler.disable()  # a library may have replaced the handlers, which `enable` would leave
@@ -265,9 +271,10 @@ def describe_error(error: Exception) -> str:
     line are kept.
     """
     said = f"{type(error).__name__}: {error}".strip().splitlines()
-    stack = "".join(traceback.format_tb(error.__traceback__)).splitlines() + said
-    ends = dict.fromkeys((said[0], said[-1]))
-    return " ... ".join(ends) + _innermost_frame("\n".join(reversed(stack)))
+    ends = " ... ".join(dict.fromkeys((said[0], said[-1])))
+    frames = "".join(traceback.format_tb(error.__traceback__)).splitlines()
+    stack = "\n".join(reversed(frames + said))
+    return ends + _innermost_frame(stack)
 
 
 def _last_stack(file: Any) -> str:

@@ -4,8 +4,6 @@ A run is repeatable: the cases follow from the seed, as long as the budget does 
 early.
 """
 
-from __future__ import annotations
-
 import inspect
 import tempfile
 import time
@@ -26,9 +24,7 @@ from nanoset_ref.laws.runner import PLACE, LoaderProcesses
 from nanoset_ref.laws.trial import Case, Refused
 
 STATEFUL = "resume killed elastic refuses"
-SMALL = (
-    24  # rows of the cases that are tried first: they are quick to run and to shrink
-)
+SMALL = 24  # rows of the cases that are tried first: quick to run and to shrink
 BOUNDARIES = [4**power + 1 for power in range(3, 12)]
 
 
@@ -59,7 +55,7 @@ def check(
 
     Args:
         loader: an `Adapter`, or its `make`.
-        laws: check only these.
+        laws: check only these; None: all that the loader claims.
         budget: seconds for all laws together; a case that has begun is finished.
         seed: the seed of the search.
         examples: the maximum number of cases per law.
@@ -69,18 +65,21 @@ def check(
 
     Raises:
         ImportError: hypothesis is not installed.
-        ValueError: a law or a claim has an unknown name, a law needs what the adapter lacks, or the
-            budget is not positive.
+        ValueError: a law or a claim has an unknown name, a law needs what the adapter lacks, `laws`
+            is empty, or the budget is not positive.
         TypeError: `make` does not take the arguments of an adapter; its claims are not one string.
     """
     if not budget > 0:
         raise ValueError(f"budget must be a positive number of seconds, got {budget}")
     adapter = as_adapter(loader, options)
     _check_signature(adapter)
-    claimed = adapter.claims.split()
-    _check_names(adapter, [*claimed, *(laws or ())])
-    chosen = [law for law in LAWS if law in (laws or claimed)]
-    report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed, chosen)
+    claims = adapter.claims.split()
+    _check_names(adapter, [*claims, *(laws or ())])
+    if laws is not None and not laws:
+        raise ValueError(f"laws must name a law, or be None for all claims; got {laws}")
+    wanted = laws or claims
+    in_sequence = [law for law in LAWS if law in wanted]
+    report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed, in_sequence)
     with extra("laws", "the search for a case that breaks a law"):
         import hypothesis
     say = progress or len
@@ -88,11 +87,11 @@ def check(
     with tempfile.TemporaryDirectory() as folder, LoaderProcesses(adapter) as processes:
         search = Search(hypothesis, processes, Path(folder), seed, examples)
         write_corpus(search.folder, adapter.format, [1])  # fails early
-        for number, law in enumerate(chosen):
+        for number, law in enumerate(in_sequence):
             say(f"{law:<8} ")
             now = time.monotonic()
             left = max(end - now, 0)
-            share = left / (len(chosen) - number)
+            share = left / (len(in_sequence) - number)
             known = report.outcomes["resume"].case if law == "killed" else None
             deadlines = [now + max(share, left / 2), now + share]
             report.outcomes[law] = search.run(law, deadlines, known)
@@ -100,7 +99,12 @@ def check(
     return report
 
 
-def judge(loader: Any, law: str, case: Case, **options: Any) -> Verdict:
+def judge(
+    loader: Any,
+    law: str,
+    case: Case,
+    **options: Any,
+) -> Verdict:
     """Check one law in one case, like the script of a counterexample; None: the law holds."""
     adapter = as_adapter(loader, options)
     with tempfile.TemporaryDirectory() as folder, LoaderProcesses(adapter) as processes:
@@ -108,10 +112,9 @@ def judge(loader: Any, law: str, case: Case, **options: Any) -> Verdict:
 
 
 def _check_signature(adapter: Adapter) -> None:
+    keywords = dict.fromkeys(("rank", *PLACE, "state"))
     try:
-        inspect.signature(adapter.make).bind(
-            None, **dict.fromkeys(("rank", *PLACE, "state"))
-        )
+        inspect.signature(adapter.make).bind(None, **keywords)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"{adapter.make!r} must be a function make(data, *, rank, world_size, workers, seed, "
@@ -140,7 +143,10 @@ class Search:
     examples: int
 
     def run(
-        self, law: str, deadlines: list[float], known: Case | None = None
+        self,
+        law: str,
+        deadlines: list[float],
+        known: Case | None = None,
     ) -> Outcome:
         """Search, unless the law is broken by `known`, the smallest case of a similar law.
 
@@ -149,7 +155,6 @@ class Search:
             deadlines: the end of shrinking a case that breaks the law, and the end of the search.
             known: the case to try first.
         """
-        tool = self.hypothesis
         outcome = Outcome()
         judged: dict[Case, Verdict] = {}
 
@@ -167,31 +172,42 @@ class Search:
                     del deadlines[1:]
             return judged[case] is not None
 
-        adapter = self.processes.adapter
-        random = Random(f"{self.seed} {law}")
-        few = max(1, self.examples // 3)
-        case = known if known and breaks(known) else None
-        most = adapter.most_rows
-        for most_rows, count in (
-            (min(SMALL, most), few),
-            (most, 1 + self.examples - few),
-        ):
-            limits = tool.settings(max_examples=count, database=None, deadline=None)
-            cases = _cases(tool.strategies, adapter, law, most_rows)
-            with suppress(tool.errors.NoSuchExample):
-                case = case or tool.find(cases, breaks, settings=limits, random=random)
-        if law == "once" and adapter.format == "rows":
-            boundaries = [
-                Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest
-            ]
-            case = case or next(filter(breaks, boundaries), None)
+        if known and breaks(known):
+            case: Case | None = known
+        else:
+            case = self._find(law, breaks)
         outcome.cases = len(judged)
         outcome.case = case
         outcome.finding = judged[case] if case else None
         return outcome
 
+    def _find(self, law: str, breaks: Callable[[Case], bool]) -> Case | None:
+        """The smallest case that breaks a law: among small ones, among all, and at boundaries."""
+        tool = self.hypothesis
+        adapter = self.processes.adapter
+        random = Random(f"{self.seed} {law}")
+        few = max(1, self.examples // 3)
+        smallest = min(SMALL, adapter.most_rows)
+        others = 1 + self.examples - few
+        for most_rows, count in ((smallest, few), (adapter.most_rows, others)):
+            limits = tool.settings(max_examples=count, database=None, deadline=None)
+            cases = _cases(tool.strategies, adapter, law, most_rows)
+            with suppress(tool.errors.NoSuchExample):
+                case: Case = tool.find(cases, breaks, settings=limits, random=random)
+                return case
+        if law == "once" and adapter.format == "rows":
+            for rows in BOUNDARIES:
+                if rows <= adapter.largest and breaks(Case(rows=rows)):
+                    return Case(rows=rows)
+        return None
 
-def _cases(draw: Any, adapter: Adapter, law: str, most_rows: int) -> Any:
+
+def _cases(
+    draw: Any,
+    adapter: Adapter,
+    law: str,
+    most_rows: int,
+) -> Any:
     """What hypothesis draws, by its module `strategies`."""
     rows = draw.integers(1, most_rows)
     if law == "spread":
@@ -207,4 +223,6 @@ def _cases(draw: Any, adapter: Adapter, law: str, most_rows: int) -> Any:
         "other": draw.integers(1, 5),
         "stops": draw.lists(stop, min_size=1, max_size=3).map(tuple),
     }
-    return draw.builds(Case, **{name: fields[name] for name in LAWS[law][1].split()})
+    _, names = LAWS[law]
+    drawn = {name: fields[name] for name in names.split()}
+    return draw.builds(Case, **drawn)

@@ -1,7 +1,5 @@
 """A `Trial` runs a loader in one `Case`, with changes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +59,12 @@ class Refused(Exception):
 class Trial:
     """One case, in which a loader is run with changes."""
 
-    def __init__(self, processes: LoaderProcesses, folder: Path, case: Case) -> None:
+    def __init__(
+        self,
+        processes: LoaderProcesses,
+        folder: Path,
+        case: Case,
+    ) -> None:
         self.processes = processes
         self.adapter = processes.adapter
         self.claims = self.adapter.claims.split()
@@ -78,12 +81,13 @@ class Trial:
         if self.adapter.format == "rows":
             return rows
         files = min(self.adapter.files, rows)
-        return self.corpus([len(range(file, rows, files)) for file in range(files)])
+        lengths = [len(range(file, rows, files)) for file in range(files)]
+        return self.corpus(lengths)
 
     def corpus(self, rows: list[int], weights: list[float] | None = None) -> Corpus:
         # plain names: some libraries take a path for a pattern
-        name = "-".join(map(str, ["rows", *rows, "weights", *(weights or [])]))
-        folder = self.folder / name
+        parts = ["rows", *rows, "weights", *(weights or [])]
+        folder = self.folder / "-".join(map(str, parts))
         return write_corpus(folder, self.adapter.format, rows, weights)
 
     def run(self, *, kill: bool = False, **changes: Any) -> EpochTrace:
@@ -96,12 +100,14 @@ class Trial:
         """
         wanted = self.request | {"steps": self.steps} | changes
         place = {name: wanted.pop(name) for name in PLACE}
-        trace = self.processes.run(EpochRequest(place=place, **wanted), kill=kill)
+        request = EpochRequest(place=place, **wanted)
+        trace = self.processes.run(request, kill=kill)
         if not trace.error:
             return trace
-        small = trace.kind == "crash" and self.case.rows < self.case.global_batch_size
+        is_small = self.case.rows < self.case.global_batch_size
+        may_fail = trace.refused or (trace.kind == "crash" and is_small)
         resumed = bool(changes.get("resume_from"))
-        if not resumed and (trace.refused or small):
+        if may_fail and not resumed:
             raise Refused(trace.error)
         when = "after a resume, " if resumed else ""
         raise Broken(Finding(trace.kind, f"{when}{trace.error}", trace.batches))
@@ -109,7 +115,8 @@ class Trial:
     def compare(self, when: str, **changes: Any) -> Verdict:
         """Compare this case with itself after changes, which `when` describes."""
         wanted = self.run().batches
-        return difference(wanted, self.run(**changes).batches, when)
+        found = self.run(**changes).batches
+        return difference(wanted, found, when)
 
     @property
     def full_steps(self) -> int:
@@ -118,11 +125,13 @@ class Trial:
 
     def find_miscount(self, batches: Batches) -> Verdict:
         """Find rows lost or doubled, beyond those that the declared tail may drop or repeat."""
-        left = self.case.rows - self.full_steps * self.case.global_batch_size
-        may_drop = left if self.adapter.tail == "drop" else 0
-        may_repeat = (
-            -left % self.case.global_batch_size if self.adapter.tail == "pad" else 0
-        )
-        return find_miscount(
-            batches, self.case.rows, may_drop=may_drop, may_repeat=may_repeat
-        )
+        rows = self.case.rows
+        step_rows = self.case.global_batch_size
+        left = rows % step_rows
+        may_drop = 0
+        may_repeat = 0
+        if self.adapter.tail == "drop":
+            may_drop = left
+        elif self.adapter.tail == "pad":
+            may_repeat = -left % step_rows
+        return find_miscount(batches, rows, may_drop=may_drop, may_repeat=may_repeat)

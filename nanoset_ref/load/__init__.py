@@ -7,7 +7,8 @@ gather, gather_kernel      read many rows through the page cache
 direct, direct_kernel      read many rows past it
 bucket_gather              read many rows from a bucket
 pieces                     rows put together from several places of a file
-schedule, samplers         which rank reads which position, and when
+schedule                   which rank reads which position, and in which step
+samplers                   the batches of one rank, from any position; how an epoch ends
 skip_sampler               Nanotron's sampler, for code that wraps samplers
 documents                  where documents begin in a row: positions and masks
 collator, labels_collator  model inputs

@@ -77,9 +77,8 @@ def pack_documents(document_offsets: Int64Array, row_length: int) -> Arrays:
         )
     # 1. e.g. lengths 5 0 2, R = 3
     counts = -(-lengths // row_length)  # pieces of each document: 2 0 1
-    earlier = concatenated_ranges(
-        np.zeros_like(counts), counts
-    )  # of its document: 0 1 0
+    # of its document: 0 1 0
+    earlier = concatenated_ranges(np.zeros_like(counts), counts)
     piece_starts = np.repeat(offsets[:-1], counts) + earlier * row_length  # 0 3 5
     document_ends = np.repeat(offsets[1:], counts)  # 5 5 7
     piece_lengths = np.minimum(document_ends - piece_starts, row_length)  # 3 2 2
@@ -94,7 +93,7 @@ def pack_documents(document_offsets: Int64Array, row_length: int) -> Arrays:
     return row_offsets, piece_starts[order], piece_lengths[order].astype(np.int32)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _place_pieces(piece_lengths, row_length, num_leaves):
     """Choose the row of each piece, int64 [pieces], by step 3.
 
@@ -132,7 +131,7 @@ def _place_pieces(piece_lengths, row_length, num_leaves):
     return rows
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _next_counting_leaf(tree, leaf):
     """Find the first leaf at or after `leaf` that counts a row; 0 if there is none.
 
@@ -143,9 +142,8 @@ def _next_counting_leaf(tree, leaf):
     node = leaf
     # up and to the right
     while node and not tree[node]:
-        while (
-            node & 1
-        ):  # a right child or the root: its parent has no leaf further right
+        # a right child or the root: its parent has no leaf further right
+        while node & 1:
             node >>= 1
         if node:
             node += 1
@@ -159,7 +157,7 @@ def _next_counting_leaf(tree, leaf):
     return node
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _add_along_path(tree, leaf, change):
     """Add `change` (int64) to a leaf and to every node between it and the root.
 
@@ -263,10 +261,10 @@ class PackedNanoset(Nanoset):
         Pieces are int64 [pieces, 4], as `copy_pieces` takes them: the number of the row, the start
         and the end in the file (in tokens), and the column at which the piece begins in the row.
         """
-        datasets, samples = self.order.lookup(positions)
-        for number in np.unique(datasets).tolist():
-            rows = np.flatnonzero(datasets == number)
-            row_offsets, piece_starts, piece_lengths = self.packings[number]
+        sources, samples = self.order.lookup(positions)
+        for source in np.unique(sources).tolist():
+            rows = np.flatnonzero(sources == source)
+            row_offsets, piece_starts, piece_lengths = self.packings[source]
             require_whole(row_offsets, piece_starts, piece_lengths)
             first_pieces = row_offsets[samples[rows]]
             counts = row_offsets[samples[rows] + 1] - first_pieces  # pieces of each row
@@ -274,12 +272,12 @@ class PackedNanoset(Nanoset):
             starts = piece_starts[pieces]
             lengths = piece_lengths[pieces].astype(np.int64)
             earlier = np.cumsum(lengths) - lengths  # tokens of all pieces before
-            earlier_rows = earlier[
-                np.cumsum(counts) - counts
-            ]  # tokens of all rows before
+            # tokens of all rows before
+            earlier_rows = earlier[np.cumsum(counts) - counts]
             columns = earlier - np.repeat(earlier_rows, counts)
-            found = [np.repeat(rows, counts), starts, starts + lengths, columns]
-            yield self.files[number], np.stack(found, axis=1)
+            rows = np.repeat(rows, counts)
+            columns_of_pieces = [rows, starts, starts + lengths, columns]
+            yield self.files[source], np.stack(columns_of_pieces, axis=1)
 
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         """See `Rows.fill`."""
@@ -293,9 +291,8 @@ class PackedNanoset(Nanoset):
         for _, pieces in self._pieces(positions):
             rows, begins, ends, columns = pieces.T
             starts[rows, columns] = True
-            filled[rows, 0] = (
-                columns + ends - begins
-            )  # the last piece of a row is written last
+            # the last piece of a row is written last
+            filled[rows, 0] = columns + ends - begins
         is_padding = np.arange(self.row_length) >= filled
         return starts | is_padding
 
@@ -313,8 +310,8 @@ class PackedNanoset(Nanoset):
         near = np.flatnonzero((starts > begin - self.row_length) & (starts < end))
         pieces = near[starts[near] + lengths[near] > begin]
         rows = np.searchsorted(row_offsets, pieces, side="right") - 1
-        found: list[int] = np.unique(rows).tolist()
-        return found
+        distinct: list[int] = np.unique(rows).tolist()
+        return distinct
 
     def _describe(self) -> dict[str, Any]:
         description = super()._describe()

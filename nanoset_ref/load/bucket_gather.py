@@ -25,14 +25,14 @@ class BucketGatherer:
         self._files = files
 
     def __call__(
-        self, datasets: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
+        self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
     ) -> None:
         length = out.shape[1]
         extents = []
         rows = []
-        for number in np.unique(datasets).tolist():
+        for number in np.unique(sources).tolist():
             ids = self._files[number].tokens
-            for row in np.flatnonzero(datasets == number).tolist():
+            for row in np.flatnonzero(sources == number).tolist():
                 start = int(first_tokens[row])
                 if isinstance(ids, BucketIds):
                     size = ids.dtype.itemsize

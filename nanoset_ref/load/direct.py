@@ -9,7 +9,7 @@ Linux's own asynchronous reads (io_submit(2)):
     2. another call collects rows that have arrived, in any order, and each is widened to int32 into
        its place in the output
 
-Two workers read as fast as the disk sends (`benchmarks.cold`, beside fio), one process at two
+Two workers read as fast as the disk sends (`benchmarks.cold`, with fio), one process at two
 thirds of that; two workers that use the page cache, at half. Threads with pread, tried first, read
 59,000 rows of 512 tokens a second where a prototype of this read 97,000, because every row wakes a
 thread; io_uring would do as well, but containers often forbid it.
@@ -77,12 +77,6 @@ class DirectGatherer:
         # some file systems open such files, and then do not read them
         for _, descriptors in self._open.parts(np.zeros(1, dtype=np.int64)):
             os.preadv(int(descriptors[0]), [mmap.mmap(-1, DISK_BLOCK)], 0)
-        self._itemsizes = np.array(
-            [file.dtype.itemsize for file in files], dtype=np.int64
-        )
-        self._header_bytes = np.array(
-            [file.first_byte for file in files], dtype=np.int64
-        )
         self.plain_rows = MAX_PLAIN_ROWS
         with _queue(0):  # an error now, not in the middle of a run
             pass
@@ -93,27 +87,27 @@ class DirectGatherer:
         return DirectGatherer, (self._files,)
 
     def __call__(
-        self, datasets: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
+        self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
     ) -> None:
         """See `Gatherer.__call__`.
 
         Raises:
             OSError: a row cannot be read.
         """
-        for part, descriptors in self._open.parts(datasets):
-            self._read(descriptors, datasets[part], first_tokens[part], out[part])
+        for part, descriptors in self._open.parts(sources):
+            self._read(descriptors, sources[part], first_tokens[part], out[part])
 
     def _read(
         self,
         descriptors: Int64Array,
-        datasets: Int64Array,
+        sources: Int64Array,
         first_tokens: Int64Array,
         out: NDArray[np.int32],
     ) -> None:
-        itemsizes = self._itemsizes[datasets]
-        first_bytes = self._header_bytes[datasets] + first_tokens * itemsizes
+        itemsizes = self._open.itemsizes[sources]
+        first_bytes = self._open.header_bytes[sources] + first_tokens * itemsizes
         sizes = out.shape[1] * itemsizes
-        reads = np.stack([descriptors[datasets], first_bytes, sizes], axis=1)
+        reads = np.stack([descriptors[sources], first_bytes, sizes], axis=1)
         # the most bytes of a request; whole pages, so that a fork during a read is harmless
         most = int(sizes.max(initial=1)) + DISK_BLOCK
         step = -(-most // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -129,7 +123,7 @@ class DirectGatherer:
                 calls = SYSTEM_CALLS[platform.machine()]
                 failed = read_rows(calls, context, places, reads, out)
         if failed >= 0:
-            raise cut_short(self._files[datasets[failed]], int(first_tokens[failed]))
+            raise cut_short(self._files[sources[failed]], int(first_tokens[failed]))
 
 
 def _read_plainly(
@@ -193,9 +187,8 @@ def _destroy(context: int) -> None:
 
 def _destroy_unused() -> None:
     """Return the queues to the system if no DirectGatherer is left."""
-    while _idle and not list(
-        _gatherers
-    ):  # its length would include the one that is being deleted
+    # its length would include the one that is being deleted
+    while _idle and not list(_gatherers):
         _destroy_idle()
 
 

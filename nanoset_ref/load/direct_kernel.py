@@ -9,7 +9,7 @@ from nanoset_ref.load.gather import DISK_BLOCK, widen
 _syscall = types.ExternalFunction("syscall", types.intp(*6 * [types.intp]))
 
 
-@njit(cache=True, nogil=True)
+@njit
 def read_rows(system_calls, context, places, reads, out):
     """Fill the rows of `out` with ids of 2 or 4 bytes.
 
@@ -28,14 +28,13 @@ def read_rows(system_calls, context, places, reads, out):
     requests = np.zeros((depth, 8), np.int64)  # struct iocb, one for each place
     pointers = np.empty(depth, np.int64)
     events = np.empty((depth, 4), np.int64)  # struct io_event
-    free = np.arange(
-        depth
-    )  # of these places, the first depth - (asked - arrived) are free
+    # of these places, the first depth - (asked - arrived) are free
+    free = np.arange(depth)
     failed = -1
     asked = 0
     arrived = 0
     while arrived < asked or (asked < rows and failed < 0):
-        # 1.
+        # 1. ask for rows while places are free
         first = asked
         while asked < rows and failed < 0 and asked - arrived < depth:
             place = free[depth - 1 - (asked - arrived)]
@@ -49,7 +48,7 @@ def read_rows(system_calls, context, places, reads, out):
             asked = first + max(taken, 0)
             if asked == arrived:
                 failed = asked
-        # 2.
+        # 2. wait for at least one, and take all that have arrived
         least = min(1, asked - arrived)
         address = np.int64(events.ctypes.data)
         count = _syscall(system_calls[2], context, least, depth, address, 0)
@@ -66,7 +65,7 @@ def read_rows(system_calls, context, places, reads, out):
     return failed
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _prepare(request, place, mark, read):
     """Describe the read of a row in a struct iocb.
 
@@ -82,7 +81,7 @@ def _prepare(request, place, mark, read):
     request[5] = first
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _widen(row, out):
     """Copy ids of 2 or 4 bytes, as uint8 [bytes], into `out`, int32 [length]."""
     if len(row) == 2 * len(out):

@@ -26,7 +26,7 @@ from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.options import refuses_unknown
 from nanoset_ref.load.rows import Span, Starts
-from nanoset_ref.orders.base import Int64Array
+from nanoset_ref.orders.base import Int64Array, Json
 from nanoset_ref.tokens import Tokens
 
 
@@ -71,21 +71,21 @@ def starts_at_boundaries(
 
 
 def starts_in_files(
-    files: Sequence[Tokens], datasets: Int64Array, begins: Int64Array, width: int
+    files: Sequence[Tokens], sources: Int64Array, begins: Int64Array, width: int
 ) -> Starts:
     """`starts_at_boundaries` of rows in several files, whose boundaries must all be known.
 
     Args:
         files: the files.
-        datasets: int64 [B], the number of each row's file.
+        sources: int64 [B], the number of each row's file.
         begins, width: see `starts_at_boundaries`.
     """
     boundaries = [file.known_documents() for file in files]
-    starts = np.empty((len(datasets), width), dtype=np.bool_)
-    for number in np.unique(datasets).tolist():
-        chosen = datasets == number
-        require_whole(boundaries[number])
-        starts[chosen] = starts_at_boundaries(boundaries[number], begins[chosen], width)
+    starts = np.empty((len(sources), width), dtype=np.bool_)
+    for source in np.unique(sources).tolist():
+        rows = sources == source
+        require_whole(boundaries[source])
+        starts[rows] = starts_at_boundaries(boundaries[source], begins[rows], width)
     return starts
 
 
@@ -120,7 +120,7 @@ def document_spans(file: Tokens, start: int, stop: int) -> list[Span]:
     return spans
 
 
-@njit(cache=True, nogil=True, work=lambda starts: starts.size)
+@njit(work=lambda starts: starts.size)
 def position_ids(starts: Starts) -> Int64Array:
     """Positions that begin again at each document, int64 [B, W]."""
     positions = np.empty(starts.shape, dtype=np.int64)
@@ -204,9 +204,7 @@ class DocumentOptions:
                 names += fields
         return names
 
-    def fields(
-        self, rows: NDArray[Any], starts: Starts | None = None
-    ) -> dict[str, Any]:
+    def fields(self, rows: NDArray[Any], starts: Starts | None = None) -> Json:
         """The fields asked for, of rows [B, S + 1]: S inputs, and the labels one token later.
 
         Raises:
@@ -218,13 +216,13 @@ class DocumentOptions:
                 raise ValueError(f"nothing says where documents begin: {way}")
             starts = starts_after_eos(rows, self.eod_id)
         inputs = starts[:, :-1]
-        found: dict[str, Any] = {}
+        fields: Json = {}
         if self.reset_position_ids:
-            found["position_ids"] = position_ids(inputs)
+            fields["position_ids"] = position_ids(inputs)
         if self.reset_attention_mask:
-            found["attention_mask"] = attention_mask(inputs)
+            fields["attention_mask"] = attention_mask(inputs)
         if self.eod_mask_loss:
-            found["label_mask"] = loss_mask(starts)
+            fields["label_mask"] = loss_mask(starts)
         if self.create_cu_seqlens:
-            found["cu_seqlens"], found["max_seqlen"] = cu_seqlens(inputs)
-        return found
+            fields["cu_seqlens"], fields["max_seqlen"] = cu_seqlens(inputs)
+        return fields

@@ -3,9 +3,9 @@
 One kernel walks the rows of a block and widens their ids to int32 straight into the output. No
 Python runs per row, and the GIL is released. A row comes from the page cache in one of two ways:
 
-    1. by pread, for windows of 64 KiB that have not been read before: 1.7 us for 512 tokens. (A
+    1. by pread, for regions of 64 KiB that have not been read before: 1.7 us for 512 tokens. (A
        mapping would take 5: a page fault maps 16 pages, where the row needs one.)
-    2. through a mapping of the file, for windows that have: 0.13 us.
+    2. through a mapping of the file, for regions that have: 0.13 us.
 
 The kernel also prefetches the first cache lines of a row two rows in advance. From a disk, it
 announces each row `ANNOUNCED_ROWS` in advance, since the system's own read-ahead would fetch
@@ -31,7 +31,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,15 +42,32 @@ from nanoset_ref.tokens import Tokens
 
 FAULT_BYTES = 1 << 16  # bytes that a page fault maps
 DISK_BLOCK = 1 << 12  # bytes; reads past the page cache begin and end at its multiples
-MAX_FAULT_WINDOWS = (
-    1 << 20
-)  # 64 GiB; windows of larger files share an entry, and are mapped early
+# of 64 KiB each; regions of larger files share an entry, and are mapped early
+MAX_REGIONS = 1 << 20
 ANNOUNCED_ROWS = 64  # rows that a disk fetches side by side
 MAX_OPEN_FILES = 1 << 14  # Linux allows a process 65,530 mappings
 ROWS_PER_OPEN = 16  # rows whose files are opened for one call
 MAX_PLAIN_ROWS_PER_CALL = 256  # rows that may be read without the kernel
 MAX_PLAIN_ROWS = 4096  # the same for all calls together
 THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+
+
+class FileArrays(NamedTuple):
+    """The open files, for the kernel.
+
+    Attributes:
+        descriptors: int64 [files].
+        addresses: uint64 [files], of the mappings; 0: not mapped.
+        itemsizes: int64 [files], bytes of an id, 2 or 4.
+        first_regions: int64 [files], the number of each file's first region of FAULT_BYTES.
+        visited: uint8 [regions], 1 where a region has been read.
+    """
+
+    descriptors: Int64Array
+    addresses: NDArray[np.uint64]
+    itemsizes: Int64Array
+    first_regions: Int64Array
+    visited: NDArray[np.uint8]
 
 
 class Gatherer:
@@ -73,20 +90,16 @@ class Gatherer:
         self._files = files
         self._open = OpenFiles(files)
         self._mappings: list[mmap.mmap] = []
-        self._addresses = np.zeros(len(files), dtype=np.uint64)
-        self._itemsizes = np.array(
-            [file.dtype.itemsize for file in files], dtype=np.int64
-        )
-        self._header_bytes = np.array(
-            [file.first_byte for file in files], dtype=np.int64
-        )
-        sizes = self._header_bytes + self._itemsizes * [
-            file.num_tokens for file in files
-        ]
-        windows = -(-sizes // FAULT_BYTES)
-        self._first_windows = np.cumsum(windows) - windows
-        self._visited = np.zeros(
-            min(max(1, windows.sum()), MAX_FAULT_WINDOWS), dtype=np.uint8
+        num_tokens = [file.num_tokens for file in files]
+        ends = self._open.header_bytes + self._open.itemsizes * num_tokens
+        regions = -(-ends // FAULT_BYTES)
+        count = min(max(1, regions.sum()), MAX_REGIONS)
+        self._arrays = FileArrays(
+            descriptors=self._open.kept,
+            addresses=np.zeros(len(files), dtype=np.uint64),
+            itemsizes=self._open.itemsizes,
+            first_regions=np.cumsum(regions) - regions,
+            visited=np.zeros(count, dtype=np.uint8),
         )
         self._blocks_read = resource.getrusage(THREAD).ru_inblock
         self._reads_from_disk = True  # whether the last call read blocks from a disk
@@ -97,12 +110,12 @@ class Gatherer:
         return Gatherer, (self._files,)  # addresses mean nothing in another process
 
     def __call__(
-        self, datasets: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
+        self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
     ) -> None:
         """Fill each row of `out` with ids of its file, from a given token on.
 
         Args:
-            datasets: int64 [n], numbers of files.
+            sources: int64 [n], numbers of files.
             first_tokens: int64 [n], where each row begins in its file, in tokens. The caller has
                 checked them against the length that the file had when it was opened.
             out: int32 [n, length].
@@ -111,46 +124,38 @@ class Gatherer:
             OSError: a row extends past the current end of its file.
             TokenFileError: a file was replaced before its first row was read.
         """
-        first_bytes = (
-            self._header_bytes[datasets] + first_tokens * self._itemsizes[datasets]
-        )
+        itemsizes = self._open.itemsizes[sources]
+        first_bytes = self._open.header_bytes[sources] + first_tokens * itemsizes
         is_plain = len(first_tokens) <= min(MAX_PLAIN_ROWS_PER_CALL, self.plain_rows)
         kept = self._open.kept
         parts: Any = [(slice(None), kept)]
-        if (kept[datasets] < 0).any():
-            parts = self._open.parts(datasets)
+        if (kept[sources] < 0).any():
+            parts = self._open.parts(sources)
         for part, descriptors in parts:
             if is_plain:
                 failed = self._read_plainly(
-                    descriptors, datasets[part], first_bytes[part], out[part]
+                    descriptors, sources[part], first_bytes[part], out[part]
                 )
             else:
                 if self._open.new or self._kernel is None:
                     self._prepare_kernel()
-                files = (
-                    descriptors,
-                    self._addresses,
-                    self._itemsizes,
-                    self._first_windows,
-                    self._visited,
-                )
+                files = self._arrays._replace(descriptors=descriptors)
                 rows_ahead = ANNOUNCED_ROWS if self._reads_from_disk else 0
                 failed = self._kernel(
-                    files, datasets[part], first_bytes[part], rows_ahead, out[part]
+                    files, sources[part], first_bytes[part], rows_ahead, out[part]
                 )
             if failed >= 0:
                 row = (part.start or 0) + failed
-                raise cut_short(self._files[datasets[row]], int(first_tokens[row]))
-        blocks_read = resource.getrusage(
-            THREAD
-        ).ru_inblock  # from a disk, by this thread
+                raise cut_short(self._files[sources[row]], int(first_tokens[row]))
+        # from a disk, by this thread
+        blocks_read = resource.getrusage(THREAD).ru_inblock
         self._reads_from_disk = blocks_read != self._blocks_read
         self._blocks_read = blocks_read
 
     def _read_plainly(
         self,
         descriptors: Int64Array,
-        datasets: Int64Array,
+        sources: Int64Array,
         first_bytes: Int64Array,
         out: NDArray[np.int32],
     ) -> int:
@@ -160,8 +165,8 @@ class Gatherer:
             -1, or the first row that cannot be read.
         """
         self.plain_rows -= len(first_bytes)
-        sizes = out.shape[1] * self._itemsizes[datasets]
-        rows = np.stack([descriptors[datasets], first_bytes, sizes], axis=1).tolist()
+        sizes = out.shape[1] * self._open.itemsizes[sources]
+        rows = np.stack([descriptors[sources], first_bytes, sizes], axis=1).tolist()
         if hasattr(os, "posix_fadvise"):
             for descriptor, begin, size in rows:
                 os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_WILLNEED)
@@ -169,7 +174,7 @@ class Gatherer:
             content = os.pread(descriptor, size, begin)
             if len(content) < size:
                 return row
-            out[row] = np.frombuffer(content, self._files[datasets[row]].dtype)
+            out[row] = np.frombuffer(content, self._files[sources[row]].dtype)
         return -1
 
     def _prepare_kernel(self) -> None:
@@ -180,17 +185,16 @@ class Gatherer:
         from nanoset_ref.load.gather_kernel import gather_rows  # imports numba
 
         self._kernel = gather_rows
-        with contextlib.suppress(
-            IndexError
-        ):  # until all are mapped, by this thread or another
+        # until all are mapped, by this thread or another
+        with contextlib.suppress(IndexError):
             while True:
                 number = self._open.new.popleft()
-                mapping = mmap.mmap(
-                    int(self._open.kept[number]), 0, access=mmap.ACCESS_READ
-                )
+                descriptor = int(self._open.kept[number])
+                mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
                 mapping.madvise(mmap.MADV_RANDOM)
                 self._mappings.append(mapping)
-                self._addresses[number] = np.frombuffer(mapping, np.uint8).ctypes.data
+                address = np.frombuffer(mapping, np.uint8).ctypes.data
+                self._arrays.addresses[number] = address
 
 
 class OpenFiles:
@@ -201,10 +205,12 @@ class OpenFiles:
 
     Args:
         files: token files.
-        flags: for `os.open`, beside O_RDONLY.
+        flags: for `os.open`, in addition to O_RDONLY.
 
     Attributes:
-        kept: int64 [files], the descriptors that stay open; -1: none.
+        itemsizes: int64 [files], bytes of an id.
+        header_bytes: int64 [files], bytes before the first id.
+        kept: int64 [files], the descriptors that stay open, or -1.
         new: numbers of the files that stay open and have no mapping yet.
 
     Raises:
@@ -212,14 +218,15 @@ class OpenFiles:
     """
 
     def __init__(self, files: Sequence[Tokens], flags: int = 0) -> None:
-        for dtype in {file.dtype for file in files}:
-            if dtype.name not in ("uint16", "int32", "uint32"):
-                name = next(file.place for file in files if file.dtype == dtype)
+        for file in files:
+            if file.dtype not in ("uint16", "int32", "uint32"):
                 raise ValueError(
-                    f"{name} has ids of {dtype.name}; convert it to uint16 or int32"
+                    f"{file.place} has ids of {file.dtype}; convert it to uint16 or int32"
                 )
         self._files = files
         self._flags = flags
+        self.itemsizes = np.array([file.dtype.itemsize for file in files], np.int64)
+        self.header_bytes = np.array([file.first_byte for file in files], np.int64)
         self.kept = np.full(len(files), -1, dtype=np.int64)
         self.new: deque[int] = deque()
         self._descriptors: list[int] = []
@@ -227,11 +234,11 @@ class OpenFiles:
         self._lock = threading.Lock()
         weakref.finalize(self, _close, self._descriptors)
 
-    def parts(self, datasets: Int64Array) -> Iterator[tuple[slice, Int64Array]]:
+    def parts(self, sources: Int64Array) -> Iterator[tuple[slice, Int64Array]]:
         """Slices of rows, each with the descriptors that are open for its rows.
 
         Args:
-            datasets: int64 [rows], the number of each row's file.
+            sources: int64 [rows], the number of each row's file.
 
         Yields (slice, int64 [files]).
 
@@ -240,16 +247,16 @@ class OpenFiles:
             TokenFileError: it is another one than when its Tokens were made.
         """
         if self._has_room:
-            closed = datasets[self.kept[datasets] < 0]
+            closed = sources[self.kept[sources] < 0]
             if len(closed):
                 self._keep(sorted(set(closed.tolist())))
-        is_closed = self.kept[datasets] < 0
+        is_closed = self.kept[sources] < 0
         if not is_closed.any():
             yield slice(None), self.kept
             return
-        for first in range(0, len(datasets), ROWS_PER_OPEN):
+        for first in range(0, len(sources), ROWS_PER_OPEN):
             part = slice(first, first + ROWS_PER_OPEN)
-            closed = datasets[part][is_closed[part]]
+            closed = sources[part][is_closed[part]]
             descriptors = self.kept.copy()
             opened: list[int] = []
             try:
@@ -307,7 +314,7 @@ def cut_short(file: Tokens, start: int) -> OSError:
     )
 
 
-@njit(cache=True, nogil=True)
+@njit
 def widen(ids, out):
     """Copy integers [n] into `out`, integers [n] of another width; `ids` may be longer."""
     for i in range(len(out)):

@@ -13,10 +13,8 @@ from nanoset_ref.io.njit import njit
 from nanoset_ref.load.gather import FAULT_BYTES, widen
 
 UNKNOWN_END = np.iinfo(np.int64).max
-CACHE_LINE, CACHE_LINES = (
-    64,
-    4,
-)  # bytes; and lines after which the processor prefetches by itself
+CACHE_LINE = 64  # bytes
+CACHE_LINES = 4  # after these the processor prefetches by itself
 
 
 @intrinsic
@@ -63,18 +61,13 @@ _madvise = types.ExternalFunction(
 )
 
 
-@njit(cache=True, nogil=True)
-def gather_rows(files, datasets, first_bytes, rows_ahead, out):
-    """Fill the rows of `out` with the ids from byte first_bytes[row] on of file datasets[row].
+@njit
+def gather_rows(files, sources, first_bytes, rows_ahead, out):
+    """Fill the rows of `out` with the ids from byte first_bytes[row] on of file sources[row].
 
     Args:
-        files: a tuple of
-            int64 [files], descriptors
-            uint64 [files], addresses of the mappings (0: not mapped)
-            int64 [files], bytes of an id (2 or 4)
-            int64 [files], number of the first window of each file
-            uint8 [windows], 1 where a window has been read
-        datasets: int64 [rows], the number of each row's file.
+        files: a `FileArrays`; `visited` is updated.
+        sources: int64 [rows], the number of each row's file.
         first_bytes: int64 [rows], the byte at which each row begins in its file.
         rows_ahead: how many rows before it is read a row is announced, by madvise(WILLNEED); 0
             announces none.
@@ -83,61 +76,60 @@ def gather_rows(files, datasets, first_bytes, rows_ahead, out):
     Returns:
         -1, or the first row that lies beyond the end of its file or cannot be read, where it stops.
     """
-    descriptors, addresses, itemsizes, first_windows, visited = files
+    descriptors, addresses, itemsizes, first_regions, visited = files
     rows, length = out.shape
     scratch = np.empty(length, dtype=np.uint16)
-    ends = np.full(
-        len(descriptors), -1, dtype=np.int64
-    )  # bytes, of the files met so far
+    # bytes of the files met so far; -1: not met
+    ends = np.full(len(descriptors), -1, dtype=np.int64)
     for row in range(min(rows_ahead, rows)):
-        dataset = datasets[row]
-        _announce(addresses[dataset], first_bytes[row], length * itemsizes[dataset])
+        source = sources[row]
+        _announce(addresses[source], first_bytes[row], length * itemsizes[source])
     for row in range(rows):
         announced = row + rows_ahead
         if rows_ahead and announced < rows:
-            dataset = datasets[announced]
+            source = sources[announced]
             _announce(
-                addresses[dataset], first_bytes[announced], length * itemsizes[dataset]
+                addresses[source], first_bytes[announced], length * itemsizes[source]
             )
         if row + 2 < rows:
-            address = addresses[datasets[row + 2]] + np.uint64(first_bytes[row + 2])
+            address = addresses[sources[row + 2]] + np.uint64(first_bytes[row + 2])
             for line in range(CACHE_LINES):
                 _prefetch(address + np.uint64(CACHE_LINE * line))
-        dataset = datasets[row]
+        source = sources[row]
         begin = first_bytes[row]
-        size = length * itemsizes[dataset]
-        if ends[dataset] < 0:
-            end = _lseek(descriptors[dataset], 0, os.SEEK_END)
-            ends[dataset] = end if end >= 0 else UNKNOWN_END
-        if begin + size > ends[dataset]:
+        size = length * itemsizes[source]
+        if ends[source] < 0:
+            end = _lseek(descriptors[source], 0, os.SEEK_END)
+            ends[source] = end if end >= 0 else UNKNOWN_END
+        if begin + size > ends[source]:
             return row
-        window = (first_windows[dataset] + begin // FAULT_BYTES) % len(visited)
-        is_new = visited[window] == 0 or addresses[dataset] == 0
-        visited[window] = 1
-        address = addresses[dataset] + np.uint64(begin)
-        if itemsizes[dataset] == 2:
+        region = (first_regions[source] + begin // FAULT_BYTES) % len(visited)
+        is_new = visited[region] == 0 or addresses[source] == 0
+        visited[region] = 1
+        address = addresses[source] + np.uint64(begin)
+        if itemsizes[source] == 2:
             if (
                 is_new
-                and _pread(descriptors[dataset], scratch.ctypes, size, begin) == size
+                and _pread(descriptors[source], scratch.ctypes, size, begin) == size
             ):
                 widen(scratch, out[row])
-            elif addresses[dataset] == 0:
+            elif addresses[source] == 0:
                 return row
             else:
                 widen(carray(_pointer(address), length, np.uint16), out[row])
         else:
             is_read = (
                 is_new
-                and _pread(descriptors[dataset], out[row].ctypes, size, begin) == size
+                and _pread(descriptors[source], out[row].ctypes, size, begin) == size
             )
-            if not is_read and addresses[dataset] == 0:
+            if not is_read and addresses[source] == 0:
                 return row
             if not is_read:
                 widen(carray(_pointer(address), length, np.int32), out[row])
     return -1
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _announce(address, begin, size):
     """Announce a read of bytes begin : begin + size of the file mapped at `address`.
 

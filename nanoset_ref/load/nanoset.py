@@ -56,7 +56,7 @@ class Nanoset(Rows):
             A file shorter than a row then has no samples.
 
     A file of T tokens has (T - 1) // S samples. Sample j is tokens[j*S : j*S + S + 1], so neighbors
-    share one token. (A file whose manifest says windows="disjoint" or "padded" was cut into rows of
+    share one token. (A file whose manifest has windows="disjoint" or "padded" was cut into rows of
     S + 1, and these are its samples.)
 
     With `logging.basicConfig(level=logging.INFO)` every new Nanoset prints its `summary`.
@@ -109,9 +109,8 @@ class Nanoset(Rows):
             self.shuffled_over = self.order.samples_per_epoch
         self._gather = _gatherer(self._files)
         self.block_factor = self._gather.block_factor
-        if logger.isEnabledFor(
-            logging.INFO
-        ):  # some orders count by looking up all positions
+        # some orders count by looking up all positions
+        if logger.isEnabledFor(logging.INFO):
             logger.info("%s\n%s", self, self.summary())
 
     def _order(self, order: str | Order, weights: Weights | None) -> Order:
@@ -170,7 +169,7 @@ class Nanoset(Rows):
         return self.train_split_num_samples
 
     def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
-        """For each file the number of its samples, and the tokens from one to the next."""
+        """The number of samples of each file, and the tokens from one sample to the next."""
         lengths = [
             file.num_samples(self.sequence_length, disjoint) for file in self.files
         ]
@@ -181,15 +180,15 @@ class Nanoset(Rows):
 
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         """See `Rows.fill`."""
-        datasets, samples = self.order.lookup(positions)
-        self._gather(datasets, samples * self.strides[datasets], out)
+        sources, samples = self.order.lookup(positions)
+        self._gather(sources, samples * self.strides[sources], out)
 
     def _starts(self, positions: Int64Array) -> Starts:
         from nanoset_ref.load.documents import starts_in_files  # imported lazily
 
-        datasets, samples = self.order.lookup(positions)
-        begins = samples * self.strides[datasets]
-        return starts_in_files(self.files, datasets, begins, self.row_length)
+        sources, samples = self.order.lookup(positions)
+        begins = samples * self.strides[sources]
+        return starts_in_files(self.files, sources, begins, self.row_length)
 
     # ---- where tokens come from, and where they go
 
@@ -276,9 +275,8 @@ class Nanoset(Rows):
             f"> Total number of samples: {len(self)}",
             f"> Total number of tokens: {len(self) * self.sequence_length}",
         ]
-        for name, count in zip(
-            self._labels(), self.order.counts().tolist(), strict=True
-        ):
+        counts = self.order.counts().tolist()
+        for name, count in zip(self._labels(), counts, strict=True):
             share = round(count / max(len(self), 1), 2)
             lines.append(
                 f"> Total number of samples from the {name} dataset: {count} ({share})"
@@ -350,7 +348,7 @@ def _open_all(
         raise ValueError("dataset_paths must name at least one token file, got none")
 
     def open_one(file: PathLike | Tokens) -> Tokens:
-        if not isinstance(file, str) and isinstance(file, Tokens):
+        if isinstance(file, Tokens):
             return file
         return open_tokens(file, token_dtype)
 

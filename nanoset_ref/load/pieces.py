@@ -45,7 +45,7 @@ def _moved_together(pieces: Int64Array) -> Int64Array:
     return moved
 
 
-@njit(cache=True, nogil=True, work=lambda tokens, pieces, out: out.size)
+@njit(work=lambda tokens, pieces, out: out.size)
 def copy_pieces(tokens, pieces, out):
     """Put rows together from pieces of one file.
 

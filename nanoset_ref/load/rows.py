@@ -19,7 +19,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import Int64Array, counted_from_0
+from nanoset_ref.orders.base import Int64Array, Json, counted_from_0
 from nanoset_ref.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Rows(_TorchDataset):
 
     Attributes:
         sequence_length: S, in tokens.
-        row_length: tokens in a row, S + 1 unless a dataset says otherwise.
+        row_length: tokens in a row, S + 1 in most datasets.
         row_dtype: dtype of the rows read, int32 or int64.
         files: the token files behind the rows, by source number.
         shuffled_over: after so many positions every source is within one sample of its share. 0:
@@ -155,7 +155,7 @@ class Rows(_TorchDataset):
         """The token files behind the rows, by source number."""
 
     @abstractmethod
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> Json:
         """The plan (see `plans`) without version and probes: its part that needs no tokens."""
 
     @abstractmethod
@@ -247,9 +247,9 @@ class Rows(_TorchDataset):
             or out.dtype != self.row_dtype
             or not out.flags.c_contiguous
         ):
-            found = f"{out.dtype} {list(out.shape)} with strides {out.strides}"
+            given = f"{out.dtype} {list(out.shape)} with strides {out.strides}"
             raise ValueError(
-                f"out must be {self.row_dtype.name} {list(shape)} in C order, got {found}"
+                f"out must be {self.row_dtype.name} {list(shape)} in C order, got {given}"
             )
         self.fill(positions, out)
         return out
@@ -272,12 +272,12 @@ class Rows(_TorchDataset):
         return SampleBlock(self.read(indices), functools.partial(self.starts, indices))
 
     @property
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> Json:
         """What decides the tokens at every position, as JSON (see `nanoset_ref.orders.plans`).
 
         Each access returns a fresh copy. The first one reads the rows at the probes.
         """
-        plan: dict[str, Any] = json.loads(self._plan)
+        plan: Json = json.loads(self._plan)
         return plan
 
     @functools.cached_property
@@ -320,7 +320,7 @@ class Rows(_TorchDataset):
         )
 
 
-def describe_file(file: Tokens) -> dict[str, Any]:
+def describe_file(file: Tokens) -> Json:
     """The entry of a file in a plan (see `plans`)."""
     return {
         "name": file.path.name,

@@ -107,11 +107,14 @@ class Schedule:
     def slot(self, position: Any) -> Slot:
         """Which rank reads a position, and in which step, micro-batch and row.
 
-        Of an int64 array of positions, the fields are arrays.
+        For an int64 array of positions, the fields are arrays.
 
         Raises:
             IndexError: the position was read before this schedule began.
+            TypeError: not an integer, nor an array of them.
         """
+        if np.asarray(position).dtype.kind not in "iu":
+            raise TypeError(f"positions must be integers, got {position!r:.200}")
         offset = position - self.consumed_train_samples
         if np.any(offset < 0):
             raise IndexError(

@@ -84,9 +84,8 @@ class NanosetBuilder:
             return BlendedNanoset(datasets, lengths, size, config)
         reserve = 1 + config.mid_level_dataset_surplus
         if not config.separate_final_epoch:
-            *_, total = itertools.accumulate(
-                weights
-            )  # sum() rounds otherwise since Python 3.12
+            # sum() rounds otherwise since Python 3.12
+            *_, total = itertools.accumulate(weights)
             shares = [weight / total for weight in weights]
             datasets = [
                 read(prefix, math.ceil(size * share * reserve))

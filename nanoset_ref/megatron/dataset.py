@@ -505,7 +505,7 @@ def _work(mappings, layout, places, samples, extra):
     return 100 * len(samples)
 
 
-@njit(cache=True, nogil=True, work=_work)
+@njit(work=_work)
 def _locate(mappings, layout, places, samples, extra):
     """Find the pieces of samples, int64 [pieces, 4]; see `PartRows.pieces`.
 

@@ -51,9 +51,11 @@ class MegatronCollator(Collator):
     def __post_init__(self) -> None:
         config = self.config
         self.row_length = config.row_length
-        within = config.create_attention_mask and config.reset_attention_mask
+        masks_documents = config.create_attention_mask and config.reset_attention_mask
         self._positions = torch.arange(config.sequence_length)
-        self._documents = dataclasses.replace(config, reset_attention_mask=within)
+        self._documents = dataclasses.replace(
+            config, reset_attention_mask=masks_documents
+        )
 
     def split(self, block: RowBlock) -> Iterable[Batch]:
         """See `Collator.split`; documents end with their EOD. Every batch has new arrays."""
@@ -62,21 +64,21 @@ class MegatronCollator(Collator):
         for first in range(0, len(ids), block.batch_size):
             part = ids[first : first + block.batch_size]
             # 1. int64 [B, S + 1]; without the extra token the last label is a pad
-            text = np.empty((len(part), config.sequence_length + 1), dtype=np.int64)
-            text[:, -1] = config.pad_id
-            text[:, : config.row_length] = part
+            tokens = np.empty((len(part), config.sequence_length + 1), dtype=np.int64)
+            tokens[:, -1] = config.pad_id
+            tokens[:, : config.row_length] = part
             # 2. documents, pads, and the labels with a loss
-            fields = self._documents.fields(text) if self._documents.names else {}
-            padded = text == config.pad_id
+            fields = self._documents.fields(tokens) if self._documents.names else {}
+            padded = tokens == config.pad_id
             counted = ~padded[:, 1:]
             if config.eod_mask_loss:
                 counted &= fields.pop("label_mask")
             if padded.any():
-                np.putmask(text, padded, 0)
+                np.putmask(tokens, padded, 0)
             # 3. the fields of every Megatron batch
             batch: Batch = {
-                "tokens": text[:, :-1].copy(),
-                "labels": text[:, 1:],
+                "tokens": tokens[:, :-1].copy(),
+                "labels": tokens[:, 1:],
                 "loss_mask": counted.astype(np.float32),
                 "position_ids": self._positions.repeat(len(part), 1),
             }

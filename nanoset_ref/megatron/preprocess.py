@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.cli.command import run
+from nanoset_ref.cli.command import command_line, run
 from nanoset_ref.io.files import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.preprocess import (
@@ -156,7 +156,7 @@ def main(
     prog: str = "nanoset_ref.megatron.preprocess",
 ) -> int:
     """Run the command; return the exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
+    words = command_line(arguments)
     words = [
         re.sub(r"^--[\w-]+", lambda name: UPSTREAM_FLAGS.get(name[0], name[0]), word)
         for word in words

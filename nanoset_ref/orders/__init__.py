@@ -78,8 +78,7 @@ def find_order(kind: str) -> type[Order] | None:
         return __getattr__(ORDERS[kind])
     if kind.endswith(".npy"):
         return __getattr__("PublishedOrder")
-    from nanoset_ref.orders.others import (
-        OTHERS,
-    )  # imported only when one of them is named
+    # imported only when one of them is named
+    from nanoset_ref.orders.others import OTHERS
 
     return OTHERS.get(kind)

@@ -28,9 +28,11 @@ from nanoset_ref.io.njit import njit
 from nanoset_ref.io.options import whole_number
 
 Int64Array = NDArray[np.int64]
+Json = dict[str, Any]  # an object of JSON
 Pairs = tuple[Int64Array, Int64Array]  # datasets and samples, [n] each
 Found = tuple[Int64Array, Int64Array]  # numbers of pairs, and positions that read them
 Weights = Sequence[float] | NDArray[np.float64]
+NO_POSITIONS = np.empty(0, dtype=np.int64)
 
 
 class Order(ABC):
@@ -74,7 +76,7 @@ class Order(ABC):
     algorithm: int = 1
     first_position: int = 0
     endless = False
-    options: dict[str, Any] = {}  # noqa: RUF012 (never written to)
+    options: Json = {}  # noqa: RUF012 (never written to)
     seeded = True
     keeps_shares = True
     repeats = False
@@ -117,15 +119,27 @@ class Order(ABC):
     def lookup(self, positions: Int64Array) -> Pairs:
         """The datasets and samples at positions: [n], all in [0, num_samples)."""
 
-    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
+    def reverse_lookup(
+        self,
+        dataset: int,
+        sample: int,
+        until: int,
+    ) -> Int64Array:
         """The positions below `until` that read a sample: int64 [n], ascending.
 
         The sample exists, and `until` is in 0 .. num_samples; `positions` checks both.
         """
-        _, positions = self.find_each(np.array([dataset]), np.array([sample]), until)
+        datasets = np.array([dataset])
+        samples = np.array([sample])
+        _, positions = self.find_each(datasets, samples, until)
         return np.sort(positions)
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
+    def find_each(
+        self,
+        datasets: Int64Array,
+        samples: Int64Array,
+        until: int,
+    ) -> Found:
         """All positions that read one of many samples; see `nanoset_ref.orders.inverse`.
 
         A subclass that computes its inverse implements this; here the order is read through.
@@ -136,11 +150,12 @@ class Order(ABC):
 
     def _counts(self, until: int) -> Int64Array:
         """How often positions [0, until) read each dataset."""
-        counts = [reads.sum() for reads in self.read_counts(0, until)]
+        reads = self.read_counts(0, until)
+        counts = [of_samples.sum() for of_samples in reads]
         return np.array(counts, dtype=np.int64)
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Json:
         """Everything that determines the pairs, as JSON, and nothing else.
 
         Two orders of the same identity agree wherever both are defined, so the number of samples is
@@ -160,7 +175,7 @@ class Order(ABC):
         return identity | self.options
 
     @property
-    def recipe(self) -> dict[str, Any] | None:
+    def recipe(self) -> Json | None:
         """The arguments of `build_order` that make this order again, as JSON.
 
         None if `build_order` does not make orders of this class.
@@ -186,7 +201,8 @@ class Order(ABC):
 
         positions = np.array(self.fingerprint_positions, dtype=np.int64)
         datasets, samples = self.lookup(positions)
-        return fingerprint_of([self.identity, datasets.tolist(), samples.tolist()])
+        pairs = [datasets.tolist(), samples.tolist()]
+        return fingerprint_of([self.identity, *pairs])
 
     @property
     def fingerprint_positions(self) -> list[int]:
@@ -218,7 +234,10 @@ class Order(ABC):
         return datasets.reshape(positions.shape), samples.reshape(positions.shape)
 
     def positions(
-        self, dataset: int, sample: int, until: int | None = None
+        self,
+        dataset: int,
+        sample: int,
+        until: int | None = None,
     ) -> Int64Array:
         """Every k below `until` (None: all) with `order[k] == (dataset, sample)`, ascending.
 
@@ -314,18 +333,26 @@ class NumberedOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         """See `Order.lookup`."""
-        return pairs_of(self.firsts, self.numbers[positions % len(self.numbers)])
+        places = positions % len(self.numbers)
+        return pairs_of(self.firsts, self.numbers[places])
 
-    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
+    def reverse_lookup(
+        self,
+        dataset: int,
+        sample: int,
+        until: int,
+    ) -> Int64Array:
         """One vectorized pass over the numbers, about 0.3 ns for each."""
         instance = int(self.firsts[dataset]) + sample
-        within = np.flatnonzero(self.numbers[:until] == instance)
-        epochs = np.arange(0, until, len(self.numbers))
-        positions = np.add.outer(epochs, within).ravel()
-        return positions[positions < until]
+        places = np.flatnonzero(self.numbers[:until] == instance)
+        from nanoset_ref.orders.inverse import in_every_epoch  # imported lazily
+
+        epoch = len(self.numbers)
+        _, positions = in_every_epoch(places, places, epoch, until)
+        return positions
 
 
-@njit(cache=True, nogil=True, work=lambda firsts, instances: 30 * len(instances))
+@njit(work=lambda firsts, instances: 30 * len(instances))
 def pairs_of(firsts, instances):
     """Datasets and samples of instances: int64 [n] each.
 
@@ -363,7 +390,8 @@ def counted_from_0(positions: Any, length: int) -> Int64Array:
         given = given.astype(np.int64)
     if given.dtype.kind not in "iuO":  # O: integers beyond 64 bits
         raise TypeError(f"positions must be integers, got {positions!r:.200}")
-    outside = given[(given < -length) | (given >= length)]
+    is_outside = (given < -length) | (given >= length)
+    outside = given[is_outside]
     if outside.size:
         raise IndexError(
             f"position {outside[0]} is outside a sequence of {length} samples"
@@ -383,7 +411,8 @@ def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64
         raise ValueError(
             f"give one weight per dataset: expected {num_datasets}, got {values.size}"
         )
-    invalid = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    is_valid = np.isfinite(values) & (values >= 0)
+    invalid = np.flatnonzero(~is_valid)
     if invalid.size:
         dataset = invalid[0]
         raise ValueError(

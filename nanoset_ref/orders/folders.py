@@ -1,11 +1,10 @@
 """Nanotron's order over folders of files."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from nanoset_ref.orders.base import NumberedOrder
+from nanoset_ref.orders.base import Json, NumberedOrder
 from nanoset_ref.orders.nanotron import NanotronOrder
 
 
@@ -26,18 +25,17 @@ class FolderOrder(NumberedOrder):
     ) -> None:
         self.folders = folders
         self.numbers = folders.numbers  # shared, so there is nothing to build
-        shares = folders.dataset_weights / np.maximum(
-            folders.dataset_lengths, 1
-        )  # of one sample
+        samples = np.maximum(folders.dataset_lengths, 1)
+        sample_weights = folders.dataset_weights / samples
         lengths: list[int] = []
         weights: list[float] = []
-        for share, folder in zip(shares, file_lengths, strict=True):
+        for weight, folder in zip(sample_weights, file_lengths, strict=True):
             lengths += folder
-            weights += [share * length for length in folder]
+            weights += [weight * length for length in folder]
         super().__init__(lengths, weights, len(folders), folders.random_seed)
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Json:
         """The identity of the order over folders, and the lengths of all their files."""
         lengths = self.dataset_lengths.tolist()
         return self.folders.identity | {"kind": self.name, "file_lengths": lengths}

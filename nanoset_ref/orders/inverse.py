@@ -5,13 +5,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import Found, Int64Array, Order
+from nanoset_ref.orders.base import NO_POSITIONS, Found, Int64Array, Order
 
 POSITIONS_AT_ONCE = 1 << 20
 
 
 def find_each(
-    order: Any, datasets: Int64Array, samples: Int64Array, until: int
+    order: Any,
+    datasets: Int64Array,
+    samples: Int64Array,
+    until: int,
 ) -> Found:
     """Every position below `until` that reads one of the samples.
 
@@ -26,7 +29,9 @@ def find_each(
         Numbers of pairs and positions, int64 each; ascending by the first, then by the second.
     """
     if len(samples) == 1:
-        positions = order.reverse_lookup(int(datasets[0]), int(samples[0]), until)
+        dataset = int(datasets[0])
+        sample = int(samples[0])
+        positions = order.reverse_lookup(dataset, sample, until)
         return np.zeros_like(positions), positions
     numbers, positions = order.find_each(datasets, samples, until)
     ascending = np.lexsort((positions, numbers))
@@ -34,7 +39,10 @@ def find_each(
 
 
 def read_through(
-    order: Order, datasets: Int64Array, samples: Int64Array, until: int
+    order: Order,
+    datasets: Int64Array,
+    samples: Int64Array,
+    until: int,
 ) -> Found:
     """As `find_each`, but not sorted: looks up one epoch, or the whole order if epochs differ."""
     instances = order.firsts[datasets] + samples
@@ -46,23 +54,27 @@ def read_through(
     if order.repeats:
         begin = 0
         period = min(until, order.samples_per_epoch)
-    places = [np.empty(0, dtype=np.int64)]
-    read = [np.empty(0, dtype=np.int64)]
+    places = [NO_POSITIONS]
+    read = [NO_POSITIONS]
     for first in range(begin, period, POSITIONS_AT_ONCE):
-        positions = np.arange(first, min(first + POSITIONS_AT_ONCE, period))
-        found_datasets, found_samples = order.lookup(positions)
-        found = order.firsts[found_datasets] + found_samples
-        hits = np.flatnonzero(is_wanted[found])
+        stop = min(first + POSITIONS_AT_ONCE, period)
+        positions = np.arange(first, stop)
+        datasets_there, samples_there = order.lookup(positions)
+        instances_there = order.firsts[datasets_there] + samples_there
+        hits = np.flatnonzero(is_wanted[instances_there])
         places.append(positions[hits])
-        read.append(found[hits])
-    sorted_places = np.searchsorted(instances, np.concatenate(read), sorter=by_instance)
-    return in_every_epoch(
-        by_instance[sorted_places], np.concatenate(places), period, until
-    )
+        read.append(instances_there[hits])
+    instances_read = np.concatenate(read)
+    ranks = np.searchsorted(instances, instances_read, sorter=by_instance)
+    numbers = by_instance[ranks]
+    return in_every_epoch(numbers, np.concatenate(places), period, until)
 
 
 def in_every_epoch(
-    numbers: Int64Array, places: Int64Array, period: int, until: int
+    numbers: Int64Array,
+    places: Int64Array,
+    period: int,
+    until: int,
 ) -> Found:
     """Repeat what was found in the first epoch of `period` places in every epoch below `until`.
 
@@ -76,29 +88,34 @@ def in_every_epoch(
     Returns:
         As `find_each`, but not sorted.
     """
-    firsts = np.arange(0, until, max(period, 1))
-    positions = np.add.outer(firsts, places).ravel()
-    numbers = np.tile(numbers, len(firsts))
+    epochs = np.arange(0, until, max(period, 1))
+    positions = np.add.outer(epochs, places).ravel()
+    numbers = np.tile(numbers, len(epochs))
     is_read = positions < until
     return numbers[is_read], positions[is_read]
 
 
-def read_counts(order: Order, start: int, stop: int) -> list[NDArray[np.uint32]]:
+def read_counts(
+    order: Order,
+    start: int,
+    stop: int,
+) -> list[NDArray[np.uint32]]:
     """See `Order.read_counts`."""
     begin = start
     period = stop  # no position comes twice
-    if (
-        order.repeats
-    ):  # look up one epoch, and count how often each of its positions comes
+    if order.repeats:
+        # look up one epoch, and count how often each of its positions comes
         begin = 0
         period = order.samples_per_epoch
+    end = min(stop, period)
     counts = np.zeros(order.samples_per_epoch, dtype=np.uint32)
-    for first in range(begin, min(stop, period), POSITIONS_AT_ONCE):
-        positions = np.arange(first, min(first + POSITIONS_AT_ONCE, stop, period))
+    for first in range(begin, end, POSITIONS_AT_ONCE):
+        positions = np.arange(first, min(first + POSITIONS_AT_ONCE, end))
         datasets, samples = order.lookup(positions)
         # position p comes at p, p + period, ...; the last epoch before a bound, -1 if none
         last_before_stop = (stop - 1 - positions) // period
         last_before_start = (start - 1 - positions) // period
         times = (last_before_stop - last_before_start).astype(np.uint32)
-        np.add.at(counts, order.firsts[datasets] + samples, times)
+        instances = order.firsts[datasets] + samples
+        np.add.at(counts, instances, times)
     return np.split(counts, order.firsts[1:])

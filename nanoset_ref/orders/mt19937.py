@@ -41,7 +41,7 @@ def shuffle(seed: int, *arrays: NDArray[Any]) -> None:
         used = _shuffle(values, state, used)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _shuffle(values, state, used):
     """Shuffle `values` (1-d, any dtype, at most 2**32 elements) in place.
 
@@ -72,22 +72,24 @@ def _shuffle(values, state, used):
         # 2. swap
         for c in range(count):
             j = places[c]
-            values[i - c], values[j] = values[j], values[i - c]
+            swapped = values[j]
+            values[j] = values[i - c]
+            values[i - c] = swapped
         i -= count
     return used
 
 
-@njit(cache=True)
+@njit
 def twist(state):
     """The next 624 words of MT19937: uint32 [624], in place."""
     for k in range(WORDS):
-        joined = (state[k] & 0x80000000) | (state[(k + 1) % WORDS] & 0x7FFFFFFF)
-        state[k] = (
-            state[(k + 397) % WORDS] ^ (joined >> 1) ^ ((joined & 1) * 0x9908B0DF)
-        )
+        after = state[(k + 1) % WORDS]
+        joined = (state[k] & 0x80000000) | (after & 0x7FFFFFFF)
+        changed = (joined >> 1) ^ ((joined & 1) * 0x9908B0DF)
+        state[k] = state[(k + 397) % WORDS] ^ changed
 
 
-@njit(cache=True)
+@njit
 def temper(word):
     """The random number (int64, 32 bits) of a word (uint32) of the state."""
     number = np.int64(word)

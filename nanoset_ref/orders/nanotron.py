@@ -18,13 +18,11 @@ The order has three defects, which are kept for parity and explained in notebook
 ``order="stateless"`` has none of them.
 """
 
-from typing import Any
-
 import numpy as np
 
 from nanoset_ref.io.memory import physical_memory
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import NumberedOrder
+from nanoset_ref.orders.base import Json, NumberedOrder
 from nanoset_ref.orders.mt19937 import shuffle
 
 
@@ -58,7 +56,7 @@ class NanotronOrder(NumberedOrder):
     repeats = True
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Json:
         """See `Order.identity`. Without weights, the lengths are the weights."""
         return super().identity | {"dataset_weights": self.dataset_weights.tolist()}
 
@@ -73,15 +71,14 @@ class NanotronOrder(NumberedOrder):
                 f"order='nanotron' stores one epoch: {count:,} samples need {size:,} bytes "
                 f"(this machine has {memory:,}); order='stateless' stores nothing"
             )
-        self.numbers = np.arange(
-            count, dtype=f"u{itemsize}"
-        )  # the blend of a single dataset
+        # the blend of a single dataset
+        self.numbers = np.arange(count, dtype=f"u{itemsize}")
         if len(self.dataset_lengths) > 1:
             blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
         shuffle(self.random_seed, self.numbers)
 
 
-@njit(cache=True)
+@njit
 def furthest_behind(weights, taken, limits, t):
     """The dataset with the largest `weight * max(t, 1.0) - taken` among those below their limits.
 
@@ -104,7 +101,7 @@ def _work(lengths, weights, firsts, instances):
     return len(instances) * (4 + 2 * len(weights))
 
 
-@njit(cache=True, work=_work)
+@njit(work=_work)
 def blend(lengths, weights, firsts, instances):
     """Fill `instances`, unsigned integers [sum of lengths], with one blended epoch.
 
@@ -118,5 +115,6 @@ def blend(lengths, weights, firsts, instances):
             raise ValueError(
                 "the blend has to read a dataset that has no samples; leave it out"
             )
-        instances[t] = firsts[furthest] + np.int64(taken[furthest]) % lengths[furthest]
+        sample = np.int64(taken[furthest]) % lengths[furthest]
+        instances[t] = firsts[furthest] + sample
         taken[furthest] += 1

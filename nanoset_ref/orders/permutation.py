@@ -29,7 +29,7 @@ FIRST = np.uint64(0xBF58476D1CE4E5B9)  # the multipliers of SplitMix64
 SECOND = np.uint64(0x94D049BB133111EB)
 
 
-@njit(cache=True, work=lambda key, number: 4)
+@njit(work=lambda key, number: 4)
 def derive(key, number):
     """Key `number` (uint64) of the family of keys that `key` (any uint64) starts.
 
@@ -43,7 +43,7 @@ def derive(key, number):
     return z ^ (z >> uint64(31))
 
 
-@njit(cache=True)
+@njit
 def sides(n):
     """The board for range(n), n in 1 .. 2**48: the number of rows, and the bits of a column number.
 
@@ -55,16 +55,16 @@ def sides(n):
         rows         7     8     25    953675
         bits         3     3      4        20
     """
-    exponent = (
-        np.float64(n - 1).view(np.int64) >> 52
-    )  # of two, plus 1023; n - 1 is exact
-    bits = uint64(max((exponent - 1022) // 2, MIN_BITS))  # type: ignore[arg-type]
+    # of two, plus 1023; n - 1 is exact in float64
+    exponent = np.float64(n - 1).view(np.int64) >> 52
+    half = (exponent - 1022) // 2
+    bits = uint64(max(half, MIN_BITS))  # type: ignore[arg-type]
     columns = ONE << bits
     rows = (uint64(n) + columns - ONE) >> bits
     return max(rows, uint64(MIN_ROWS)), bits
 
 
-@njit(cache=True, error_model="numpy", work=lambda x, n, key: 300)
+@njit(error_model="numpy", work=lambda x, n, key: 300)
 def permute(x, n, key):
     """The place (int64) of x, both in 0 .. n - 1, in the permutation with this key.
 
@@ -85,7 +85,7 @@ def permute(x, n, key):
             return np.int64(place)
 
 
-@njit(cache=True, error_model="numpy", work=lambda place, n, key: 300)
+@njit(error_model="numpy", work=lambda place, n, key: 300)
 def unpermute(place, n, key):
     """The x (int64) with ``permute(x, n, key) == place``: the same rounds in reverse."""
     rows, bits = sides(n)
@@ -94,7 +94,8 @@ def unpermute(place, n, key):
     while True:
         row, column = cell_of(x, bits)
         for pair in range(PAIRS - 1, -1, -1):
-            column = wrap(column - steps_right(row, bits, key, pair), bits)
+            steps = steps_right(row, bits, key, pair)
+            column = wrap(column - steps, bits)
             row -= steps_down(column, rows, key, pair)
             row = min(row, row + rows)  # a row below zero wraps around to a huge number
         x = row << bits | column
@@ -102,7 +103,7 @@ def unpermute(place, n, key):
             return np.int64(x)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(error_model="numpy")
 def permute_each(xs, ns, keys):
     """`permute` for many, in a third of the time: the compiler does a round for several at once.
 
@@ -133,46 +134,47 @@ def permute_each(xs, ns, keys):
     return places
 
 
-@njit(cache=True)
+@njit
 def cell_of(x, bits):
     """The row and the column (uint64 each) of number x (uint64) on a board of 2**bits columns."""
     return x >> bits, wrap(x, bits)
 
 
-@njit(cache=True)
+@njit
 def wrap(column, bits):
     """A column number (uint64) modulo the 2**bits columns."""
     return column & ((ONE << bits) - ONE)
 
 
-@njit(cache=True)
+@njit
 def slide_down(row, column, rows, key, pair):
     """The row (uint64) of a cell after round 2 * pair, pair in 0 .. 5: its column slides down."""
     row += steps_down(column, rows, key, pair)
     return min(row, row - rows)  # a row below zero wraps around to a huge number
 
 
-@njit(cache=True)
+@njit
 def slide_right(row, column, bits, key, pair):
     """The column (uint64) of a cell after round 2 * pair + 1: its row slides to the right."""
-    return wrap(column + steps_right(row, bits, key, pair), bits)
+    steps = steps_right(row, bits, key, pair)
+    return wrap(column + steps, bits)
 
 
-@njit(cache=True)
+@njit
 def steps_down(column, rows, key, pair):
     """The number of rows (uint64, below `rows`) that a column slides: 32 bits of a hash, scaled."""
     z = mix(column, key, uint64(2 * pair))
     return (z >> HALF) * rows >> HALF
 
 
-@njit(cache=True)
+@njit
 def steps_right(row, bits, key, pair):
     """The number of columns (uint64, below 2**bits) that a row slides: the upper bits of a hash."""
     z = mix(row, key, uint64(2 * pair + 1))
     return z >> (uint64(64) - bits)
 
 
-@njit(cache=True)
+@njit
 def mix(line, key, number):
     """A hash (uint64) of a row or column number in round `number`; its upper 32 bits are good."""
     z = line * FIRST + (key + number * GOLDEN)

@@ -1,11 +1,9 @@
 """Pictures and tables of an order or a dataset, for notebooks.
 
 matplotlib is imported when a picture is drawn. A long order is not read completely: it is cut into
-60 stretches of equal length, and the first 4,096 positions of each are counted, as the title says.
+60 stretches of equal length, and the first 4,096 positions of each are counted; the title has this.
 A picture of 10**12 samples takes as long as one of a million.
 """
-
-from __future__ import annotations
 
 import html
 import io
@@ -87,13 +85,13 @@ def draw_sources(
     edges = _stretches(positions)
     counts = _count(sources_at, edges, len(names))
     fractions = counts / counts.sum(axis=1, keepdims=True)
-    read = (
-        fractions * np.diff(edges)[:, None]
-    )  # an estimate where not every position was counted
+    # an estimate where not every position was counted
+    read = fractions * np.diff(edges)[:, None]
     groups = _groups(names, read.sum(axis=0))
     bars_height = 0.24 * len(groups)
     figure = new_figure(7.5, 4.3 + bars_height)
-    top, bottom = figure.subplots(2, 1, height_ratios=[2.2, 0.6 + bars_height])
+    heights = [2.2, 0.6 + bars_height]
+    top, bottom = figure.subplots(2, 1, height_ratios=heights)
     how = "every position counted"
     if counts.sum() < len(positions):
         how = f"{counts.sum():,} of them counted, in {STRETCHES} stretches"
@@ -101,18 +99,25 @@ def draw_sources(
         f"{title}\n{len(positions):,} positions, {how}", fontsize=11, color=INK
     )
     _draw_shares(top, edges, fractions, groups, shares)
-    _draw_passes(bottom, _by_epoch(edges, read, int(sizes.sum())), groups, sizes)
+    by_epoch = _by_epoch(edges, read, int(sizes.sum()))
+    _draw_passes(bottom, by_epoch, groups, sizes)
     return figure
 
 
 def draw_order(order: Order, names: Sequence[str] | None) -> Any:
     """`draw_sources` of an order; names of its datasets, or None for their numbers."""
+    if not names:
+        numbers = range(len(order.dataset_lengths))
+        names = [f"dataset {number}" for number in numbers]
+    shares = None
+    if order.keeps_shares:
+        shares = order.dataset_weights
     return draw_sources(
         lambda positions: order.lookup(positions)[0],
         range(order.first_position, order.num_samples),
-        names or [f"dataset {number}" for number in range(len(order.dataset_lengths))],
+        names,
         order.dataset_lengths,
-        order.dataset_weights if order.keeps_shares else None,
+        shares,
         f"order {order.name!r}, seed {order.random_seed}",
     )
 
@@ -128,10 +133,10 @@ def order_table(order: Order) -> str:
     }
     lengths = order.dataset_lengths.tolist()
     shares = order.dataset_weights.tolist()
-    rows = list(zip(range(len(lengths)), lengths, shares, strict=True))
-    return html_table(
-        type(order).__name__, facts, ("dataset", "samples", "share"), rows
-    )
+    numbers = range(len(lengths))
+    rows = [*zip(numbers, lengths, shares, strict=True)]
+    head = "dataset", "samples", "share"
+    return html_table(type(order).__name__, facts, head, rows)
 
 
 def nanoset_table(nanoset: Any) -> str:
@@ -147,44 +152,53 @@ def nanoset_table(nanoset: Any) -> str:
     }
     shares = order.dataset_weights.tolist()
     tokens = [file.num_tokens for file in nanoset.files]
-    rows = list(
-        zip(nanoset.dataset_paths, tokens, nanoset.dataset_lengths, shares, strict=True)
-    )
-    return html_table(
-        type(nanoset).__name__, facts, ("file", "tokens", "samples", "share"), rows
-    )
+    paths = nanoset.dataset_paths
+    rows = [*zip(paths, tokens, nanoset.dataset_lengths, shares, strict=True)]
+    head = "file", "tokens", "samples", "share"
+    return html_table(type(nanoset).__name__, facts, head, rows)
 
 
 def _stretches(positions: range) -> Ints:
     """The edges of the stretches, int64 [stretches + 1]."""
     stretches = min(STRETCHES, len(positions))
-    edges = [len(positions) * n // stretches for n in range(stretches + 1)]
-    return positions.start + np.array(edges, dtype=np.int64)
+    numbers = np.arange(stretches + 1)
+    return positions.start + len(positions) * numbers // stretches
 
 
-def _count(sources_at: Any, edges: Ints, sources: int) -> Ints:
+def _count(
+    sources_at: Any,
+    edges: Ints,
+    sources: int,
+) -> Ints:
     """Positions of each source that were counted in each stretch: int64 [stretches, sources]."""
     counts = []
     for first, stop in itertools.pairwise(edges):
-        counted = np.arange(first, min(stop, first + COUNTED))
-        counts.append(np.bincount(sources_at(counted), minlength=sources))
+        end = min(stop, first + COUNTED)
+        read = sources_at(np.arange(first, end))
+        counts.append(np.bincount(read, minlength=sources))
     return np.array(counts)
 
 
-def _by_epoch(edges: Ints, read: Floats, epoch: int) -> Floats:
+def _by_epoch(
+    edges: Ints,
+    read: Floats,
+    epoch: int,
+) -> Floats:
     """Samples of each source in each epoch of the order, float64 [epochs, sources].
 
     One row where there are too many epochs.
     """
     first_end = (edges[0] // epoch + 1) * epoch
-    ends = [*range(first_end, edges[-1], epoch), edges[-1]]
+    last = edges[-1]
+    ends = [*range(first_end, last, epoch), last]
     if len(ends) > MOST_EPOCHS:
         ends = ends[-1:]
     columns = []
     for source in read.T:
         total = np.append(0, np.cumsum(source))
         columns.append(np.interp(ends, edges, total))
-    return np.diff(np.array(columns).T, axis=0, prepend=0)
+    read_by_end = np.array(columns).T
+    return np.diff(read_by_end, axis=0, prepend=0)
 
 
 def _groups(names: Sequence[str], read: Floats) -> list[Group]:
@@ -197,7 +211,8 @@ def _groups(names: Sequence[str], read: Floats) -> list[Group]:
     others: list[int] = []
     for source, name in enumerate(names):
         if source in most:
-            groups.append(Group(name, [source], COLORS[len(groups)]))
+            color = COLORS[len(groups)]
+            groups.append(Group(name, [source], color))
         else:
             others.append(source)
     if others:
@@ -216,13 +231,11 @@ def _draw_shares(
     floor = np.zeros(len(fractions))
     promised = 0.0
     promise = ""
-    look = {"align": "edge", "lw": 0}
+    widths = np.diff(edges)
     for label, sources, color in groups:
         height = fractions[:, sources].sum(axis=1)
-        label = _shortened(label)
-        axes.bar(
-            edges[:-1], height, np.diff(edges), floor, color=color, label=label, **look
-        )
+        look = {"color": color, "label": _shortened(label), "align": "edge", "lw": 0}
+        axes.bar(edges[:-1], height, widths, floor, **look)
         floor = floor + height
         if shares is not None:
             promise = "\n (white: as promised)"
@@ -245,7 +258,12 @@ def _draw_shares(
     )
 
 
-def _draw_passes(axes: Any, read: Floats, groups: list[Group], sizes: Ints) -> None:
+def _draw_passes(
+    axes: Any,
+    read: Floats,
+    groups: list[Group],
+    sizes: Ints,
+) -> None:
     """A bar for each group: how often it is read, from the samples read [epochs, sources]."""
     longest = 1.0
     places = range(len(groups) - 1, -1, -1)
@@ -253,12 +271,12 @@ def _draw_passes(axes: Any, read: Floats, groups: list[Group], sizes: Ints) -> N
         samples = sizes[sources].sum()
         passes = read[:, sources].sum(axis=1) / max(samples, 1)
         ends = np.cumsum(passes)
-        axes.barh(
-            place, passes, 0.7, ends - passes, color=color, edgecolor="white", lw=1
-        )
-        text = f" {ends[-1]:,.2f} x {rounded(samples)} samples"
-        axes.text(ends[-1], place, text, va="center", fontsize=8, color=INK)
-        longest = max(longest, ends[-1])
+        begins = ends - passes
+        axes.barh(place, passes, 0.7, begins, color=color, edgecolor="white", lw=1)
+        length = ends[-1]
+        text = f" {length:,.2f} x {rounded(samples)} samples"
+        axes.text(length, place, text, va="center", fontsize=8, color=INK)
+        longest = max(longest, length)
     axes.axvline(1, color=INK, lw=1, ls=":")
     labels = [_shortened(group.label) for group in groups]
     axes.set_yticks(places, labels, fontsize=8)

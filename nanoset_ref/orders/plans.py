@@ -7,7 +7,7 @@ A plan holds everything that determines the tokens at every position; nothing el
     rows       how rows are cut: sequence_length, row_length, packing, padding
     files      for each file num_tokens, dtype, windows and checksum, and the checksum of its
                document boundaries where packing or masks use them. A checksum is the stored one
-               beside the file; without one it is None, and the file is identified by its size and
+               next to the file; without one it is None, and the file is identified by its size and
                the probes ("known_by": "probes" instead of "content")
     probes     {position: [file, sample, hash of the tokens of the row]} at `probe_positions`
     recipe     how to build the order again; not compared, and neither are names of files
@@ -21,8 +21,6 @@ Probes are read from the files, so a dataset makes its plan when the plan or a s
 for; opening a dataset reads no tokens.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
@@ -35,10 +33,8 @@ VERSION = 1
 OCTAVES = 48
 NOT_COMPARED = {"name", "known_by", "recipe"}
 WHERE_BOTH_HAVE_ONE = {"checksum", "documents"}
-CONSEQUENCES = (
-    "probes",
-    "order.dataset_lengths",
-)  # parts that differ if another part does
+# parts that differ if another part does
+CONSEQUENCES = ("probes", "order.dataset_lengths")
 MAX_LINES = 8
 MAX_CHARACTERS = 90
 
@@ -64,13 +60,13 @@ class Difference(NamedTuple):
 @functools.cache
 def keyed_offsets() -> tuple[int, ...]:
     """0, and two numbers in each [2**i, 2**(i + 1)) that depend only on i, ascending."""
-    found = {0}
+    offsets = {0}
     for i in range(OCTAVES):
         for key in (b"%d a" % i, b"%d b" % i):
             digest = hashlib.blake2b(key, digest_size=8).digest()
             drawn = int.from_bytes(digest, "little")
-            found.add(2**i + drawn % 2**i)
-    return tuple(sorted(found))
+            offsets.add(2**i + drawn % 2**i)
+    return tuple(sorted(offsets))
 
 
 def probe_positions(first: int, stop: int) -> list[int]:
@@ -79,8 +75,11 @@ def probe_positions(first: int, stop: int) -> list[int]:
     So the plan of a longer run has the probes of a shorter one, except perhaps for its last. An
     order that continues from a ledger is probed from its own first position.
     """
-    found = {first + offset for offset in keyed_offsets()} | {stop - 1}
-    return sorted(position for position in found if first <= position < stop)
+    drawn = [first + offset for offset in keyed_offsets()]
+    inside = [position for position in drawn if position < stop]
+    if first < stop:
+        inside.append(stop - 1)
+    return sorted(set(inside))
 
 
 def fingerprint_of(facts: Any) -> str:
@@ -138,9 +137,9 @@ def check_plan(saved: Plan | None, current: Plan | None) -> None:
 
 def describe_differences(saved: Plan, current: Plan) -> list[str]:
     """A line for each of the `differences`; if there are many, for the first ones."""
-    found = differences(saved, current)
-    lines = [str(difference) for difference in found[:MAX_LINES]]
-    more = len(found) - MAX_LINES
+    differing = differences(saved, current)
+    lines = [str(difference) for difference in differing[:MAX_LINES]]
+    more = len(differing) - MAX_LINES
     if more > 0:
         lines.append(f"and {more:,} more")
     return lines
@@ -148,16 +147,20 @@ def describe_differences(saved: Plan, current: Plan) -> list[str]:
 
 def differences(saved: Plan, current: Plan) -> list[Difference]:
     """The parts in which two plans differ, without mere consequences; empty if they agree."""
-    found = list(_differing("", saved, current))
+    differing = list(_differing("", saved, current))
     causes = [
         difference
-        for difference in found
+        for difference in differing
         if not difference.part.startswith(CONSEQUENCES)
     ]
-    return causes or found
+    return causes or differing
 
 
-def _differing(part: str, saved: Any, now: Any) -> Iterator[Difference]:
+def _differing(
+    part: str,
+    saved: Any,
+    now: Any,
+) -> Iterator[Difference]:
     both = (saved, now)
     if all(isinstance(value, dict) for value in both):
         if part == "probes":
@@ -168,15 +171,19 @@ def _differing(part: str, saved: Any, now: Any) -> Iterator[Difference]:
         if len(saved) != len(now):
             yield Difference(f"number of {part}", len(saved), len(now))
         for number, items in enumerate(zip(saved, now, strict=False)):
-            names = dict.fromkeys(str(item["name"]) for item in items if "name" in item)
-            name = f" ({', now '.join(names)})" if names else ""
+            named = [str(item["name"]) for item in items if "name" in item]
+            name = ""
+            if named:
+                name = f" ({', now '.join(dict.fromkeys(named))})"
             yield from _differing(f"{part}[{number}]{name}", *items)
     elif saved != now:
         yield Difference(part, saved, now)
 
 
 def _differing_fields(
-    part: str, saved: dict[str, Any], now: dict[str, Any]
+    part: str,
+    saved: dict[str, Any],
+    now: dict[str, Any],
 ) -> Iterator[Difference]:
     for name in saved | now:
         before = saved.get(name)
@@ -191,24 +198,26 @@ def _differing_probes(
 ) -> Iterator[Difference]:
     """The first position where the pair differs, or else where only the tokens do."""
     shared = [position for position in saved if position in now]
-    found = [position for position in shared if saved[position] != now[position]]
+    differ = [position for position in shared if saved[position] != now[position]]
     what = "a hash of the tokens"
-    other_pairs = [
-        position for position in found if _pair(saved[position]) != _pair(now[position])
-    ]
+    other_pairs = []
+    for position in differ:
+        if _pair(saved[position]) != _pair(now[position]):
+            other_pairs.append(position)
     if other_pairs:
-        found = other_pairs
+        differ = other_pairs
         what = "file and sample"
-    if found:
-        first = found[0]
-        part = (
-            f"probes ({len(found)} of {len(shared)} differ), {what} at position {first}"
-        )
+    if differ:
+        first = differ[0]
+        count = f"{len(differ)} of {len(shared)} differ"
+        part = f"probes ({count}), {what} at position {first}"
         yield Difference(part, saved[first], now[first])
 
 
 def _is_list_of_dicts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+    if not isinstance(value, list):
+        return False
+    return all(isinstance(item, dict) for item in value)
 
 
 def _pair(probe: Any) -> Any:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.paths import PathLike, require_regular
-from nanoset_ref.orders.base import Found, Int64Array, NumberedOrder, Order, Pairs
+from nanoset_ref.orders.base import Found, Int64Array, Json, NumberedOrder, Order, Pairs
 from nanoset_ref.orders.inverse import POSITIONS_AT_ONCE, in_every_epoch
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class IdentityOrder(Order):
     repeats = True
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Json:
         """As `Order.identity`: the seed changes nothing."""
         return identity_of_instances(self.dataset_lengths)
 
@@ -44,15 +44,19 @@ class IdentityOrder(Order):
         """See `Order.lookup`."""
         return self.pairs(positions % self.samples_per_epoch)
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
+    def find_each(
+        self,
+        datasets: Int64Array,
+        samples: Int64Array,
+        until: int,
+    ) -> Found:
         """See `Order.find_each`."""
         places = self.firsts[datasets] + samples
-        return in_every_epoch(
-            np.arange(len(places)), places, self.samples_per_epoch, until
-        )
+        numbers = np.arange(len(places))
+        return in_every_epoch(numbers, places, self.samples_per_epoch, until)
 
 
-def identity_of_instances(dataset_lengths: Int64Array) -> dict[str, Any]:
+def identity_of_instances(dataset_lengths: Int64Array) -> Json:
     """The identity of an order that reads the instances one after another."""
     return {
         "kind": "identity",
@@ -130,12 +134,13 @@ class PublishedOrder(NumberedOrder):
         for first in range(0, len(self.numbers), POSITIONS_AT_ONCE):
             numbers = self.numbers[first : first + POSITIONS_AT_ONCE].astype("<i8")
             digest.update(numbers.data)
-            in_line = np.arange(first, first + len(numbers)) % self.samples_per_epoch
+            positions = np.arange(first, first + len(numbers))
+            in_line = positions % self.samples_per_epoch
             is_identity &= np.array_equal(numbers, in_line)
         return None if is_identity else f"xxh3_128:{digest.hexdigest()}"
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Json:
         """The numbers; the path, the dtype and the seed change nothing."""
         identity = identity_of_instances(self.dataset_lengths)
         if self.checksum is not None:
@@ -148,11 +153,11 @@ class PublishedOrder(NumberedOrder):
         """
         require_whole(self.numbers)
         given = len(self.numbers)
-        instances = self.numbers[np.minimum(positions, given - 1)].astype(np.int64)
+        places = np.minimum(positions, given - 1)
+        instances = self.numbers[places].astype(np.int64)
         self._check_instances(instances)
-        if (
-            positions.max(initial=0) >= given
-        ):  # a witness continues as the identity order does
+        if positions.max(initial=0) >= given:
+            # a witness continues as the identity order does
             in_line = positions % self.samples_per_epoch
             instances = np.where(positions < given, instances, in_line)
         return self.pairs(instances)
@@ -166,7 +171,8 @@ def open_numbers(path: PathLike) -> NDArray[Any]:
     """
     size = require_regular(path)
     numbers: NDArray[Any]
-    if np.fromfile(path, np.uint8, 6).tobytes() == b"\x93NUMPY":
+    begin = np.fromfile(path, np.uint8, 6).tobytes()
+    if begin == b"\x93NUMPY":
         numbers = np.load(path, mmap_mode="r")
     elif size == 0 or size % 4:
         raise ValueError(
@@ -175,7 +181,8 @@ def open_numbers(path: PathLike) -> NDArray[Any]:
         )
     else:
         numbers = np.memmap(path, dtype="<u4", mode="r")
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or not len(numbers):
+    is_whole = numbers.dtype.kind in "iu"
+    if numbers.ndim != 1 or not is_whole or not len(numbers):
         raise ValueError(
             f"{path} must hold instance numbers [n], got {numbers.dtype} {list(numbers.shape)}"
         )

@@ -24,6 +24,7 @@ from numpy import uint64
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
+from nanoset_ref.orders.base import Int64Array
 
 
 class ShareTree(NamedTuple):
@@ -41,14 +42,14 @@ class ShareTree(NamedTuple):
 
     sources: int
     root: int
-    parts: NDArray[np.int64]
-    children: NDArray[np.int64]
-    parents: NDArray[np.int64]
-    lefts: NDArray[np.int64]
+    parts: Int64Array
+    children: Int64Array
+    parents: Int64Array
+    lefts: Int64Array
     ratios: NDArray[np.float64]
 
 
-def build_tree(parts: Sequence[int] | NDArray[np.int64]) -> ShareTree:
+def build_tree(parts: Sequence[int] | Int64Array) -> ShareTree:
     """Build the tree of the sources that have more than 0 parts. 100,000 sources take 30 ms.
 
     The two nodes with the fewest parts get a parent, and so on; of equals, lower numbers first.
@@ -56,9 +57,10 @@ def build_tree(parts: Sequence[int] | NDArray[np.int64]) -> ShareTree:
     whole = np.asarray(parts, dtype=np.int64)
     sources = len(whole)
     by_parts = np.argsort(whole, kind="stable")
-    orphans = by_parts[np.searchsorted(whole[by_parts], 0, side="right") :]
+    without_parts = np.searchsorted(whole[by_parts], 0, side="right")
+    orphans = by_parts[without_parts:]
     nodes = sources + len(orphans) - 1
-    whole = np.append(whole, np.zeros(nodes - sources, dtype=np.int64))
+    whole = np.pad(whole, (0, nodes - sources))
     parents = np.zeros(nodes, dtype=np.int64)
     children = np.zeros((nodes, 2), dtype=np.int64)
     node = sources
@@ -72,7 +74,8 @@ def build_tree(parts: Sequence[int] | NDArray[np.int64]) -> ShareTree:
         children[made] = pairs
         parents[pairs] = made[:, np.newaxis]
         orphans = np.append(orphans[2 * count :], made)
-        orphans = orphans[np.argsort(whole[orphans], kind="stable")]
+        by_parts = np.argsort(whole[orphans], kind="stable")
+        orphans = orphans[by_parts]
         node += int(count)
     root = int(orphans[0])
     lefts = whole[children[:, 0]]
@@ -80,7 +83,7 @@ def build_tree(parts: Sequence[int] | NDArray[np.int64]) -> ShareTree:
     return ShareTree(sources, root, whole, children, parents, lefts, ratios)
 
 
-@njit(cache=True)
+@njit
 def items_going_left(tree, node, items):
     """How many of a node's first `items` go left: round(items * l / d), int64.
 
@@ -100,7 +103,7 @@ def items_going_left(tree, node, items):
     return guess
 
 
-@njit(cache=True, work=lambda tree, node, items: 100)
+@njit(work=lambda tree, node, items: 100)
 def share_of(tree, node, items):
     """How many of the root's first `items` (int64, 0 .. 2**48) a node gets, int64."""
     if node == tree.root:

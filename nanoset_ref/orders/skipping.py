@@ -5,11 +5,10 @@ A lookup costs a binary search in the ranges.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from nanoset_ref.orders.base import Int64Array, Order, Pairs
+from nanoset_ref.orders.base import Int64Array, Json, Order, Pairs
 
 
 class SkippingOrder(Order):
@@ -33,22 +32,22 @@ class SkippingOrder(Order):
         self.order = order
         self.ranges = sorted((int(first), int(stop)) for first, stop in ranges)
         # e.g. 100 positions without 2 .. 3: the stretches 0 .. 1 and 4 .. 99 are kept
-        firsts, stops = np.array(self.ranges, dtype=int).reshape(-1, 2).T
+        table = np.array(self.ranges, dtype=int).reshape(-1, 2)
+        firsts = table[:, 0]
+        stops = table[:, 1]
         self._kept_firsts = np.array([0, *stops])  # 0 4
         self._kept_stops = np.array([*firsts, len(order)])  # 2 100
-        kept = self._kept_stops - self._kept_firsts  # 2 96
+        kept_sizes = self._kept_stops - self._kept_firsts  # 2 96
         skipped = stops - firsts  # 2
-        if min(kept) < 0 or min(skipped, default=1) < 1:
+        if min(kept_sizes) < 0 or min(skipped, default=1) < 1:
             raise ValueError(
                 "skip ranges must not be empty, overlap or leave the "
                 f"{len(order)} positions of the order; got {self.ranges}"
             )
-        self._shifts = np.append(
-            0, np.cumsum(skipped)
-        )  # 0 2: position there - position here
-        super().__init__(
-            order.dataset_lengths, None, int(kept.sum()), order.random_seed
-        )
+        # 0 2: position there - position here
+        self._shifts = np.append(0, np.cumsum(skipped))
+        num_samples = int(kept_sizes.sum())
+        super().__init__(order.dataset_lengths, None, num_samples, order.random_seed)
         self.name = order.name
         self.dataset_weights = order.dataset_weights
         self.weighted = order.weighted
@@ -68,13 +67,13 @@ class SkippingOrder(Order):
     def first_position(self) -> int:  # type: ignore[override]
         """See `Order.first_position`."""
         first = self.order.first_position
-        skipped = sum(
-            min(stop, first) - min(begin, first) for begin, stop in self.ranges
-        )
+        skipped = 0
+        for begin, stop in self.ranges:
+            skipped += min(stop, first) - min(begin, first)
         return first - skipped
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Json:
         """The identity of the original order, and the ranges, if any, with adjacent ones merged."""
         identity = self.order.identity
         if not self.ranges:
@@ -96,12 +95,19 @@ class SkippingOrder(Order):
         """See `Order.lookup`."""
         return self.order.lookup(self.original(positions))
 
-    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
+    def reverse_lookup(
+        self,
+        dataset: int,
+        sample: int,
+        until: int,
+    ) -> Int64Array:
         """See `Order.reverse_lookup`."""
-        found = self.order.positions(dataset, sample, self._original_of(until))
-        stretch = np.searchsorted(self._kept_firsts, found, side="right") - 1
-        is_kept = found < self._kept_stops[stretch]
-        return (found - self._shifts[stretch])[is_kept]
+        end = self._original_of(until)
+        there = self.order.positions(dataset, sample, end)
+        stretch = np.searchsorted(self._kept_firsts, there, side="right") - 1
+        is_kept = there < self._kept_stops[stretch]
+        here = there - self._shifts[stretch]
+        return here[is_kept]
 
     def _counts(self, until: int) -> Int64Array:
         begin = self.order.first_position

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Found, Int64Array, Order, Pairs, Weights
+from nanoset_ref.orders.base import Found, Int64Array, Json, Order, Pairs, Weights
 from nanoset_ref.orders.permutation import derive, permute_each, unpermute
 from nanoset_ref.orders.share_tree import build_tree, share_of
 from nanoset_ref.orders.windows import SIZE, locate
@@ -29,9 +29,7 @@ from nanoset_ref.orders.windows import SIZE, locate
 MAX_SAMPLES = 2**48
 WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
 WINDOWS = 1 << 14  # windows of SIZE items looked up at once
-CHUNK = (
-    512  # items looked up at once, so that their arrays stay in the processor's cache
-)
+CHUNK = 512  # items at once, so that their arrays stay in the processor's cache
 
 
 class Ledger(NamedTuple):
@@ -95,7 +93,8 @@ class StatelessOrder(Order):
     def _check_repetitions(self, allowed: float | Sequence[float]) -> None:
         counts = self.counts()  # by the end of the run
         times = counts / np.maximum(self.dataset_lengths, 1)
-        too_often = np.flatnonzero(~(times <= allowed) & (counts > self._reads))
+        is_too_often = ~(times <= allowed) & (counts > self._reads)
+        too_often = np.flatnonzero(is_too_often)
         if too_often.size:
             source = too_often[0]
             raise ValueError(
@@ -107,7 +106,8 @@ class StatelessOrder(Order):
         """Check the ledger and the weights, derive the keys, build the tree of shares."""
         start = self.start
         lengths = self.dataset_lengths
-        if len(start.reads) != len(lengths) or min(start.position, *start.reads) < 0:
+        smallest = min(start.position, *start.reads)
+        if len(start.reads) != len(lengths) or smallest < 0:
             raise ValueError(
                 f"a ledger has a count of at least 0 for each of the order's {len(lengths)} sources: "
                 "keep dropped sources with weight 0, and give added ones a count of 0 (Ledger.reads); "
@@ -118,7 +118,8 @@ class StatelessOrder(Order):
                 "an order has at most 2**48 positions and samples; "
                 f"got {self.num_samples}, {self.samples_per_epoch}"
             )
-        empty = np.flatnonzero((lengths == 0) & (self.dataset_weights > 0))
+        is_empty = (lengths == 0) & (self.dataset_weights > 0)
+        empty = np.flatnonzero(is_empty)
         if empty.size:
             raise ValueError(
                 f"dataset {empty[0]} has no samples but a positive weight; leave it out"
@@ -142,14 +143,16 @@ class StatelessOrder(Order):
         parts = self.dataset_lengths
         self._epoch = self.samples_per_epoch
         if self.weighted:  # one endless epoch
-            rounded = np.rint(self.dataset_weights * WEIGHT_PARTS).astype(np.int64)
+            exact = self.dataset_weights * WEIGHT_PARTS
+            rounded = np.rint(exact).astype(np.int64)
             parts = np.maximum(rounded, self.dataset_weights > 0)
             self._epoch = MAX_SAMPLES
         self._tree = build_tree(parts)
 
     def ledger(self, k: int) -> Ledger:
         """The progress of the run before position k."""
-        return Ledger(k, tuple(self.counts(k).tolist()))
+        reads = self.counts(k).tolist()
+        return Ledger(k, tuple(reads))
 
     @property
     def first_position(self) -> int:  # type: ignore[override]
@@ -157,7 +160,7 @@ class StatelessOrder(Order):
         return self.start.position
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Json:
         """See `Order.identity`. It contains the parts that the weights are rounded to, and the
         number of items after which windows begin again: None if there is only one source, since it
         changes nothing then.
@@ -166,7 +169,8 @@ class StatelessOrder(Order):
         is_alone = np.count_nonzero(parts) == 1
         identity = super().identity
         del identity["dataset_weights"]
-        identity["parts"] = (parts // np.gcd.reduce(parts)).tolist()
+        reduced = parts // np.gcd.reduce(parts)
+        identity["parts"] = reduced.tolist()
         identity["windows_begin_anew_after"] = None if is_alone else self._epoch
         return identity
 
@@ -183,30 +187,39 @@ class StatelessOrder(Order):
             self._source_keys,
         )
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
+    def find_each(
+        self,
+        datasets: Int64Array,
+        samples: Int64Array,
+        until: int,
+    ) -> Found:
         """As `orders.inverse.find_each`: a window of each pass is looked up for each sample."""
-        chosen = np.flatnonzero(self._tree.parts[datasets])
+        readable = np.flatnonzero(self._tree.parts[datasets])
         start = self.start.position
         owners, items = _find(
             self._tree,
-            datasets[chosen],
-            samples[chosen],
+            datasets[readable],
+            samples[readable],
             self.dataset_lengths,
             self._source_keys,
             self._reads,
             until - start,
         )
-        found = [(owners[:0], items[:0])]
+        reads = [(owners[:0], items[:0])]
         for first in range(0, len(items), WINDOWS):
-            numbers = chosen[owners[first : first + WINDOWS]]
-            begins = self._window_start(items[first : first + WINDOWS])
-            near = start + np.add.outer(begins, np.arange(SIZE)).ravel()
-            numbers = np.repeat(numbers, SIZE)[near < until]
-            near = near[near < until]
-            sources, places = self.lookup(near)
-            is_read = (sources == datasets[numbers]) & (places == samples[numbers])
-            found.append((numbers[is_read], near[is_read]))
-        numbers, positions = np.unique(np.concatenate(found, axis=1), axis=1)
+            some = slice(first, first + WINDOWS)
+            window_firsts = start + self._window_start(items[some])
+            positions = np.add.outer(window_firsts, np.arange(SIZE)).ravel()
+            numbers = np.repeat(readable[owners[some]], SIZE)
+            is_below = positions < until
+            positions = positions[is_below]
+            numbers = numbers[is_below]
+            sources, samples_there = self.lookup(positions)
+            is_read = sources == datasets[numbers]
+            is_read &= samples_there == samples[numbers]
+            reads.append((numbers[is_read], positions[is_read]))
+        table = np.concatenate(reads, axis=1)
+        numbers, positions = np.unique(table, axis=1)
         return numbers, positions
 
     def _counts(self, until: int) -> Int64Array:
@@ -214,11 +227,12 @@ class StatelessOrder(Order):
         self._check_start(until)
         stop = until - self.start.position
         window = self._window_start(stop)
-        sources, _ = locate(
-            self._tree, self._epoch, self._window_key, np.arange(window, stop)
-        )
-        counts = self._reads + np.bincount(sources, minlength=len(self._reads))
-        for source in np.flatnonzero(self._tree.parts[: len(counts)]):
+        items = np.arange(window, stop)
+        sources, _ = locate(self._tree, self._epoch, self._window_key, items)
+        in_window = np.bincount(sources, minlength=len(self._reads))
+        counts = self._reads + in_window
+        parts = self._tree.parts[: len(counts)]
+        for source in np.flatnonzero(parts):
             counts[source] += share_of(self._tree, source, window)
         return counts
 
@@ -226,7 +240,8 @@ class StatelessOrder(Order):
         """See `Order.coverage`. Nothing is counted: no sample repeats before all have been read."""
         counts = self.counts(until)
         distinct = np.minimum(counts, self.dataset_lengths)
-        most = -(-counts // np.maximum(self.dataset_lengths, 1))
+        lengths = np.maximum(self.dataset_lengths, 1)
+        most = -(-counts // lengths)
         return list(zip(distinct.tolist(), most.tolist(), strict=True))
 
     def _window_start(self, item: Any) -> Any:
@@ -245,7 +260,7 @@ def _work_of_lookup(tree, epoch, key, items, reads, lengths, keys):
     return 700 * len(items)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", work=_work_of_lookup)
+@njit(error_model="numpy", work=_work_of_lookup)
 def _lookup(tree, epoch, key, items, reads, lengths, keys):
     """Sources and samples of items: steps 1 to 3 of `StatelessOrder`.
 
@@ -279,13 +294,12 @@ def _lookup(tree, epoch, key, items, reads, lengths, keys):
 
 
 def _work_of_find(tree, sources, samples, lengths, keys, reads, until):
-    passes = 1 + tree.parts[sources] * float(until) / (
-        float(tree.parts[tree.root]) * lengths[sources]
-    )
+    shares = tree.parts[sources] / tree.parts[tree.root]
+    passes = 1 + shares * until / lengths[sources]
     return int(4000 * passes.sum())
 
 
-@njit(cache=True, nogil=True, work=_work_of_find)
+@njit(work=_work_of_find)
 def _find(tree, sources, samples, lengths, keys, reads, until):
     """Items whose windows may read samples: for each sample one item of each pass.
 
@@ -301,14 +315,15 @@ def _find(tree, sources, samples, lengths, keys, reads, until):
         Numbers of the samples and the items, int64 [n] each.
     """
     owners = [np.int64(0) for _ in range(0)]
-    found = [np.int64(0) for _ in range(0)]
+    items = [np.int64(0) for _ in range(0)]
     for n in range(len(sources)):
         source = sources[n]
         length = lengths[source]
         item = np.int64(0)
         number = reads[source] // length  # of the pass
         while item < until:
-            place = unpermute(samples[n], length, derive(keys[source], number))
+            key = derive(keys[source], number)
+            place = unpermute(samples[n], length, key)
             read = number * length + place - reads[source]
             # a search for the item at which the source's share exceeds the reads before
             high = until + SIZE
@@ -319,6 +334,6 @@ def _find(tree, sources, samples, lengths, keys, reads, until):
                 else:
                     item = middle + 1
             owners.append(np.int64(n))
-            found.append(item)
+            items.append(item)
             number += 1
-    return np.array(owners, dtype=np.int64), np.array(found, dtype=np.int64)
+    return np.array(owners, dtype=np.int64), np.array(items, dtype=np.int64)

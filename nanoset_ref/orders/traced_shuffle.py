@@ -22,7 +22,11 @@ BLOCK = 1 << 17  # words of 64 bits, two draws each
 SLOTS = 1 << 17  # of the table in which `_follow` looks numbers up
 
 
-def places_of(seed: int, n: int, values: Int64Array) -> Int64Array:
+def places_of(
+    seed: int,
+    n: int,
+    values: Int64Array,
+) -> Int64Array:
     """The place of each value after the shuffle: int64 [m].
 
     Args:
@@ -33,17 +37,20 @@ def places_of(seed: int, n: int, values: Int64Array) -> Int64Array:
     trace = _Trace(seed, values)
     step = n - 1
     block = 0
-    while (
-        step > 0 and trace.at.min(initial=n) <= step
-    ):  # places above the step are final
+    # places above the step are final
+    while step > 0 and trace.places.min(initial=n) <= step:
         partners = trace.partners(block, step)
         trace.follow(step, partners, backwards=False)
         step -= len(partners)
         block += 1
-    return trace.at
+    return trace.places
 
 
-def values_at(seed: int, n: int, places: Int64Array) -> Int64Array:
+def values_at(
+    seed: int,
+    n: int,
+    places: Int64Array,
+) -> Int64Array:
     """The value at each place after the shuffle: int64 [m].
 
     Args:
@@ -51,44 +58,51 @@ def values_at(seed: int, n: int, places: Int64Array) -> Int64Array:
         places: int64 [m], distinct, below n.
     """
     trace = _Trace(seed, places)
-    last = max(
-        places.min(initial=n), 1
-    )  # later steps leave all these places as they are
+    # later steps leave all these places as they are
+    last = max(places.min(initial=n), 1)
     steps = [n - 1]  # the one that each block begins with
     while steps[-1] >= last:
-        count = len(trace.partners(len(steps) - 1, steps[-1]))
-        steps.append(steps[-1] - count)
+        block = len(steps) - 1
+        partners = trace.partners(block, steps[block])
+        steps.append(steps[block] - len(partners))
     for block in reversed(range(len(steps) - 1)):
         partners = trace.partners(block, steps[block])
         trace.follow(steps[block], partners, backwards=True)
-    return trace.at
+    return trace.places
 
 
 class _Trace:
-    """Numbers that are followed through a shuffle: `at`, int64 [m], distinct, is where they are."""
+    """Numbers that are followed through a shuffle: `places`, int64 [m], distinct."""
 
     def __init__(self, seed: int, places: Int64Array) -> None:
-        self.at = places.copy()
+        self.places = places.copy()
         self._start = np.random.PCG64(seed)
         self._start_state = self._start.state
         self._buffer = np.empty(2 * BLOCK + 1, dtype=np.uint32)
         self._heads = np.full(SLOTS, -1, dtype=np.int32)
         self._nexts = np.empty(len(places), dtype=np.int32)
         for item, place in enumerate(places.tolist()):
-            _put(self.at, self._heads, self._nexts, item, place)
+            _put(self.places, self._heads, self._nexts, item, place)
 
     def partners(self, block: int, step: int) -> NDArray[np.uint32]:
         """The partners of step, step - 1, ... from a block; valid until the next call."""
         self._start.state = self._start_state
         self._start.advance(block * BLOCK)
         words = self._start.random_raw(BLOCK).astype("<u8", copy=False)
-        return self._buffer[: _draw_partners(words.view("<u4"), step, self._buffer)]
+        draws = words.view("<u4")
+        count = _draw_partners(draws, step, self._buffer)
+        return self._buffer[:count]
 
-    def follow(self, step: int, partners: NDArray[np.uint32], backwards: bool) -> None:
-        _follow(self.at, self._heads, self._nexts, step, partners, backwards)
+    def follow(
+        self,
+        step: int,
+        partners: NDArray[np.uint32],
+        backwards: bool,
+    ) -> None:
+        _follow(self.places, self._heads, self._nexts, step, partners, backwards)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _draw_partners(draws, step, partners):
     """The partners of step, step - 1, ... from words that may be rejected.
 
@@ -106,7 +120,7 @@ def _draw_partners(draws, step, partners):
     while used < len(draws) and left > 0:
         mask = np.uint32(1)
         while mask < left:
-            mask = np.uint32(2) * mask + np.uint32(1)
+            mask += mask + np.uint32(1)
         # the mask holds while the step is above mask // 2, and a word takes at most one step
         stop = used + np.int64(left) - np.int64(mask >> np.uint32(1))
         stop = min(np.int64(len(draws)), stop)
@@ -120,7 +134,7 @@ def _draw_partners(draws, step, partners):
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _follow(at, heads, nexts, step, partners, backwards):
     """Move tracked numbers, int64 [m] in place, through the steps of a block.
 
@@ -142,7 +156,7 @@ def _follow(at, heads, nexts, step, partners, backwards):
             _put(at, heads, nexts, second, here)
 
 
-@njit(cache=True)
+@njit
 def _take_out(at, heads, nexts, place):
     """Remove the number at a place from the table; -1 if there is none."""
     slot = place & (SLOTS - 1)
@@ -158,9 +172,9 @@ def _take_out(at, heads, nexts, place):
     return item
 
 
-@njit(cache=True)
+@njit
 def _put(at, heads, nexts, item, place):
-    """Put a number (-1: none) at a place, into the table, too."""
+    """Move a number to a place, also in the table; -1 stands for no number."""
     if item >= 0:
         at[item] = place
         nexts[item] = heads[place & (SLOTS - 1)]

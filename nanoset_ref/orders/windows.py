@@ -28,16 +28,16 @@ from nanoset_ref.orders.share_tree import items_going_left
 SIZE = 64
 STAGES = 12
 STRIDE_BITS = 6  # strides are 2**0 .. 2**5, twice
-_LOWER = np.array(  # for each stage a word with the bits of all lower places of a pair
-    [2**64 // (2**2**bit + 1) for bit in range(STRIDE_BITS)] * 2, dtype=np.uint64
-)
+# for each stride a word with the bits of all lower places of a pair
+_WORDS = [2**64 // (2**2**bit + 1) for bit in range(STRIDE_BITS)]
+_LOWER = np.array(_WORDS * 2, dtype=np.uint64)  # for each stage
 
 
 def _work(tree, epoch, key, items):
     return 400 * len(items)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", work=_work)
+@njit(error_model="numpy", work=_work)
 def locate(tree, epoch, key, items):
     """The source of each item, and how many items the source had before it.
 
@@ -70,7 +70,8 @@ def locate(tree, epoch, key, items):
     coins = flip_coins(key, firsts)
     for p in range(len(items)):
         if sizes[p] < SIZE:  # offsets that would be sent beyond the end do not exist
-            inside = offsets_of(coins[:, p : p + 1], np.array([below(sizes[p])]))
+            existing = np.array([below(sizes[p])])
+            inside = offsets_of(coins[:, p : p + 1], existing)
             offsets[p] = nth_set_bit(inside[0], offsets[p])
     places = places_of(coins, offsets)
     # 2.
@@ -86,7 +87,7 @@ def locate(tree, epoch, key, items):
     return sources, numbers
 
 
-@njit(cache=True)
+@njit
 def flip_coins(key, firsts):
     """A word of random bits for each stage of each window: uint64 [STAGES, n].
 
@@ -102,7 +103,7 @@ def flip_coins(key, firsts):
     return coins
 
 
-@njit(cache=True)
+@njit
 def places_of(coins, offsets):
     """The places that networks send offsets to: uint64 [n], in 0 .. 63.
 
@@ -118,7 +119,7 @@ def places_of(coins, offsets):
     return places
 
 
-@njit(cache=True)
+@njit
 def offsets_of(coins, places):
     """The offsets that networks send to sets of places; both sets are the bits of a word.
 
@@ -128,12 +129,13 @@ def offsets_of(coins, places):
         coin = coins[stage]
         stride = ONE << uint64(stage % STRIDE_BITS)
         for p in range(len(places)):
-            changed = (places[p] ^ (places[p] >> stride)) & coin[p] & _LOWER[stage]
+            differs = places[p] ^ (places[p] >> stride)
+            changed = differs & coin[p] & _LOWER[stage]
             places[p] ^= changed | (changed << stride)
     return places
 
 
-@njit(cache=True)
+@njit
 def find_source(tree, place, first, size):
     """Go down the `ShareTree` to the source of a place (uint64) in a window.
 
@@ -147,9 +149,8 @@ def find_source(tree, place, first, size):
     while node >= tree.sources:
         left = items_going_left(tree, node, first)
         quota = items_going_left(tree, node, first + size) - left
-        is_right = (
-            np.int64(place) >= start + quota
-        )  # one value at a time: no branch to mispredict
+        # one value at a time: no branch to mispredict
+        is_right = np.int64(place) >= start + quota
         node = tree.children[node, np.int64(is_right)]
         start = start + quota if is_right else start
         first = first - left if is_right else left
@@ -157,7 +158,7 @@ def find_source(tree, place, first, size):
     return node, first, start, start + size
 
 
-@njit(cache=True)
+@njit
 def below(place):
     """A word (uint64) with the bits of all places before one in 0 .. 64."""
     if place == SIZE:
@@ -165,7 +166,7 @@ def below(place):
     return (ONE << uint64(place)) - ONE
 
 
-@njit(cache=True)
+@njit
 def count_bits(mask):
     """The number of bits set in a word, uint64 (the compiler makes one instruction of it)."""
     count = 0
@@ -175,7 +176,7 @@ def count_bits(mask):
     return count
 
 
-@njit(cache=True)
+@njit
 def nth_set_bit(mask, number):
     """The place of the bit of a word (uint64) that has `number` set bits below it."""
     for _ in range(number):

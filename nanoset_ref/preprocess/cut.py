@@ -2,8 +2,8 @@
 
 A document of 50 MB is one work item for a tokenizer: it keeps one core busy for a minute and takes
 many times its size in memory. Pieces spread this work over cores, provided that no cut changes
-an id. A cut is made before a single space or line feed (no white space beside it), and only if two
-conditions hold:
+an id. A cut is made before a single space or line feed (no white space next to it), and only if
+two conditions hold:
 
 1. No token joins its two sides. BPE merges neighbors into tokens of the vocabulary; if no token
    contains the character before the cut followed by the separator, no merge ever crosses the cut.

@@ -111,10 +111,8 @@ def tokenize_documents(
     """
     ranks = other_ranks()
     if num_workers < 1 or (num_workers > 1 and ranks):
-        raise ValueError(
-            "num_workers must be at least 1, and 1 under torchrun, whose ranks work; "
-            f"got {num_workers}"
-        )
+        rule = "num_workers must be at least 1, and 1 under torchrun, whose ranks work"
+        raise ValueError(f"{rule}; got {num_workers}")
     bar = _progress_bar(source.num_bytes, progress)
     encoder.warn_without_separator()
     encoder.found.restart()
@@ -126,11 +124,9 @@ def tokenize_documents(
         bar,
     ):
         broadcast(ranks, encoder.worker_config)
-        functions: list[BatchFunction] = [encoder.encode_text] * threads(num_workers)
-        functions[:0] = [
-            partial(_in_helper, encoder, helper) for helper in workers + ranks
-        ]
-        skipped = _work(source, encoder, functions, opened, bar)
+        remote = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
+        local = [encoder.encode_text] * threads(num_workers)
+        skipped = _work(source, encoder, [*remote, *local], opened, bar)
     encoder.found.warn()
     _warn_of_skipped(target, skipped, opened.num_documents)
     return Counts(

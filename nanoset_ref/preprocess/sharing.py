@@ -41,6 +41,5 @@ def encode_in_order(
         for batch, future in pending:
             yield batch, future.result()
     finally:
-        close_pool(
-            pool, [future for _, future in pending]
-        )  # waits for the running batches only
+        # waits for the running batches only
+        close_pool(pool, [future for _, future in pending])

@@ -24,9 +24,8 @@ from nanoset_ref.preprocess.json_lines import InputError, no_column
 from nanoset_ref.preprocess.text_blocks import Content, OnError, TextBlock, TextPart
 
 BLOCK_BYTES = 1 << 20
-LONGEST_LINE = (
-    1 << 28
-)  # bytes, in a compressed file; a few kilobytes can unpack to gigabytes
+# bytes, in a compressed file; a few kilobytes can unpack to gigabytes
+LONGEST_LINE = 1 << 28
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = (
     ".json",
@@ -81,9 +80,8 @@ def _lines_between(part: TextPart, start: int, stop: int) -> bytes:
 
 
 def _whole_lines(file: BinaryIO, start: int, stop: int) -> bytes:
-    before = min(
-        start, 1
-    )  # read one byte more: it tells whether a line begins at `start`
+    # read one byte more: it tells whether a line begins at `start`
+    before = min(start, 1)
     file.seek(start - before)
     data = file.read(stop - start + before)
     begin = data.find(b"\n") + 1 if before else 0

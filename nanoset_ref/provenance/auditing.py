@@ -4,7 +4,7 @@
 and checks the batches: every position once and in order, equal counts on all ranks, shares equal to
 the weights, and every token of the files accounted for (laws 1 and 2 of docs/laws.md). It costs a
 few microseconds per simulated rank and batch. If a stretch is longer than `MAX_STEPS`, only its
-first and last steps are simulated, and the report says so.
+first and last steps are simulated, and the report mentions it.
 """
 
 import dataclasses
@@ -268,9 +268,9 @@ def _simulate(stretch: Stretch) -> list[Check]:
         unequal += len(lengths) > 1
         disordered += sum(bool(np.any(np.diff(rank) <= 0)) for rank in ranks)
     layout = f"{schedule.dp_size} ranks x {max(stretch.num_workers, 1)} workers"
-    found = f"{missing} missing, {repeated} twice or foreign; {layout}, {how}"
+    detail = f"{missing} missing, {repeated} twice or foreign; {layout}, {how}"
     return [
-        Check("every position once", missing == repeated == 0, found),
+        Check("every position once", missing == repeated == 0, detail),
         Check(
             "equal counts on all ranks", unequal == 0, f"{unequal} unequal stretches"
         ),
@@ -281,7 +281,10 @@ def _simulate(stretch: Stretch) -> list[Check]:
 
 
 def _delivered(
-    stretch: Stretch, rank: int, first: int, num_steps: int
+    stretch: Stretch,
+    rank: int,
+    first: int,
+    num_steps: int,
 ) -> NDArray[np.int64]:
     """The positions that one rank delivers from `first` on: int64 [steps, samples per step]."""
     schedule = stretch.schedule
@@ -312,9 +315,8 @@ def _weights(sources: Sequence[SourceUse], over: int) -> Check:
         over: positions of an epoch (see `Rows.shuffled_over`).
     """
     total = sum(source.read for source in sources)
-    cut = min(
-        total, over
-    )  # no more positions lie in the incomplete first and last epoch
+    # no more positions lie in the incomplete first and last epoch
+    cut = min(total, over)
     # without a shuffle, each source is off by at most a sample at either end of the stretch
     rounding = total // over + 1 if over else 2 * len(sources)
     holds = True

@@ -12,7 +12,7 @@ from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.provenance.auditing import Stretch
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import num_bytes, stop_of
+from nanoset_ref.provenance.card_facts import Facts, num_bytes, stop_of
 from nanoset_ref.provenance.stage_reader import StageReader
 
 QUERIES_AT_ONCE = 1 << 19
@@ -69,7 +69,12 @@ class QueryParser(NamedTuple):
             spans.append((firsts[source], *span))
         return np.array(spans, dtype=np.int64).reshape(-1, 3)
 
-    def _span(self, source: int, first: int, stop: str | None) -> tuple[int, int]:
+    def _span(
+        self,
+        source: int,
+        first: int,
+        stop: str | None,
+    ) -> tuple[int, int]:
         """The tokens [first, stop) of a document (`stop` is None) or of bytes."""
         if stop is None:
             boundaries = self.documents(source)
@@ -81,7 +86,8 @@ class QueryParser(NamedTuple):
         _, header, end, itemsize = self.files[source]
         if not header <= first < int(stop) <= end:
             raise ValueError(f"the ids are bytes {header}-{end} of the file")
-        return (first - header) // itemsize, -(-(int(stop) - header) // itemsize)
+        begin = (first - header) // itemsize
+        return begin, -(-(int(stop) - header) // itemsize)
 
 
 Readers = tuple[list[StageReader], QueryParser]
@@ -140,9 +146,9 @@ def readers_of_stretches(stretches: Sequence[Stretch], source: int) -> Readers:
     Raises:
         ValueError: rows other than those of a `Nanoset`.
     """
-    opened = {
-        str(file.path): file for stretch in stretches for file in stretch.dataset.files
-    }
+    opened: dict[str, Any] = {}
+    for stretch in stretches:
+        opened |= {str(file.path): file for file in stretch.dataset.files}
     names = [*opened]
     numbers = {name: number for number, name in enumerate(names)}
     readers = []
@@ -173,7 +179,9 @@ def readers_of_stretches(stretches: Sequence[Stretch], source: int) -> Readers:
 
 
 def answer_queries(
-    readers: Sequence[StageReader], parser: QueryParser, lines: Iterable[str]
+    readers: Sequence[StageReader],
+    parser: QueryParser,
+    lines: Iterable[str],
 ) -> Iterator[list[str]]:
     """Make a table with a line for every row of the run that holds tokens of a query.
 
@@ -212,8 +220,10 @@ def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def rows_to_skip(
-    readers: Sequence[StageReader], parser: QueryParser, lines: Iterable[str]
-) -> list[dict[str, Any]]:
+    readers: Sequence[StageReader],
+    parser: QueryParser,
+    lines: Iterable[str],
+) -> list[Facts]:
     """Find the rows that a run must skip so that it never reads the tokens of queries.
 
     Returns:
@@ -229,23 +239,27 @@ def rows_to_skip(
     skipped: dict[int, int] = {}  # by order, in the stages so far
     stages = []
     for reader in readers:
-        found = reader.find(spans)
-        positions = np.unique(found[:, 1])
-        steps = np.unique(reader.schedule.slot(positions).step).tolist()
+        _, read_at, _, _ = reader.find(spans).T
+        positions = np.unique(read_at)
+        slots = reader.schedule.slot(positions)
+        steps = np.unique(slots.step).tolist()
         before = skipped.get(id(reader.order), 0)
         skipped[id(reader.order)] = before + len(positions)
         first_step = steps[0] if steps else None
         if before:
             first_step = reader.schedule.first_step
         breaks = np.flatnonzero(np.diff(positions) > 1) + 1
-        stretches = [part.tolist() for part in np.split(positions, breaks) if len(part)]
+        ranges = []
+        for part in np.split(positions, breaks):
+            if len(part):
+                ranges.append([int(part[0]), int(part[-1]) + 1])
         stage = {
             "stage": reader.name,
             "rows": len(positions),
             "steps": len(steps),
             "first_step": first_step,
             "before": before,
-            "ranges": [[part[0], part[-1] + 1] for part in stretches],
+            "ranges": ranges,
         }
         stages.append(stage)
     return stages

@@ -9,8 +9,6 @@ and the steps and batches of each stage (see `card_facts` and docs/cards.md). Fi
 counted from 0, steps from 1. Reading a card loads neither torch nor numba.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -81,7 +79,10 @@ class Card(CardFacts):
         return stage, positions, files, samples
 
     def replay(
-        self, step: int, paths: Sequence[str] | None = None, mirror: str | None = None
+        self,
+        step: int,
+        paths: Sequence[str] | None = None,
+        mirror: str | None = None,
     ) -> Iterator[NDArray[Any]]:
         """Read the rows of each step from `step` to the end of the run, to train on them again.
 
@@ -135,15 +136,14 @@ class Card(CardFacts):
         if (sample is None) == (byte_range is None):
             raise ValueError("ask for a sample or for a byte_range of a file")
         if not 0 <= source < len(self.sources):
-            self.lengths(
-                0
-            )  # raises, and says what is missing, if the card names no file
+            # raises, and names what is missing, if the card lists no file
+            self.lengths(0)
             raise IndexError(
                 f"there is no source {source}: there are {len(self.sources)}"
             )
         samples = self._samples_at(source, sample, byte_range)
         name = self.sources[source]["name"]
-        found = []
+        rows = []
         for stage in self.stages:
             order = self.order(stage["order"])
             stop = min(stop_of(stage), len(order))
@@ -158,13 +158,16 @@ class Card(CardFacts):
             numbers, positions = find_each(order, each_file, each_sample, stop)
             is_read = positions >= stage["first_position"]
             read = numbers[is_read]
-            found += self._rows(
+            rows += self._rows(
                 stage, positions[is_read], each_file[read], each_sample[read]
             )
-        return sorted(found, key=lambda row: (row.step, row.position))
+        return sorted(rows, key=lambda row: (row.step, row.position))
 
     def _samples_at(
-        self, source: int, sample: int | None, byte_range: tuple[int, int] | None
+        self,
+        source: int,
+        sample: int | None,
+        byte_range: tuple[int, int] | None,
     ) -> range:
         """The samples of a file that `when` is asked for."""
         file = self.sources[source]
@@ -229,11 +232,14 @@ class Card(CardFacts):
         return rows
 
     def published(
-        self, source: int, first_byte: int, end_byte: int
+        self,
+        source: int,
+        first_byte: int,
+        end_byte: int,
     ) -> list[tuple[str, int, int]]:
         """(address, first, last) of each published part of bytes [first_byte, end_byte) of a file.
 
-        [] if the card does not say where the file is published.
+        [] if the card does not record where the file is published.
         """
         file = self.sources[source]
         if "://" in file["name"]:
@@ -242,11 +248,11 @@ class Card(CardFacts):
             return []
         parts = file["parts"]
         size = parts["bytes"]
-        found = []
+        ranges = []
         for part in range(first_byte // size, -(-end_byte // size)):
             begin = part * size
             first = max(first_byte - begin, 0)
-            found.append(
+            ranges.append(
                 (parts["url"].format(part), first, min(end_byte - begin, size))
             )
-        return found
+        return ranges

@@ -1,7 +1,6 @@
 """Checks of cards without token files: is a card consistent, and where do two cards differ?"""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ COMPARED_STAGE_FIELDS = "first_step", "steps", "order", "first_position", "batch
 MAX_COUNTED_ROWS = 1 << 28  # 4 bytes of memory each
 
 
-def audit_card(card: Card) -> list[dict[str, Any]]:
+def audit_card(card: Card) -> list[Facts]:
     """Check each order of a card, and that its stages read the orders without a gap.
 
     Returns:
@@ -44,7 +43,7 @@ def audit_card(card: Card) -> list[dict[str, Any]]:
     return checks
 
 
-def _check_order(card: Card, number: int) -> dict[str, Any]:
+def _check_order(card: Card, number: int) -> Facts:
     """The check that an order can be computed and agrees with the probes."""
     facts = card.facts["orders"][number]
     try:
@@ -68,7 +67,7 @@ def spread_of_card(card: Card) -> list[list[Spread]]:
     Raises:
         ValueError: an order cannot be computed from the card, or disagrees with its probes.
     """
-    found = []
+    of_stages = []
     for stage in card.stages:
         number = stage["order"]
         sources = card.source_numbers(number)
@@ -77,10 +76,13 @@ def spread_of_card(card: Card) -> list[list[Spread]]:
         spreads = spread_over_steps(
             card.order(number), card.lengths(number), schedule, steps
         )
-        found.append(
-            [dataclasses.replace(one, file=sources[one.file]) for one in spreads]
+        of_stages.append(
+            [
+                dataclasses.replace(spread, file=sources[spread.file])
+                for spread in spreads
+            ]
         )
-    return found
+    return of_stages
 
 
 def uneven_in_card(card: Card) -> list[Uneven] | None:
@@ -123,7 +125,7 @@ def _zero_counts(card: Card) -> list[NDArray[np.uint32]] | None:
     return [np.zeros(length, dtype=np.uint32) for length in lengths]
 
 
-def compare_two_cards(one: Card, two: Card) -> dict[str, Any]:
+def compare_two_cards(one: Card, two: Card) -> Facts:
     """Compare two cards.
 
     Returns:
@@ -137,11 +139,11 @@ def compare_two_cards(one: Card, two: Card) -> dict[str, Any]:
 
     steps = min(one.last_step, two.last_step)
     facts = [_facts(card) for card in (one, two)]
-    lines = [
-        str(part).replace(": saved ", ": first ", 1).replace(", now ", ", second ")
-        for part in differences(*facts)
-    ]
-    found: dict[str, Any] = {
+    lines = []
+    for difference in differences(*facts):
+        line = str(difference).replace(": saved ", ": first ", 1)
+        lines.append(line.replace(", now ", ", second "))
+    comparison: Facts = {
         "differences": lines,
         "steps": steps,
         "step": None,
@@ -149,13 +151,13 @@ def compare_two_cards(one: Card, two: Card) -> dict[str, Any]:
         "problem": None,
     }
     if facts[0]["sources"] != facts[1]["sources"]:
-        found |= {"step": 1, "rows": one.stage(1)["batch_size"]}
+        comparison |= {"step": 1, "rows": one.stage(1)["batch_size"]}
     elif lines:
         try:
-            found |= _first_other_step(one, two, steps)
+            comparison |= _first_other_step(one, two, steps)
         except ValueError as error:
-            found["problem"] = str(error)
-    return found
+            comparison["problem"] = str(error)
+    return comparison
 
 
 def _facts(card: Card) -> Facts:
@@ -169,14 +171,19 @@ def _facts(card: Card) -> Facts:
     return facts
 
 
-def _first_other_step(one: Card, two: Card, steps: int) -> dict[str, int]:
+def _first_other_step(
+    one: Card,
+    two: Card,
+    steps: int,
+) -> dict[str, int]:
     """{"step", "rows"} of the first step at which `one` reads rows that `two` does not; or {}."""
     for step in range(one.stages[0]["first_step"], steps + 1):
         read = one.samples_of(step)
         other = two.samples_of(step)
         if np.array_equal(read, other):
             continue
-        rows = {*map(tuple, read.tolist())} - {*map(tuple, other.tolist())}
+        rows = {*map(tuple, read.tolist())}
+        rows -= {*map(tuple, other.tolist())}
         if rows:
             return {"step": step, "rows": len(rows)}
     return {}

@@ -217,7 +217,7 @@ class CardFacts:
         """The rows in each file that order `number` reads.
 
         Raises:
-            ValueError: the card does not hold the sizes; the message says where they are.
+            ValueError: the card does not hold the sizes; the message names the place that has them.
         """
         if not self.sources:
             listed = self.facts["listed"]
@@ -243,8 +243,8 @@ class CardFacts:
 
     def source_numbers(self, number: int) -> Sequence[int]:
         """The sources that order `number` reads, by their numbers in the card."""
-        chosen: list[int] | None = self.facts["orders"][number].get("sources")
-        return range(len(self.sources)) if chosen is None else chosen
+        listed: list[int] | None = self.facts["orders"][number].get("sources")
+        return range(len(self.sources)) if listed is None else listed
 
     def _build_order(self, number: int) -> Order:
         """Build order `number` and compare it with the card's probes; `self.order` caches it."""
@@ -296,8 +296,8 @@ class CardFacts:
         """The probed positions at which an order reads another (file, sample) than in the card."""
         probes = self.facts["orders"][number]["probes"]
         positions = np.array([*map(int, probes)], dtype=np.int64)
-        found = np.stack(order.lookup(positions), axis=1)
-        differ = (found != np.array([*probes.values()]).reshape(-1, 2)).any(axis=1)
+        pairs = np.stack(order.lookup(positions), axis=1)
+        differ = (pairs != np.array([*probes.values()]).reshape(-1, 2)).any(axis=1)
         wrong: list[int] = positions[differ].tolist()
         return wrong
 

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nanoset_ref.provenance.card import Card
+from nanoset_ref.provenance.card_facts import Facts
 
 MAX_REQUESTS = 16  # at the same time
 TIMEOUT = 60  # seconds
 
 
 def fetch_sizes(
-    card: Card, names: Path | None = None, mirror: str | None = None
+    card: Card,
+    names: Path | None = None,
+    mirror: str | None = None,
 ) -> list[tuple[str, int]]:
     """Fetch (address, bytes) of each of a card's files, in the order of the run; no file is read.
 
@@ -28,7 +31,7 @@ def fetch_sizes(
 
     Raises:
         ValueError: the card lists no files, or their names are not public; this is another list.
-        OSError: a server does not answer, or does not say a size; the message names the file.
+        OSError: a server does not answer, or does not report a size; the message names the file.
     """
     listed = card.facts.get("listed")
     if listed is None or listed["pattern"] is None:
@@ -37,10 +40,10 @@ def fetch_sizes(
         )
     # 1.
     content = names.read_bytes() if names else _request(listed["url"], "GET").content
-    found = hashlib.sha256(content).hexdigest()
-    if listed["sha256"] not in (None, found):
+    sha256 = hashlib.sha256(content).hexdigest()
+    if listed["sha256"] not in (None, sha256):
         raise ValueError(
-            f"{names or listed['url']} has the sha256 {found}, the card says {listed['sha256']}"
+            f"{names or listed['url']} has the sha256 {sha256}, the card says {listed['sha256']}"
         )
     addresses = addresses_in(content.decode(), listed)
     # 2.
@@ -49,7 +52,7 @@ def fetch_sizes(
         return [*zip(addresses, sizes, strict=True)]
 
 
-def addresses_in(text: str, listed: dict[str, Any]) -> list[str]:
+def addresses_in(text: str, listed: Facts) -> list[str]:
     """The addresses of the files that a list names after the text `listed["after"]`."""
     if listed["after"]:
         text = text.partition(listed["after"])[2]

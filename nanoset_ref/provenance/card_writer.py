@@ -1,5 +1,6 @@
 """Cards of runs of nanoset_ref, from the stretches of a config."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.provenance.auditing import Stretch
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import num_bytes
+from nanoset_ref.provenance.card_facts import Facts, num_bytes
 from nanoset_ref.provenance.card_validation import NUM_PROBES
 
 
@@ -32,40 +33,44 @@ def card_of_stretches(
     """
     nanosets = [_nanoset(stretch) for stretch in stretches]
     files: dict[str, Any] = {}
-    windows = set()
     for nanoset in nanosets:
         files |= {str(file.path): file for file in nanoset.files}
+    names = [file.path.name for file in files.values()]
+    if len({*names}) < len(names):
+        names = [*files]
+    facts = {
+        "card": 1,
+        "name": name,
+        "date": date,
+        "links": [],
+        "loader": {"name": "nanoset_ref", "version": None},
+        "tokenizer": {"name": tokenizer, "hash": None},
+        **_row_facts(nanosets),
+        "sources": [*map(_source, files.values(), names)],
+        "orders": [_order(nanoset, [*files]) for nanoset in nanosets],
+        "stages": [*map(_stage, stretches, itertools.count())],
+        "known": ["files, orders and steps, from the run's config"],
+        "inferred": [],
+        "unknown": [],
+    }
+    return Card(facts)
+
+
+def _row_facts(nanosets: Sequence[Nanoset]) -> Facts:
+    """The dtype and the window of a run; ValueError if its stages have several."""
+    windows = set()
+    dtypes = set()
+    for nanoset in nanosets:
+        dtypes |= {file.dtype.name for file in nanoset.files}
         windows |= {(nanoset.row_length, stride) for stride in nanoset.strides.tolist()}
-    dtypes = {file.dtype.name for file in files.values()}
     if len(windows) > 1 or len(dtypes) > 1:
         raise ValueError(
             f"a card has one window and one dtype of ids; this run has {sorted(windows)} and "
             f"{sorted(dtypes)}: write a card for each stage"
         )
     row_length, stride = windows.pop()
-    names = [file.path.name for file in files.values()]
-    if len({*names}) < len(names):
-        names = [*files]
-    return Card(
-        {
-            "card": 1,
-            "name": name,
-            "date": date,
-            "links": [],
-            "loader": {"name": "nanoset_ref", "version": None},
-            "tokenizer": {"name": tokenizer, "hash": None},
-            "dtype": dtypes.pop(),
-            "window": {"row_length": row_length, "stride": stride},
-            "sources": [*map(_source, files.values(), names)],
-            "orders": [_order(nanoset, [*files]) for nanoset in nanosets],
-            "stages": [
-                _stage(stretch, number) for number, stretch in enumerate(stretches)
-            ],
-            "known": ["files, orders and steps, from the run's config"],
-            "inferred": [],
-            "unknown": [],
-        }
-    )
+    window = {"row_length": row_length, "stride": stride}
+    return {"dtype": dtypes.pop(), "window": window}
 
 
 def _nanoset(stretch: Stretch) -> Nanoset:
@@ -82,7 +87,7 @@ def _nanoset(stretch: Stretch) -> Nanoset:
     return rows
 
 
-def _source(file: Any, name: str) -> dict[str, Any]:
+def _source(file: Any, name: str) -> Facts:
     return {
         "name": name,
         "bytes": num_bytes(file),
@@ -91,8 +96,8 @@ def _source(file: Any, name: str) -> dict[str, Any]:
     }
 
 
-def _order(nanoset: Nanoset, paths: list[str]) -> dict[str, Any]:
-    recipe: dict[str, Any] = nanoset.order.recipe or {}
+def _order(nanoset: Nanoset, paths: list[str]) -> Facts:
+    recipe: Facts = nanoset.order.recipe or {}
     return {
         "name": recipe["name"],
         "seed": recipe["random_seed"],
@@ -104,7 +109,7 @@ def _order(nanoset: Nanoset, paths: list[str]) -> dict[str, Any]:
     }
 
 
-def _stage(stretch: Stretch, order: int) -> dict[str, Any]:
+def _stage(stretch: Stretch, order: int) -> Facts:
     schedule = stretch.schedule
     return {
         "name": stretch.name,

@@ -34,12 +34,10 @@ def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
         ValueError: this is another kind of state.
     """
     try:
-        state: Any = saved.get(
-            "state", saved
-        )  # a checkpoint's state.json has it under "state"
-        state = state.get(
-            "data", state
-        )  # and the trainer's state the loader's under "data"
+        # a checkpoint's state.json has it under "state"
+        state: Any = saved.get("state", saved)
+        # and the trainer's state the loader's under "data"
+        state = state.get("data", state)
         if "stages" not in state:
             return state, None
         stage = state["stages"][-1]
@@ -96,11 +94,11 @@ class Continuation:
     differences: Sequence[str] = ()
 
     def __str__(self) -> str:
-        at = f"{self.consumed_train_samples:,}"
+        begin = f"{self.consumed_train_samples:,}"
         lines = [f"the plans differ in {line}" for line in self.differences]
         if self.exact:
             same = "reads the same tokens as the saved plan would, each as often"
-            return "\n".join([*lines, f"continuing at {at} {same}"])
+            return "\n".join([*lines, f"continuing at {begin} {same}"])
         names = (
             "read before",
             "saved plan",
@@ -110,7 +108,7 @@ class Continuation:
             "lost",
         )
         lines.append(
-            f"tokens at positions {at} to {self.until:,}, compared with continuing under the saved "
+            f"tokens at positions {begin} to {self.until:,}, compared with continuing under the saved "
             "plan:"
         )
         lines.append(
@@ -169,11 +167,11 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     for key, name in (saved.names | new.names).items():
         before = saved.reads_per_unit(reads_before, key, unit)
         expected = saved.reads_per_unit(reads_saved, key, unit)
-        found = new.reads_per_unit(reads_new, key, unit)
-        repeated = np.maximum(found - expected, 0)
-        lost = np.maximum(expected - found, 0)
+        actual = new.reads_per_unit(reads_new, key, unit)
+        repeated = np.maximum(actual - expected, 0)
+        lost = np.maximum(expected - actual, 0)
         again = repeated[before > 0]
-        counts = [before, expected, found, repeated, again, lost]
+        counts = [before, expected, actual, repeated, again, lost]
         figures = [int(count.sum()) * unit for count in counts]
         files.append(FileDifference(name, _status(key, saved, new), *figures))
     exact = all(file.repeated == file.lost == 0 for file in files)
@@ -270,7 +268,10 @@ class _PlanFiles:
         return order
 
     def reads_per_unit(
-        self, reads: list[NDArray[np.uint32]], key: Key, unit: int
+        self,
+        reads: list[NDArray[np.uint32]],
+        key: Key,
+        unit: int,
     ) -> NDArray[np.int64]:
         """Count the reads of each unit of tokens of a file.
 
@@ -305,7 +306,11 @@ def _share_checksums(saved: _PlanFiles, new: _PlanFiles) -> None:
         plan.keys = [(checksums.get(key, key[0]), key[1]) for key in plan.keys]
 
 
-def _check_counts(saved: _PlanFiles, new: _PlanFiles, consumed: int) -> None:
+def _check_counts(
+    saved: _PlanFiles,
+    new: _PlanFiles,
+    consumed: int,
+) -> None:
     """Refuse a damaged state, because its counts would take too much memory or time."""
     sizes = dict(new.keys)
     for content, tokens in saved.keys:
@@ -322,7 +327,11 @@ def _check_counts(saved: _PlanFiles, new: _PlanFiles, consumed: int) -> None:
         )
 
 
-def _status(key: Key, saved: _PlanFiles, new: _PlanFiles) -> str:
+def _status(
+    key: Key,
+    saved: _PlanFiles,
+    new: _PlanFiles,
+) -> str:
     if key not in saved.keys:
         return "added"
     return "kept" if key in new.keys else "dropped"

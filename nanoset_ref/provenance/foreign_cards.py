@@ -4,6 +4,7 @@ Read as of Nanotron 2411b022 and the Nanosets of 2024 (2e36d6f), Megatron-LM d98
 ea7aefd8, OLMo-core fa6c5014c and llm.c f1e2ace (docs/loaders.md has their months).
 """
 
+import functools
 import glob
 import itertools
 import math
@@ -16,12 +17,13 @@ import numpy as np
 
 from nanoset_ref import train  # loads nothing yet: only YAML needs an extra
 from nanoset_ref.io.paths import PathLike, as_list, read_json
-from nanoset_ref.orders.others import nanotron_stages
+from nanoset_ref.orders.others.nanotron_stages import first_step, nanotron_stages
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import NOT_COMPUTED, Facts
 from nanoset_ref.provenance.card_writer import probes_of
 from nanoset_ref.provenance.foreign_config import (
     ForeignConfig,
+    one_stage,
     order_facts,
     read_arguments,
     source_facts,
@@ -35,7 +37,11 @@ NEOX_SURPLUS = 1.005  # samples that GPT-NeoX draws for each one that it reads
 
 
 def card_of_config(
-    path: PathLike, loader: str, name: str, date: str, given: Mapping[str, str]
+    path: PathLike,
+    loader: str,
+    name: str,
+    date: str,
+    given: Mapping[str, str],
 ) -> Card:
     """Make the card of a run of another system, with probes if the sizes of all files are known.
 
@@ -75,34 +81,29 @@ def card_of_config(
     }
     card = Card(facts)
     for number, order in enumerate(facts["orders"]):
-        sizes = [
-            card.sources[source]["bytes"] for source in card.source_numbers(number)
-        ]
+        sources = card.source_numbers(number)
+        sizes = [card.sources[source]["bytes"] for source in sources]
         if order["name"] not in NOT_COMPUTED and sizes and None not in sizes:
             order["samples"] = card.samples(number)
             order["probes"] = probes_of(card.unchecked_order(number), order["samples"])
     return Card(facts)
 
 
-def from_nanotron(config: ForeignConfig) -> Facts:
-    """Nanotron's main branch: folders of .ds files."""
-    return _from_nanotron(config, is_main=True)
+def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Facts:
+    """Nanotron's YAML.
 
-
-def from_nanotron_2024(config: ForeignConfig) -> Facts:
-    """The Nanosets of 2024: token files, or folders of one .ds file each."""
-    return _from_nanotron(config, is_main=False)
-
-
-def _from_nanotron(config: ForeignConfig, is_main: bool) -> Facts:
+    Args:
+        config: the config.
+        is_main: whether it is of the main branch, with folders of .ds files; else of the Nanosets
+            of 2024, with token files or folders of one .ds file each.
+    """
     tokens = config.values["tokens"]
-    stages = sorted(
-        config.values["data_stages"], key=lambda stage: stage["start_training_step"]
-    )
+    stages = sorted(config.values["data_stages"], key=first_step)
     datasets = [stage["data"]["dataset"] for stage in stages]
     if any(dataset.get("shuffle_files") for dataset in datasets):
         raise ValueError("shuffle_files is not supported: write this card by hand")
-    dtype = {2: "uint16", 4: "uint32"}.get(datasets[0].get("token_size_in_bytes"))
+    size = datasets[0].get("token_size_in_bytes")
+    dtype = {2: "uint16", 4: "uint32"}.get(size)
     row_length = tokens["sequence_length"] + 1
     stride = row_length
     if "dataset_path" in datasets[0]:
@@ -112,16 +113,16 @@ def _from_nanotron(config: ForeignConfig, is_main: bool) -> Facts:
         files |= {name: _files_of(name) for name in _folders(dataset)}
     paths = dict.fromkeys(itertools.chain(*files.values()))
     numbers = {path: number for number, path in enumerate(paths)}
+    orders = []
+    for stage in stages:
+        orders.append(_nanotron_order(config, stage["data"], files, numbers))
+    layout = "contiguous" if is_main else "strided"
     facts = {
         "dtype": config.take("dtype", dtype),
         "window": {"row_length": row_length, "stride": stride},
         "sources": [source_facts(path) for path in paths],
-        "orders": [
-            _nanotron_order(config, stage["data"], files, numbers) for stage in stages
-        ],
-        "stages": _nanotron_stages(
-            config, stages, "contiguous" if is_main else "strided"
-        ),
+        "orders": orders,
+        "stages": _nanotron_stages(config, stages, layout),
     }
     if is_main:
         _compute_main(config, facts, files)
@@ -154,7 +155,9 @@ def _nanotron_order(
 
 
 def _compute_main(
-    config: ForeignConfig, facts: Facts, files: Mapping[str, list[str]]
+    config: ForeignConfig,
+    facts: Facts,
+    files: Mapping[str, list[str]],
 ) -> None:
     """Make the orders those of Nanotron's main branch, which needs the sizes of all files."""
     if any(source["bytes"] is None for source in facts["sources"]):
@@ -162,35 +165,36 @@ def _compute_main(
             order["name"] = "unknown"
         return
     config.check()  # the dtype is known
-    row_bytes = np.dtype(facts["dtype"]).itemsize * facts["window"]["row_length"]
-    rows = {
-        name: [os.path.getsize(path) // row_bytes for path in paths]
-        for name, paths in files.items()
-    }
-    for order, computed in zip(
-        facts["orders"], nanotron_stages(config.values, rows), strict=True
-    ):
+    itemsize = np.dtype(facts["dtype"]).itemsize
+    row_bytes = itemsize * facts["window"]["row_length"]
+    rows = {}
+    for name, paths in files.items():
+        rows[name] = [os.path.getsize(path) // row_bytes for path in paths]
+    stages = nanotron_stages(config.values, rows)
+    for order, computed in zip(facts["orders"], stages, strict=True):
         order.update(name="nanotron_main", options=computed.options)
 
 
 def _nanotron_stages(
-    config: ForeignConfig, stages: Sequence[Facts], layout: str
+    config: ForeignConfig,
+    stages: Sequence[Facts],
+    layout: str,
 ) -> list[Facts]:
     """The stages of a card: each ends where the next one starts."""
     tokens = config.values["tokens"]
     ranks = config.values["parallelism"]["dp"]
     rows = tokens["micro_batch_size"]
     batch_size = rows * tokens["batch_accumulation_per_replica"] * ranks
-    starts = [stage["start_training_step"] for stage in stages]
+    starts = [first_step(stage) for stage in stages]
     stops = [*starts[1:], tokens["train_steps"] + 1]
-    found = []
+    described = []
     for number, stage in enumerate(stages):
         steps = range(starts[number], stops[number])
         facts = stage_facts(config, number, steps, batch_size, layout, ranks, rows)
         if "name" in stage:
             facts["name"] = stage["name"]
-        found.append(facts)
-    return found
+        described.append(facts)
+    return described
 
 
 def _folders(dataset: Facts) -> list[str]:
@@ -199,7 +203,8 @@ def _folders(dataset: Facts) -> list[str]:
 
 def _files_of(name: str) -> list[str]:
     """A file, or the .ds files of a folder; the name itself if the folder is not here."""
-    return sorted(glob.glob(f"{glob.escape(name.rstrip('/'))}/*.ds")) or [name]
+    folder = glob.escape(name.rstrip("/"))
+    return sorted(glob.glob(f"{folder}/*.ds")) or [name]
 
 
 def from_megatron(config: ForeignConfig) -> Facts:
@@ -220,25 +225,17 @@ def from_megatron(config: ForeignConfig) -> Facts:
         steps = int(values["train_samples"]) // batch_size
     steps = config.take("steps", steps)
     order = _megatron_order(values, steps * batch_size, weights)
-    assumed = [name for name in MEGATRON_DEFAULTS if name not in values]
+    assumed = []
+    for name, default in MEGATRON_DEFAULTS.items():
+        if name not in values:
+            assumed.append(f"{name}={default}, the default")
     return {
         "dtype": config.take("dtype"),
         "window": {"row_length": length + 1, "stride": length},
         "sources": [source_facts(f"{prefix}.bin") for prefix in prefixes],
         "orders": [order],
-        "stages": [
-            stage_facts(
-                config,
-                0,
-                range(1, steps + 1),
-                batch_size,
-                "contiguous",
-                micro_batch_size=rows,
-            )
-        ],
-        "inferred": [
-            f"{name}={MEGATRON_DEFAULTS[name]}, the default" for name in assumed
-        ],
+        "stages": one_stage(config, steps, batch_size, "contiguous", None, rows),
+        "inferred": assumed,
     }
 
 
@@ -257,19 +254,21 @@ def _megatron_blend(values: Mapping[str, Any]) -> tuple[list[str], list[float] |
 
 
 def _megatron_batch_size(config: ForeignConfig, rows: Any) -> int:
-    """The rows of a step; GPT-NeoX may say it by the rows of a micro-batch."""
+    """The rows of a step; GPT-NeoX may give the rows of a micro-batch instead."""
     values = config.values
     batch_size = values.get("global_batch_size") or values.get("train_batch_size")
     if batch_size is None and rows and "is_neox" in values:
-        accumulated = (
-            values.get("gradient_accumulation_steps") or values.get("gas") or 1
-        )
-        batch_size = int(rows) * int(accumulated) * config.take("dp_size")
-    found: int = config.take("batch_size", batch_size)
-    return found
+        long_name = values.get("gradient_accumulation_steps")
+        accumulated = int(long_name or values.get("gas") or 1)
+        batch_size = int(rows) * accumulated * config.take("dp_size")
+    return int(config.take("batch_size", batch_size))
 
 
-def _megatron_order(values: Facts, samples: int, weights: list[float] | None) -> Facts:
+def _megatron_order(
+    values: Facts,
+    samples: int,
+    weights: list[float] | None,
+) -> Facts:
     """The order of a run that reads `samples` rows."""
     named: Facts = MEGATRON_DEFAULTS | values
     name = "megatron"
@@ -311,7 +310,7 @@ def from_olmo_core(config: ForeignConfig) -> Facts:
         "window": {"row_length": length, "stride": length},
         "sources": [source_facts(path) for path in dataset.get("paths") or []],
         "orders": [order_facts(name, loader["seed"], options=options)],
-        "stages": [stage_facts(config, 0, range(1, steps + 1), batch_size, "strided")],
+        "stages": one_stage(config, steps, batch_size, "strided"),
     }
     if not facts["sources"]:
         facts["listed"] = {
@@ -385,11 +384,7 @@ def from_llm_c(config: ForeignConfig) -> Facts:
         "window": {"row_length": length + 1, "stride": length},
         "sources": [source_facts(path, 1024) for path in paths],
         "orders": [order_facts("llm_c", 0, options=options)],
-        "stages": [
-            stage_facts(
-                config, 0, range(1, steps + 1), batch_size, "contiguous", ranks, rows
-            )
-        ],
+        "stages": one_stage(config, steps, batch_size, "contiguous", ranks, rows),
     }
 
 
@@ -401,8 +396,10 @@ def read_yaml(path: PathLike) -> Facts:
 
 def read_neox(path: PathLike) -> Facts:
     """GPT-NeoX's YAML, whose names may have dashes or underscores."""
-    config = {name.replace("-", "_"): value for name, value in read_yaml(path).items()}
-    return config | {"is_neox": True}
+    config = {"is_neox": True}
+    for name, value in read_yaml(path).items():
+        config[name.replace("-", "_")] = value
+    return config
 
 
 class ConfigReader(NamedTuple):
@@ -420,8 +417,12 @@ class ConfigReader(NamedTuple):
 
 
 READERS = {
-    "nanotron": ConfigReader(from_nanotron, read_yaml, "2411b022"),
-    "nanotron-2024": ConfigReader(from_nanotron_2024, read_yaml, "2e36d6f"),
+    "nanotron": ConfigReader(
+        functools.partial(from_nanotron, is_main=True), read_yaml, "2411b022"
+    ),
+    "nanotron-2024": ConfigReader(
+        functools.partial(from_nanotron, is_main=False), read_yaml, "2e36d6f"
+    ),
     "megatron": ConfigReader(from_megatron, read_arguments, "d98e8a64dd"),
     "gpt-neox": ConfigReader(from_megatron, read_neox, "ea7aefd8"),
     "olmo-core": ConfigReader(from_olmo_core, read_json, "fa6c5014c"),

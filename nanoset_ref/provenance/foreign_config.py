@@ -45,7 +45,13 @@ class ForeignConfig:
         self._given = given
         self._missing: dict[str, str] = {}
 
-    def take(self, name: str, value: Any = None, *, needed: bool = True) -> Any:
+    def take(
+        self,
+        name: str,
+        value: Any = None,
+        *,
+        needed: bool = True,
+    ) -> Any:
         """The value of the config if it has one, else the given one; a whole number unless a dtype.
 
         If both are missing: None, or 1 as a placeholder for a needed fact: call `check` before use.
@@ -89,7 +95,11 @@ def source_facts(path: str, header: int = 0) -> Facts:
     return facts
 
 
-def order_facts(name: str, seed: int, **facts: Any) -> Facts:
+def order_facts(
+    name: str,
+    seed: int,
+    **facts: Any,
+) -> Facts:
     """An order of a card, without probes."""
     return {"name": name, "seed": seed, "samples": None, "probes": {}} | facts
 
@@ -132,6 +142,15 @@ def stage_facts(
     } | ranks
 
 
+def one_stage(
+    config: ForeignConfig,
+    steps: int,
+    *others: Any,
+) -> list[Facts]:
+    """The only stage of a run of `steps` steps; `others`: the next arguments of `stage_facts`."""
+    return [stage_facts(config, 0, range(1, steps + 1), *others)]
+
+
 def read_arguments(path: PathLike) -> Facts:
     """Parse a command line, such as that of a script.
 
@@ -150,8 +169,10 @@ def read_arguments(path: PathLike) -> Facts:
             words[name] = [value] if value else []
         elif name and "$" not in word:
             words[name].append(word)
-    return {
-        name: found[0] if len(found) == 1 else found
-        for name, found in words.items()
-        if found
-    }
+    arguments: Facts = {}
+    for name, values in words.items():
+        if len(values) == 1:
+            arguments[name] = values[0]
+        elif values:
+            arguments[name] = values
+    return arguments

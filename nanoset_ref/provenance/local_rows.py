@@ -71,7 +71,11 @@ def replay(stretches: Sequence[Stretch], step: int) -> Iterator[NDArray[Any]]:
             yield stretch.dataset.read(np.array(stretch.schedule.positions(number)))
 
 
-def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
+def _rows(
+    card: Card,
+    number: int,
+    files: Sequence[Tokens],
+) -> Rows:
     """The rows that order `number` of a card reads from open files."""
     facts = card.facts["orders"][number]
     window = card.facts["window"]
@@ -92,7 +96,11 @@ def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
     )
 
 
-def _packed_rows(card: Card, number: int, paths: Sequence[str]) -> Rows:
+def _packed_rows(
+    card: Card,
+    number: int,
+    paths: Sequence[str],
+) -> Rows:
     """The rows that OLMo-core packs from files, whose documents end with an id of the card."""
     facts = card.facts["orders"][number]
     options = facts.get("options", {})
@@ -109,7 +117,11 @@ def _packed_rows(card: Card, number: int, paths: Sequence[str]) -> Rows:
         ) from error
 
 
-def _megatron_rows(card: Card, order: Facts, paths: Sequence[str]) -> Rows:
+def _megatron_rows(
+    card: Card,
+    order: Facts,
+    paths: Sequence[str],
+) -> Rows:
     """The rows that an order "megatron" reads from .bin/.idx pairs."""
     blend = list(paths)
     if order.get("weights"):
@@ -128,13 +140,17 @@ def _megatron_rows(card: Card, order: Facts, paths: Sequence[str]) -> Rows:
     return rows
 
 
-def _check_probes(card: Card, probes: Facts, rows: Rows) -> None:
+def _check_probes(
+    card: Card,
+    probes: Facts,
+    rows: Rows,
+) -> None:
     """Raise ValueError if rows at the probed positions are not those of the card."""
     for position, pair in probes.items():
         origin = rows.origin(int(position))
-        found = [origin.source, origin.sample]
-        if found != pair:
+        read = [origin.source, origin.sample]
+        if read != pair:
             raise ValueError(
                 f"these are not the files of {card.name}: position {position} reads file and sample "
-                f"{found}, the card says {pair}"
+                f"{read}, the card says {pair}"
             )

@@ -1,11 +1,10 @@
 """Rows that OLMo-core packs, such as those of OLMo 3's long-context stage, read from its files.
 
-The order "olmo_core_packed" of a card names them. `packed_instances` says which documents stand in
-a row, one group of files at a time; ``order="olmo_core"`` says when a row is read.
+The order "olmo_core_packed" of a card names them. `packed_instances` computes which documents a row
+holds, one group of files at a time; ``order="olmo_core"`` computes when a row is read.
 """
 
 import bisect
-import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from nanoset_ref.load.documents import document_spans
 from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Starts, describe_file
 from nanoset_ref.orders import build_order
-from nanoset_ref.orders.base import Int64Array
+from nanoset_ref.orders.base import NO_POSITIONS, Int64Array, Json
 from nanoset_ref.orders.others import packed_instances
 from nanoset_ref.tokens import Tokens
 
@@ -74,23 +73,24 @@ class OLMoCorePackedRows(Rows):
         numbers = list(range(len(files)))
         if options["permutation_seed"] is not None:
             random.Random(options["permutation_seed"]).shuffle(numbers)
-        self._groups = [
-            numbers[i : i + group_size] for i in range(0, len(numbers), group_size)
-        ]
-        self._group_of = {
-            number: g for g, group in enumerate(self._groups) for number in group
-        }
+        self._groups: list[list[int]] = []
+        self._group_of: dict[int, int] = {}  # of each file
         self._firsts: dict[int, int] = {}  # the first token of each file in its group
         self._documents = []  # of each group: row, start, stop, candidates
-        for group in self._groups:
-            sizes = [files[number].num_tokens for number in group]
-            self._firsts |= zip(
-                group, itertools.accumulate(sizes, initial=0), strict=False
-            )
-            found = np.concatenate([self._closed_documents(number) for number in group])
-            packed = packed_instances(found, row_length, fragment=options["fragment"])
+        lengths = []
+        for i in range(0, len(numbers), group_size):
+            group = numbers[i : i + group_size]
+            first = 0
+            for number in group:
+                self._group_of[number] = len(self._groups)
+                self._firsts[number] = first
+                first += files[number].num_tokens
+            self._groups.append(group)
+            spans = np.concatenate([self._closed_documents(number) for number in group])
+            packed = packed_instances(spans, row_length, fragment=options["fragment"])
             self._documents.append(packed)
-        lengths = [int(found[:, 0].max(initial=-1)) + 1 for found in self._documents]
+            last_row = packed[:, 0].max(initial=-1)
+            lengths.append(int(last_row) + 1)
         name = f"olmo_core:batch_size={options['batch_size']}"
         self.order = build_order(name, lengths, None, num_samples, random_seed)
 
@@ -101,9 +101,8 @@ class OLMoCorePackedRows(Rows):
         stop = len(offsets)
         if file.num_tokens and not file.facts.get("appended_eod"):
             stop -= 1
-        return self._firsts[number] + np.stack(
-            [offsets[: stop - 1], offsets[1:stop]], axis=1
-        )
+        spans = np.stack([offsets[: stop - 1], offsets[1:stop]], axis=1)
+        return self._firsts[number] + spans
 
     @property
     def files(self) -> Sequence[Tokens]:
@@ -123,14 +122,8 @@ class OLMoCorePackedRows(Rows):
         pieces = []
         for _, start, stop, candidates in documents[begin:end].tolist():
             place = bisect.bisect_right(firsts, start) - 1
-            pieces.append(
-                (
-                    members[place],
-                    start - firsts[place],
-                    stop - firsts[place],
-                    candidates,
-                )
-            )
+            first = firsts[place]
+            pieces.append((members[place], start - first, stop - first, candidates))
         return pieces
 
     def _placed(
@@ -147,9 +140,8 @@ class OLMoCorePackedRows(Rows):
         """See `Rows.fill`."""
         out[:] = self._pad
         for row, column, number, start, stop in self._placed(positions):
-            copy_from_file(
-                self._files[number], np.array([[row, start, stop, column]]), out
-            )
+            piece = np.array([[row, start, stop, column]])
+            copy_from_file(self._files[number], piece, out)
 
     def _starts(self, positions: Int64Array) -> Starts:
         starts = np.ones((len(positions), self.row_length), dtype=np.bool_)
@@ -160,7 +152,8 @@ class OLMoCorePackedRows(Rows):
     def origin(self, position: int) -> Origin:
         """The file of the row's first document, and the number of the row in its group."""
         _, row = self.order[position]
-        return Origin(self._row(position)[0][0], row, self.order.epoch_of(position))
+        first_piece = self._row(position)[0]
+        return Origin(first_piece[0], row, self.order.epoch_of(position))
 
     def spans(self, position: int) -> list[Any]:
         """A `PackedSpan` for each document in the row."""
@@ -178,16 +171,15 @@ class OLMoCorePackedRows(Rows):
         until: int | None = None,
     ) -> Int64Array:
         """See `Rows.positions_of`."""
-        begin, end = np.add(
-            self.token_range(source, document, tokens), self._firsts[source]
-        )
+        in_file = self.token_range(source, document, tokens)
+        begin, end = np.add(in_file, self._firsts[source])
         group = self._group_of[source]
         rows, starts, stops, _ = self._documents[group].T
         holds = np.maximum(starts, begin) < np.minimum(stops, end)
-        found = [np.empty(0, dtype=np.int64)]
+        positions = [NO_POSITIONS]
         for row in np.unique(rows[holds]).tolist():
-            found.append(self.order.positions(group, row, until))
-        return np.sort(np.concatenate(found))
+            positions.append(self.order.positions(group, row, until))
+        return np.sort(np.concatenate(positions))
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """How positions [start, stop) use each group, which has the name of its first file."""
@@ -196,7 +188,8 @@ class OLMoCorePackedRows(Rows):
         for group, (distinct, most) in enumerate(self.order.coverage(stop)):
             members = self._groups[group]
             tokens = sum(self._files[number].num_tokens for number in members)
-            documents = self._documents[group]
+            _, starts, stops, _ = self._documents[group].T
+            packed = int((stops - starts).sum())
             rows = int(self.order.dataset_lengths[group])
             use = SourceUse(
                 path=str(self._files[members[0]].path),
@@ -207,12 +200,12 @@ class OLMoCorePackedRows(Rows):
                 distinct=distinct,
                 repetitions=most,
                 tokens=tokens,
-                tail_tokens=tokens - int((documents[:, 2] - documents[:, 1]).sum()),
+                tail_tokens=tokens - packed,
             )
             uses.append(use)
         return uses
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> Json:
         rows = {
             "row_length": self.row_length,
             "packing": "olmo_core",

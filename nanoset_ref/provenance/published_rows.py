@@ -14,7 +14,9 @@ from nanoset_ref.provenance.card_sizes import MAX_REQUESTS, mirrored
 
 
 def fetch_rows(
-    card: Card, rows: Sequence[CardRow], mirror: str | None = None
+    card: Card,
+    rows: Sequence[CardRow],
+    mirror: str | None = None,
 ) -> NDArray[Any]:
     """Fetch the ids of rows.
 
@@ -27,22 +29,23 @@ def fetch_rows(
         integers [rows, row_length] of the card's dtype.
 
     Raises:
-        ValueError: the card does not say where a file is published.
+        ValueError: the card does not record where a file is published.
         StorageError, FileNotFoundError: a server does not answer, or has no such file.
     """
     parts = []
     for row in rows:
-        found = card.published(row.source, row.first_byte, row.end_byte)
-        if not found:
+        published = card.published(row.source, row.first_byte, row.end_byte)
+        if not published:
             raise ValueError(
                 f"this needs the token files of {card.name}, which does not say where {row.path} "
                 f"is public: give them with --data"
             )
-        parts += found
+        parts += published
     paths = {address: as_path(mirrored(address, mirror)) for address, _, _ in parts}
     with ThreadPoolExecutor(MAX_REQUESTS) as pool:
         opened: Any = pool.map(bytes_of, paths.values())
         objects = dict(zip(paths, opened, strict=True))
-    content = fetch([(objects[address], first, last) for address, first, last in parts])
-    ids = np.frombuffer(b"".join(content), card.facts["dtype"])
-    return ids.reshape(len(rows), card.facts["window"]["row_length"])
+    extents = [(objects[address], first, last) for address, first, last in parts]
+    content = b"".join(fetch(extents))
+    ids = np.frombuffer(content, card.facts["dtype"])
+    return ids.reshape(len(rows), -1)

@@ -29,7 +29,7 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
     """
     if len(ids) == 0:
         raise ValueError("search for at least one id, got none")
-    found: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
     first_document = 0  # of the block
     for block, lengths in document_blocks(file):
         stop = max(len(block) - len(ids) + 1, 0)
@@ -44,12 +44,16 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
         documents = documents[is_inside]
         offsets = hits[is_inside] - begins[documents]
         numbers = first_document + documents
-        found += zip(numbers.tolist(), offsets.tolist(), strict=True)
+        places += zip(numbers.tolist(), offsets.tolist(), strict=True)
         first_document += len(lengths)
-    return found
+    return places
 
 
-def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
+def find_text(
+    file: Tokens,
+    tokenizer: Any,
+    text: str,
+) -> list[tuple[int, int, int]]:
     """Find the tokens that hold a text.
 
     1. Search for the tokens of the text without its first and last word (`find`).
@@ -81,10 +85,9 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
     spaced = " ".join(["", *middle])
     ids = tokenizer.encode(spaced, add_special_tokens=False)
     boundaries = file.known_documents()
-    reach = (
-        max(len(first.encode()), len(last.encode())) + 2
-    )  # no word has more tokens than bytes
-    found = []
+    # no word has more tokens than bytes
+    reach = max(len(first.encode()), len(last.encode())) + 2
+    places = []
     for document, offset in find(file, ids):
         begin = boundaries[document]
         end = boundaries[document + 1]
@@ -97,18 +100,22 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
         bounds = _bounds(tokenizer, window, text, start, stop, len(first))
         if bounds:
             start, stop = bounds
-            found.append((document, low + start, low + stop))
-    return sorted(found)
+            places.append((document, low + start, low + stop))
+    return sorted(places)
 
 
-def _find_short(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
+def _find_short(
+    file: Tokens,
+    tokenizer: Any,
+    text: str,
+) -> list[tuple[int, int, int]]:
     """Find a text of one or two words; see `find_text`."""
-    found = set()
+    places = set()
     for prefix in ("", " "):
         ids = tokenizer.encode(prefix + text, add_special_tokens=False)
         for document, start in find(file, ids):
-            found.add((document, start, start + len(ids)))
-    return sorted(found)
+            places.add((document, start, start + len(ids)))
+    return sorted(places)
 
 
 def _bounds(

@@ -45,7 +45,10 @@ class Spread:
 
 
 def spread_over_steps(
-    order: Any, lengths: Sequence[int], schedule: Schedule, steps: range
+    order: Any,
+    lengths: Sequence[int],
+    schedule: Schedule,
+    steps: range,
 ) -> list[Spread]:
     """Measure how evenly each file that is read is spread over the steps.
 
@@ -67,26 +70,32 @@ def spread_over_steps(
     # 2.
     of_files = reads.sum(axis=2)
     among_files = _dispersion(of_files)
-    found = []
-    for file in np.flatnonzero(of_files.any(axis=0)).tolist():
+    spreads = []
+    read_files = np.flatnonzero(of_files.any(axis=0))
+    for file in read_files.tolist():
         # 3.
         within = _dispersion(reads[:, file])
         picture = _picture(of_files[:, file], of_files.sum(axis=1))
-        found.append(Spread(file, _mean(among_files[[file]]), _mean(within), picture))
-    return found
+        among = _mean(among_files[[file]])
+        spreads.append(Spread(file, among, _mean(within), picture))
+    return spreads
 
 
 def _count_reads(
-    order: Any, lengths: Sequence[int], schedule: Schedule, steps: range
+    order: Any,
+    lengths: Sequence[int],
+    schedule: Schedule,
+    steps: range,
 ) -> Int64Array:
     """Step 1 of `spread_over_steps`: reads, int64 [parts, files, SECTIONS]."""
     size = schedule.global_batch_size
-    count = min(len(steps), max(MAX_PARTS, MAX_POSITIONS // size))
+    most = max(MAX_PARTS, MAX_POSITIONS // size)
+    count = min(len(steps), most)
     parts = min(MAX_PARTS, count)
     numbers = np.arange(count)
-    chosen = numbers * len(steps) // count
-    chosen += steps.start - schedule.first_step
-    firsts = schedule.consumed_train_samples + chosen * size
+    looked_up = steps.start + numbers * len(steps) // count
+    steps_before = looked_up - schedule.first_step
+    firsts = schedule.consumed_train_samples + steps_before * size
     positions = np.add.outer(firsts, np.arange(size)).ravel()
     files, samples = order.lookup(positions)
     sizes = np.array(lengths)[files]
@@ -114,32 +123,38 @@ def _dispersion(reads: Int64Array) -> NDArray[np.float64]:
     expected = sizes * shares
     variances = expected * (1 - shares)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = np.square(rows - expected) / variances
-        return found.sum(axis=0) / (len(rows) - 1)
+        squares: NDArray[np.float64] = np.square(rows - expected)
+        ratios = squares / variances
+        return ratios.sum(axis=0) / (len(rows) - 1)
 
 
 def _picture(reads: Int64Array, sizes: Int64Array) -> str:
-    """A bar for each part: a file's reads int64 [parts] beside those of all files [parts]."""
+    """A bar for each part: the reads of a file, int64 [parts], out of those of all files."""
     even = sizes * reads.sum() / sizes.sum()
-    heights = np.rint(4 * reads / even).clip(0, 8).astype(int)
+    heights = np.rint(4 * reads / even).clip(0, 8)
+    heights = heights.astype(int)
     return "".join(BARS[heights])
 
 
 def spread_lines(spreads: Sequence[Spread], paths: Sequence[str]) -> list[str]:
     """A table of the files that are spread least evenly, worst first."""
-    worst = sorted(spreads, key=lambda one: -max(one.among_files or 0, one.within or 0))
-    worst = worst[:MAX_LISTED]
-    width = max(len(paths[one.file]) for one in worst)
+    worst = sorted(spreads, key=_unevenness, reverse=True)[:MAX_LISTED]
+    width = max(len(paths[spread.file]) for spread in worst)
     lines = [
         f"{'spread of':<{width}}   among  within   share of each part of the steps (▄: an even one)"
     ]
-    lines += [one.line(f"{paths[one.file]:<{width}}") for one in worst]
-    if len(spreads) > MAX_LISTED:
-        lines.append(
-            f"and {len(spreads) - MAX_LISTED:,} files that are spread more evenly"
-        )
+    for spread in worst:
+        path = paths[spread.file].ljust(width)
+        lines.append(spread.line(path))
+    more = len(spreads) - MAX_LISTED
+    if more > 0:
+        lines.append(f"and {more:,} files that are spread more evenly")
     lines.append(LEGEND)
     return ["  " + line for line in lines]
+
+
+def _unevenness(spread: Spread) -> float:
+    return max(spread.among_files or 0, spread.within or 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +184,10 @@ class Uneven:
 
 
 def uneven_samples(
-    reads: Sequence[NDArray[np.uint32]], passes: int, *, in_sequence: bool = False
+    reads: Sequence[NDArray[np.uint32]],
+    passes: int,
+    *,
+    in_sequence: bool = False,
 ) -> list[Uneven]:
     """Find the samples that keep a run from reading its files in whole passes.
 
@@ -185,25 +203,31 @@ def uneven_samples(
         total = int(counts.sum())
         size = max(len(counts), 1)
         most = max(passes, -(-total // size))
-        least = np.full(len(counts), max(passes, total // size))
+        fewest = max(passes, total // size)
+        least = np.full(len(counts), fewest)
         if in_sequence:
-            reached = np.flatnonzero(counts)[-1:].sum()  # 0 where nothing is read
-            least[:reached] = np.maximum(least[:reached], 1)
+            last_read = np.flatnonzero(counts)[-1:].sum()  # 0 where nothing is read
+            least[:last_read] = max(fewest, 1)
         less.append(np.flatnonzero(counts < least))
         more.append(np.flatnonzero(counts > most))
-    found = [
+    both = [
         _uneven("less often", less, reads),
         _uneven("more often", more, reads),
     ]
-    return [one for one in found if one.count]
+    return [uneven for uneven in both if uneven.count]
 
 
 def _uneven(
-    how: str, samples: Sequence[Int64Array], reads: Sequence[NDArray[np.uint32]]
+    how: str,
+    samples: Sequence[Int64Array],
+    reads: Sequence[NDArray[np.uint32]],
 ) -> Uneven:
-    """Describe chosen samples: int64 [chosen] for each file."""
+    """Describe samples: int64 [n] for each file."""
     first: list[tuple[int, int, int]] = []
-    for file, chosen in enumerate(samples):
-        for sample in chosen[: MAX_LISTED - len(first)].tolist():
-            first.append((file, sample, int(reads[file][sample])))
-    return Uneven(how, sum(map(len, samples)), first)
+    for file, uneven in enumerate(samples):
+        left = MAX_LISTED - len(first)
+        for sample in uneven[:left].tolist():
+            times = int(reads[file][sample])
+            first.append((file, sample, times))
+    count = sum(map(len, samples))
+    return Uneven(how, count, first)

@@ -58,18 +58,18 @@ class StageReader:
         # 2.
         firsts = np.cumsum(self.lengths) - self.lengths
         instances = firsts[files] + samples
-        _, chosen, numbers = np.unique(
+        _, firsts_of_each, numbers = np.unique(
             instances, return_index=True, return_inverse=True
         )
-        files_once = files[chosen]
-        samples_once = samples[chosen]
-        found, positions = find_each(self.order, files_once, samples_once, self.stop)
+        files_once = files[firsts_of_each]
+        samples_once = samples[firsts_of_each]
+        owners, positions = find_each(self.order, files_once, samples_once, self.stop)
         is_read = positions >= self.schedule.consumed_train_samples
-        found = found[is_read]
+        owners = owners[is_read]
         positions = positions[is_read]
         # 3.
-        begins = np.searchsorted(found, numbers)
-        counts = np.searchsorted(found, numbers, side="right") - begins
+        begins = np.searchsorted(owners, numbers)
+        counts = np.searchsorted(owners, numbers, side="right") - begins
         each = np.repeat(np.arange(len(queries)), counts)
         hits = concatenated_ranges(begins, counts)
         columns = [
@@ -85,17 +85,17 @@ class StageReader:
         """(index of the span, file of the order, sample) of step 1: int64 [3, m]."""
         sources, firsts, stops = spans.T
         is_filled = firsts < stops
-        found = []
+        tables = []
         for file, source in enumerate(self.sources):
-            chosen = np.flatnonzero((sources == source) & is_filled)
+            indices = np.flatnonzero((sources == source) & is_filled)
             # sample j holds tokens j * stride .. j * stride + row_length - 1
             stride = self.strides[file]
             length = self.lengths[file]
-            lowest = firsts[chosen] - self.row_length + 1
+            lowest = firsts[indices] - self.row_length + 1
             lows = np.clip(-(-lowest // stride), 0, length)
-            highs = np.clip(-(-stops[chosen] // stride), lows, length)
+            highs = np.clip(-(-stops[indices] // stride), lows, length)
             samples = concatenated_ranges(lows, highs - lows)
-            queries = np.repeat(chosen, highs - lows)
+            queries = np.repeat(indices, highs - lows)
             files = np.full_like(samples, file)
-            found.append([queries, files, samples])
-        return np.concatenate(found, axis=1)
+            tables.append([queries, files, samples])
+        return np.concatenate(tables, axis=1)

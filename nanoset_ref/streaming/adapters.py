@@ -54,9 +54,8 @@ def can_index(adapter: Adapter) -> bool:
     """
     for cls in type(adapter).__mro__:
         if "__getitem__" in vars(cls):
-            return (
-                operator.length_hint(adapter, -1) >= 0
-            )  # -1: `len` raises a TypeError
+            # -1: `len` raises a TypeError
+            return operator.length_hint(adapter, -1) >= 0
         if "__iter__" in vars(cls):
             break
     return False
@@ -122,9 +121,8 @@ class LinesAdapter(Adapter):
         longer[longer] = data[ends[longer] - 1] == ord("\r")
         ends -= longer
         kept = starts < (len(data) if self.keeps_blank_lines else ends)
-        self._bounds = np.stack([starts, ends], axis=1)[
-            kept
-        ]  # bounds of each record, in bytes
+        # bounds of each record, in bytes
+        self._bounds = np.stack([starts, ends], axis=1)[kept]
 
     def __len__(self) -> int:
         return len(self._bounds)

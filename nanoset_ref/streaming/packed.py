@@ -124,9 +124,8 @@ def packed_rows(
                 yield dataclasses.replace(batch, since=since)
 
     tokens = np.empty(0, np.int32)  # encoded, but not yet in a row
-    starts = np.empty(
-        0, np.int64
-    )  # document starts in `tokens`; the first may be negative
+    # document starts in `tokens`; the first may be negative
+    starts = np.empty(0, np.int64)
     at = start.offset  # start of the next row in `tokens`
     numbers = count(start.row)
     for _, encoded in encoder.stream(batches()):
@@ -139,12 +138,9 @@ def packed_rows(
         tokens = np.append(tokens, encoded.ids.astype(np.int32))
         while at + length < len(tokens):
             document = np.searchsorted(starts, at, "right") - 1
-            cursor = Cursor(
-                next(numbers),
-                start.epoch,
-                *places[document],
-                at - int(starts[document]),
-            )
+            offset = at - int(starts[document])
+            place = places[document]
+            cursor = Cursor(next(numbers), start.epoch, *place, offset)
             yield cursor, tokens[at : at + length + 1].copy()
             at += length
         # drop everything before the next row

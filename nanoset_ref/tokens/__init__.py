@@ -14,7 +14,7 @@ shards of llm.c.
 interface                `Tokens`: ids, document boundaries, facts
 opening                  `open_tokens`: the right reader for a path
 npy, npy_writer          the format above: read and write
-manifest, companions     the files beside the ids
+manifest, companions     the files next to the ids
 bin_idx, bin_idx_writer  Megatron's pairs
 ds, llm_c_shard          files of datatrove and of llm.c
 content                  all documents of a file, in blocks, and a hash of them

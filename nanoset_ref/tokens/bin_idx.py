@@ -36,19 +36,18 @@ from nanoset_ref.io.paths import (
     as_path,
     checksum,
     in_bucket,
-    local_copy,
     place_of,
     read_json,
     seal,
 )
 from nanoset_ref.io.torchrun import is_main_rank
-from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.companions import local_copy
+from nanoset_ref.tokens.interface import Int64Array, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 
 MAGIC = b"MMIDIDX\x00\x00"
-HEADER = struct.Struct(
-    "<9sQBQQ"
-)  # magic, version, dtype code, sequences, document entries
+# magic, version, dtype code, sequences, document entries
+HEADER = struct.Struct("<9sQBQQ")
 NAMES = "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()
 DTYPES = [np.dtype(name) for name in NAMES]  # of codes 1, 2, ...
 EXCERPT = 1 << 16  # ids
@@ -134,7 +133,7 @@ class MMapIndexedDataset(Tokens):
 
     def _read_index(self) -> None:
         """Read the header, and map the arrays."""
-        name = self.beside(".idx")
+        name = self.companion(".idx")
         version_of_index = self.companions[".idx"]
         size = version_of_index[0] if version_of_index else 0
         with local_copy(name) as content:
@@ -179,15 +178,15 @@ class MMapIndexedDataset(Tokens):
         total = _end_to_end(
             self.sequence_lengths, self.sequence_pointers, ends, itemsize
         )
-        found = self.version[0] if self.version else 0
+        num_bytes = self.version[0] if self.version else 0
         if not (len(ends) and ends[0] == 0 and ends[-1] == len(self) and total >= 0):
             raise TokenFileError(
                 f"{self.idx_path} is damaged: its document entries must run from 0 to {len(self)}, "
                 "and its sequences must lie end to end; copy it again"
             )
-        if found != total:
+        if num_bytes != total:
             raise TokenFileError(
-                f"{self.path} has {found} bytes, its index {self.idx_path.name} requires {total}: "
+                f"{self.path} has {num_bytes} bytes, its index {self.idx_path.name} requires {total}: "
                 "it is truncated or belongs to another index; copy or write both again"
             )
         self.num_tokens = total // itemsize
@@ -198,7 +197,7 @@ class MMapIndexedDataset(Tokens):
         return len(self.document_indices) - 1
 
     @functools.cached_property
-    def document_offsets(self) -> NDArray[np.int64]:
+    def document_offsets(self) -> Int64Array:
         """See `Tokens.document_offsets`."""
         ends = np.append(self.sequence_pointers // self.dtype.itemsize, self.num_tokens)
         return ends[self.document_indices]
@@ -309,8 +308,8 @@ def _warn_unsealed(path: Path) -> None:
 
 def _end_to_end(
     lengths: NDArray[np.int32],
-    pointers: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    pointers: Int64Array,
+    ends: Int64Array,
     itemsize: int,
 ) -> int:
     """The bytes of sequences that lie end to end from byte 0 on; -1 if they do not, or if `ends`
@@ -325,9 +324,8 @@ def _end_to_end(
     if np.any(ends[1:] < ends[:-1]):
         return -1
     total = 0
-    for first in range(
-        0, len(lengths), EXCERPT
-    ):  # blocks that stay in the processor's cache
+    # blocks that stay in the processor's cache
+    for first in range(0, len(lengths), EXCERPT):
         begins = pointers[first : first + EXCERPT]
         sizes = lengths[first : first + EXCERPT].astype(np.int64) * itemsize
         stops = begins + sizes

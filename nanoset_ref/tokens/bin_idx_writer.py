@@ -1,6 +1,6 @@
 """Write and merge .bin/.idx pairs, byte for byte as Megatron-Core does, complete or not at all.
 
-The ids are streamed into a hidden temporary beside the target; memory holds only 5 bytes per
+The ids are streamed into a hidden temporary next to the target; memory holds only 5 bytes per
 sequence and 8 per document for the index. The index is renamed last, so a pair exists if its index
 does. Merging copies bytes and adds up counts. Three differences from upstream are intended: ids
 that do not fit the dtype raise (upstream wraps them silently), an existing pair is replaced only

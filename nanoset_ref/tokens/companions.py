@@ -1,7 +1,10 @@
-"""The files beside token files: document boundaries, labels of sources, and which to leave out."""
+"""The files next to token files: document boundaries, labels of sources, and which to leave out."""
 
+import contextlib
 import io
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +14,27 @@ from nanoset_ref.io.paths import (
     PathLike,
     as_path,
     file_version,
-    local_copy,
+    in_bucket,
+    read_in_blocks,
     require_regular,
 )
-from nanoset_ref.tokens.interface import BLOCK_IDS
+from nanoset_ref.tokens.interface import BLOCK_IDS, Int64Array
 from nanoset_ref.tokens.manifest import TokenFileError
+
+
+@contextlib.contextmanager
+def local_copy(path: PathLike) -> Iterator[Path]:
+    """Yield a local file's own path, or that of a temporary copy of an object.
+
+    A mapping of the copy stays valid after the copy is deleted.
+    """
+    if not in_bucket(path):
+        yield Path(path)
+        return
+    with tempfile.NamedTemporaryFile() as copy:
+        copy.writelines(read_in_blocks(path))
+        copy.flush()
+        yield Path(copy.name)
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:
@@ -31,9 +50,7 @@ def without_companions(paths: Sequence[str]) -> list[str]:
     return [path for path in paths if path not in companions]
 
 
-def read_boundaries(
-    path: PathLike, num_documents: int, num_tokens: int
-) -> NDArray[np.int64]:
+def read_boundaries(path: PathLike, num_documents: int, num_tokens: int) -> Int64Array:
     """The document boundaries of a .npy token file, int64 [num_documents + 1], mapped.
 
     Raises:
@@ -41,8 +58,8 @@ def read_boundaries(
     """
     try:
         require_regular(path)
-        with local_copy(path) as found:
-            offsets = np.load(found, mmap_mode="r", allow_pickle=False)
+        with local_copy(path) as local:
+            offsets = np.load(local, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a damaged header raises errors of many types
         raise TokenFileError(
             f"{path} is missing, or is not a file of document boundaries ({error})"
@@ -57,7 +74,7 @@ def read_boundaries(
     return offsets
 
 
-def require_ascending(offsets: NDArray[np.int64], path: PathLike) -> None:
+def require_ascending(offsets: Int64Array, path: PathLike) -> None:
     """Raise TokenFileError if an offset [n] is below its predecessor; reads blocks of a mapping."""
     for first in range(0, len(offsets), BLOCK_IDS):
         block = offsets[first : first + BLOCK_IDS + 1]
@@ -67,7 +84,7 @@ def require_ascending(offsets: NDArray[np.int64], path: PathLike) -> None:
             )
 
 
-def search_boundaries(ids: NDArray[Any], eos_token_id: int) -> NDArray[np.int64]:
+def search_boundaries(ids: NDArray[Any], eos_token_id: int) -> Int64Array:
     """The boundaries of documents that end with an id, int64 [documents + 1]."""
     ends = [np.array([0])]
     for first in range(0, len(ids), BLOCK_IDS):

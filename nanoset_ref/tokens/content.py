@@ -7,16 +7,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
+from nanoset_ref.tokens.interface import BLOCK_IDS, Int64Array, Tokens
 
-Block = tuple[
-    NDArray[Any], NDArray[np.int64]
-]  # the documents' ids back to back, and their lengths
+# the documents' ids back to back, and their lengths
+Block = tuple[NDArray[Any], Int64Array]
 
 
-def document_blocks(
-    file: Tokens, chosen: NDArray[np.int64] | None = None
-) -> Iterator[Block]:
+def document_blocks(file: Tokens, chosen: Int64Array | None = None) -> Iterator[Block]:
     """Yield the documents of a file in order, about 4 million ids at a time.
 
     Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from nanoset_ref.io.files import write_together
 from nanoset_ref.io.paths import PathLike, as_path
@@ -14,14 +14,12 @@ from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens.content import Block, content_hash, document_blocks, hash_blocks
 from nanoset_ref.tokens.ds import DatatroveWriter
-from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.interface import Facts, Int64Array, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
 from nanoset_ref.tokens.opening import open_tokens
 
-Chosen = (
-    Sequence[NDArray[np.int64]] | None
-)  # document numbers for each source; None: all
+Chosen = Sequence[Int64Array] | None  # document numbers for each source; None: all
 
 
 def convert(
@@ -59,7 +57,7 @@ def convert_parts(
     *,
     dtype: DTypeLike | None = None,
     overwrite: bool = False,
-    facts: dict[str, Any] | None = None,
+    facts: Facts | None = None,
 ) -> list[Tokens]:
     """Like `convert`, but into several targets {target: chosen}, which appear as one set."""
     if not sources:
@@ -87,9 +85,8 @@ def convert_parts(
                 f"{targets} do not hold what was written: the disk or the memory is faulty"
             )
     except Exception:
-        for (
-            target
-        ) in targets:  # without its last file, a set is unfinished and may be replaced
+        # without its last file, a set is unfinished and may be replaced
+        for target in targets:
             target.unlink(missing_ok=True)
             if target.suffix == ".bin":
                 target.with_suffix(".idx").unlink(missing_ok=True)
@@ -125,20 +122,20 @@ def _refuse(
 
 def _copy(sources: Sequence[Tokens], chosen: Chosen, writer: Any) -> Iterator[Block]:
     """Write the documents, and yield them."""
-    every: Sequence[NDArray[np.int64] | None] = chosen or [None] * len(sources)
+    every: Sequence[Int64Array | None] = chosen or [None] * len(sources)
     for source, documents in zip(sources, every, strict=True):
         for ids, lengths in document_blocks(source, documents):
             writer.write(ids, lengths)
             yield ids, lengths
 
 
-def agreed_facts(sources: Sequence[Tokens]) -> dict[str, Any]:
+def agreed_facts(sources: Sequence[Tokens]) -> Facts:
     """The facts of all sources, without checksums; None or a missing fact agrees with everything.
 
     Raises:
         ValueError: two sources contradict each other.
     """
-    agreed: dict[str, Any] = {}
+    agreed: Facts = {}
     for source in sources:
         for name, value in source.facts.items():
             if name == "checksum" or value is None:
@@ -153,7 +150,7 @@ def agreed_facts(sources: Sequence[Tokens]) -> dict[str, Any]:
 
 def split(
     source: Tokens, held_out: float | int, *, seed: int = 1234
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Int64Array, Int64Array]:
     """Choose documents to hold out.
 
     Args:
@@ -182,9 +179,10 @@ def split(
             f"{held_out} asks for {count} of {documents} documents; 1 to {documents - 1} of them "
             "can be held out"
         )
-    chosen = np.zeros(documents, dtype=np.bool_)
-    chosen[np.random.default_rng(seed).choice(documents, count, replace=False)] = True
-    return np.flatnonzero(~chosen), np.flatnonzero(chosen)
+    is_held_out = np.zeros(documents, dtype=np.bool_)
+    generator = np.random.default_rng(seed)
+    is_held_out[generator.choice(documents, count, replace=False)] = True
+    return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
 
 
 def _pair_writer(path: Path, *, dtype: Any, overwrite: bool, **facts: Any) -> Any:

@@ -11,13 +11,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.tokens.content import document_blocks
-from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.interface import Facts, Int64Array, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 
 MAX_ID = 1 << 24  # ids are counted one by one, up to the largest
 
 
-def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
+def describe(file: Tokens, eos_token_id: int | None = None) -> Facts:
     """Statistics of the documents in a file; `eos_token_id` defaults to the file's own.
 
     Returns:
@@ -40,13 +40,15 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
     Raises:
         TokenFileError: the document boundaries are unknown, or a value is not a token id.
     """
-    eos = file.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
+    eos = eos_token_id
+    if eos is None:
+        eos = file.facts.get("eos_token_id")
     lengths = np.diff(file.known_documents())
     if not len(lengths):
         raise TokenFileError(f"{file.path} holds no documents")
     counts = np.zeros(0, dtype=np.int64)
     closed = 0
-    seen: set[bytes] = set()
+    hashes: set[bytes] = set()
     repeated = []
     for ids, sizes in document_blocks(file):
         counts = _add_counts(counts, ids, file)
@@ -55,20 +57,14 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
         closed += int(np.count_nonzero(lasts == eos))
         for document in np.split(ids, ends[:-1]):
             key = xxhash.xxh3_128_digest(document.data)
-            if len(document) and key in seen:
+            if len(document) and key in hashes:
                 repeated.append(len(document))
-            seen.add(key)
-    found = {
+            hashes.add(key)
+    figures = {
         "path": str(file.path),
         "dtype": file.dtype.name,
         "num_tokens": file.num_tokens,
-        "num_documents": len(lengths),
-        "empty_documents": int(np.count_nonzero(lengths == 0)),
-        "shortest": int(lengths.min()),
-        "median": float(np.median(lengths)),
-        "mean": float(lengths.mean()),
-        "longest": int(lengths.max()),
-        "length_histogram": _histogram(lengths),
+        **_length_facts(lengths),
         "distinct_ids": int(np.count_nonzero(counts)),
         "largest_id": len(counts) - 1,
         "eos_token_id": eos,
@@ -78,14 +74,25 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
         "duplicate_tokens": sum(repeated),
     }
     if eos is not None:
-        found["eos_share"] = int(counts[eos : eos + 1].sum()) / file.num_tokens
-        found["documents_ending_in_eos"] = closed
-    return found
+        figures["eos_share"] = int(counts[eos : eos + 1].sum()) / file.num_tokens
+        figures["documents_ending_in_eos"] = closed
+    return figures
 
 
-def _add_counts(
-    counts: NDArray[np.int64], ids: NDArray[Any], file: Tokens
-) -> NDArray[np.int64]:
+def _length_facts(lengths: Int64Array) -> Facts:
+    """The statistics of the lengths of documents."""
+    return {
+        "num_documents": len(lengths),
+        "empty_documents": int(np.count_nonzero(lengths == 0)),
+        "shortest": int(lengths.min()),
+        "median": float(np.median(lengths)),
+        "mean": float(lengths.mean()),
+        "longest": int(lengths.max()),
+        "length_histogram": _histogram(lengths),
+    }
+
+
+def _add_counts(counts: Int64Array, ids: NDArray[Any], file: Tokens) -> Int64Array:
     """Add the count of each id, int64 [largest id + 1]."""
     lowest = int(ids.min(initial=0))
     largest = int(ids.max(initial=0))
@@ -110,18 +117,18 @@ EOS_FIGURES = """
 at the end of {documents_ending_in_eos:,} documents"""
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(figures: Facts) -> str:
     """Format the statistics of `describe`."""
-    eos = "" if found["eos_share"] is None else EOS_FIGURES.format(**found)
-    lines = [FIGURES.format(**found, eos=eos)]
-    most = max(count for _, _, count in found["length_histogram"])
-    for first, last, count in found["length_histogram"]:
+    eos = "" if figures["eos_share"] is None else EOS_FIGURES.format(**figures)
+    lines = [FIGURES.format(**figures, eos=eos)]
+    most = max(count for _, _, count in figures["length_histogram"])
+    for first, last, count in figures["length_histogram"]:
         bar = "#" * (count * 40 // most) or ("." if count else "")
         lines.append(f"  {first:>9,} - {last:<9,} {count:>9,} {bar}")
     return "\n".join(lines)
 
 
-def _histogram(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
+def _histogram(lengths: Int64Array) -> list[tuple[int, int, int]]:
     """Ranges 0-0, 1-1, 2-3, 4-7, ... from the shortest to the longest length."""
     bins = np.frexp(lengths)[1]  # 0 -> 0, 1 -> 1, 2..3 -> 2, 4..7 -> 3
     counts = np.bincount(bins).tolist()

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-from nanoset_ref.io.paths import PathLike, as_path, local_copy, read_in_blocks, seal
-from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.io.paths import PathLike, as_path, read_in_blocks, seal
+from nanoset_ref.tokens.companions import local_copy
+from nanoset_ref.tokens.interface import Facts, Int64Array, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
 
@@ -57,7 +58,7 @@ class DatatroveFile(Tokens):
             )
         self.windows = windows
         self._metadata_text = f"|{token_size or 2}"
-        metadata = self.beside(f"{suffix}.metadata")
+        metadata = self.companion(f"{suffix}.metadata")
         if self.companions[f"{suffix}.metadata"] is not None:
             self._metadata_text = b"".join(read_in_blocks(metadata)).decode(
                 errors="replace"
@@ -78,18 +79,18 @@ class DatatroveFile(Tokens):
             self.num_tokens = self.count_ids()
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """See `Tokens.facts`."""
         return {"tokenizer": self._tokenizer} if self._tokenizer else {}
 
     @cached_property
-    def document_offsets(self) -> NDArray[np.int64] | None:
+    def document_offsets(self) -> Int64Array | None:
         """int64 [documents + 1], from the index; None without one."""
         suffix = f"{self.path.suffix}.index"
         if self.companions[suffix] is None:
             return None
         self.check_unchanged()
-        index = self.beside(suffix)
+        index = self.companion(suffix)
         with local_copy(index) as content:
             size = content.stat().st_size
             offsets = np.append(0, np.fromfile(content, dtype="<i8"))
@@ -104,9 +105,9 @@ class DatatroveFile(Tokens):
         if not self._is_sealed:
             return super().check_content()
         self.known_documents()
-        text, _, found = self._metadata_text.rpartition("\n")
-        index = self.beside(f"{self.path.suffix}.index")
-        if found != seal(text, self.place, index):
+        text, _, recorded = self._metadata_text.rpartition("\n")
+        index = self.companion(f"{self.path.suffix}.index")
+        if recorded != seal(text, self.place, index):
             raise TokenFileError(
                 f"{self.path}, its index or its metadata has changed since they were written"
             )

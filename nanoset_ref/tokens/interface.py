@@ -30,6 +30,9 @@ from nanoset_ref.io.paths import (
 )
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
+Int64Array = NDArray[np.int64]
+Facts = dict[str, Any]
+
 BLOCK_IDS = 1 << 22  # ids that are processed at once
 
 
@@ -65,7 +68,7 @@ class Tokens(ABC):
         self.place = place_of(path)
         self.version = file_version(self.place)
         self.companions = {
-            suffix: file_version(self.beside(suffix)) for suffix in companions
+            suffix: file_version(self.companion(suffix)) for suffix in companions
         }
 
     @property
@@ -73,7 +76,7 @@ class Tokens(ABC):
         """A Path, or a BucketPath for a URL; made at every access, as 100,000 of them are large."""
         return as_path(self.place)
 
-    def beside(self, suffix: str) -> Any:
+    def companion(self, suffix: str) -> Any:
         """The place of a companion, which has another suffix."""
         if isinstance(self.place, str):
             stem, _, rest = self.place.rpartition(".")
@@ -83,7 +86,7 @@ class Tokens(ABC):
 
     def check_unchanged(self) -> None:
         """Raise TokenFileError if a file of the set was replaced or changed since it was opened."""
-        places = [self.place, *map(self.beside, self.companions)]
+        places = [self.place, *map(self.companion, self.companions)]
         for place, before in zip(
             places, [self.version, *self.companions.values()], strict=True
         ):
@@ -96,7 +99,7 @@ class Tokens(ABC):
             raise _changed_error(self.place)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """What the file records of its ids (see above); empty unless a format overrides it."""
         return {}
 
@@ -146,7 +149,7 @@ class Tokens(ABC):
 
     @property
     @abstractmethod
-    def document_offsets(self) -> NDArray[np.int64] | None:
+    def document_offsets(self) -> Int64Array | None:
         """int64 [num_documents + 1]: document d is tokens[offsets[d]:offsets[d + 1]].
 
         None if the boundaries are unknown.
@@ -159,7 +162,7 @@ class Tokens(ABC):
                 f"{self.path} holds {self.dtype.name} values; token ids are integers"
             )
 
-    def known_documents(self) -> NDArray[np.int64]:
+    def known_documents(self) -> Int64Array:
         """Return `document_offsets`; raise TokenFileError if they are unknown."""
         offsets = self.document_offsets
         if offsets is None:
@@ -227,9 +230,8 @@ class Tokens(ABC):
                 "sequence_length or leave the file out"
             )
         # one row, and another for each stride that follows it; equal to both formulas above
-        return (self.num_tokens - sequence_length - 1) // self.stride(
-            sequence_length, disjoint
-        ) + 1
+        stride = self.stride(sequence_length, disjoint)
+        return (self.num_tokens - sequence_length - 1) // stride + 1
 
     def check_content(self) -> bool:
         """Compare the files of the set with the recorded checksums, if there are any.

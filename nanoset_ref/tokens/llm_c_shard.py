@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.interface import Int64Array, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 
 HEADER_BYTES = 1024
@@ -70,11 +70,11 @@ class LlmCFile(Tokens):
         return mapped.view(np.ndarray)
 
     @functools.cached_property
-    def begins(self) -> NDArray[np.int64]:
+    def begins(self) -> Int64Array:
         """The token offsets at which documents begin, int64; searched for at the first access."""
         return np.flatnonzero(self.tokens == self.begins_with)
 
     @functools.cached_property
-    def document_offsets(self) -> NDArray[np.int64]:
+    def document_offsets(self) -> Int64Array:
         """See `Tokens.document_offsets`; tokens before the first beginning are a document."""
         return np.unique(np.concatenate([[0], self.begins, [self.num_tokens]]))

@@ -29,7 +29,7 @@ class TokenFileError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The description of a token file, as JSON beside it.
+    """The description of a token file, as JSON next to it.
 
     Args:
         dtype: "uint16" or "int32", little endian.

@@ -17,7 +17,7 @@ from nanoset_ref.io.paths import (
     may_read,
     place_of,
 )
-from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.interface import Facts, Int64Array, Tokens
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,
     MANIFEST_SUFFIX,
@@ -36,7 +36,7 @@ DTYPES = {name: np.dtype(name).newbyteorder("<") for name in TOKEN_DTYPES}
 
 
 class TokenFile(Tokens):
-    """A .npy token file: raw ids without NumPy's header, perhaps beside a manifest.
+    """A .npy token file: raw ids without NumPy's header, perhaps next to a manifest.
 
     Args:
         path: the file with the ids.
@@ -85,9 +85,8 @@ class TokenFile(Tokens):
         self._read_manifest(skip_denied=token_dtype is not None)
         self.dtype = self._choose_dtype(token_dtype)
         self.num_tokens = self.count_ids()
-        begin = (
-            begin or self.tokens[:4].tobytes()
-        )  # also proves that an object is readable
+        # also proves that an object is readable
+        begin = begin or self.tokens[:4].tobytes()
         if self.manifest is not None:
             self._check_size()
         elif begin.startswith(NUMPY_HEADER):
@@ -101,7 +100,7 @@ class TokenFile(Tokens):
         Args:
             skip_denied: whether to leave out companions that the server does not allow to read.
         """
-        place = self.beside(MANIFEST_SUFFIX)
+        place = self.companion(MANIFEST_SUFFIX)
         if isinstance(place, str) and not os.access(place, os.F_OK):
             return
         self.companions = {}
@@ -114,7 +113,7 @@ class TokenFile(Tokens):
         self.windows = self.manifest.windows
         self.row_length = self.manifest.row_length
         # boundaries belong to a manifest: without one they are not even looked for
-        documents = self.beside(DOCUMENTS_SUFFIX)
+        documents = self.companion(DOCUMENTS_SUFFIX)
         if not skip_denied or may_read(documents):
             self.companions[DOCUMENTS_SUFFIX] = file_version(documents)
 
@@ -131,9 +130,8 @@ class TokenFile(Tokens):
         """The manifest's dtype, else the given one, else uint16."""
         given = None
         if token_dtype is not None:
-            given = np.dtype(token_dtype).name.replace(
-                "uint32", "int32"
-            )  # the same bytes
+            # the same bytes
+            given = np.dtype(token_dtype).name.replace("uint32", "int32")
         name = given or "uint16"
         if self.manifest is not None:
             name = self.manifest.dtype
@@ -156,7 +154,7 @@ class TokenFile(Tokens):
         return DTYPES[name]
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """See `Tokens.facts`."""
         if self.manifest is not None:
             return {name: getattr(self.manifest, name) for name in KEPT_FACTS}
@@ -168,7 +166,7 @@ class TokenFile(Tokens):
         }
 
     @functools.cached_property
-    def document_offsets(self) -> NDArray[np.int64] | None:
+    def document_offsets(self) -> Int64Array | None:
         """See `Tokens.document_offsets`; mapped, or searched for, at the first access."""
         from nanoset_ref.tokens import companions  # imported lazily
 
@@ -177,13 +175,12 @@ class TokenFile(Tokens):
             if self.eos_token_id is None:
                 return None
             return companions.search_boundaries(self.tokens, self.eos_token_id)
-        path = self.beside(DOCUMENTS_SUFFIX)
+        path = self.companion(DOCUMENTS_SUFFIX)
         offsets = companions.read_boundaries(
             path, self.manifest.num_documents, self.num_tokens
         )
-        if (
-            not self._is_ascending
-        ):  # a worker process inherits True with the unchanged file
+        # a worker process inherits True with the unchanged file
+        if not self._is_ascending:
             companions.require_ascending(offsets, path)
             self._is_ascending = True
         return offsets
@@ -200,7 +197,7 @@ class TokenFile(Tokens):
         """The labels and each document's label number, see `TokenFileWriter.keep_sources`."""
         from nanoset_ref.tokens.companions import read_labels  # imported lazily
 
-        return read_labels(self.beside(SOURCES_SUFFIX), self.facts.get("checksum"))
+        return read_labels(self.companion(SOURCES_SUFFIX), self.facts.get("checksum"))
 
     def check_content(self) -> bool:
         """See `Tokens.check_content`.
@@ -212,15 +209,15 @@ class TokenFile(Tokens):
         if self.manifest is None:
             return recorded
         if self.manifest.sources is not None:
-            kept = as_path(self.beside(SOURCES_SUFFIX))
-            if not kept.is_file() or checksum(kept) != self.manifest.sources:
+            labels = as_path(self.companion(SOURCES_SUFFIX))
+            if not labels.is_file() or checksum(labels) != self.manifest.sources:
                 raise TokenFileError(
-                    f"{kept} is missing or has changed since it was written; copy it again"
+                    f"{labels} is missing or has changed since it was written; copy it again"
                 )
         if self.manifest.seal is not None:
             self.known_documents()
-            manifest = as_path(self.beside(MANIFEST_SUFFIX))
-            documents = self.beside(DOCUMENTS_SUFFIX)
+            manifest = as_path(self.companion(MANIFEST_SUFFIX))
+            documents = self.companion(DOCUMENTS_SUFFIX)
             if manifest.read_bytes() != self.manifest.to_json(documents):
                 raise TokenFileError(
                     f"{manifest} or {documents} has changed since both were written; "

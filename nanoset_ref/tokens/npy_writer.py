@@ -176,7 +176,7 @@ class TokenFileWriter:
         self.num_documents += len(lengths)
 
     def keep_sources(self, labels: Sequence[str], numbers: ArrayLike) -> None:
-        """Write labels beside the file, and for each document the number of its label.
+        """Write labels next to the file, and for each document the number of its label.
 
         Call this after the last document, inside `files.write_together`, which adds them to the
         set.

@@ -44,17 +44,15 @@ def open_tokens(
             )
         return TokenFile(place, token_dtype, eos_token_id)
     path = as_path(place)
-    suffix = path.suffix
     dtype = None if token_dtype is None else np.dtype(token_dtype)
-    if suffix == ".ds":
+    if path.suffix == ".ds":
         from nanoset_ref.tokens.ds import DatatroveFile  # imported lazily
 
         token_size = None if dtype is None else dtype.itemsize
         return DatatroveFile(path, token_size=token_size)
-    prefix = path.with_suffix("") if suffix in (".bin", ".idx") else path
-    is_pair = (
-        prefix != path
-    )  # in a bucket the .idx is taken for granted; opening it will tell
+    prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
+    # in a bucket the .idx is taken for granted; opening it will tell
+    is_pair = prefix != path
     if not in_bucket(path):
         is_pair = os.access(f"{prefix}.idx", os.F_OK)
     if is_pair:
@@ -63,15 +61,12 @@ def open_tokens(
         pair = MMapIndexedDataset(prefix)
         if dtype not in (None, pair.dtype):
             raise TokenFileError(
-                f"{path}: token_dtype={dtype} contradicts the .idx, which says {pair.dtype}"
+                f"{path}: token_dtype={dtype} contradicts the .idx, which has {pair.dtype}"
             )
         return pair
-    if suffix == ".bin" and path.is_file():
-        from nanoset_ref.tokens.llm_c_shard import (
-            LlmCFile,
-            has_header,
-        )  # imported lazily
+    if path.suffix == ".bin" and path.is_file():
+        from nanoset_ref.tokens import llm_c_shard  # imported lazily
 
-        if has_header(path):
-            return LlmCFile(path, eos_token_id)
+        if llm_c_shard.has_header(path):
+            return llm_c_shard.LlmCFile(path, eos_token_id)
     return TokenFile(path, token_dtype, eos_token_id)

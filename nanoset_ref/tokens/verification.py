@@ -1,6 +1,7 @@
 """`verify`: compare a token file with everything that is recorded of it, checksums first."""
 
 import json
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,8 @@ from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.opening import open_tokens
 
-MIN_DOCUMENTS = (
-    8  # with this many, an id that occurs once per document is not a coincidence
-)
+# with this many, an id that occurs once per document is not a coincidence
+MIN_DOCUMENTS = 8
 
 
 def verify(
@@ -51,15 +51,7 @@ def verify(
     first = 0
     ends = [file.tokens[:0]]
     for ids, sizes in document_blocks(file):
-        is_wrong = ids < 0
-        if limit:
-            is_wrong |= ids >= limit
-        wrong = np.flatnonzero(is_wrong)
-        if len(wrong):
-            raise TokenFileError(
-                f"{file.path}: token {first + wrong[0]} has the id {ids[wrong[0]]}, outside the "
-                f"vocabulary of {limit} ids"
-            )
+        _check_range(file, first, ids, limit)
         last_id_count += int(np.count_nonzero(ids == file.tokens[-1:]))
         ends.append(ids[np.cumsum(sizes[sizes > 0]) - 1])
         first += len(ids)
@@ -67,9 +59,9 @@ def verify(
     offsets = file.known_documents()
     lasts = np.concatenate(ends)
     if "appended_eod" in file.facts:
-        eos_token_id = (
-            file.facts["eos_token_id"] if file.facts["appended_eod"] else None
-        )
+        eos_token_id = None
+        if file.facts["appended_eod"]:
+            eos_token_id = file.facts["eos_token_id"]
     elif eos_token_id is None and last_id_count == len(lasts) >= MIN_DOCUMENTS:
         eos_token_id = int(lasts[-1])
     if eos_token_id is not None and np.any(lasts != eos_token_id):
@@ -84,8 +76,21 @@ def verify(
     return f"{file.num_tokens:,} tokens in {len(offsets) - 1:,} documents, {checked}{checksum}"
 
 
+def _check_range(file: Tokens, first: int, ids: Any, limit: int | None) -> None:
+    """Step 3 of `verify`, for the ids from token `first` on."""
+    is_wrong = ids < 0
+    if limit:
+        is_wrong |= ids >= limit
+    wrong = np.flatnonzero(is_wrong)
+    if len(wrong):
+        raise TokenFileError(
+            f"{file.path}: token {first + wrong[0]} has the id {ids[wrong[0]]}, outside the "
+            f"vocabulary of {limit} ids"
+        )
+
+
 def keep_seal(file: Tokens) -> bool:
-    """Write the checksum beside a file unless one is recorded; return whether it did."""
+    """Write the checksum next to a file unless one is recorded; return whether it did."""
     if file.checksum is not None:
         return False
     with atomic_write(file.seal_path, "w") as written:

@@ -76,9 +76,8 @@ class Checkpoints:
         self.folder = Path(folder)
         self.world = world
         self.keep = keep
-        self._valid: set[Path] = (
-            set()
-        )  # this job has read these and verified their checksums
+        # this job has read these and verified their checksums
+        self._valid: set[Path] = set()
         if world.is_first:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.folder / ".lock")
@@ -136,9 +135,8 @@ class Checkpoints:
             # 3. and 4. write the state, rename the folder, remove old checkpoints
             if self.world.is_first:
                 _write_state(temporary, step, state)
-                _clear(
-                    target
-                )  # left from a damaged checkpoint or a run that had gone further
+                # left from a damaged checkpoint or a run that had gone further
+                _clear(target)
                 os.replace(temporary, target)
                 sync_folder(self.folder)
                 self._prune()
@@ -160,9 +158,8 @@ class Checkpoints:
                 continue
             if _model(path) == _model(kept[0]):
                 hidden = _hidden_path(path)
-                os.replace(
-                    path, hidden
-                )  # a killed run leaves nothing that looks like a checkpoint
+                # a killed run leaves nothing that looks like a checkpoint
+                os.replace(path, hidden)
                 shutil.rmtree(hidden)
 
     def newest(self) -> tuple[int, Content] | None:

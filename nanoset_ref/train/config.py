@@ -29,6 +29,7 @@ from nanoset_ref.train.strict_yaml import shorten
 with extra("train", "a training run"):
     from pydantic import Field, ValidationInfo, field_validator
 
+Sections = dict[str, Any]  # {name: valid section}
 SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 
 
@@ -224,10 +225,10 @@ def _schedule(tokens: TokensConfig, ranks: ParallelismConfig) -> Schedule:
     )
 
 
-# ---- each function takes a section and {name: valid earlier section}, and yields problems
+# ---- each function takes a section and the valid ones before it, and yields problems
 
 
-def _rank_problems(ranks: ParallelismConfig, valid: dict[str, Any]) -> Iterator[str]:
+def _rank_problems(ranks: ParallelismConfig, valid: Sections) -> Iterator[str]:
     """Models that are too small for the layout, or that pp and tp cannot split (only Llama)."""
     if not {"tokens", "model"} <= valid.keys():
         return
@@ -254,7 +255,7 @@ def _rank_problems(ranks: ParallelismConfig, valid: dict[str, Any]) -> Iterator[
 
 
 def _tokenizer_problems(
-    tokenizer: TokenizerConfig | None, valid: dict[str, Any]
+    tokenizer: TokenizerConfig | None, valid: Sections
 ) -> Iterator[str]:
     """A tokenizer that cannot be loaded, or that has more ids than the model."""
     if tokenizer is None:
@@ -266,7 +267,7 @@ def _tokenizer_problems(
         yield f"{place} {error}"
 
 
-def _vocabulary_problems(owner: str, size: int, valid: dict[str, Any]) -> Iterator[str]:
+def _vocabulary_problems(owner: str, size: int, valid: Sections) -> Iterator[str]:
     """More ids than embeddings (fewer are fine), or a number that differs from the tokenizer's."""
     if "model" in valid:
         embeddings = transformers_config(valid["model"].fields).vocab_size
@@ -280,7 +281,7 @@ def _vocabulary_problems(owner: str, size: int, valid: dict[str, Any]) -> Iterat
         )
 
 
-def _stage_problems(stages: list[DataStage], valid: dict[str, Any]) -> Iterator[str]:
+def _stage_problems(stages: list[DataStage], valid: Sections) -> Iterator[str]:
     """Names and steps that are used twice, and problems of each stage's data."""
     used: set[Any] = set()
     for index, stage in enumerate(stages):
@@ -297,7 +298,7 @@ def _stage_problems(stages: list[DataStage], valid: dict[str, Any]) -> Iterator[
         yield "data_stages: one stage must have start_training_step 1"
 
 
-def _dataset_problems(place: str, dataset: Any, valid: dict[str, Any]) -> Iterator[str]:
+def _dataset_problems(place: str, dataset: Any, valid: Sections) -> Iterator[str]:
     """Files that cannot be read, or do not fit the model, the tokenizer or the batch size."""
     tokens = valid.get("tokens")
     if dataset.streams_text and valid.get("tokenizer", 0) is None:

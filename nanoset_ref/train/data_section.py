@@ -260,9 +260,8 @@ class ChunksSection(DatasetSection):
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
         """Open the rows of the first chunk."""
-        from nanoset_ref.load.nanoset import (
-            Nanoset,
-        )  # imported here: a check does not need torch
+        # imported here: a check does not need torch
+        from nanoset_ref.load.nanoset import Nanoset
 
         chunk = self.tokens()
         return Nanoset(

@@ -35,10 +35,10 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.load.collator import Batch
 from nanoset_ref.load.device import to_device
 from nanoset_ref.train.config import Config, transformers_config
-from nanoset_ref.train.loss import IGNORED, counted_labels, sum_of_losses
 from nanoset_ref.train.parallel import World
 from nanoset_ref.train.strict_yaml import ConfigError, shorten
 
+IGNORED = -100  # the label that cross_entropy ignores
 COLUMNS = "self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj".split()
 ROWS = "self_attn.o_proj mlp.down_proj".split()
 
@@ -112,9 +112,8 @@ class DistributedModel:
         _shard(self.module, getattr(torch, config.model.dtype), world)
         self.schedule = None
         if layout.pp_size > 1:
-            from torch.distributed import (
-                pipelining,
-            )  # imported here: the import takes a second
+            # imported here: the import takes a second
+            from torch.distributed import pipelining
 
             group = world.mesh["pp"].get_group()
             stage = pipelining.PipelineStage(
@@ -127,7 +126,10 @@ class DistributedModel:
     def forward_backward(self, batches: list[Batch]) -> float | None:
         """Compute the gradients, and the mean loss over the counted labels of the global batch.
 
-        `train.loss` explains the three steps.
+        1. The data-parallel ranks agree on the number of counted labels: its mean over the ranks.
+        2. The loss of a micro-batch is the sum over its labels, divided by that mean.
+        3. The gradients of a rank's micro-batches are added, and `fully_shard` averages them over
+           the ranks: mean of sums / mean of counts = sum over the batch / its count.
 
         Args:
             batches: this rank's micro-batches from the collator: input_ids on the first pipeline
@@ -143,7 +145,7 @@ class DistributedModel:
         if self.module.is_first:
             inputs = [batch["input_ids"] for batch in batches]
         if self.module.is_last:
-            labels = [counted_labels(batch) for batch in batches]
+            labels = [_counted_labels(batch) for batch in batches]
         # 1. count the labels
         counted = sum(int((target != IGNORED).sum()) for target in labels)
         here = torch.tensor(counted, dtype=torch.float64, device=self.world.device)
@@ -166,17 +168,22 @@ class DistributedModel:
     def _accumulate(self, inputs: list[Tensor], labels: list[Tensor]) -> list[Tensor]:
         """Sum the gradients of the micro-batches and synchronize them; return the losses."""
         losses = []
-        for number, (values, target) in enumerate(
-            zip(inputs, labels, strict=True), start=1
-        ):
-            self.module.set_requires_gradient_sync(number == self.micro_batches)
+        for number, values in enumerate(inputs):
+            is_last = number + 1 == self.micro_batches
+            self.module.set_requires_gradient_sync(is_last)
+            target = labels[number]
             loss = self._loss(self.module(values), target)
             losses.append(loss)
             loss.backward()
         return losses
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return sum_of_losses(logits, labels) / self.divisor
+        """Step 2 for the logits [B, S, V] and labels int64 [B, S] of a micro-batch: float32 []."""
+        flat = logits.flatten(0, 1).float()
+        total = nn.functional.cross_entropy(
+            flat, labels.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+        return total / self.divisor
 
     def clip_gradients(self, max_norm: float | None) -> float:
         """Scale all gradients so that their common norm is at most `max_norm`.
@@ -195,6 +202,11 @@ class DistributedModel:
             for gradient in gradients:
                 gradient.mul_(max_norm / norm)
         return norm
+
+
+def _counted_labels(batch: Batch) -> Tensor:
+    """The labels of a micro-batch, int64 [B, S], IGNORED where the mask is False."""
+    return batch["label_ids"].long().masked_fill(~batch["label_mask"], IGNORED)
 
 
 def _build(config: Config) -> Any:

@@ -33,9 +33,8 @@ class Progress:
         self.first = done
         self.last = last
         self.interval = interval
-        disable = (
-            None if is_shown else True
-        )  # None: no bar unless standard error is a terminal
+        # None: no bar unless standard error is a terminal
+        disable = None if is_shown else True
         self.bar = tqdm(total=last, initial=done, unit="step", disable=disable)
         self.writes_lines = is_shown and self.bar.disable
         self._redirected = logging_redirect_tqdm()  # messages appear above the bar

@@ -110,9 +110,8 @@ class Run:
                 f"the checkpoint after step {step} in {folder} does not belong to a "
                 "training run: its state lacks the model or the data; take another checkpoints_path"
             )
-        model = json.loads(
-            json.dumps(self.config.model.fields)
-        )  # JSON has no integer keys
+        # JSON has no integer keys
+        model = json.loads(json.dumps(self.config.model.fields))
         if state["model"] != model:
             raise CheckpointError(
                 f"the checkpoints in {folder} belong to the model {state['model']}, the config has "

@@ -33,9 +33,8 @@ from nanoset_ref.train.strict_yaml import ConfigError, shorten
 with extra("train", "a training run"):
     from pydantic import BaseModel, Field
 
-SampleCount = Annotated[
-    int, Field(ge=0, lt=2**62)
-]  # far below the end of int64: sums fit, too
+# far below the end of int64: sums fit, too
+SampleCount = Annotated[int, Field(ge=0, lt=2**62)]
 
 
 class StageRecord(BaseModel, strict=True):
@@ -81,9 +80,8 @@ def new_record(stage: Stage, continued_rows: Any) -> StageRecord:
     first_position = 0
     first_reads: list[int] = []
     if continued_rows is not None:
-        first_position = len(
-            continued_rows
-        )  # they were opened up to the last position read
+        # they were opened up to the last position read
+        first_position = len(continued_rows)
         first_reads = continued_rows.order.counts().tolist()
         num_new_files = len(stage.files) - len(first_reads)
         first_reads += [0] * num_new_files

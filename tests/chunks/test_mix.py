@@ -243,7 +243,7 @@ def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
         '{"token_ids": [1]}\n\n{"token_ids": [2]}\n'
     )
     for arguments, error, message in [
-        (("a", 0, 0), ValueError, "num_chunks >= 1"),
+        (("a", 0, 0), ValueError, "num_chunks must be at least 1"),
         (("a", 5, 0), ValueError, "make fewer"),
         (("a", 1, 5), ValueError, "fewer than the 5"),
         (("a,a", 1, 0), ValueError, "every subset once"),

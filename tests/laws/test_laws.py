@@ -431,6 +431,8 @@ def test_nothing_judged_is_not_green(tmp_path: Path) -> None:
 
     report = check(refuse, claims="once repeat", examples=3, budget=20)
     assert (report.broken, report.unjudged) == ([], ["once", "repeat"])
+    with pytest.raises(pytest.skip.Exception, match="once .*\nrepeat .*not judged"):
+        Laws(20.0, 0).hold(refuse, claims="once repeat")
     assert "0%20of%202-lightgrey" in report.badge()
     with pytest.raises(
         ValueError, match="budget must be a positive number of seconds, got 0"
@@ -465,6 +467,20 @@ def test_crops_have_no_spread() -> None:
     )
     assert report.unjudged == ["spread"] and report.word("repeat") == "holds"
     assert "have no place in the file" in report.line("spread")
+    options = {"claims": "spread repeat", "format": "npy", "most_ranks": 1}
+    with pytest.warns(UserWarning, match="^spread   not judged") as warned:
+        Laws(20.0, 0).hold(make, **options)  # the other law was judged, and holds
+    assert len(warned) == 1
+
+
+def test_no_laws_are_not_all_laws() -> None:
+    def make(data: Any, **place: Any) -> Any:
+        return []
+
+    with pytest.raises(
+        ValueError, match=r"laws must name a law, or be None .*got \[\]"
+    ):
+        check(make, laws=[], claims="once")
 
 
 def test_a_corpus_has_a_plain_name(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def _work_of_cut(lengths, document_index, sequence_length, extra, index):
     return 3 * (len(document_index) + len(index))
 
 
-@njit(cache=True, nogil=True, work=_work_of_cut)
+@njit(work=_work_of_cut)
 def _cut_stream(lengths, document_index, sequence_length, extra, index):
     """Fill the sample index, int [N + 1, 2], whose first row is (0, 0).
 
@@ -193,18 +193,16 @@ def _cut_stream(lengths, document_index, sequence_length, extra, index):
     last_token = sequence_length + extra - 1
     start = 0  # stream position of the document's first token
     for i in range(len(document_index)):
-        stop = start + int(
-            lengths[document_index[i]]
-        )  # an int32 of NumPy would wrap around
+        # an int32 of NumPy would wrap around
+        stop = start + int(lengths[document_index[i]])
         while row < len(index) and last_token < stop:
             index[row, 0] = i
             index[row, 1] = last_token - start + 1 - extra
             row += 1
             last_token += sequence_length
         start = stop
-    for rest in range(
-        row, len(index)
-    ):  # a kept partial sample ends where the stream does
+    # a kept partial sample ends where the stream does
+    for rest in range(row, len(index)):
         index[rest, 0] = len(document_index) - 1
         index[rest, 1] = lengths[document_index[-1]] - extra
 
@@ -213,7 +211,7 @@ def _work_of_blend(weights, limits, size):
     return size * (4 + 2 * len(weights))
 
 
-@njit(cache=True, nogil=True, work=_work_of_blend)
+@njit(work=_work_of_blend)
 def blend_samples(weights, limits, size):
     """Build a blend of `size` positions in proportion to `weights`.
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import Found, Int64Array, Order, Pairs
+from nanoset_ref.orders.base import NO_POSITIONS, Found, Int64Array, Order, Pairs
 
 
 class EpochOrder(Order):
@@ -25,10 +25,8 @@ class EpochOrder(Order):
         kept_epoch, numbers = self._last_shuffled
         if kept_epoch != epoch:
             numbers = self._shuffle(epoch)
-            self._last_shuffled = (
-                epoch,
-                numbers,
-            )  # at once: threads may ask for different epochs
+            # at once: threads may ask for different epochs
+            self._last_shuffled = epoch, numbers
         return numbers
 
     def _shuffle(self, epoch: int) -> NDArray[Any]:
@@ -40,7 +38,10 @@ class EpochOrder(Order):
         """The instances [n] at places [n] of an epoch."""
 
     def _find_in_epoch(
-        self, epoch: int, datasets: Int64Array, samples: Int64Array
+        self,
+        epoch: int,
+        datasets: Int64Array,
+        samples: Int64Array,
     ) -> Found:
         """The samples [n], by their numbers, that an epoch reads, and their places in it."""
         raise NotImplementedError
@@ -49,16 +50,22 @@ class EpochOrder(Order):
         epochs, places = np.divmod(positions, self.epoch_length)
         instances = np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
-            chosen = epochs == epoch
-            instances[chosen] = self._instances(epoch, places[chosen])
+            is_here = epochs == epoch
+            instances[is_here] = self._instances(epoch, places[is_here])
         return self.pairs(instances)
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
-        found = [(np.empty(0, dtype=np.int64),) * 2]
-        for epoch, first in enumerate(range(0, until, self.epoch_length)):
+    def find_each(
+        self,
+        datasets: Int64Array,
+        samples: Int64Array,
+        until: int,
+    ) -> Found:
+        reads = [(NO_POSITIONS, NO_POSITIONS)]
+        firsts = range(0, until, self.epoch_length)
+        for epoch, first in enumerate(firsts):
             numbers, places = self._find_in_epoch(epoch, datasets, samples)
-            found.append((numbers, first + places))
-        numbers, positions = np.concatenate(found, axis=1)
+            reads.append((numbers, first + places))
+        numbers, positions = np.concatenate(reads, axis=1)
         is_read = positions < until
         return numbers[is_read], positions[is_read]
 

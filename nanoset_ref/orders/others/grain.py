@@ -71,7 +71,10 @@ class GrainOrder(EpochOrder):
         return cipher(places, self.epoch_length, keys, self._width, False)
 
     def _find_in_epoch(
-        self, epoch: int, datasets: Int64Array, samples: Int64Array
+        self,
+        epoch: int,
+        datasets: Int64Array,
+        samples: Int64Array,
     ) -> Found:
         instances = self.firsts[datasets] + samples
         numbers = np.arange(len(instances))
@@ -80,10 +83,12 @@ class GrainOrder(EpochOrder):
         last = self.epoch_length - 1
         numbers = numbers[instances != last]  # which is never read
         places = self._inverse(epoch, instances[numbers])
-        twice = numbers[
-            places == 0
-        ]  # the cipher cannot tell this place and the last one apart
-        return np.append(numbers, twice), np.append(places, np.full_like(twice, last))
+        # the cipher cannot tell the first place and the last one apart
+        twice = numbers[places == 0]
+        lasts = np.full_like(twice, last)
+        numbers = np.append(numbers, twice)
+        places = np.append(places, lasts)
+        return numbers, places
 
     def _inverse(self, epoch: int, instances: Int64Array) -> Int64Array:
         keys = self._keys(epoch)[::-1].copy()
@@ -98,12 +103,8 @@ class GrainOrder(EpochOrder):
 def seed_sequence(seed: int) -> list[int]:
     """Four uint32 of C++'s ``std::seed_seq{seed}``, as its standard defines ``generate``."""
     words = [0x8B8B8B8B] * ROUNDS
-    added = [
-        1,
-        seed + 1,
-        2,
-        3,
-    ]  # the number of seeds, then the seed and the numbers of the words
+    # the number of seeds, then the seed and the numbers of the words
+    added = [1, seed + 1, 2, 3]
     for k in range(ROUNDS):
         after = (k + 1) % ROUNDS
         opposite = (k + 2) % ROUNDS
@@ -116,7 +117,8 @@ def seed_sequence(seed: int) -> list[int]:
     for k in range(ROUNDS):
         after = (k + 1) % ROUNDS
         opposite = (k + 2) % ROUNDS
-        mixed = (words[k] + words[after] + words[k - 1]) % 2**32
+        mixed = words[k] + words[after] + words[k - 1]
+        mixed %= 2**32
         mixed = 1566083941 * (mixed ^ mixed >> 27) % 2**32
         words[after] ^= mixed
         mixed = (mixed - k) % 2**32
@@ -125,14 +127,8 @@ def seed_sequence(seed: int) -> list[int]:
     return words
 
 
-@njit(cache=True, nogil=True)
-def cipher(
-    numbers,
-    n,
-    keys,
-    width,
-    back,
-):
+@njit
+def cipher(numbers, n, keys, width, back):
     """Steps 2 to 4 for numbers below n, int64 [m] -> int64 [m].
 
     Args:
@@ -140,7 +136,7 @@ def cipher(
         width: bits of a half.
         back: take instances to places; the keys then come from the last to the first.
     """
-    found = np.empty_like(numbers)
+    permuted = np.empty_like(numbers)
     mask = (uint64(1) << uint64(width)) - uint64(1)
     for p in range(len(numbers)):
         x = uint64(numbers[p])
@@ -160,11 +156,11 @@ def cipher(
             # 4.
             if x < n:
                 break
-        found[p] = x
-    return found
+        permuted[p] = x
+    return permuted
 
 
-@njit(cache=True)
+@njit
 def mix_half(half, width):
     """SIMON's function of a half (uint64); bits from `width` on are noise."""
     by_1 = rotate(half, 1, width)
@@ -173,7 +169,7 @@ def mix_half(half, width):
     return by_1 & by_8 ^ by_2
 
 
-@njit(cache=True)
+@njit
 def rotate(half, bits, width):
     """A half (uint64, `width` bits) rotated to the left; bits from `width` on are noise."""
     return half << uint64(bits) | half >> uint64(width - bits)

@@ -46,39 +46,49 @@ class LevanterOrder(Order):
     def build(self) -> None:
         # 1.
         bits = (self.samples_per_epoch - 1).bit_length()
-        self._width = np.uint64(bits - bits // 2)
-        self._mask = np.uint64((1 << int(self._width)) - 1)
-        generator = np.random.Generator(np.random.PCG64(self.random_seed))
-        self._keys = generator.integers(
-            0, 1 << int(self._width), ROUNDS, dtype=np.uint64
-        )
+        width = bits - bits // 2
+        self._width = np.uint64(width)
+        self._mask = np.uint64(2**width - 1)
+        stream = np.random.PCG64(self.random_seed)
+        generator = np.random.Generator(stream)
+        self._keys = generator.integers(0, 2**width, ROUNDS, dtype=np.uint64)
 
     def lookup(self, positions: Int64Array) -> Pairs:
-        return self.pairs(self._walk(positions % self.samples_per_epoch, back=False))
+        numbers = positions % self.samples_per_epoch
+        instances = self._walk(numbers, back=False)
+        return self.pairs(instances)
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
-        places = self._walk(self.firsts[datasets] + samples, back=True)
-        return in_every_epoch(
-            np.arange(len(places)), places, self.samples_per_epoch, until
-        )
+    def find_each(
+        self,
+        datasets: Int64Array,
+        samples: Int64Array,
+        until: int,
+    ) -> Found:
+        instances = self.firsts[datasets] + samples
+        places = self._walk(instances, back=True)
+        numbers = np.arange(len(places))
+        return in_every_epoch(numbers, places, self.samples_per_epoch, until)
 
     def _walk(self, numbers: Int64Array, *, back: bool) -> Int64Array:
         """Steps 2 and 3 for numbers below n, or their inverse: int64 [m] -> int64 [m]."""
         if self.samples_per_epoch == 1:
             return numbers
-        found = numbers.astype(np.uint64)
-        walking = np.arange(len(found))
-        while len(walking):
-            left = found[walking] >> self._width
-            right = found[walking] & self._mask
+        walked = numbers.astype(np.uint64)
+        unfinished = np.arange(len(walked))
+        while len(unfinished):
+            left = walked[unfinished] >> self._width
+            right = walked[unfinished] & self._mask
             keys: Any = self._keys
             if back:  # the same rounds with both halves exchanged
                 left, right = right, left
                 keys = keys[::-1]
             for key in keys:
-                left, right = right, left ^ (right * FACTOR + key & self._mask)
+                mixed = (right * FACTOR + key) & self._mask
+                mixed ^= left
+                left = right
+                right = mixed
             if back:
                 left, right = right, left
-            found[walking] = left << self._width | right
-            walking = walking[found[walking] >= self.samples_per_epoch]
-        return found.astype(np.int64)
+            walked[unfinished] = left << self._width | right
+            unfinished = unfinished[walked[unfinished] >= self.samples_per_epoch]
+        return walked.astype(np.int64)

@@ -81,14 +81,16 @@ class LlmCOrder(Order):
     def _batches_of(self, rank: int, epochs: int) -> list[int]:
         """The batches that a rank reads in its steps, numbered file by file."""
         if not self.options["shuffle"]:
-            return list(range(self._ends[-1])) * epochs
+            one_epoch = list(range(self._ends[-1]))
+            return one_epoch * epochs
         generator = np.random.RandomState(SEED + rank)
         files = list(range(len(self._ends)))
         numbers: list[int] = []
         for _ in range(epochs):
             shuffle_from_the_end(files, generator)
             for file in files:
-                batches = list(range(self._first_batches[file], self._ends[file]))
+                first = self._first_batches[file]
+                batches = list(range(first, self._ends[file]))
                 shuffle_from_the_end(batches, generator)
                 numbers += batches
         return numbers
@@ -106,10 +108,14 @@ class LlmCOrder(Order):
         return position // self._epoch_length
 
 
-def shuffle_from_the_end(values: list[int], generator: np.random.RandomState) -> None:
+def shuffle_from_the_end(
+    values: list[int],
+    generator: np.random.RandomState,
+) -> None:
     """Shuffle in place, with one word of the generator for each value but one."""
     last = len(values) - 1
-    words = generator.randint(0, 2**32, last, dtype=np.uint32).tolist()
+    words = generator.randint(0, 2**32, last, dtype=np.uint32)
     for i in range(last, 0, -1):
-        j = words[last - i] % (i + 1)
+        word = int(words[last - i])
+        j = word % (i + 1)
         values[i], values[j] = values[j], values[i]

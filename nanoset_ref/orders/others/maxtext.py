@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.orders.base import Found, Int64Array, Order, Pairs
+from nanoset_ref.orders.base import NO_POSITIONS, Found, Int64Array, Order, Pairs
 from nanoset_ref.orders.others.grain import GrainOrder
 
 
@@ -44,10 +44,17 @@ class MaxTextOrder(Order):
     endless = True
 
     def __init__(
-        self, *arguments: Any, hosts: int = 1, accept_repeat: bool = False, **named: Any
+        self,
+        *arguments: Any,
+        hosts: int = 1,
+        accept_repeat: bool = False,
+        **named: Any,
     ) -> None:
         self._hosts = whole_number(hosts, "hosts", 1)
-        self.options = {"hosts": self._hosts, "accept_repeat": bool(accept_repeat)}
+        self.options = {
+            "hosts": self._hosts,
+            "accept_repeat": bool(accept_repeat),
+        }
         super().__init__(*arguments, **named)
 
     def build(self) -> None:
@@ -57,56 +64,70 @@ class MaxTextOrder(Order):
             raise ValueError(
                 f"grain mixes sources with records and weights above 0; got {weights}"
             )
-        given = None, 0, self.random_seed
         accept = self.options["accept_repeat"]
-        self._sources = [GrainOrder([n], *given, accept_repeat=accept) for n in lengths]
+        self._sources = []
+        for length in lengths:
+            source = GrainOrder(
+                [length], None, 0, self.random_seed, accept_repeat=accept
+            )
+            self._sources.append(source)
         # 1.
         total = sum(weights)
         shares = [weight / total for weight in weights]
         scale = 100 / min(shares)
-        self._parts = np.array([int(share * scale) for share in shares], dtype=np.int64)
+        parts = [int(share * scale) for share in shares]
+        self._parts = np.array(parts, dtype=np.int64)
         # 2. for one period, after which the counts of all sources have grown by p
-        left = self._period = int(self._parts.sum())
+        left = sum(parts)
+        self._period = left
         behind = np.arange(left + 1)
         counts = []
-        for part in self._parts:
+        for part in parts:
             here = behind
             behind = here * (left - part) // left
             counts.append(here - behind)
             left -= part
         self._counts_before = np.array(counts)
-        self._source_at = np.diff(self._counts_before).argmax(axis=0)
+        reads = np.diff(self._counts_before)
+        self._source_at = reads.argmax(axis=0)
 
     def lookup(self, positions: Int64Array) -> Pairs:
         elements, hosts = np.divmod(positions, self._hosts)
         periods, places = np.divmod(elements, self._period)
         sources = self._source_at[places]
-        numbers = periods * self._parts[sources] + self._counts_before[sources, places]
+        read_before = self._counts_before[sources, places]
+        numbers = periods * self._parts[sources] + read_before
         # 3.
         numbers = hosts + numbers * self._hosts
         samples = np.empty_like(positions)
         for source in np.unique(sources).tolist():
-            chosen = sources == source
-            samples[chosen] = self._sources[source].lookup(numbers[chosen])[1]
+            is_here = sources == source
+            shuffled = self._sources[source]
+            _, samples[is_here] = shuffled.lookup(numbers[is_here])
         return sources, samples
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
-        found = [(np.empty(0, dtype=np.int64),) * 2]
-        periods, rest = divmod(-(-until // self._hosts), self._period)
+    def find_each(
+        self,
+        datasets: Int64Array,
+        samples: Int64Array,
+        until: int,
+    ) -> Found:
+        reads = [(NO_POSITIONS, NO_POSITIONS)]
+        elements = -(-until // self._hosts)
+        periods, rest = divmod(elements, self._period)
         for source in np.unique(datasets).tolist():
-            chosen = np.flatnonzero(datasets == source)
+            asked = np.flatnonzero(datasets == source)
             part = self._parts[source]
-            most = int(periods * part + self._counts_before[source, rest]) * self._hosts
-            zeros = np.zeros_like(chosen)
+            # places of the source's shuffle that all hosts together read below `until`
+            most = periods * part + self._counts_before[source, rest]
             owners, numbers = self._sources[source].find_each(
-                zeros, samples[chosen], most
+                np.zeros_like(asked), samples[asked], int(most) * self._hosts
             )
-            numbers, hosts = np.divmod(numbers, self._hosts)
-            whole, place = np.divmod(numbers, part)
-            elements = (
-                whole * self._period + np.flatnonzero(self._source_at == source)[place]
-            )
-            found.append((chosen[owners], elements * self._hosts + hosts))
-        owners, positions = np.concatenate(found, axis=1)
+            turns, hosts = np.divmod(numbers, self._hosts)
+            whole, turns = np.divmod(turns, part)
+            places = np.flatnonzero(self._source_at == source)
+            elements = whole * self._period + places[turns]
+            reads.append((asked[owners], elements * self._hosts + hosts))
+        owners, positions = np.concatenate(reads, axis=1)
         is_read = positions < until
         return owners[is_read], positions[is_read]

@@ -16,7 +16,10 @@ from nanoset_ref.tokens.llm_c_shard import LlmCFile
 
 
 def document_walk(
-    shards: Sequence[LlmCFile], tokens_per_rank: int, max_length: int, ranks: int
+    shards: Sequence[LlmCFile],
+    tokens_per_rank: int,
+    max_length: int,
+    ranks: int,
 ) -> Int64Array:
     """Every piece that is read once through the shards: int64 [pieces, 5], in order.
 
@@ -29,7 +32,7 @@ def document_walk(
     Example, documents of 3, 9 and 4 tokens, 5 tokens per rank, pieces of at most 4, one rank::
 
         step 0    0:3 3:6       6 tokens; the rest of the second document is never read
-        step 1    12:16, and no document to go on with: dropped
+        step 1    12:16, and no further document: dropped
 
     Args:
         shards: in the order of their names.
@@ -40,7 +43,7 @@ def document_walk(
     whole_number(tokens_per_rank, "tokens_per_rank", 1)
     whole_number(max_length, "max_length", 1)
     whole_number(ranks, "ranks", 1)
-    found = []
+    walks = []
     steps = 0
     for shard, file in enumerate(shards):
         ends = np.append(file.begins[1:], file.num_tokens)
@@ -49,18 +52,12 @@ def document_walk(
         numbered[:, 0] += steps
         if len(pieces):
             steps = int(numbered[-1, 0]) + 1
-        found.append(numbered)
-    return np.concatenate(found)
+        walks.append(numbered)
+    return np.concatenate(walks)
 
 
-@njit(cache=True, nogil=True)
-def walk_shard(
-    begins,
-    ends,
-    tokens_per_rank,
-    max_length,
-    ranks,
-):
+@njit
+def walk_shard(begins, ends, tokens_per_rank, max_length, ranks):
     """The pieces (step, rank, start, stop) of one shard, int64 [pieces, 4].
 
     Its documents are begins[d]:ends[d], int64 each, in tokens. No bounds need to be checked.
@@ -74,7 +71,8 @@ def walk_shard(
             room = tokens_per_rank + 1
             while room > 0:
                 if document == len(begins):
-                    return np.array(pieces, dtype=np.int64).reshape(-1, 4)[:whole]
+                    table = np.array(pieces, dtype=np.int64).reshape(-1, 4)
+                    return table[:whole]
                 start = begins[document]
                 length = min(ends[document] - start, max_length, room)
                 pieces.append((step, rank, start, start + length))

@@ -79,11 +79,13 @@ class Py1eOrder(EpochOrder):
         begin = 0
         for shard in shards:
             end = begin + self.dataset_lengths[shard]
-            cuts = self._bounds[(self._bounds > begin) & (self._bounds < end)]
+            is_inside = (self._bounds > begin) & (self._bounds < end)
+            edges = [begin, *self._bounds[is_inside], end]
             shift = self.firsts[shard] - begin
-            for low, high in itertools.pairwise([begin, *cuts, end]):
+            for low, high in itertools.pairwise(edges):
                 node = np.searchsorted(self._bounds[1:], high)
-                self._pieces[node].append(range(low + shift, high + shift))
+                piece = range(low + shift, high + shift)
+                self._pieces[node].append(piece)
             begin = end
 
     def _shuffle(self, epoch: int) -> Int64Array:
@@ -92,7 +94,8 @@ class Py1eOrder(EpochOrder):
         nodes = [list(pieces) for pieces in self._pieces]
         for pieces in nodes:
             generator.shuffle(pieces)
-        return np.concatenate([self._spread(pieces, generator) for pieces in nodes])
+        samples = [self._spread(pieces, generator) for pieces in nodes]
+        return np.concatenate(samples)
 
     def _spread(
         self, pieces: list[range], generator: np.random.Generator
@@ -103,14 +106,17 @@ class Py1eOrder(EpochOrder):
             generator.shuffle(span)
         samples = np.concatenate(spans)
         places = np.arange(len(samples), dtype=np.float64)
+        least = int(0.75 * self._block)
+        most = int(1.25 * self._block)
         begin = 0
         for span in spans:
             end = begin + len(span)
-            width = generator.integers(int(0.75 * self._block), int(1.25 * self._block))
+            width = generator.integers(least, most)
             reach = max((width - len(span)) / 2, 0)
             low = max(-reach, -begin)
             high = min(reach, len(samples) - end)
-            places[begin:end] += generator.uniform(low, high, len(span))
+            shifts = generator.uniform(low, high, len(span))
+            places[begin:end] += shifts
             begin = end
         return samples[np.argsort(places)]
 
@@ -118,4 +124,5 @@ class Py1eOrder(EpochOrder):
         # 3.
         rows, nodes = np.divmod(places, self._nodes)
         is_short = rows >= np.diff(self._bounds)[nodes]
-        return self.shuffled(epoch)[self._bounds[nodes] + rows - is_short]
+        numbers = self._bounds[nodes] + rows - is_short
+        return self.shuffled(epoch)[numbers]

@@ -6,18 +6,24 @@ trained with it.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights, normalize_weights
+from nanoset_ref.orders.base import (
+    NO_POSITIONS,
+    Int64Array,
+    Json,
+    Order,
+    Pairs,
+    Weights,
+    normalize_weights,
+)
 from nanoset_ref.orders.nanotron import furthest_behind
 
-BLOCK = (
-    1 << 14
-)  # places that are blended at once; of those before them only the counts are kept
+# places that are blended at once; only the counts are kept of those before them
+BLOCK = 1 << 14
 
 
 class NanotronMainOrder(Order):
@@ -62,9 +68,8 @@ class NanotronMainOrder(Order):
     ) -> None:
         self.folders = list(folders or [1] * len(dataset_lengths))
         self.offsets = list(offsets or [0] * len(self.folders))
-        if sum(self.folders) != len(dataset_lengths) or len(self.offsets) != len(
-            self.folders
-        ):
+        counts_all = sum(self.folders) == len(dataset_lengths)
+        if not counts_all or len(self.offsets) != len(self.folders):
             raise ValueError(
                 f"folders count {len(dataset_lengths)} files, and each has an offset; got "
                 f"folders={self.folders}, offsets={self.offsets}"
@@ -78,17 +83,17 @@ class NanotronMainOrder(Order):
         self._given_weights = weights.tolist()
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Json:
         return super().identity | {"dataset_weights": self.folder_weights.tolist()}
 
     def build(self) -> None:
-        self._folder_of = np.repeat(
-            np.arange(len(self.folders)), self.folders
-        )  # of each file
-        begins = np.cumsum([0, *self.folders[:-1]])
-        self._folder_firsts = np.append(self.firsts, 0)[begins]
+        count = len(self.folders)
+        numbers = np.arange(count)
+        self._folder_of = np.repeat(numbers, self.folders)  # of each file
+        first_files = np.cumsum([0, *self.folders[:-1]])
+        self._folder_firsts = np.append(self.firsts, 0)[first_files]
         self._states = blend_states(self.folder_weights, self.num_samples)
-        rows = np.bincount(self._folder_of, self.dataset_lengths, len(self.folders))
+        rows = np.bincount(self._folder_of, self.dataset_lengths, count)
         ends = self.offsets + self._states[-1]
         for folder in np.flatnonzero(ends > rows):
             raise ValueError(
@@ -102,22 +107,28 @@ class NanotronMainOrder(Order):
         begins = self._folder_firsts + self.offsets
         blocks, places = np.divmod(positions, BLOCK)
         for block in np.unique(blocks).tolist():
-            chosen = blocks == block
+            is_here = blocks == block
             folders, turns = self._blend_block(block)
             read = begins[folders] + turns
-            instances[chosen] = read[places[chosen]]
+            instances[is_here] = read[places[is_here]]
         return self.pairs(instances)
 
-    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
+    def reverse_lookup(
+        self,
+        dataset: int,
+        sample: int,
+        until: int,
+    ) -> Int64Array:
         folder = self._folder_of[dataset]
         row = self.firsts[dataset] - self._folder_firsts[folder] + sample
         turn = row - self.offsets[folder]
         if not 0 <= turn < self._states[-1, folder]:
-            return np.empty(0, dtype=np.int64)
-        block = np.searchsorted(self._states[:-1, folder], turn, side="right") - 1
+            return NO_POSITIONS
+        taken_before = self._states[:-1, folder]
+        block = np.searchsorted(taken_before, turn, side="right") - 1
         folders, turns = self._blend_block(block)
-        found = np.flatnonzero((folders == folder) & (turns == turn))
-        positions = block * BLOCK + found
+        is_read = (folders == folder) & (turns == turn)
+        positions = block * BLOCK + np.flatnonzero(is_read)
         return positions[positions < until]
 
     def _blend_block(self, block: int) -> Pairs:
@@ -143,7 +154,10 @@ class NanotronMainOrder(Order):
         return counts.astype(np.int64).tolist()
 
 
-def blend_states(weights: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+def blend_states(
+    weights: NDArray[np.float64],
+    size: int,
+) -> NDArray[np.float64]:
     """Rows taken of each folder before every block of places, and after `size` places.
 
     float64 [blocks + 1, folders], exact below 2**53; weights: float64 [folders], of sum 1.
@@ -152,11 +166,12 @@ def blend_states(weights: NDArray[np.float64], size: int) -> NDArray[np.float64]
     for block in range(-(-size // BLOCK)):
         folders, _ = blend_block(weights, states[-1], block)
         read = folders[: size - block * BLOCK]
-        states.append(states[-1] + np.bincount(read, minlength=len(weights)))
+        counts = np.bincount(read, minlength=len(weights))
+        states.append(states[-1] + counts)
     return np.array(states)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def blend_block(weights, state, block):
     """The folder at each place of a block, and its turns before it: int64 [BLOCK] each.
 

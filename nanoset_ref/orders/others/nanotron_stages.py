@@ -45,24 +45,17 @@ def nanotron_stages(
         * tokens["batch_accumulation_per_replica"]
         * config["parallelism"]["dp"]
     )
-    stages = sorted(
-        config["data_stages"],
-        key=lambda stage: stage["start_training_step"],
-    )
+    stages = sorted(config["data_stages"], key=first_step)
     orders = []
     consumed: dict[str, int] = {}
     for number, stage in enumerate(stages):
         dataset = stage["data"]["dataset"]
-        for option in NOT_REPRODUCED:
-            if dataset.get(option):
-                raise ValueError(
-                    f"stage {stage['name']!r} sets {option}, which is not reproduced"
-                )
+        _check_options(stage["name"], dataset)
         # 1. which steps the stage has
-        first = stage["start_training_step"]
+        first = first_step(stage)
         last = tokens["train_steps"]
         if number + 1 < len(stages):
-            last = stages[number + 1]["start_training_step"] - 1
+            last = first_step(stages[number + 1]) - 1
         # 2. where it begins in each folder
         names = as_list(dataset["dataset_folder"])
         files = [rows[name] for name in names]
@@ -76,6 +69,18 @@ def nanotron_stages(
         orders.append(order)
         # 3. how many rows Nanotron counts
         counted = order.counted(first, last, global_batch_size)
-        for name, count in dict(zip(names, counted, strict=True)).items():
+        last_counts = dict(zip(names, counted, strict=True))
+        for name, count in last_counts.items():
             consumed[name] = consumed.get(name, 0) + count
     return orders
+
+
+def first_step(stage: Mapping[str, Any]) -> int:
+    """The first step of a stage, from 1."""
+    return int(stage["start_training_step"])
+
+
+def _check_options(stage: str, dataset: Mapping[str, Any]) -> None:
+    for option in NOT_REPRODUCED:
+        if dataset.get(option):
+            raise ValueError(f"stage {stage!r} sets {option}, which is not reproduced")

@@ -17,9 +17,7 @@ from nanoset_ref.orders.traced_shuffle import places_of, values_at
 
 MOST_ROWS = 2**32 - 1
 SHORT = 1 << 22  # chunks that are shuffled sooner than numba is imported
-MOST_TRACED = (
-    1 << 14
-)  # chunks; an epoch is shuffled sooner than more of them are traced
+MOST_TRACED = 1 << 14  # chunks; an epoch is shuffled sooner than more are traced
 MOST_TRACES = 8  # lookups; then the epoch is shuffled, and kept
 
 
@@ -61,7 +59,10 @@ class OLMoCoreOrder(EpochOrder):
     ) -> None:
         self.chunk_size = whole_number(chunk_size, "chunk_size", 1)
         self.batch_size = whole_number(batch_size, "batch_size", 1)
-        self.options = {"chunk_size": self.chunk_size, "batch_size": self.batch_size}
+        self.options = {
+            "chunk_size": self.chunk_size,
+            "batch_size": self.batch_size,
+        }
         super().__init__(*order_arguments, **named)
 
     def build(self) -> None:
@@ -89,7 +90,8 @@ class OLMoCoreOrder(EpochOrder):
         # 2.
         chunks = np.arange(self._num_chunks, dtype=np.uint32)
         # 3.
-        np.random.Generator(np.random.PCG64(self._seed(epoch))).shuffle(chunks)
+        stream = np.random.PCG64(self._seed(epoch))
+        np.random.Generator(stream).shuffle(chunks)
         return chunks
 
     def _seed(self, epoch: int) -> int:
@@ -99,11 +101,14 @@ class OLMoCoreOrder(EpochOrder):
         numbers = places // self.chunk_size
         if self._is_traced(epoch, len(numbers)):
             self._traces += 1
-            distinct, at = np.unique(numbers, return_inverse=True)
-            chunks = values_at(self._seed(epoch), self._num_chunks, distinct)[at]
+            distinct, copies = np.unique(numbers, return_inverse=True)
+            traced = values_at(self._seed(epoch), self._num_chunks, distinct)
+            chunks = traced[copies]
         else:
-            chunks = self.shuffled(epoch)[numbers].astype(np.int64)
-        rows = chunks * self.chunk_size + places % self.chunk_size
+            shuffled = self.shuffled(epoch)
+            chunks = shuffled[numbers].astype(np.int64)
+        row_of_chunk = places % self.chunk_size
+        rows = chunks * self.chunk_size + row_of_chunk
         left_out = self.firsts + self._kept - self._ends  # before each file
         files = np.searchsorted(self._ends, rows, side="right")
         return rows + left_out[files]
@@ -118,19 +123,30 @@ class OLMoCoreOrder(EpochOrder):
             and self._traces < MOST_TRACES
         )
 
-    def find_each(self, datasets: Int64Array, samples: Int64Array, until: int) -> Found:
+    def find_each(
+        self,
+        datasets: Int64Array,
+        samples: Int64Array,
+        until: int,
+    ) -> Found:
         if self._num_chunks < SHORT or len(samples) > MOST_TRACED:
             return read_through(self, datasets, samples, until)
         return super().find_each(datasets, samples, until)
 
     def _find_in_epoch(
-        self, epoch: int, datasets: Int64Array, samples: Int64Array
+        self,
+        epoch: int,
+        datasets: Int64Array,
+        samples: Int64Array,
     ) -> Found:
         numbers = np.flatnonzero(samples < self._kept[datasets])
-        kept = datasets[numbers]
-        rows = self._ends[kept] - self._kept[kept] + samples[numbers]
-        chunks, at = np.unique(rows // self.chunk_size, return_inverse=True)
-        traced = places_of(self._seed(epoch), self._num_chunks, chunks)[at]
-        places = traced * self.chunk_size + rows % self.chunk_size
+        files = datasets[numbers]
+        firsts = self._ends[files] - self._kept[files]
+        rows = firsts + samples[numbers]
+        chunks = rows // self.chunk_size
+        distinct, copies = np.unique(chunks, return_inverse=True)
+        traced = places_of(self._seed(epoch), self._num_chunks, distinct)
+        row_of_chunk = rows % self.chunk_size
+        places = traced[copies] * self.chunk_size + row_of_chunk
         is_read = places < self.epoch_length
         return numbers[is_read], places[is_read]

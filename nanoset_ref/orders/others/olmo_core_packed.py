@@ -47,7 +47,9 @@ def packed_instances(
     Raises:
         ValueError: a document without tokens.
     """
-    starts, stops = np.asarray(documents, dtype=np.int64).reshape(-1, 2).T
+    table = np.asarray(documents, dtype=np.int64).reshape(-1, 2)
+    starts = table[:, 0]
+    stops = table[:, 1]
     if (stops <= starts).any():
         raise ValueError(
             "every document must have tokens: give (start, stop) of each, start < stop"
@@ -56,9 +58,8 @@ def packed_instances(
         # 1.
         if fragment:
             pieces = -(-(stops - starts) // sequence_length)
-            numbers = np.arange(pieces.sum()) - np.repeat(
-                np.cumsum(pieces) - pieces, pieces
-            )
+            firsts = np.cumsum(pieces) - pieces
+            numbers = np.arange(pieces.sum()) - np.repeat(firsts, pieces)
             starts = np.repeat(starts, pieces) + numbers * sequence_length
             stops = np.repeat(stops, pieces)
         stops = np.minimum(stops, starts + sequence_length)
@@ -71,8 +72,9 @@ def packed_instances(
     candidates = np.ones_like(rows)
     if not cached:
         candidates = np.bincount(stops - starts)[stops - starts]
-    found = np.stack([rows, starts, stops, candidates], axis=1)
-    return found[np.argsort(rows, kind="stable")]
+    lines = np.stack([rows, starts, stops, candidates], axis=1)
+    by_row = np.argsort(rows, kind="stable")
+    return lines[by_row]
 
 
 def place_by_length(lengths: list[int], sequence_length: int) -> Int64Array:
