@@ -21,6 +21,8 @@ card_commands               card, compare
 estimate, estimate_sources  estimate: the command, and the sizes of what a stage reads
 """
 
+from __future__ import annotations
+
 import shlex
 import subprocess
 import sys

@@ -10,6 +10,8 @@ one sample per epoch; within an epoch the true number varies with the seed.
 3. With a speed, tokens become hours.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence

@@ -9,6 +9,8 @@ and the steps and batches of each stage (see `card_facts` and docs/cards.md). Fi
 counted from 0, steps from 1. Reading a card loads neither torch nor numba.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
