@@ -35,7 +35,12 @@ def uneven_sizes(loader, ranks, largest=48, batch_size=4):
 def strip(finding):
     """The rows that a run should read, in order, and those of them that are never read."""
     steps = max(map(len, finding.wanted))
-    order = [row for step in range(steps) for rank in finding.wanted for row in sum(rank[step : step + 1], ())]
+    order = [
+        row
+        for step in range(steps)
+        for rank in finding.wanted
+        for row in sum(rank[step : step + 1], ())
+    ]
     return order, {*order} - {row for rank in finding.found for rows in rank for row in rows}
 
 
@@ -48,7 +53,9 @@ def opening():
         "never read": bars(lost, ""),
     }
     show(
-        resume.lanes(lives, {len(before): "stopped"}, "Stopped and resumed: some rows are never read"),
+        resume.lanes(
+            lives, {len(before): "stopped"}, "Stopped and resumed: some rows are never read"
+        ),
         "An epoch of 18 rows in batches of three, from left to right. The job is stopped after three batches "
         "and resumed. A row is a sample; the numbers say where it stands in the file.",
         "Four lines of numbered cells. An epoch has 18 rows. Before the stop the first nine are read, after "
@@ -70,10 +77,16 @@ def answer_2(report):
     assert report.broken == ["ranks", "epochs", "resume"]
     for line in str(report).splitlines():
         if "not claimed" not in line:
-            print(*textwrap.wrap(line, 98, subsequent_indent=" " * 22, drop_whitespace=False) or [""], sep="\n")
+            print(
+                *textwrap.wrap(line, 98, subsequent_indent=" " * 22, drop_whitespace=False) or [""],
+                sep="\n",
+            )
     stopped, uneven = (report.outcomes[law].finding for law in ("resume", "ranks"))
     tables = {
-        "resume": {"never stopped": rows_of(stopped.wanted[0]), "stopped": rows_of(stopped.found[0])},
+        "resume": {
+            "never stopped": rows_of(stopped.wanted[0]),
+            "stopped": rows_of(stopped.found[0]),
+        },
         "ranks": {f"rank {rank}": rows_of(batches) for rank, batches in enumerate(uneven.found)},
     }
     show(
@@ -101,7 +114,9 @@ def answer_4(Loader):
     assert sum(map(len, uneven_rows.values())) == 37
     assert not any({*ROUND} & {*broken} for broken in uneven_rows.values())
     show(
-        plots.sizes(uneven_rows, 48, ROUND, "37 of 192 cases hang, and none of the 24 with a round size"),
+        plots.sizes(
+            uneven_rows, 48, ROUND, "37 of 192 cases hang, and none of the 24 with a round size"
+        ),
         "Red: the ranks have unequal numbers of batches of 4. Framed: sizes that a test would choose.",
         "Four lines of 48 cells for 2, 3, 4 and 8 ranks. Red cells stand just behind multiples of 8, 12, 16 "
         "and 32. The framed columns 8, 16, 24, 32, 40 and 48 hold no red cell.",
@@ -110,7 +125,10 @@ def answer_4(Loader):
 
 @answer("18.5", 2, words=("nothing is left to lose",))
 def answer_5(breaks, trail):
-    strips = [(f"{case.rows} rows, {case.world_size} x {case.batch_size}", *strip(breaks(case))) for case in trail]
+    strips = [
+        (f"{case.rows} rows, {case.world_size} x {case.batch_size}", *strip(breaks(case)))
+        for case in trail
+    ]
     assert (trail[-1].rows, len(strips[-1][2])) == (2, 1)
     show(
         plots.shrinking(strips, "53 rows shrink to two, and the bug stays"),
@@ -144,10 +162,15 @@ def rule_1(kind):
 def rule_2(hangs, Loader):
     sizes = [(ranks, batch_size) for ranks in (1, 2, 3, 4, 8) for batch_size in (1, 2, 3, 4)]
     found = {size: uneven_sizes(Loader, size[0], 60, size[1]) for size in sizes}
-    return all([rows for rows in range(1, 61) if hangs(rows, *size)] == found[size] for size in sizes)
+    return all(
+        [rows for rows in range(1, 61) if hangs(rows, *size)] == found[size] for size in sizes
+    )
 
 
-@rule("18.3", "three things change as it runs: the place in the source, the buffer, random.bit_generator.state")
+@rule(
+    "18.3",
+    "three things change as it runs: the place in the source, the buffer, random.bit_generator.state",
+)
 def rule_3(loader):
     def make(data, *, seed, state=None, **place):
         made = loader(data, seed)
@@ -155,5 +178,11 @@ def rule_3(loader):
             made.load_state_dict(state)
         return made
 
-    options = {"claims": "resume", "most_ranks": 1, "most_batch": 1, "most_rows": 30, "examples": 15}
+    options = {
+        "claims": "resume",
+        "most_ranks": 1,
+        "most_batch": 1,
+        "most_rows": 30,
+        "examples": 15,
+    }
     return not laws.check(make, state_of=lambda made: made.state_dict(), **options).broken
