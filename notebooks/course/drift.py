@@ -24,9 +24,8 @@ def compare(input_ids, step, group=None):
     dist.all_gather(hashes, mine, group)  # 8 bytes from each rank
     for rank, found in enumerate(hashes):
         if found != hashes[0]:
-            raise RuntimeError(
-                f"step {step}: tp rank {rank} has batch {found:08x}, tp rank 0 has {hashes[0]:08x}"
-            )
+            own = f"tp rank {rank} has batch {found:08x}"
+            raise RuntimeError(f"step {step}: {own}, tp rank 0 has {hashes[0]:08x}")
 
 
 def start_ranks(path, seeds):

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from importlib.resources import files
 from itertools import pairwise
@@ -181,7 +182,7 @@ def answer_1(STAGES):
         try:
             load_config(write_config("wrong", stages))
         except ConfigError as error:
-            print(error)
+            print(textwrap.fill(str(error), 98, subsequent_indent=" " * 4))
 
 
 @answer("06.2", 31, words=("never seen a program",))

@@ -146,7 +146,8 @@ def answer_3(as_documented, train):
 def answer_4():
     plan = plan_epochs(tokens_per_epoch=42, num_samples=11, sequence_length=S)
     assert plan.num_epochs == -(-(11 * S + 1) // 42) == 3
-    print(plan)
+    for name, value in vars(plan).items():
+        print(f"{name:<30} {value}")
 
 
 @answer("07.5", 30, words=("loses 31",), within=5)

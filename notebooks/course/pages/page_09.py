@@ -54,7 +54,7 @@ def new_model():
 
 
 def logits_of(model, batch, masked, reset=True):
-    """The logits [rows, S, vocabulary], with a document or a causal mask, positions reset or not."""
+    """The logits [rows, S, vocabulary], with a document mask or a causal one."""
     length = batch["tokens"].shape[1]
     later = ~torch.ones(length, length, dtype=torch.bool).tril()
     hidden = batch["attention_mask"] if masked else later.expand_as(batch["attention_mask"])

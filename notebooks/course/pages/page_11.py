@@ -214,7 +214,7 @@ def figure_1():
     )
 
 
-@answer("11.4", False, words=("can be computed again",))
+@answer("11.4", "place", words=("can be computed again",))
 def answer_4(saved):
     state = {name: value for name, value in saved.items() if name != "plan"}
     print(textwrap.fill(str(state), 98))
