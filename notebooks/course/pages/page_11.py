@@ -145,7 +145,7 @@ def answer_1(stream):
     )
 
 
-@answer("11.2", (5, 7), words=("which its worker 1 made",))
+@answer("11.2", (5, 7), words=("then 5 and 7",))
 def answer_2(row_numbers, loader):
     for rank in range(2):
         print(f"rank {rank}:", row_numbers(loader(rank, dp_size=2, micro_batch_size=2, workers=2)))
