@@ -20,12 +20,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path += [str(ROOT), str(ROOT / "notebooks")]
 
 import figures  # noqa: E402, F401 (registers the typeface of the course)
+from figures.draw import COLOURS  # noqa: E402
 from nanoset_ref import plain  # noqa: E402
 
 WIDTH, HEIGHT = 595, 842  # points of an A4 page
 MARGIN = 30
-INK, SOFT, ACCENT, PAPER = "#1c2127", "#59626c", "#0b5c8f", "#eef3f7"
-COLORS = "#9ccbee", "#f6b57a", "#83cdb1", "#d3b5e0"
+INK, SOFT, ACCENT, PAPER = "#222222", "#5f5f5f", "#0067a5", "#eef3f7"
 
 SENTENCE = (
     "A run is a sequence of positions: an order names the sample at each, rows read it,",
@@ -98,7 +98,7 @@ def numbers() -> list[tuple[str, str, str]]:
         ("3.1 hours", "between unplanned stops of Llama 3 405B", "arXiv:2407.21783, 3.3.4"),
         (f"{never:.0%}", "of tokens are never read in one epoch's worth of random crops (1/e)", "arithmetic"),
         ("16 bytes", "per position of the run, in each process: Nanosets of 2024", "Nanotron 2e36d6f"),
-        ("12 + 4 bytes", "a sample (16 from 2³² on) + a document: Megatron's indexes", "Megatron-Core 0.16.1"),
+        ("12 + 4 bytes", "a sample (16 from 2³² - 2 on) + a document: Megatron's indexes", "Megatron-Core 0.16.1"),
         ("150 bytes", "per file: the stateless order, for any number of samples", "orders/stateless.py"),
         ("1.7 samples", "farthest a source is from its share, every 64 positions", "orders/stateless.py"),
         (f"{row:,} bytes", f"a row of 2,048 + 1 ids: {math.ceil(row / 4096)} pages of the disk at least", "arithmetic"),
@@ -188,7 +188,7 @@ def draw_row(sheet: Sheet, y: float, x: float, batches: list[list[int]]) -> None
     for batch in batches:
         for position in batch:
             box = Rectangle(
-                (x, y - 11), width - 1, 15, color=COLORS[position % 4], lw=0
+                (x, y - 11), width - 1, 15, color=COLOURS[position % 4], lw=0
             )
             sheet.axes.add_patch(box)
             center = x + width / 2 - 0.5

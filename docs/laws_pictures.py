@@ -12,11 +12,16 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-FOLDER = Path(__file__).parent / "images" / "laws"
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "notebooks"))
+
+from figures.draw import COLOURS, INK, RED  # noqa: E402 (the palette of the course)
+
+FOLDER = ROOT / "docs" / "images" / "laws"
 CELL, GAP, LINE, LEFT, TOP = 30, 10, 40, 130, 12  # pixels
 WIDTH = 640
-INK, GRAY, RED = "#222222", "#787878", "#d93a2f"
-FILLS = {" ": "#9ccbee", "+": "#f6b57a", "*": "#83cdb1", "%": "#d3b5e0", "!": "#f2a6a0"}
+GRAY = "#787878"  # can be read on white and on black
+FILLS = dict(zip(" +*%!", (*COLOURS[:4], COLOURS[6]), strict=True))
 STYLE = (
     f"text{{font:14px sans-serif;fill:{INK};text-anchor:middle}}"
     f".l{{fill:{GRAY};text-anchor:start}}.m{{fill:{GRAY}}}"

@@ -107,6 +107,24 @@ def test_no_output_depends_on_where_or_how_fast_it_ran(notebook: dict) -> None:
             assert output.get("name") != "stderr", text
 
 
+WIDEST = 104  # columns: what GitHub and JupyterLab show beside no scroll bar
+
+
+def test_nothing_that_is_printed_is_wide(notebook: dict) -> None:
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            shown = (
+                [*source(cell).splitlines()] if cell["metadata"] != folds.FOLDED else []
+            )
+            shown += printed(cell)
+        else:
+            blocks = re.findall(
+                r"^```\w*\n(.*?)^```", source(cell), re.MULTILINE | re.DOTALL
+            )
+            shown = "\n".join(blocks).splitlines()
+        assert [line for line in shown if len(line) > WIDEST] == []
+
+
 def test_no_comparison_is_switched_off_and_nothing_is_hidden_that_github_shows(
     notebook: dict,
 ) -> None:

@@ -18,6 +18,7 @@ import pages
 import pytest
 from py_mini_racer import MiniRacer
 
+from figures.draw import COLOURS
 from nanoset_ref import Card, IdentityOrder, Schedule, StatelessOrder
 from nanoset_ref.megatron import plan_epochs
 from nanoset_ref.orders.base import normalize_weights
@@ -321,6 +322,10 @@ def test_the_card_is_consistent_and_its_probes_are_the_order_s(
 
 
 # ---- the page itself
+
+
+def test_its_colors_are_those_of_the_course() -> None:
+    assert tuple(re.findall(r"--color-\d: (#\w{6});", PAGE)) == COLOURS
 
 
 if pages.BROWSER:  # else it is not collected

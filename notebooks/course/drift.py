@@ -24,7 +24,8 @@ def compare(input_ids, step, group=None):
     dist.all_gather(hashes, mine, group)  # 8 bytes from each rank
     for rank, found in enumerate(hashes):
         if found != hashes[0]:
-            raise RuntimeError(f"step {step}: tp rank {rank} has batch {found:08x}, tp rank 0 has {hashes[0]:08x}")
+            own = f"tp rank {rank} has batch {found:08x}"
+            raise RuntimeError(f"step {step}: {own}, tp rank 0 has {hashes[0]:08x}")
 
 
 def start_ranks(path, seeds):
@@ -46,7 +47,9 @@ def main(meeting, path, *numbers):
     """One rank: two batches of its order, each compared with the other ranks'."""
     *seeds, rank = map(int, numbers)
     dist.init_process_group("gloo", meeting, rank=rank, world_size=len(seeds))
-    rows = Nanoset(path, None, sequence_length=8, train_split_num_samples=200, random_seed=seeds[rank])
+    rows = Nanoset(
+        path, None, sequence_length=8, train_split_num_samples=200, random_seed=seeds[rank]
+    )
     try:
         for step, batch in zip((1, 2), build_nanoset_dataloader(rows, micro_batch_size=2)):
             compare(batch["input_ids"], step)

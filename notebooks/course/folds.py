@@ -112,7 +112,11 @@ def pixels(png: bytes) -> np.ndarray:
 def folds_of(notebook: Any) -> dict[str, str]:
     """By key, what stands between the marks of each fold of a page."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
-    return {key: inside.removesuffix("\n") for cell in cells for key, inside in MARKS.findall(cell.source)}
+    return {
+        key: inside.removesuffix("\n")
+        for cell in cells
+        for key, inside in MARKS.findall(cell.source)
+    }
 
 
 def write(path: Path) -> None:
@@ -127,7 +131,8 @@ def write(path: Path) -> None:
     for cell in executed.cells:
         if cell.cell_type == "markdown":
             cell.source = MARKS.sub(
-                lambda found: f"<!-- {found[1]} -->\n\n{answers[found[1]][0]}\n<!-- / -->", cell.source
+                lambda found: f"<!-- {found[1]} -->\n\n{answers[found[1]][0]}\n<!-- / -->",
+                cell.source,
             )
             continue
         count += 1

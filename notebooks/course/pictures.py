@@ -23,10 +23,15 @@ def show(shown: Figure | Moving, caption: str, alt: str) -> None:
     """
     figure = shown.still() if isinstance(shown, Moving) else shown
     if figure.get_figwidth() != WIDTH:
-        raise ValueError(f"the picture is {figure.get_figwidth()} inches wide; the course has one width, {WIDTH}")
+        raise ValueError(
+            f"the picture is {figure.get_figwidth()} inches wide; the course has one width, {WIDTH}"
+        )
     file = BytesIO()
     figure.savefig(file, dpi=DPI, facecolor="white", metadata={"Software": None})
-    size = {"width": round(figure.get_figwidth() * DPI / 2), "height": round(figure.get_figheight() * DPI / 2)}
+    size = {
+        "width": round(figure.get_figwidth() * DPI / 2),
+        "height": round(figure.get_figheight() * DPI / 2),
+    }
     picture = {"image/png": file.getvalue(), "text/plain": f"Picture: {alt}"}
     if isinstance(shown, Moving):
         small = BytesIO()

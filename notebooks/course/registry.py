@@ -44,7 +44,9 @@ RULES: dict[str, Rule] = {}
 FIGURES: dict[str, Function] = {}
 
 
-def answer(key: str, expects: Any, *, words: tuple[str, ...], within: float = 0) -> Callable[[Function], Function]:
+def answer(
+    key: str, expects: Any, *, words: tuple[str, ...], within: float = 0
+) -> Callable[[Function], Function]:
     """Mark the function behind a fold; the arguments are those of `Answer`."""
 
     def mark(function: Function) -> Function:
@@ -108,7 +110,9 @@ def call(function: Function, variables: Mapping[str, Any], *given: Any) -> Any:
         if parameter.name in variables:
             named[parameter.name] = variables[parameter.name]
         elif parameter.default is parameter.empty:
-            raise NameError(f"{parameter.name} is not defined on this page yet: run the cells above this one")
+            raise NameError(
+                f"{parameter.name} is not defined on this page yet: run the cells above this one"
+            )
     return function(*given, **named)
 
 

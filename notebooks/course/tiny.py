@@ -46,15 +46,24 @@ def tiny_corpus(folder: str | Path = "data") -> dict[str, Path]:
         ids = [token for document in documents for token in document]
         if paths[source].exists() and np.fromfile(paths[source], "<u2").tolist() == ids:
             continue
-        facts = {"tokenizer": f"{folder}/tokenizer", "vocab_size": tokenizer.get_vocab_size(), "eos_token_id": eos}
-        with TokenFileWriter(paths[source], dtype="uint16", overwrite=True, appended_eod=True, **facts) as file:
+        facts = {
+            "tokenizer": f"{folder}/tokenizer",
+            "vocab_size": tokenizer.get_vocab_size(),
+            "eos_token_id": eos,
+        }
+        with TokenFileWriter(
+            paths[source], dtype="uint16", overwrite=True, appended_eod=True, **facts
+        ) as file:
             file.write(ids, [len(document) for document in documents])
     return paths
 
 
 def pieces(ids: Iterable[int], folder: str | Path = "data") -> list[str]:
     """The text of each token; the EOS between documents as "EOS"."""
-    return [_tokenizer(folder).decode([int(token)], skip_special_tokens=False).replace(EOS, "EOS") for token in ids]
+    return [
+        _tokenizer(folder).decode([int(token)], skip_special_tokens=False).replace(EOS, "EOS")
+        for token in ids
+    ]
 
 
 @cache

@@ -11,11 +11,15 @@ from figures.draw import LINES, RED, SOURCES, arrow, curves, printable
 
 def runs(losses: Mapping[str, Sequence[float]], title: str) -> Figure:
     """The losses of runs over steps, smoothed over ten; a run's name stands at the end of its line."""
-    smooth = {name: [np.convolve(values, np.ones(10) / 10, "valid")] for name, values in losses.items()}
+    smooth = {
+        name: [np.convolve(values, np.ones(10) / 10, "valid")] for name, values in losses.items()
+    }
     labels = {"xlabel": "step", "ylabel": "loss, nats per token"}
     figure = curves({title: smooth}, 2.9, colours=LINES, ylim=(-0.3, None), **labels)
     for line in figure.axes[0].lines:
-        figure.axes[0].text(*line.get_xydata()[-1], f"  {line.get_label()}", color=line.get_color(), va="center")
+        figure.axes[0].text(
+            *line.get_xydata()[-1], f"  {line.get_label()}", color=line.get_color(), va="center"
+        )
     return figure
 
 
@@ -25,7 +29,10 @@ def shift(pieces: Sequence[str], title: str) -> Figure:
     Labels stand above the input that has to predict them: one place to the left of where they were.
     """
     rows = {"sample": (0, pieces), "label_ids": (3, pieces[1:]), "input_ids": (4, pieces[:-1])}
-    drawn = {name: in_line(map(printable, shown), [kind] * len(shown)) for name, (kind, shown) in rows.items()}
+    drawn = {
+        name: in_line(map(printable, shown), [kind] * len(shown))
+        for name, (kind, shown) in rows.items()
+    }
     figure, axes = picture(drawn, 0.72, room=0.2, height=0.5, size=10.5)
     for column in range(1, len(pieces)):
         arrow(axes, (column + 0.47, 0.5), (column - 0.53, 1), LINES[3])
@@ -35,7 +42,9 @@ def shift(pieces: Sequence[str], title: str) -> Figure:
     return figure
 
 
-def samples(rows: Mapping[str, Sequence[tuple[int, str, str]]], title: str, lost: Collection[int] = ()) -> Figure:
+def samples(
+    rows: Mapping[str, Sequence[tuple[int, str, str]]], title: str, lost: Collection[int] = ()
+) -> Figure:
     """Rows of samples, in their sources' colours.
 
     Args:
@@ -46,7 +55,12 @@ def samples(rows: Mapping[str, Sequence[tuple[int, str, str]]], title: str, lost
     red = {"edgecolor": RED, "lw": 2.2}
     drawn = {
         name: [
-            Cell(column, f"{k}\n{printable(piece)}", SOURCES[source][0], edge=red if k in lost else {})
+            Cell(
+                column,
+                f"{k}\n{printable(piece)}",
+                SOURCES[source][0],
+                edge=red if k in lost else {},
+            )
             for column, (k, piece, source) in enumerate(cells)
         ]
         for name, cells in rows.items()

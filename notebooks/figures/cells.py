@@ -36,7 +36,9 @@ def document_colour(number: int) -> str:
     return COLOURS[number % 5]
 
 
-def side_by_side(parts: Iterable[tuple[Any, Any, float]], left: float = 0, room: float = 0, **edge: Any) -> list[Cell]:
+def side_by_side(
+    parts: Iterable[tuple[Any, Any, float]], left: float = 0, room: float = 0, **edge: Any
+) -> list[Cell]:
     """Cells of (text, colour, width), each where the one before it ends; no text in those narrower than `room`."""
     cells = []
     for text, colour, width in parts:
@@ -47,11 +49,19 @@ def side_by_side(parts: Iterable[tuple[Any, Any, float]], left: float = 0, room:
 
 def in_line(texts: Iterable[Any], kinds: Iterable[int], left: float = 0) -> list[Cell]:
     """Cells of width 1 side by side, coloured by kind."""
-    return side_by_side(((text, colour_of(kind), 1) for text, kind in zip(texts, kinds, strict=True)), left)
+    return side_by_side(
+        ((text, colour_of(kind), 1) for text, kind in zip(texts, kinds, strict=True)), left
+    )
 
 
 def draw_row(
-    axes: Axes, cells: Iterable[Cell], top: float, *, height: float = HEIGHT, gap: float = GAP, **font: Any
+    axes: Axes,
+    cells: Iterable[Cell],
+    top: float,
+    *,
+    height: float = HEIGHT,
+    gap: float = GAP,
+    **font: Any,
 ) -> None:
     """Draw cells with their upper edges at `top`; the vertical axis points down."""
     style: dict[str, Any] = {"ha": "center", "va": "center", "size": 9, "color": INK} | font
@@ -73,7 +83,11 @@ def fill(axes: Axes, rows: Mapping[str, Sequence[Cell]], **options: Any) -> None
 
 
 def picture(
-    rows: Mapping[str, Sequence[Cell]], inches: float, room: float = 0.2, title: str = "", **options: Any
+    rows: Mapping[str, Sequence[Cell]],
+    inches: float,
+    room: float = 0.2,
+    title: str = "",
+    **options: Any,
 ) -> tuple[Figure, Axes]:
     """A figure of rows of cells.
 

@@ -14,7 +14,9 @@ from figures.draw import INK, RED, SOURCES, draw_lines, panels
 FILLS, STROKES = zip(*SOURCES.values(), strict=True)
 
 
-def forgetting(runs: Mapping[str, tuple[Sequence[int], ArrayLike]], names: Sequence[str], rows_per_step: int) -> Figure:
+def forgetting(
+    runs: Mapping[str, tuple[Sequence[int], ArrayLike]], names: Sequence[str], rows_per_step: int
+) -> Figure:
     """Losses on held-out rows of each subset while a model trains; where it reads one subset only, in its colour.
 
     Args:
@@ -30,10 +32,18 @@ def forgetting(runs: Mapping[str, tuple[Sequence[int], ArrayLike]], names: Seque
             if step - first > 4:
                 axes.axvspan(first, step, color=FILLS[source], alpha=0.35, lw=0)
         measured = np.linspace(0, step, len(np.asarray(losses)))
-        draw_lines(axes, {name: (measured, loss) for name, loss in zip(names, np.transpose(losses))}, STROKES)
+        draw_lines(
+            axes,
+            {name: (measured, loss) for name, loss in zip(names, np.transpose(losses))},
+            STROKES,
+        )
         for line, style in zip(axes.lines, ("-", (0, (4, 1)), (0, (1, 0.8))), strict=False):
             line.set_linestyle(style)
-        axes.set(xlabel="training step", xlim=(0, step * (1 + 0.16 * len(runs))), xticks=range(0, int(step) + 1, 50))
+        axes.set(
+            xlabel="training step",
+            xlim=(0, step * (1 + 0.16 * len(runs))),
+            xticks=range(0, int(step) + 1, 50),
+        )
         axes.spines["bottom"].set_bounds(0, step)  # beside it are the names
         height = 0.0
         for source in np.argsort(np.asarray(losses)[-1]):
@@ -43,7 +53,9 @@ def forgetting(runs: Mapping[str, tuple[Sequence[int], ArrayLike]], names: Seque
     return figure
 
 
-def mixture_over_time(runs: Mapping[str, ArrayLike], names: Sequence[str], samples_per_bar: int) -> Figure:
+def mixture_over_time(
+    runs: Mapping[str, ArrayLike], names: Sequence[str], samples_per_bar: int
+) -> Figure:
     """How much of each subset is read in each stretch of a run, one panel per run; dashed: over the whole run.
 
     Args:
@@ -57,12 +69,27 @@ def mixture_over_time(runs: Mapping[str, ArrayLike], names: Sequence[str], sampl
         stretches = np.asarray(sources)[: count * samples_per_bar].reshape(count, samples_per_bar)
         shares = [(stretches == subset).mean(axis=1) for subset in range(len(names))]
         for share, top, colour in zip(shares, np.cumsum(shares, axis=0), FILLS, strict=True):
-            axes.bar(np.arange(count) + 0.5, share, 1, bottom=top - share, color=colour, edgecolor="white", lw=0.3)
-        for target in np.cumsum(np.bincount(sources, minlength=len(names)))[:-1] / len(np.asarray(sources)):
+            axes.bar(
+                np.arange(count) + 0.5,
+                share,
+                1,
+                bottom=top - share,
+                color=colour,
+                edgecolor="white",
+                lw=0.3,
+            )
+        for target in np.cumsum(np.bincount(sources, minlength=len(names)))[:-1] / len(
+            np.asarray(sources)
+        ):
             axes.axhline(target, color=INK, lw=1.2, ls="--")
         axes.set(xlabel="row of the run", xlim=(0, count), ylim=(0, 1))
-        axes.set_xticks([0, count // 2, count], [f"{bars * samples_per_bar}" for bars in (0, count // 2, count)])
-    patches = [Patch(facecolor=fill, edgecolor=INK, label=name) for name, fill in zip(names, FILLS, strict=True)]
+        axes.set_xticks(
+            [0, count // 2, count], [f"{bars * samples_per_bar}" for bars in (0, count // 2, count)]
+        )
+    patches = [
+        Patch(facecolor=fill, edgecolor=INK, label=name)
+        for name, fill in zip(names, FILLS, strict=True)
+    ]
     figure.legend(handles=patches[::-1], loc="outside right center", frameon=False, fontsize=10)
     figure.axes[0].set_ylabel("share of the rows")
     return figure

@@ -18,7 +18,9 @@ DPI = 200
 # Lines are dark enough for labels in their color on white, fills light enough for dark type (contrasts of 4.5 or more).
 LINES = ("#0067a5", "#c45500", "#005a40", "#521a66")
 COLOURS = ("#bcdcf6", "#f0a04a", "#55a384", "#bb8fd0", "#f7ec9c", "#d9d9d9", "#ee8f88", "#c3d98c")
-SOURCES = dict(zip(("stories", "arithmetic", "programs"), zip(COLOURS, LINES), strict=False))  # fill and line of each
+SOURCES = dict(
+    zip(("stories", "arithmetic", "programs"), zip(COLOURS, LINES), strict=False)
+)  # fill and line of each
 INK, GREY, IDLE, RED = "#222222", "#5f5f5f", "#efefef", "#b3261e"
 
 Lines = Mapping[str, Sequence[Any]]  # by name, the arguments of `Axes.plot`: (y,) or (x, y)
@@ -78,7 +80,9 @@ def curves(
     return figure
 
 
-def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = INK) -> None:
+def arrow(
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = INK
+) -> None:
     """A thin arrow behind everything else."""
     style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 9, "color": colour}
     axes.add_patch(FancyArrowPatch(start, end, alpha=0.7, lw=0.9, zorder=0, **style))

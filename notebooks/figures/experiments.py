@@ -10,11 +10,16 @@ from numpy.typing import ArrayLike
 
 from figures.draw import GREY, INK, LINES, RED, panels
 
-Bands = Mapping[str, tuple[Sequence[float], ArrayLike]]  # by name: x [points], values [seeds, points]
+Bands = Mapping[
+    str, tuple[Sequence[float], ArrayLike]
+]  # by name: x [points], values [seeds, points]
 
 
 def bands(
-    contents: Mapping[str, Bands], title: str, ylabel: str = "held-out loss, nats per token", **options: Any
+    contents: Mapping[str, Bands],
+    title: str,
+    ylabel: str = "held-out loss, nats per token",
+    **options: Any,
 ) -> Figure:
     """Means of the seeds as marks, with a bar from the smallest to the largest; thin lines lead the eye.
 
@@ -32,8 +37,12 @@ def bands(
     for axes, lines in places:
         for name, (x, values) in lines.items():
             seeds = np.asarray(values, dtype=float)
-            axes.vlines(x, seeds.min(axis=0), seeds.max(axis=0), color=colours[name], alpha=0.35, lw=6)
-            axes.plot(x, seeds.mean(axis=0), color=colours[name], lw=1.2, marker=markers[name], ms=5)
+            axes.vlines(
+                x, seeds.min(axis=0), seeds.max(axis=0), color=colours[name], alpha=0.35, lw=6
+            )
+            axes.plot(
+                x, seeds.mean(axis=0), color=colours[name], lw=1.2, marker=markers[name], ms=5
+            )
         axes.set(**{"xlabel": "thousand tokens read", **options})
         axes.minorticks_off()
         axes.grid(alpha=0.3)
@@ -53,7 +62,9 @@ def _name_ends(axes: Axes, lines: Bands, colours: Mapping[str, str]) -> None:
         axes.annotate(name, (1.02, height), xycoords=("axes fraction", "data"), **style)
 
 
-def differences(contents: Mapping[str, Mapping[str, Sequence[float]]], title: str, reference: str) -> Figure:
+def differences(
+    contents: Mapping[str, Mapping[str, Sequence[float]]], title: str, reference: str
+) -> Figure:
     """How much more loss than the reference each way has: a dot per seed, a bar at their mean, a panel per title.
 
     Args:
@@ -63,7 +74,9 @@ def differences(contents: Mapping[str, Mapping[str, Sequence[float]]], title: st
         reference: what the differences are taken from.
     """
     ways = list(next(iter(contents.values())))
-    figure, places = panels(contents, 0.31 * len(ways) + 1.3, sharex=True, sharey=True, headline=title)
+    figure, places = panels(
+        contents, 0.31 * len(ways) + 1.3, sharex=True, sharey=True, headline=title
+    )
     figure.supxlabel(f"extra nats per token, compared with {reference}", size="medium")
     for axes, found in places:
         for row, way in enumerate(ways):
@@ -71,9 +84,21 @@ def differences(contents: Mapping[str, Mapping[str, Sequence[float]]], title: st
             colour = RED if seeds.min() > 0 else LINES[0] if seeds.max() < 0 else GREY
             axes.plot(seeds, [row] * len(seeds), "o", ms=6, color=colour, alpha=0.45, mew=0)
             axes.plot([seeds.mean()] * 2, [row - 0.32, row + 0.32], color=colour, lw=2.5)
-            side, shift, align = (seeds.max(), (7, 0), "left") if seeds.mean() >= 0 else (seeds.min(), (-7, 0), "right")
+            side, shift, align = (
+                (seeds.max(), (7, 0), "left")
+                if seeds.mean() >= 0
+                else (seeds.min(), (-7, 0), "right")
+            )
             text = f"{seeds.mean():+z.2f}"
-            axes.annotate(text, (side, row), shift, textcoords="offset points", ha=align, va="center", color=colour)
+            axes.annotate(
+                text,
+                (side, row),
+                shift,
+                textcoords="offset points",
+                ha=align,
+                va="center",
+                color=colour,
+            )
         axes.axvline(0, color=GREY, lw=1)
         axes.margins(x=0.35)
         axes.set(yticks=range(len(ways)), yticklabels=ways)
@@ -97,7 +122,14 @@ def intervals(contents: Mapping[str, Mapping[str, tuple[float, float, str]]], ti
             colour = GREY if not mark else RED if mean > 0 else LINES[0]
             axes.hlines(row, mean - reach, mean + reach, color=colour, lw=2)
             axes.plot(mean, row, "o", ms=5, color=colour, mfc=colour if mark else "white")
-            axes.annotate(mark, (mean + reach, row), (4, -1), textcoords="offset points", color=colour, va="center")
+            axes.annotate(
+                mark,
+                (mean + reach, row),
+                (4, -1),
+                textcoords="offset points",
+                color=colour,
+                va="center",
+            )
         axes.axvline(0, color=INK, lw=0.8)
         axes.grid(axis="y", alpha=0.25)
         axes.set(yticks=range(len(rows)), yticklabels=rows)

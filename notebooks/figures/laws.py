@@ -11,7 +11,9 @@ MISSING = {"edgecolor": RED, "ls": "--", "lw": 1.2}
 BROKEN = COLOURS[6]
 
 
-def counterexamples(tables: Mapping[str, Mapping[str, Sequence[Sequence[int]]]], headline: str) -> Figure:
+def counterexamples(
+    tables: Mapping[str, Mapping[str, Sequence[Sequence[int]]]], headline: str
+) -> Figure:
     """Tables side by side, a column for each step; where another line has a batch, its absence has a red edge.
 
     Args:
@@ -25,8 +27,14 @@ def counterexamples(tables: Mapping[str, Mapping[str, Sequence[Sequence[int]]]],
         longest = max(map(len, table.values()))
         drawn = {}
         for name, line in table.items():
-            cells = [Cell(step, "row " + " ".join(map(str, rows)), COLOURS[0]) for step, rows in enumerate(line)]
-            cells += [Cell(step, "no batch", edge=MISSING, font={"color": RED}) for step in range(len(line), longest)]
+            cells = [
+                Cell(step, "row " + " ".join(map(str, rows)), COLOURS[0])
+                for step, rows in enumerate(line)
+            ]
+            cells += [
+                Cell(step, "no batch", edge=MISSING, font={"color": RED})
+                for step in range(len(line), longest)
+            ]
             drawn[name] = cells
         fill(axes, drawn)
         axes.set_xlim(-0.05, steps)
@@ -34,7 +42,9 @@ def counterexamples(tables: Mapping[str, Mapping[str, Sequence[Sequence[int]]]],
     return figure
 
 
-def sizes(breaks: Mapping[str, Collection[int]], largest: int, tested: Collection[int], title: str) -> Figure:
+def sizes(
+    breaks: Mapping[str, Collection[int]], largest: int, tested: Collection[int], title: str
+) -> Figure:
     """Which numbers of rows break a law: a line for each number of ranks, a column for each number of rows.
 
     Args:
@@ -46,7 +56,9 @@ def sizes(breaks: Mapping[str, Collection[int]], largest: int, tested: Collectio
     drawn = {}
     for name, broken in breaks.items():
         colours = [BROKEN if rows in broken else "white" for rows in range(1, largest + 1)]
-        drawn[name] = [Cell(rows, "", colour, edge={"lw": 0.4}) for rows, colour in enumerate(colours, 1)]
+        drawn[name] = [
+            Cell(rows, "", colour, edge={"lw": 0.4}) for rows, colour in enumerate(colours, 1)
+        ]
     figure, axes = picture(drawn, 0.32, room=0.75, title=title)
     frames = [Cell(rows - 0.1, "", "none", 1.2, {"lw": 1.8}) for rows in tested]
     draw_row(axes, frames, -0.1, height=len(drawn) - 1 + HEIGHT + 0.2)
@@ -65,7 +77,9 @@ def shrinking(cases: Sequence[tuple[str, Sequence[int], Collection[int]]], title
     drawn = {}
     for name, order, lost in cases:
         colours = [RED if row in lost else COLOURS[0] for row in order]
-        drawn[name] = [Cell(place, "", colour, edge={"lw": 0.3}) for place, colour in enumerate(colours)]
+        drawn[name] = [
+            Cell(place, "", colour, edge={"lw": 0.3}) for place, colour in enumerate(colours)
+        ]
     figure, axes = picture(drawn, 0.3, room=0.35, title=title)
     for line, (_, order, lost) in enumerate(cases):
         said = f"{len(lost)} of {len(order)} rows lost"

@@ -13,10 +13,21 @@ from figures.cells import HEIGHT, Cell, draw_row, fill, side_by_side
 from figures.draw import COLOURS, GREY, INK, LINES, RED, SOURCES, canvas, curves, panels, printable
 
 Kind = int | str  # a document of the stories, the name of a source, or a colour
-Rows = Mapping[str, Sequence[tuple[Any, Kind, float]]]  # by name, the (text, what colours it, width) of each cell
-SAMPLES = list(zip(COLOURS[1:5], ("#b84e00", "#007a58", "#8e4585", "#806600"), strict=True))  # fill and line of each
+Rows = Mapping[
+    str, Sequence[tuple[Any, Kind, float]]
+]  # by name, the (text, what colours it, width) of each cell
+SAMPLES = list(
+    zip(COLOURS[1:5], ("#b84e00", "#007a58", "#8e4585", "#806600"), strict=True)
+)  # fill and line of each
 SAMPLES.append((COLOURS[6], RED))
-SHADES = ("#e6f1fa", "#c6e0f5", "#a5cfef", "#84bce6", "#64aadc", "#4496cf")  # of blue: six documents of the stories
+SHADES = (
+    "#e6f1fa",
+    "#c6e0f5",
+    "#a5cfef",
+    "#84bce6",
+    "#64aadc",
+    "#4496cf",
+)  # of blue: six documents of the stories
 
 
 def _colour(kind: Kind) -> str:
@@ -36,7 +47,8 @@ def bars(contents: Mapping[str, Rows], side: bool = False, room: float = 0) -> F
     figure, places = panels(contents, height, rows=len(heights), height_ratios=heights)
     for axes, content in places:
         shown = {
-            n: [(printable(str(text)), _colour(kind), wide) for text, kind, wide in row] for n, row in content.items()
+            n: [(printable(str(text)), _colour(kind), wide) for text, kind, wide in row]
+            for n, row in content.items()
         }
         fill(axes, {name: side_by_side(row, room=room) for name, row in shown.items()})
     return figure
@@ -56,7 +68,12 @@ def passes(read: Mapping[str, float], title: str) -> Figure:
             axes.plot([whole] * 2, [row, row + HEIGHT], color=INK, lw=0.7)
         axes.text(times + 0.03, row + HEIGHT / 2, f"{times:.2f} passes", va="center")
     most = max(read.values())
-    axes.set(xlim=(0, 1.17 * most), ylim=(len(read) - 0.1, -0.05), title=title, xlabel="passes over the source")
+    axes.set(
+        xlim=(0, 1.17 * most),
+        ylim=(len(read) - 0.1, -0.05),
+        title=title,
+        xlabel="passes over the source",
+    )
     axes.set(xticks=range(int(most) + 1))
     axes.set_yticks([row + HEIGHT / 2 for row in range(len(read))], list(read))
     axes.tick_params(axis="y", length=0)
@@ -66,7 +83,10 @@ def passes(read: Mapping[str, float], title: str) -> Figure:
 
 
 def stream(
-    documents: Sequence[Sequence[str]], document_index: ArrayLike, sample_index: ArrayLike, shuffle_index: ArrayLike
+    documents: Sequence[Sequence[str]],
+    document_index: ArrayLike,
+    sample_index: ArrayLike,
+    shuffle_index: ArrayLike,
 ) -> Figure:
     """The three indexes: documents, the shuffled stream with its cuts, samples in the order in which they are read.
 
@@ -81,11 +101,15 @@ def stream(
     order, run = np.asarray(document_index).tolist(), np.asarray(shuffle_index).tolist()
     tokens = [(piece, document) for document in order for piece in documents[document]]
     begins = np.cumsum([0, *(len(documents[document]) for document in order)])
-    spans = list(pairwise(int(begins[place]) + offset for place, offset in np.asarray(sample_index).tolist()))
+    spans = list(
+        pairwise(int(begins[place]) + offset for place, offset in np.asarray(sample_index).tolist())
+    )
     figure, axes = canvas(6)
     centres = []
     for top, row, name in ((0, range(len(documents)), "file"), (2, order, "document\nindex")):
-        cells = side_by_side((d if top else f"document {d}", SHADES[d % 6], len(documents[d])) for d in row)
+        cells = side_by_side(
+            (d if top else f"document {d}", SHADES[d % 6], len(documents[d])) for d in row
+        )
         draw_row(axes, cells, top, size=10)
         centres.append([cell.left + cell.width / 2 for cell in cells])
         _name(axes, top, name)
@@ -99,7 +123,16 @@ def stream(
         draw_row(axes, [Cell(k * wide, f"k = {k}:  sample {j}", fill, wide)], 5.3, size=10)
         begin, end = spans[j]
         draw_row(axes, _text_of_sample(tokens[begin : end + 1], len(tokens)), 6.5 + 0.95 * k)
-        axes.text(-0.5, 6.9 + 0.95 * k, f"k = {k}", ha="right", va="center", size=10, color=stroke, weight="bold")
+        axes.text(
+            -0.5,
+            6.9 + 0.95 * k,
+            f"k = {k}",
+            ha="right",
+            va="center",
+            size=10,
+            color=stroke,
+            weight="bold",
+        )
     _name(axes, 5.3, "shuffle\nindex")
     axes.set_title("Shuffle documents, cut every S tokens, shuffle samples")
     axes.set(xlim=(-5, len(tokens) + 0.1), ylim=(6.45 + 0.95 * len(run), -0.1))
@@ -137,7 +170,9 @@ def _text_of_sample(tokens: Sequence[tuple[str, int]], width: int) -> list[Cell]
 
 
 def _name(axes: Axes, top: float, name: str) -> None:
-    axes.text(-0.5, top + 0.41, name, ha="right", va="center", weight="bold", size=10, linespacing=0.9)
+    axes.text(
+        -0.5, top + 0.41, name, ha="right", va="center", weight="bold", size=10, linespacing=0.9
+    )
 
 
 def shuffles(contents: Mapping[str, ArrayLike], asked: int, samples_per_epoch: float) -> Figure:
@@ -177,32 +212,47 @@ def attention(tokens: Sequence[tuple[str, Kind]]) -> Figure:
     within = sum(count * (count + 1) // 2 for count in np.bincount(document).tolist())
     left = 0.56 * len(tokens)
     legend = [Cell(left, "", SOURCES["stories"][0])], [Cell(left, "", "white", 1, foreign)]
-    said = f"own document: {within} of {pairs} pairs", f"another document: {pairs - within} of {pairs} pairs"
+    said = (
+        f"own document: {within} of {pairs} pairs",
+        f"another document: {pairs - within} of {pairs} pairs",
+    )
     for row, (box, text) in enumerate(zip(legend, said, strict=True)):
         draw_row(axes, box, 0.3 + 1.4 * row, height=0.94)
         axes.text(left + 1.2, 0.77 + 1.4 * row, text, va="center")
     pieces = [printable(piece) for piece, _ in tokens]
     axes.set_yticks(np.arange(len(tokens)) + 0.5, pieces, size=9)
     axes.set_xticks(np.arange(0, len(tokens), 3) + 0.5, pieces[::3], size=9)
-    axes.set(xlim=(0, len(tokens)), ylim=(len(tokens), 0), xlabel="token looked at", ylabel="token that looks")
+    axes.set(
+        xlim=(0, len(tokens)),
+        ylim=(len(tokens), 0),
+        xlabel="token looked at",
+        ylabel="token that looks",
+    )
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.set_title("Colored: what a document mask leaves of a causal mask")
     return figure
 
 
-def mask_losses(contents: Mapping[str, Mapping[str, Sequence[float]]], ranges: Sequence[str]) -> Figure:
+def mask_losses(
+    contents: Mapping[str, Mapping[str, Sequence[float]]], ranges: Sequence[str]
+) -> Figure:
     """Losses of two trainings: along the steps, and by the place in a document.
 
     Args:
         contents: by title, for each of the two panels, the losses of the trainings by name; the higher one first.
         ranges: the names of the places.
     """
-    lines = {title: {name: [values] for name, values in losses.items()} for title, losses in contents.items()}
+    lines = {
+        title: {name: [values] for name, values in losses.items()}
+        for title, losses in contents.items()
+    }
     figure = curves(lines, 3.4, colours=LINES, share=False)
     for axes, losses in zip(figure.axes, contents.values(), strict=True):
         sides = ("bottom", max, 0.08), ("top", min, -0.08)
-        for (name, values), colour, (side, outermost, gap) in zip(losses.items(), LINES, sides, strict=False):
+        for (name, values), colour, (side, outermost, gap) in zip(
+            losses.items(), LINES, sides, strict=False
+        ):
             place = outermost(values[len(values) // 2 :]) + gap
             axes.text(len(values) - 1, place, name, color=colour, ha="right", va=side)
         axes.margins(y=0.12)

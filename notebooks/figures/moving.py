@@ -65,18 +65,29 @@ class Moving:
         length: float | None = None,
         gliding: bool = False,
     ):
-        self.controls, self.start, self.length, self.gliding = controls, tuple(start), length, gliding
+        self.controls, self.start, self.length, self.gliding = (
+            controls,
+            tuple(start),
+            length,
+            gliding,
+        )
         self.states = {choice: state(*choice) for choice in product(*controls.values())}
         rows = [row for shown in self.states.values() for row in shown.rows.items()]
         self._left = 7 * max(len(name) for name, _ in rows) + 8
         self._top = 18 * any(shown.heads for shown in self.states.values())
-        self._colours = ["none", *dict.fromkeys(box.colour for _, row in rows for box in row if box.colour)]
+        self._colours = [
+            "none",
+            *dict.fromkeys(box.colour for _, row in rows for box in row if box.colour),
+        ]
 
     def still(self) -> Figure:
         """The first setting as a picture."""
         state = self.states[self.start]
         rows = {
-            name: [Cell(box.left, str(box.text), box.colour or "none", box.width, LOOKS[box.look]) for box in row]
+            name: [
+                Cell(box.left, str(box.text), box.colour or "none", box.width, LOOKS[box.look])
+                for box in row
+            ]
             for name, row in state.rows.items()
         }
         figure, axes = picture(rows, ROW / 100, room=0.3 + 0.25 * bool(state.heads))
@@ -92,11 +103,19 @@ class Moving:
             still: the first setting as a PNG, which the script replaces by the figure that moves.
         """
         frames: dict[str, int] = {}  # equal ones once
-        order = [frames.setdefault(_json(self._frame(state)), len(frames)) for state in self.states.values()]
+        order = [
+            frames.setdefault(_json(self._frame(state)), len(frames))
+            for state in self.states.values()
+        ]
         highest = max(len(state.rows) for state in self.states.values())
         figure = {
-            "controls": [[name, not isinstance(it[0], str), [*map(str, it)]] for name, it in self.controls.items()],
-            "start": [list(it).index(choice) for it, choice in zip(self.controls.values(), self.start)],
+            "controls": [
+                [name, not isinstance(it[0], str), [*map(str, it)]]
+                for name, it in self.controls.items()
+            ],
+            "start": [
+                list(it).index(choice) for it, choice in zip(self.controls.values(), self.start)
+            ],
             "size": [PIXELS, self._top + ROW * highest + 1],
             "top": self._top,
             "row": ROW,
@@ -114,20 +133,36 @@ class Moving:
         return f'<figure class="moving">\n{image}\n{data}\n</figure>\n{script}'
 
     def _length(self, state: State) -> float:
-        return self.length or max(box.left + box.width for row in state.rows.values() for box in row)
+        return self.length or max(
+            box.left + box.width for row in state.rows.values() for box in row
+        )
 
     def _frame(self, state: State) -> tuple[str, list[Any], list[Any]]:
         """What is said; x, y, anchor and text of each name and head; x, row, width, text, colour, look of each box."""
         unit = (PIXELS - 2 - self._left) / self._length(state)
         middle = self._top + HIGH // 2
-        texts = [(self._left - 8, middle + ROW * row, "end", name) for row, name in enumerate(state.rows)]
-        texts += [(self._left + round(unit * x), 8, "middle", text) for x, text in state.heads.items()]
-        boxes = [self._box(row, box, unit) for row, boxes in enumerate(state.rows.values()) for box in boxes]
+        texts = [
+            (self._left - 8, middle + ROW * row, "end", name) for row, name in enumerate(state.rows)
+        ]
+        texts += [
+            (self._left + round(unit * x), 8, "middle", text) for x, text in state.heads.items()
+        ]
+        boxes = [
+            self._box(row, box, unit)
+            for row, boxes in enumerate(state.rows.values())
+            for box in boxes
+        ]
         return state.says, texts, boxes
 
     def _box(self, row: int, box: Box, unit: float) -> list[Any]:
         left, right = round(unit * box.left), round(unit * (box.left + box.width))
-        found = [self._left + left, row, max(1, right - left - 2), box.text, self._colours.index(box.colour or "none")]
+        found = [
+            self._left + left,
+            row,
+            max(1, right - left - 2),
+            box.text,
+            self._colours.index(box.colour or "none"),
+        ]
         return [*found, list(LOOKS).index(box.look)] if box.look else found
 
 

@@ -15,9 +15,13 @@ from figures.draw import GREY, INK, RED, SOURCES, panels
 def greedy_choice(weights: Mapping[str, float], chosen: Sequence[int]) -> Figure:
     """How far each source is behind its share before and after each step, and the dot where it gives a sample."""
     chosen = np.asarray(chosen)
-    figure, places = panels(dict.fromkeys(weights, 0), 3.6, rows=len(weights), sharex=True, sharey=True)
+    figure, places = panels(
+        dict.fromkeys(weights, 0), 3.6, rows=len(weights), sharex=True, sharey=True
+    )
     steps = np.arange(len(chosen))
-    for dataset, ((axes, _), (source, weight)) in enumerate(zip(places, weights.items(), strict=True)):
+    for dataset, ((axes, _), (source, weight)) in enumerate(
+        zip(places, weights.items(), strict=True)
+    ):
         fill, line = SOURCES[source]
         given = (chosen == dataset).astype(int)
         before = weight * np.maximum(steps, 1) - (np.cumsum(given) - given)
@@ -30,7 +34,9 @@ def greedy_choice(weights: Mapping[str, float], chosen: Sequence[int]) -> Figure
         axes.set(yticks=(-0.5, 0, 0.5), ylim=(-0.9, 0.6), xticks=steps)
     places[1][0].set_ylabel("samples behind its share")
     places[-1][0].set_xlabel("position t")
-    figure.suptitle("The source that is furthest behind gives the next sample", x=0.01, ha="left", weight="bold")
+    figure.suptitle(
+        "The source that is furthest behind gives the next sample", x=0.01, ha="left", weight="bold"
+    )
     return figure
 
 
@@ -41,8 +47,13 @@ def times_read(counts: Mapping[str, ArrayLike], title: str) -> Figure:
         counts: by source, the readings of each of its samples; those never read are the last ones.
         title: the takeaway.
     """
-    figure, places = panels(dict(counts), 1.15 * len(counts) + 0.6, rows=len(counts), sharex=True, sharey=True)
-    longest, total = max(map(np.size, counts.values())), sum(np.sum(found) for found in counts.values())
+    figure, places = panels(
+        dict(counts), 1.15 * len(counts) + 0.6, rows=len(counts), sharex=True, sharey=True
+    )
+    longest, total = (
+        max(map(np.size, counts.values())),
+        sum(np.sum(found) for found in counts.values()),
+    )
     top = 1.05 * max(np.max(found) for found in counts.values())
     for axes, (source, found) in zip((axes for axes, _ in places), counts.items(), strict=True):
         found, (fill, line) = np.asarray(found), SOURCES[source]
@@ -75,17 +86,47 @@ def epochs(runs: Mapping[str, ArrayLike], samples_per_epoch: int, followed: int)
     for axes, samples in places:
         samples = np.asarray(samples)
         shown = np.flatnonzero(abs(samples - followed) <= 16)
-        axes.plot(shown, samples[shown], ls="none", marker="o", ms=4, alpha=0.5, color=SOURCES["stories"][1])
+        axes.plot(
+            shown,
+            samples[shown],
+            ls="none",
+            marker="o",
+            ms=4,
+            alpha=0.5,
+            color=SOURCES["stories"][1],
+        )
         found = np.flatnonzero(samples == followed)
-        axes.plot(found, samples[found], ls="none", marker="o", ms=7, color=SOURCES["arithmetic"][1])
-        axes.text(found[0], followed - 1, f"sample {followed}", ha="center", va="top", size=9.5, weight="bold")
+        axes.plot(
+            found, samples[found], ls="none", marker="o", ms=7, color=SOURCES["arithmetic"][1]
+        )
+        axes.text(
+            found[0],
+            followed - 1,
+            f"sample {followed}",
+            ha="center",
+            va="top",
+            size=9.5,
+            weight="bold",
+        )
         for begin, end in pairwise(found.tolist()):
             axes.plot([begin, end], [followed, followed], color=INK, lw=1)
-            axes.text((begin + end) / 2, followed + 0.6, f"{end - begin}", ha="center", va="bottom", weight="bold")
+            axes.text(
+                (begin + end) / 2,
+                followed + 0.6,
+                f"{end - begin}",
+                ha="center",
+                va="bottom",
+                weight="bold",
+            )
         for number, edge in enumerate(range(0, len(samples), samples_per_epoch)):
             axes.axvline(edge, color=GREY, lw=0.8)
             axes.text(
-                edge + samples_per_epoch / 2, followed - 17, f"epoch {number + 1}", ha="center", va="top", size=9.5
+                edge + samples_per_epoch / 2,
+                followed - 17,
+                f"epoch {number + 1}",
+                ha="center",
+                va="top",
+                size=9.5,
             )
         axes.set(xlabel="position", ylim=(followed - 20, followed + 17.5))
     figure.axes[0].set_ylabel("sample")

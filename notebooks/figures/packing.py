@@ -37,12 +37,18 @@ def _cells(pieces: Row) -> list[Cell]:
         whole = f"{document}: {text.strip()}" if document >= 0 else text
         shown = whole if len(whole) <= 2.4 * size else str(document)
         colour = {PADDING: IDLE, LOST: "white"}.get(document, (COLOURS[0], 0.2 + 0.16 * document))
-        cells.append(Cell(left, shown, colour, size, font={"color": RED if document == LOST else INK}))
+        cells.append(
+            Cell(left, shown, colour, size, font={"color": RED if document == LOST else INK})
+        )
         left += size
     return cells
 
 
-def counts(row_lengths: Sequence[int], contents: Mapping[str, Sequence[Mapping[str, ArrayLike]]], title: str) -> Figure:
+def counts(
+    row_lengths: Sequence[int],
+    contents: Mapping[str, Sequence[Mapping[str, ArrayLike]]],
+    title: str,
+) -> Figure:
     """Above, the documents that are cut; below, the tokens that are lost or padding; both by tokens per row.
 
     Args:
@@ -85,7 +91,11 @@ def tree(counts: Sequence[int], looks: Sequence[int], found: int, title: str) ->
     for depth in range(leaves.bit_length()):
         width, low = leaves >> depth, 1 << depth
         for node in range(low, 2 * low):
-            text = f"look {looks.index(node) + 1}: {counts[node]}" if node in looks else str(counts[node])
+            text = (
+                f"look {looks.index(node) + 1}: {counts[node]}"
+                if node in looks
+                else str(counts[node])
+            )
             colour = COLOURS[3] if node == found else COLOURS[4] if node in looks else "white"
             cell = Cell((node - low) * width, text, colour, width)
             rows.setdefault(f"sum of {width}" if width > 1 else "rows", []).append(cell)

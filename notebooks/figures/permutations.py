@@ -17,7 +17,9 @@ from figures.draw import COLOURS, IDLE, INK, LINES, curves, panels
 ORANGE = COLOURS[1]
 
 
-def clouds(runs: Sequence[tuple[str, ArrayLike]], xlabel: str = "position", ylabel: str = "sample") -> Figure:
+def clouds(
+    runs: Sequence[tuple[str, ArrayLike]], xlabel: str = "position", ylabel: str = "sample"
+) -> Figure:
     """Sample against position, one panel per shuffle: structure would show as lines or gaps."""
     contents = {title: {"": [places]} for title, places in runs}
     style = {"ls": "none", "marker": ".", "ms": 2}
@@ -25,7 +27,10 @@ def clouds(runs: Sequence[tuple[str, ArrayLike]], xlabel: str = "position", ylab
 
 
 def rounds(
-    stages: Sequence[tuple[str, ArrayLike]], traced: Sequence[int], title: str, slides: Collection[int] = ()
+    stages: Sequence[tuple[str, ArrayLike]],
+    traced: Sequence[int],
+    title: str,
+    slides: Collection[int] = (),
 ) -> Figure:
     """Boards on which numbers move; the colour is the number.
 
@@ -40,7 +45,9 @@ def rounds(
     for stage, (axes, board) in enumerate(boards):
         axes.imshow(board, cmap="viridis", interpolation="nearest")
         axes.axis("off")
-        for number, colour in zip(traced if axes is not boards[-1][0] else [], ("white", ORANGE), strict=False):
+        for number, colour in zip(
+            traced if axes is not boards[-1][0] else [], ("white", ORANGE), strict=False
+        ):
             ((row, column),) = np.argwhere(np.asarray(board) == number)
             if stage in slides:
                 _slide(axes, before[number], (row, column), np.shape(board), colour)
@@ -49,7 +56,9 @@ def rounds(
     return figure
 
 
-def _slide(axes: Axes, was: Sequence[int], now: Sequence[int], shape: Sequence[int], colour: str) -> None:
+def _slide(
+    axes: Axes, was: Sequence[int], now: Sequence[int], shape: Sequence[int], colour: str
+) -> None:
     """A line down or to the right, over the edge of the board if need be."""
     (row_was, column_was), (row, column), (rows, columns) = was, now, shape
     style: dict[str, Any] = {
@@ -98,14 +107,25 @@ def windows(stages: Mapping[str, tuple[Sequence[int], Sequence[Any]]]) -> Figure
     """A window of positions in rows of 8, once per stage: {title: (source, text) of each position}."""
     figure, places = panels(stages, 2.5)
     for axes, (sources, texts) in places:
-        fill(axes, {str(k): in_line(texts[k : k + 8], sources[k : k + 8]) for k in range(0, len(sources), 8)})
+        fill(
+            axes,
+            {
+                str(k): in_line(texts[k : k + 8], sources[k : k + 8])
+                for k in range(0, len(sources), 8)
+            },
+        )
         axes.set(yticks=[])
     return figure
 
 
-def deviations(series: Mapping[str, ArrayLike], labels: Mapping[str, tuple[float, float]], title: str) -> Figure:
+def deviations(
+    series: Mapping[str, ArrayLike], labels: Mapping[str, tuple[float, float]], title: str
+) -> Figure:
     """Samples of one source read so far, less its share, along the run: [N] for each way, named at (position, y)."""
-    lines, texts = {name: [it] for name, it in series.items()}, {"xlabel": "position", "ylabel": "samples too many"}
+    lines, texts = (
+        {name: [it] for name, it in series.items()},
+        {"xlabel": "position", "ylabel": "samples too many"},
+    )
     figure = curves({title: lines}, 3, colours=LINES, style={"lw": 1.2}, **texts)
     for (name, place), colour in zip(labels.items(), LINES, strict=False):
         figure.axes[0].text(*place, name, color=colour, weight="bold")

@@ -8,7 +8,12 @@ from matplotlib.figure import Figure
 from figures.cells import HEIGHT, Cell, draw_row, picture
 from figures.draw import COLOURS, IDLE, LINES, RED, SOURCES, canvas
 
-COLUMNS = {"file": (0, 1), "document and its tokens": (1.7, 4.7), "position": (5.2, 6.1), "rank": (6.7, 7.4)}
+COLUMNS = {
+    "file": (0, 1),
+    "document and its tokens": (1.7, 4.7),
+    "position": (5.2, 6.1),
+    "rank": (6.7, 7.4),
+}
 LOST = {"edgecolor": RED, "ls": "--", "lw": 1.5}
 NARROW = 7  # per cent of a bar: too little for a text
 GAP = 1.5  # between the boxes of a column, in tokens
@@ -33,14 +38,20 @@ def step(pieces: Sequence[tuple[str, str, str, str, int]], title: str) -> Figure
             first = top
             for k in inside:
                 here[k], top = top, top + pieces[k][-1]
-            draw_row(axes, [Cell(left, box, colour, right - left)], first, height=top - first, gap=0)
+            draw_row(
+                axes, [Cell(left, box, colour, right - left)], first, height=top - first, gap=0
+            )
             top += GAP
         for k, start in before.items():
             t, colour = np.linspace(0, 1, 30), SOURCES[pieces[k][0]][0]
             y = start + (here[k] - start) * (3 * t**2 - 2 * t**3)
-            axes.fill_between(came + (left - came) * t, y, y + pieces[k][-1], color=colour, alpha=0.45, lw=0)
+            axes.fill_between(
+                came + (left - came) * t, y, y + pieces[k][-1], color=colour, alpha=0.45, lw=0
+            )
         before, came = here, right
-    axes.set(title=title, xlim=(-0.05, 7.45), ylim=(sum(piece[-1] for piece in pieces) + edge, -edge - 2))
+    axes.set(
+        title=title, xlim=(-0.05, 7.45), ylim=(sum(piece[-1] for piece in pieces) + edge, -edge - 2)
+    )
     axes.set_axis_off()
     return figure
 
@@ -58,8 +69,15 @@ def jump(losses: Sequence[float], steps: range, marked: Sequence[int], title: st
     axes.plot(steps, [losses[step - 1] for step in steps], color=LINES[0], lw=1.3)
     for step in marked:
         axes.plot(step, losses[step - 1], "o", ms=8, color=RED)
-        axes.annotate(f"step {step}", (step, losses[step - 1]), (7, 5), textcoords="offset points", color=RED)
-    axes.set(title=title, xlabel="training step", ylabel="loss, nats per token", xlim=(steps[0], steps[-1] + 1))
+        axes.annotate(
+            f"step {step}", (step, losses[step - 1]), (7, 5), textcoords="offset points", color=RED
+        )
+    axes.set(
+        title=title,
+        xlabel="training step",
+        ylabel="loss, nats per token",
+        xlim=(steps[0], steps[-1] + 1),
+    )
     axes.grid(alpha=0.3)
     return figure
 
@@ -76,7 +94,11 @@ def difference(files: Mapping[str, tuple[int, int, int, int]], title: str) -> Fi
     for source, (both, lost, again, fresh) in files.items():
         same = ("both", SOURCES[source][0], both)
         parts[f"{source}: saved"] = [same, ("lost", "white", lost)]
-        parts[f"{source}: new"] = [same, ("read again", COLOURS[4], again), ("first time", COLOURS[5], fresh)]
+        parts[f"{source}: new"] = [
+            same,
+            ("read again", COLOURS[4], again),
+            ("first time", COLOURS[5], fresh),
+        ]
     rows = {name: _shares(own, sum(part[-1] for part in own)) for name, own in parts.items()}
     figure, axes = picture(rows, 0.45, 0.5, title=title)
     for row, own in enumerate(parts.values()):

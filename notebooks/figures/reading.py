@@ -15,7 +15,14 @@ from figures.draw import GREY, IDLE, INK, LINES, Lines, canvas, curves, panels
 
 OURS, OTHERS = LINES[1], LINES[0]
 PEERS = (LINES[0], LINES[2], LINES[3])
-DASHES = [("--", "s"), ("-.", "^"), (":", "D"), ((0, (5, 1)), "v"), ((0, (1, 1)), "P"), ((0, (3, 1, 1, 1, 1, 1)), "X")]
+DASHES = [
+    ("--", "s"),
+    ("-.", "^"),
+    (":", "D"),
+    ((0, (5, 1)), "v"),
+    ((0, (1, 1)), "P"),
+    ((0, (3, 1, 1, 1, 1, 1)), "X"),
+]
 WORKERS = ", 2 workers"
 UNDER = {"facecolor": "white", "lw": 0, "pad": 0.5}  # a number hides the line behind it
 MARKS: dict[str, dict[str, Any]] = {
@@ -38,20 +45,34 @@ def hierarchy(rungs: Mapping[str, Sequence[tuple[str, float, str]]], title: str)
         for text, rate, kind in marks:
             style = MARKS[kind] | ({"color": OURS} if text == "nanoset_ref" else {})
             axes.plot(rate, row, **style)
-            x, y, side = (1.45 * rate, row, "left") if kind == "limit" else (rate, row - 0.33, "center")
+            x, y, side = (
+                (1.45 * rate, row, "left") if kind == "limit" else (rate, row - 0.33, "center")
+            )
             axes.text(x, y, text, ha=side, va="center", size=9.5, color=style["color"])
     consumed = [rate for _, rate, _ in next(iter(rungs.values()))]
     axes.axvspan(min(consumed), max(consumed), color=IDLE, zorder=0)
-    axes.set(xscale="log", xlim=(1e4, 4e10), xlabel="tokens per second", title=title, ylim=(len(rungs) - 0.6, -0.6))
+    axes.set(
+        xscale="log",
+        xlim=(1e4, 4e10),
+        xlabel="tokens per second",
+        title=title,
+        ylim=(len(rungs) - 0.6, -0.6),
+    )
     axes.set(yticks=range(len(rungs)), yticklabels=rungs)
     return figure
 
 
 def steps(microseconds: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     """Bars of the steps of a batch, one below the other, each reader in its colour: {reader: {step: microseconds}}."""
-    costs = {f"{reader}: {step}": cost for reader, parts in microseconds.items() for step, cost in parts.items()}
+    costs = {
+        f"{reader}: {step}": cost
+        for reader, parts in microseconds.items()
+        for step, cost in parts.items()
+    }
     figure, axes = canvas(0.27 * len(costs) + 0.7)
-    axes.bar_label(axes.barh([*costs], [*costs.values()], 0.7, color=_colours(costs)), fmt="{:,.1f}", padding=3)
+    axes.bar_label(
+        axes.barh([*costs], [*costs.values()], 0.7, color=_colours(costs)), fmt="{:,.1f}", padding=3
+    )
     axes.set(xlabel="microseconds per batch of 8", title=title)
     axes.invert_yaxis()
     return figure
@@ -73,14 +94,23 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title
     titled = {f"S = {int(length):,}": candidates for length, candidates in tokens.items()}
     first = next(iter(titled.values()))
     names = sorted(first.keys() - {limit}, key=lambda name: np.median(first[name]))
-    rows = {name: row for row, name in enumerate(name for name in names if not name.endswith(WORKERS))}
+    rows = {
+        name: row for row, name in enumerate(name for name in names if not name.endswith(WORKERS))
+    }
     figure, places = panels(titled, 0.3 * len(rows) + 1.25, sharey=True, headline=title)
     for axes, candidates in places:
         for name, row in rows.items():
             _draw_rates(axes, row, name, candidates)
         yardstick = np.median(candidates[limit])
         axes.vlines(yardstick, -0.7, len(rows) - 0.7, color=GREY, lw=1.5, ls="--", zorder=0)
-        axes.text(yardstick, len(rows) - 0.35, f"{limit}: {yardstick:,.0f}", ha="center", color=GREY, size=9.5)
+        axes.text(
+            yardstick,
+            len(rows) - 0.35,
+            f"{limit}: {yardstick:,.0f}",
+            ha="center",
+            color=GREY,
+            size=9.5,
+        )
         axes.set(xscale="log", xlabel="million tokens per second", ylim=(-0.7, len(rows)))
         axes.margins(x=0.12)
         axes.set_yticks([*rows.values()], [*rows])
@@ -99,7 +129,9 @@ def _draw_rates(axes: Axes, row: int, name: str, candidates: Mapping[str, Sequen
         place, shift, align = (high, 7, "left") if way == fastest else (low, -7, "right")
         number = f"{middle:,.0f}" if middle >= 10 else f"{middle:.1f}"
         style: dict[str, Any] = {"va": "center", "size": 9.5, "color": colour, "bbox": UNDER}
-        axes.annotate(number, (place, row), (shift, 0), textcoords="offset points", ha=align, **style)
+        axes.annotate(
+            number, (place, row), (shift, 0), textcoords="offset points", ha=align, **style
+        )
 
 
 def memory(ways: Mapping[str, Lines], allowed: float) -> Figure:
@@ -121,7 +153,9 @@ def against_samples(contents: Mapping[str, Mapping[str, Mapping[str, float]]]) -
         contents: title -> way -> number of samples (as text) -> seconds. Ways that begin with nanoset_ref stand out;
             each other way has a dash and a mark of its own, in all panels.
     """
-    others = dict.fromkeys(way for ways in contents.values() for way in ways if not way.startswith("nanoset_ref"))
+    others = dict.fromkeys(
+        way for ways in contents.values() for way in ways if not way.startswith("nanoset_ref")
+    )
     looks = dict(zip(others, zip(cycle(DASHES), cycle(PEERS), repeat("white"))))
     figure, places = panels(contents, 5.6, rows=len(contents), sharex=True)
     for axes, ways in places:
@@ -132,7 +166,9 @@ def against_samples(contents: Mapping[str, Mapping[str, Mapping[str, float]]]) -
             lighter = {"color": colour, "marker": mark, "ms": 5, "mfc": inside}
             axes.plot(samples, seconds, ls=dash, lw=1.5 if name in looks else 2.5, **lighter)
             height = max(seconds[-1], 3.6 * height)  # no name on another
-            axes.plot([1.15 * samples[-1], 1.6 * samples[-1]], [seconds[-1], height], color=colour, lw=0.7)
+            axes.plot(
+                [1.15 * samples[-1], 1.6 * samples[-1]], [seconds[-1], height], color=colour, lw=0.7
+            )
             axes.plot(2 * samples[-1], height, ls="", **lighter)
             axes.text(2.6 * samples[-1], height, name, va="center", size=9.5, color=colour)
         axes.set(ylabel="seconds", xscale="log", yscale="log", xlim=(700, 4e10), ylim=(3e-6, 900))

@@ -25,8 +25,13 @@ def lanes(rows: Bars, marks: Mapping[float, str], title: str = "", inches: float
     """
     drawn = {}
     for name, bars in rows.items():
-        drawn[name] = [Cell(*bar, {"lw": 0}) if bar[2] else Cell(*bar, LOST)._replace(colour="white") for bar in bars]
-    figure, axes = picture(drawn, inches, room=0.12 + 0.25 * bool(marks) + 0.25 * bool(title), gap=0.08)
+        drawn[name] = [
+            Cell(*bar, {"lw": 0}) if bar[2] else Cell(*bar, LOST)._replace(colour="white")
+            for bar in bars
+        ]
+    figure, axes = picture(
+        drawn, inches, room=0.12 + 0.25 * bool(marks) + 0.25 * bool(title), gap=0.08
+    )
     for place in marks:
         axes.axvline(place - GAP / 2, -0.05, 1, color=INK, lw=1.2, ls=":", clip_on=False)
     heads(axes, {place - GAP / 2: text for place, text in marks.items()}, size=9)
@@ -35,7 +40,10 @@ def lanes(rows: Bars, marks: Mapping[float, str], title: str = "", inches: float
 
 
 def times_read(
-    rows: Mapping[str, Sequence[int]], marks: Mapping[int, str], kinds: Sequence[tuple[str, str]], title: str = ""
+    rows: Mapping[str, Sequence[int]],
+    marks: Mapping[int, str],
+    kinds: Sequence[tuple[str, str]],
+    title: str = "",
 ) -> Figure:
     """One row of cells per run: a colour where a position was read once, a hole where never, grey where more often.
 
@@ -48,14 +56,19 @@ def times_read(
     length = len(kinds)
     drawn = {}
     for name, counts in rows.items():
-        looks = [(("", ""), kind, (f"{count}\u00d7", AGAIN))[min(count, 2)] for kind, count in zip(kinds, counts)]
+        looks = [
+            (("", ""), kind, (f"{count}\u00d7", AGAIN))[min(count, 2)]
+            for kind, count in zip(kinds, counts)
+        ]
         drawn[name] = [(k, *look, 1) for k, look in enumerate(looks)]
     figure = lanes(drawn, marks, title)
     for row, counts in enumerate(rows.values()):
         never, again = counts.count(0), sum(count > 1 for count in counts)
         said = [f"{never} never"] * (never > 0) + [f"{again} again"] * (again > 0) or ["each once"]
         colour = RED if never + again else GREY
-        figure.axes[0].text(length * 1.015, row + HEIGHT / 2, ", ".join(said), size=9, va="center", color=colour)
+        figure.axes[0].text(
+            length * 1.015, row + HEIGHT / 2, ", ".join(said), size=9, va="center", color=colour
+        )
     figure.axes[0].set_xlim(-0.05, length * 1.22)
     return figure
 
@@ -71,13 +84,23 @@ def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], la
     kept = [first - 1 for first, _ in attempts[1:]] + [last]
     rows = {f"start {row + 1}": [(s, str(s), COLOURS[0] * (s <= kept[row]), 1) for s in range(first, stop + 1)]
             for row, (first, stop) in enumerate(attempts)}  # fmt: skip
-    figure = lanes(rows, {}, "Each start continues from the newest checkpoint; what came after it is done again", 0.56)
+    figure = lanes(
+        rows,
+        {},
+        "Each start continues from the newest checkpoint; what came after it is done again",
+        0.56,
+    )
     axes = figure.axes[0]
     axes.set_xlim(0.95, last + 3)
     for row, ((_, stop), (first, _)) in enumerate(pairwise(attempts)):
         middle, lost = row + HEIGHT / 2, f"killed: {stop - kept[row]} steps lost"
         axes.text(stop + 1.3, middle, lost, va="center", size=9, color=RED)
-        axes.annotate("", (first, row + 1), (stop + 1, row + HEIGHT), arrowprops={"arrowstyle": "->", "color": INK})
+        axes.annotate(
+            "",
+            (first, row + 1),
+            (stop + 1, row + HEIGHT),
+            arrowprops={"arrowstyle": "->", "color": INK},
+        )
     below = 0.91  # between two rows
     written = [(s + 0.97, row + below) for row, (first, stop) in enumerate(attempts)
                for s in checkpoints if first <= s <= min(stop, kept[row])]  # fmt: skip
@@ -87,7 +110,10 @@ def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], la
 
 
 def same_losses(
-    whole: Sequence[float], starts: Mapping[str, Sequence[tuple[int, float]]], stages: Mapping[str, int], killed: int
+    whole: Sequence[float],
+    starts: Mapping[str, Sequence[tuple[int, float]]],
+    stages: Mapping[str, int],
+    killed: int,
 ) -> Figure:
     """The loss of a run that was never killed, wide and gray, and on it the starts of a killed run.
 
@@ -101,21 +127,34 @@ def same_losses(
     axes.plot(range(1, len(whole) + 1), whole, color=AGAIN, lw=7, solid_capstyle="round")
     for row, (name, points) in enumerate(starts.items()):
         axes.plot(*zip(*points, strict=True), color=LINES[row], lw=2)
-        place, beside, side = (points[-1], (0, -22), "right") if row else (points[len(points) // 4], (10, 6), "left")
+        place, beside, side = (
+            (points[-1], (0, -22), "right") if row else (points[len(points) // 4], (10, 6), "left")
+        )
         axes.annotate(name, place, beside, textcoords="offset points", color=LINES[row], ha=side)
     axes.plot(killed, whole[killed - 1], "o", mfc="none", color=RED, ms=12, mew=2)
     said = f"SIGKILL after step {killed}, done twice:\n{whole[killed - 1]:.4f} both times"
-    axes.annotate(said, (killed, whole[killed - 1]), (0, 14), textcoords="offset points", color=RED, ha="center")
+    axes.annotate(
+        said,
+        (killed, whole[killed - 1]),
+        (0, 14),
+        textcoords="offset points",
+        color=RED,
+        ha="center",
+    )
     for name, first in stages.items():
         axes.axvline(first - 0.5, color=GREY, lw=0.8, ls=":")
         axes.text(first, 0.03, name, color=GREY, size=9.5, transform=axes.get_xaxis_transform())
-    axes.set(title="Both starts of the killed run lie on the run that was never killed", xlabel="step")
+    axes.set(
+        title="Both starts of the killed run lie on the run that was never killed", xlabel="step"
+    )
     axes.set(ylabel="loss, nats", xlim=(0, len(whole) + 1))
     axes.margins(y=0.12)
     return figure
 
 
-def losses(runs: Lines, stages: Mapping[str, tuple[int, int]], events: Mapping[int, str], title: str) -> Figure:
+def losses(
+    runs: Lines, stages: Mapping[str, tuple[int, int]], events: Mapping[int, str], title: str
+) -> Figure:
     """Loss over steps of several runs; in a run with stages, all but the first are circles.
 
     Args:
@@ -132,7 +171,9 @@ def losses(runs: Lines, stages: Mapping[str, tuple[int, int]], events: Mapping[i
     for (name, (x, y)), colour in zip(runs.items(), [INK, *LINES], strict=False):
         later = stages and colour != INK
         axes.plot(x, y, "o" if later else "-", color=colour, mfc="none", ms=5)
-        place = (x[len(x) // 2] - 2, 0.04, upright) if later else (x[-1] + 0.8, y[-1], axes.transData)
+        place = (
+            (x[len(x) // 2] - 2, 0.04, upright) if later else (x[-1] + 0.8, y[-1], axes.transData)
+        )
         axes.text(*place[:2], name, color=colour, size=10, transform=place[2])
     for step, text in events.items():
         axes.axvline(step + 0.5, 0, 0.9, color=RED, ls="--", lw=1)

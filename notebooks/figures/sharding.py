@@ -21,7 +21,10 @@ def readers(rows: Mapping[str, Sequence[tuple[int, bool]]], title: str) -> Figur
         title: the takeaway.
     """
     drawn = {
-        name: [Cell(k, str(r), colour_of(r) if now else "white", edge={"lw": now}) for k, (r, now) in enumerate(cells)]
+        name: [
+            Cell(k, str(r), colour_of(r) if now else "white", edge={"lw": now})
+            for k, (r, now) in enumerate(cells)
+        ]
         for name, cells in rows.items()
     }
     figure, axes = picture(drawn, 0.37, room=0.75, title=title)
@@ -37,7 +40,11 @@ def columns(ways: Mapping[str, Sequence[Sequence[int]]], title: str) -> Figure:
         title: the takeaway.
     """
     drawn = {
-        way: [Cell(k, f"{k + 1}\nr{rank}", colour_of(3 * rank)) for rank, mine in enumerate(ranks) for k in mine]
+        way: [
+            Cell(k, f"{k + 1}\nr{rank}", colour_of(3 * rank))
+            for rank, mine in enumerate(ranks)
+            for k in mine
+        ]
         for way, ranks in ways.items()
     }
     figure, axes = picture(drawn, 0.56, room=0.3, title=title)
@@ -46,7 +53,11 @@ def columns(ways: Mapping[str, Sequence[Sequence[int]]], title: str) -> Figure:
         for rank, mine in enumerate(ranks):
             place = row + (rank + 0.5) * HEIGHT / len(ranks)
             said = f"rank {rank}: {sum(k + 1 for k in mine)}"
-            axes.add_patch(Rectangle((length + 0.15, place - 0.12), 0.3, 0.24, facecolor=colour_of(3 * rank), lw=0))
+            axes.add_patch(
+                Rectangle(
+                    (length + 0.15, place - 0.12), 0.3, 0.24, facecolor=colour_of(3 * rank), lw=0
+                )
+            )
             axes.text(length + 0.6, place, said, size=9, va="center")
     axes.set_xlim(-0.05, length + 3)
     return figure
@@ -62,7 +73,8 @@ def pipeline(ranks: Sequence[Mapping[str, str]], title: str) -> Figure:
     """
     places = [1.75 * column for column in range(len(ranks))]
     rows = {
-        name: [_entry(left, name, rank[name]) for left, rank in zip(places, ranks, strict=True)] for name in ranks[0]
+        name: [_entry(left, name, rank[name]) for left, rank in zip(places, ranks, strict=True)]
+        for name in ranks[0]
     }
     figure, axes = picture(rows, 0.6, height=0.7, title=title)
     for left in places[:-1]:
@@ -96,11 +108,17 @@ def machine(layouts: Sequence[Any], reads: Sequence[str], title: str) -> Figure:
         colour, edge = (FILLS[text[:5]], "-") if text else (IDLE, ":")
         rows[f"pp rank {layout.pp_rank}"].append(Cell(left, words, colour, edge={"ls": edge}))
     figure, axes = picture(rows, 0.72, room=0.6, title=title)
-    heads(axes, {dp_rank * (tp + 0.3) + tp / 2: f"dp rank {dp_rank}" for dp_rank in range(dp)}, size=10)
+    heads(
+        axes,
+        {dp_rank * (tp + 0.3) + tp / 2: f"dp rank {dp_rank}" for dp_rank in range(dp)},
+        size=10,
+    )
     return figure
 
 
-def nodes(layouts: Sequence[Any], positions: Sequence[Sequence[int]], per_node: int, title: str) -> Figure:
+def nodes(
+    layouts: Sequence[Any], positions: Sequence[Sequence[int]], per_node: int, title: str
+) -> Figure:
     """Two nodes side by side: the GPUs, the page cache and the disk of each, and what crosses the network.
 
     Args:
@@ -114,7 +132,13 @@ def nodes(layouts: Sequence[Any], positions: Sequence[Sequence[int]], per_node: 
     axes.axis("off")
     for node in range(2):
         ranks = range(node * per_node, (node + 1) * per_node)
-        _node(axes, 4.1 * node, node, {rank: layouts[rank] for rank in ranks}, [positions[rank] for rank in ranks])
+        _node(
+            axes,
+            4.1 * node,
+            node,
+            {rank: layouts[rank] for rank in ranks},
+            [positions[rank] for rank in ranks],
+        )
     both: dict[str, Any] = {"arrowstyle": "<|-|>", "mutation_scale": 10, "color": INK, "lw": 1.2}
     axes.add_patch(FancyArrowPatch((3.42, 0.75), (4.08, 0.75), **both))
     axes.text(3.75, 0.45, "activa-\ntions", ha="center", va="center", size=9)
@@ -126,18 +150,36 @@ def nodes(layouts: Sequence[Any], positions: Sequence[Sequence[int]], per_node: 
     return figure
 
 
-def _node(axes: Axes, left: float, node: int, layouts: Mapping[int, Any], positions: Sequence[Sequence[int]]) -> None:
+def _node(
+    axes: Axes,
+    left: float,
+    node: int,
+    layouts: Mapping[int, Any],
+    positions: Sequence[Sequence[int]],
+) -> None:
     """A node 3.4 inches wide: two rows of GPUs, thick frames for those of tp rank 0; its page cache and its disk."""
     stage = next(iter(layouts.values()))
     field = "input_ids" if stage.pp_rank == 0 else "label_ids"
-    axes.text(left, 0.08, f"Node {node}: pp rank {stage.pp_rank} needs {field}", size=10, weight="bold", va="center")
+    axes.text(
+        left,
+        0.08,
+        f"Node {node}: pp rank {stage.pp_rank} needs {field}",
+        size=10,
+        weight="bold",
+        va="center",
+    )
     for rank, layout in layouts.items():
         words = f"GPU {rank}\ndp {layout.dp_rank} \u00b7 tp {layout.tp_rank}"
         edge = {"lw": 2.2} if layout.tp_rank == 0 else {}
         cell = Cell(left + 0.85 * (rank % 4), words, colour_of(layout.dp_rank + 3), 0.85, edge=edge)
         draw_row(axes, [cell], 0.25 + 0.55 * (rank % len(layouts) // 4), height=0.48)
     read = sorted({position for mine in positions for position in mine})
-    draw_row(axes, [Cell(left, f"page cache: positions {', '.join(map(str, read))}", "white", 3.4)], 1.75, height=0.4)
+    draw_row(
+        axes,
+        [Cell(left, f"page cache: positions {', '.join(map(str, read))}", "white", 3.4)],
+        1.75,
+        height=0.4,
+    )
     draw_row(axes, [Cell(left, "disk: a copy of the token files", IDLE, 3.4)], 2.63, height=0.4)
     arrow(axes, (left + 1.7, 1.73), (left + 1.7, 1.33))
     axes.text(left + 1.8, 1.54, "read by 8 processes", size=9, va="center", color=GREY)

@@ -20,7 +20,10 @@ TIMES = [("never", RED), ("once", "white"), ("twice", COLOURS[4])]
 
 
 def dealt(
-    documents: Mapping[str, Sequence[str]], rows: Mapping[str, Mapping[int, str]], title: str, count: bool = False
+    documents: Mapping[str, Sequence[str]],
+    rows: Mapping[str, Mapping[int, str]],
+    title: str,
+    count: bool = False,
 ) -> Figure:
     """The elements in their order from left to right, and below them who reads which.
 
@@ -32,18 +35,23 @@ def dealt(
     """
     texts = ["\n".join(wrap(text, 7)) for text in chain.from_iterable(documents.values())]
     fills = [SOURCES[source][0] for source, own in documents.items() for _ in own]
-    lines = {name: [Cell(k, text, fills[k]) for k, text in row.items()] for name, row in rows.items()}
+    lines = {
+        name: [Cell(k, text, fills[k]) for k, text in row.items()] for name, row in rows.items()
+    }
     if count:
         times = Counter(chain.from_iterable(rows.values()))
         lines["times read"] = [
-            Cell(k, *TIMES[times[k]], font={} if times[k] else {"color": "white"}) for k in range(len(texts))
+            Cell(k, *TIMES[times[k]], font={} if times[k] else {"color": "white"})
+            for k in range(len(texts))
         ]
     figure, axes = canvas(0.34 * len(lines) + 1.35)
     draw_row(axes, [Cell(k, text, fills[k]) for k, text in enumerate(texts)], -2.4, height=2.2)
     for row, line in enumerate(lines.values()):
         draw_row(axes, line, row)
     axes.set(xlim=(-0.05, len(texts)), ylim=(len(lines), -2.45), title=title)
-    axes.set_yticks([-1.3, *(row + HEIGHT / 2 for row in range(len(lines)))], ["document", *lines], size=9)
+    axes.set_yticks(
+        [-1.3, *(row + HEIGHT / 2 for row in range(len(lines)))], ["document", *lines], size=9
+    )
     axes.set_xticks([k + 0.47 for k in range(len(texts))], range(len(texts)), size=9)
     axes.tick_params(length=0, labelbottom=False, labeltop=True)
     axes.spines[:].set_visible(False)
@@ -58,7 +66,10 @@ def collective(steps: Sequence[int], title: str) -> Figure:
         title: the takeaway.
     """
     together = min(steps)
-    ends = [Cell(together, "has left", "none", 1, {"lw": 0}), Cell(together, "waits for all ranks", COLOURS[4])]
+    ends = [
+        Cell(together, "has left", "none", 1, {"lw": 0}),
+        Cell(together, "waits for all ranks", COLOURS[4]),
+    ]
     both = [Cell(step, f"step {step}", COLOURS[5]) for step in range(together)]
     rows = {f"rank {rank}": [*both, ends[own > together]] for rank, own in enumerate(steps)}
     figure, axes = picture(rows, 0.33, title=title)
@@ -77,9 +88,20 @@ def packed_rows(rows: Sequence[Sequence[tuple[str, str]]], title: str) -> Figure
     for number, row in enumerate(rows):
         line = drawn[f"row {number}"] = []
         for column, (piece, source) in enumerate(row):
-            shared = (column == 0 and number > 0) or (column == len(row) - 1 and number + 1 < len(rows))
+            shared = (column == 0 and number > 0) or (
+                column == len(row) - 1 and number + 1 < len(rows)
+            )
             style = {"weight": "bold" if piece == "EOS" else "normal"}
-            line.append(Cell(column, printable(piece), SOURCES[source][0], 1, {"lw": 2.2 if shared else 0.6}, style))
+            line.append(
+                Cell(
+                    column,
+                    printable(piece),
+                    SOURCES[source][0],
+                    1,
+                    {"lw": 2.2 if shared else 0.6},
+                    style,
+                )
+            )
     return picture(drawn, 0.3, room=0.35, title=title)[0]
 
 
@@ -95,12 +117,17 @@ def mixtures(sources: Mapping[str, ArrayLike], height: int, title: str) -> Figur
     for axes, numbers in places:
         drawn = np.resize(numbers, (np.size(numbers) // height, height)).T
         extent = (0, drawn.size, height, 0)
-        axes.imshow(drawn, ListedColormap(FILLS), aspect="auto", interpolation="nearest", extent=extent)
+        axes.imshow(
+            drawn, ListedColormap(FILLS), aspect="auto", interpolation="nearest", extent=extent
+        )
         axes.set(yticks=[])
         axes.label_outer()
     axes.set_xlabel("position in the run")
     figure.suptitle(title, **HEADLINE)
-    patches = [Patch(facecolor=fill, edgecolor=INK, label=name) for name, fill in zip(SOURCES, FILLS, strict=True)]
+    patches = [
+        Patch(facecolor=fill, edgecolor=INK, label=name)
+        for name, fill in zip(SOURCES, FILLS, strict=True)
+    ]
     figure.legend(handles=patches, loc="outside lower center", ncols=8, frameon=False, fontsize=10)
     return figure
 
@@ -117,7 +144,12 @@ def handed_over(rows: Mapping[str, Mapping[int, tuple[str, str]]], title: str) -
         for name, row in rows.items()
     }
     figure, axes = picture(drawn, 0.36, room=0.75, title=title)
-    heads(axes, {k + 0.47: str(k) for k in sorted({*chain.from_iterable(rows.values())})}, "position", size=9)
+    heads(
+        axes,
+        {k + 0.47: str(k) for k in sorted({*chain.from_iterable(rows.values())})},
+        "position",
+        size=9,
+    )
     return figure
 
 
@@ -126,7 +158,9 @@ def encoders(contents: Mapping[str, Sequence[Sequence[bool]]], title: str) -> Fi
     figure, places = panels(contents, 0.27 * len(next(iter(contents.values()))) + 0.85)
     for axes, matrix in places:
         rows = {
-            f"worker {worker}": [Cell(k, "", COLOURS[3] if own else "white") for k, own in enumerate(row)]
+            f"worker {worker}": [
+                Cell(k, "", COLOURS[3] if own else "white") for k, own in enumerate(row)
+            ]
             for worker, row in enumerate(matrix)
         }
         fill(axes, rows)

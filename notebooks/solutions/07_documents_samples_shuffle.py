@@ -3,7 +3,9 @@
 my_plan = 3, 29, True  # 2,501 tokens are needed; 2,999 // 100; 25 - 19 < int(0.8 * 9)
 
 # %% Exercise 2
-longest = epoch + int(0.8 * epoch) - 1  # one more, and the second epoch is shuffled together with the first
+longest = (
+    epoch + int(0.8 * epoch) - 1
+)  # one more, and the second epoch is shuffled together with the first
 
 # %% Exercise 3
 ends = np.cumsum(lengths[train.document_index])

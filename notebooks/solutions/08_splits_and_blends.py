@@ -9,4 +9,6 @@ samples = int(2 * use.num_samples / 1.005 / 0.5)
 
 # %% Exercise 3
 starts = [0, 6, 10]
-order = [starts[source] + document for source, document in plain.blend_everything([6, 4, 2]).tolist()]
+order = [
+    starts[source] + document for source, document in plain.blend_everything([6, 4, 2]).tolist()
+]

@@ -11,5 +11,7 @@ def lost_by_workers(lengths, row_length, workers):
 
 # %% Exercise 3
 def interleave(sizes):
-    places = [((row + 0.5) / size, subset) for subset, size in enumerate(sizes) for row in range(size)]
+    places = [
+        ((row + 0.5) / size, subset) for subset, size in enumerate(sizes) for row in range(size)
+    ]
     return [subset for _, subset in sorted(places)]

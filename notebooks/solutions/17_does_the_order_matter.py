@@ -11,6 +11,8 @@ import numpy as np
 
 
 def sign_flips(differences):
-    signs = 2 * np.indices((2,) * len(differences)).reshape(len(differences), -1) - 1  # a way in each column
+    signs = (
+        2 * np.indices((2,) * len(differences)).reshape(len(differences), -1) - 1
+    )  # a way in each column
     sums = abs(np.array(differences) @ signs)
     return np.mean(sums >= abs(sum(differences)) - 1e-9)

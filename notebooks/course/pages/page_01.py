@@ -67,9 +67,13 @@ def answer_1(tokens):
     drawn = np.random.default_rng(1337).integers(places, size=places)
     never_a_start = np.bincount(drawn, minlength=places) == 0
     print("one epoch's worth of tokens:")
-    print(f"    {np.mean(times == 0):.0%} of the tokens never read, {np.mean(times > 1):.0%} twice or more")
+    print(
+        f"    {np.mean(times == 0):.0%} of the tokens never read, {np.mean(times > 1):.0%} twice or more"
+    )
     print(f"    {np.mean(starts == 0):.0%} of the possible starts never drawn")
-    print(f"    shared by two ranks: {np.mean((first > 0) & (second > 0)):.0%} of the tokens read by both")
+    print(
+        f"    shared by two ranks: {np.mean((first > 0) & (second > 0)):.0%} of the tokens read by both"
+    )
     print("as many draws as there are possible starts:")
     print(f"    {np.mean(never_a_start):.0%} of the possible starts never drawn")
 
@@ -122,14 +126,22 @@ def figure_1(paths, sources):
         order = [tiny.order[k] for k in range(10)]
         first = ", ".join(f"{sources[dataset]} {sample}" for dataset, sample in order[:size])
         if stage == "three files":
-            in_files = {name: [box(j, d, j) for j in range(tiny.dataset_lengths[d])] for d, name in enumerate(sources)}
-            return State("Ten samples in three files; nothing is copied when they are ordered", in_files)
+            in_files = {
+                name: [box(j, d, j) for j in range(tiny.dataset_lengths[d])]
+                for d, name in enumerate(sources)
+            }
+            return State(
+                "Ten samples in three files; nothing is copied when they are ordered", in_files
+            )
         if stage == "one order":
             heads = {k + 0.5: str(k) for k in range(10)}
             boxes = [box(k, *order[k]) for k in range(10)]
-            return State(f"Seed {seed}: position 0 has {first.split(',')[0]}", {"position": boxes}, heads)
+            return State(
+                f"Seed {seed}: position 0 has {first.split(',')[0]}", {"position": boxes}, heads
+            )
         batches = {
-            f"batch {start // size}": [box(k, *order[start + k]) for k in range(size)] for start in range(0, 10, size)
+            f"batch {start // size}": [box(k, *order[start + k]) for k in range(size)]
+            for start in range(0, 10, size)
         }
         return State(f"Seed {seed}, {size} samples in a batch; the first has {first}", batches)
 
@@ -169,7 +181,9 @@ def answer_6(runs, loss_of, rows, dataset, tokenizer, sources, shuffled, in_file
         "than guessing",
     )
     steps = dict(zip(sources, np.bincount(source_of[in_file_order[BATCH // 2 :: BATCH]]).tolist()))
-    figure = quickstart.order_and_loss({name: run[1] for name, run in runs.items()}, steps, losses_on, uniform)
+    figure = quickstart.order_and_loss(
+        {name: run[1] for name, run in runs.items()}, steps, losses_on, uniform
+    )
     show(
         figure,
         "Left: the loss of every training step; the black run read the same samples, shuffled. "
@@ -181,10 +195,13 @@ def answer_6(runs, loss_of, rows, dataset, tokenizer, sources, shuffled, in_file
     )
 
 
-@rule("01.1", "n samples use 4 n + 1 tokens: neighbors share one, and the last needs one more label")
+@rule(
+    "01.1", "n samples use 4 n + 1 tokens: neighbors share one, and the last needs one more label"
+)
 def rule_1(found, paths):
     return all(
-        found[name] == size - 1 - plain.read_sample(np.arange(size), plain.count_samples(size, 4) - 1, 4)[-1]
+        found[name]
+        == size - 1 - plain.read_sample(np.arange(size), plain.count_samples(size, 4) - 1, 4)[-1]
         for name, size in ((name, TokenFile(path).num_tokens) for name, path in paths.items())
     )
 

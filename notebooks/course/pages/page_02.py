@@ -24,7 +24,9 @@ def readings(order):
 def opening():
     blend = readings(NanotronOrder(LENGTHS, [8, 1, 1], num_samples=3 * sum(LENGTHS)))
     show(
-        orders.times_read(blend, "The shares are right, yet most arithmetic and most programs are never read"),
+        orders.times_read(
+            blend, "The shares are right, yet most arithmetic and most programs are never read"
+        ),
         "Three epochs of Nanotron's order with weights 8 : 1 : 1. The height is how often a sample is read.",
         "Three panels, one per source, along the samples of its file. Stories are read 9 or 12 times each; "
         "the first quarter of arithmetic and of programs is read 3 times, and the rest, 1,005 and 940 "
@@ -49,7 +51,10 @@ def answer_1():
 def answer_2(tiny):
     first, second, third = tiny.dataset_sample_index.reshape(3, 10)
     assert tiny.order.positions(dataset=0, sample=3).tolist() == [0, 10, 20]
-    print("epoch 1 = epoch 2 = epoch 3:", np.array_equal(first, second) and np.array_equal(second, third))
+    print(
+        "epoch 1 = epoch 2 = epoch 3:",
+        np.array_equal(first, second) and np.array_equal(second, third),
+    )
     runs = {"nanotron: the same epoch again": NanotronOrder([300], None, 900)[:][1]}
     runs["stateless: a new shuffle each time"] = StatelessOrder([300], None, 900)[:][1]
     show(
@@ -67,7 +72,13 @@ def answer_3():
     two = NanotronOrder([1000, 1000], [0.9, 0.1], num_samples=10_000)
     datasets, samples = two[:]
     second = samples[datasets == 1]
-    print(len(second), "draws,", len(set(second.tolist())), "different samples, the last of them is", second.max())
+    print(
+        len(second),
+        "draws,",
+        len(set(second.tolist())),
+        "different samples, the last of them is",
+        second.max(),
+    )
 
 
 @answer("02.4", 1000, words=("All 1,000",))
@@ -96,11 +107,19 @@ def figure_1():
                 colour, look = (COLOURS[name][0], "") if times else ("", "lost")
                 row.append(Box(left, text if width > 110 else "", colour, int(width), look))
         never = sum(int((counts == 0).sum()) for counts in found.values())
-        says = f"{never:,} of {sum(LENGTHS):,} samples are never read" if never else "Every sample is read"
+        says = (
+            f"{never:,} of {sum(LENGTHS):,} samples are never read"
+            if never
+            else "Every sample is read"
+        )
         return State(f"{order}, {weight} : 1 : 1, epochs: {epochs}. {says}", rows)
 
     ORDERS = {"Nanotron": NanotronOrder, "stateless": StatelessOrder}
-    controls = {"order": [*ORDERS], "weight of stories": [1, 2, 4, 8, 16], "epochs": [1, 2, 3, 4, 10, 30, 100, 300]}
+    controls = {
+        "order": [*ORDERS],
+        "weight of stories": [1, 2, 4, 8, 16],
+        "epochs": [1, 2, 3, 4, 10, 30, 100, 300],
+    }
     show(
         Moving(controls, state, ("Nanotron", 8, 3)),
         "The samples of each file by how often they are read; at the left, the share that the file got. "
@@ -112,14 +131,25 @@ def figure_1():
     )
 
 
-@rule("02.1", "an epoch has 4 + 6 positions, half of them for the first file, which begins again after sample 3")
+@rule(
+    "02.1",
+    "an epoch has 4 + 6 positions, half of them for the first file, which begins again after sample 3",
+)
 def rule_1(found):
-    return list(found) == readings(NanotronOrder([4, 6], [1, 1], num_samples=10))["stories"].tolist()
+    return (
+        list(found) == readings(NanotronOrder([4, 6], [1, 1], num_samples=10))["stories"].tolist()
+    )
 
 
-@rule("02.2", "no file may be cut off: its share of the epoch's sum(LENGTHS) positions must be its length")
+@rule(
+    "02.2",
+    "no file may be cut off: its share of the epoch's sum(LENGTHS) positions must be its length",
+)
 def rule_2(found):
-    return all((count == 1).all() for count in readings(NanotronOrder(LENGTHS, found, sum(LENGTHS))).values())
+    return all(
+        (count == 1).all()
+        for count in readings(NanotronOrder(LENGTHS, found, sum(LENGTHS))).values()
+    )
 
 
 @rule(
@@ -128,10 +158,17 @@ def rule_2(found):
 )
 def rule_3(positions):
     def reads_everything(lengths, weights, size):
-        return all((count > 0).all() for count in readings(StatelessOrder(lengths, weights, int(size))).values())
+        return all(
+            (count > 0).all()
+            for count in readings(StatelessOrder(lengths, weights, int(size))).values()
+        )
 
     return all(
         reads_everything(lengths, weights, 1.05 * positions(lengths, weights))
         and not reads_everything(lengths, weights, 0.95 * positions(lengths, weights))
-        for lengths, weights in [(LENGTHS, [8, 1, 1]), ([1000, 1000], [0.9, 0.1]), ([800, 200, 500], [10, 50, 30])]
+        for lengths, weights in [
+            (LENGTHS, [8, 1, 1]),
+            ([1000, 1000], [0.9, 0.1]),
+            ([800, 200, 500], [10, 50, 30]),
+        ]
     )

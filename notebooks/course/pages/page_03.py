@@ -110,13 +110,24 @@ def answer_3(dataset):
 
 @answer("03.4", 5, words=("Five: the one delivered",))
 def answer_4(loader, paths, dataset):
-    delivered, given_out = loader.consumed_train_samples, loader.batch_sampler.consumed_train_samples
+    delivered, given_out = (
+        loader.consumed_train_samples,
+        loader.batch_sampler.consumed_train_samples,
+    )
     assert (delivered, given_out) == (1, 1 + 2 * 2)
     names = list(paths)
-    samples = [(k, pieces(dataset[k]["input_ids"][:1])[0], names[dataset.order[k][0]]) for k in range(10)]
-    have = {"the epoch": samples, "the sampler gave out": samples[:given_out], "the loop got": samples[:delivered]}
+    samples = [
+        (k, pieces(dataset[k]["input_ids"][:1])[0], names[dataset.order[k][0]]) for k in range(10)
+    ]
+    have = {
+        "the epoch": samples,
+        "the sampler gave out": samples[:given_out],
+        "the loop got": samples[:delivered],
+    }
     show(
-        batches.samples(have, "Four samples were given out and not delivered", lost=range(delivered, given_out)),
+        batches.samples(
+            have, "Four samples were given out and not delivered", lost=range(delivered, given_out)
+        ),
         "Each sample with its position and its first token. A resume from the sampler's count would skip the"
         " four in red.",
         "Three rows of samples: the ten of the epoch, positions 0 to 4 which the sampler gave out, and "
@@ -130,7 +141,10 @@ def loader_ahead(nanoset, workers, batches_ahead):
 
     This package's loader has a rule of its own (notebook 15), but not for a collator that it does not know.
     """
-    options = {"collate_fn": DataCollatorForCLM(8, 0, 0, 0).__call__, "num_loading_workers": workers}
+    options = {
+        "collate_fn": DataCollatorForCLM(8, 0, 0, 0).__call__,
+        "num_loading_workers": workers,
+    }
     if workers:
         options["prefetch_factor"] = batches_ahead
     return build_nanoset_dataloader(nanoset, micro_batch_size=1, **options)
@@ -154,9 +168,14 @@ def figure_1(paths):
         given = given_out(longer, workers, ahead, len(got))[delivered - 1]
         rows = {"waiting": boxes[given:]}
         for worker in range(workers):
-            rows[f"worker {worker}"] = [boxes[k] for k in range(delivered, given) if k % workers == worker]
+            rows[f"worker {worker}"] = [
+                boxes[k] for k in range(delivered, given) if k % workers == worker
+            ]
         rows["delivered"] = boxes[:delivered]
-        return State(f"{delivered} delivered, {given} given out: a resume from there skips {given - delivered}", rows)
+        return State(
+            f"{delivered} delivered, {given} given out: a resume from there skips {given - delivered}",
+            rows,
+        )
 
     show(
         Moving(
@@ -175,7 +194,9 @@ def figure_1(paths):
 @figure("03.2")
 def figure_2(dataset):
     show(
-        batches.shift(pieces(dataset[4]["input_ids"]), "Nine tokens make eight inputs and eight labels"),
+        batches.shift(
+            pieces(dataset[4]["input_ids"]), "Nine tokens make eight inputs and eight labels"
+        ),
         "After each input, and with everything to its left in mind, the model has to say the label above it.",
         "The nine tokens of a sample, from The to the. Below them the labels, which are the last eight, each one place "
         "to the left; below those the inputs, the first eight, with an arrow from each input up to its label.",

@@ -81,7 +81,12 @@ def times_read(positions):
 def rest_of_two_epochs(skip, sampler_of, consumed):
     """The positions that all ranks read after a resume, in this epoch and the next."""
     samplers = [skip(sampler_of(rank), consumed, RANKS) for rank in range(RANKS)]
-    return [position + EPOCH * epoch for epoch in range(2) for sampler in samplers for position in sampler]
+    return [
+        position + EPOCH * epoch
+        for epoch in range(2)
+        for sampler in samplers
+        for position in sampler
+    ]
 
 
 def two_epochs(skip, sampler_of):
@@ -229,13 +234,20 @@ def answer_3():
 def answer_4(restore_generator):
     before, after = restore_generator(CONSUMED)
     print("read before the kill:", before, "| after it:", after)
-    print("read twice:", sorted({*before} & {*after}), "| never:", sorted({*range(EPOCH)} - {*before} - {*after}))
+    print(
+        "read twice:",
+        sorted({*before} & {*after}),
+        "| never:",
+        sorted({*range(EPOCH)} - {*before} - {*after}),
+    )
 
 
 @answer("05.5", (2, 1, 6), words=("all six",))
 def answer_5(NaiveSkip, sampler_of):
     for ranks in (4, 5, 10):
-        samplers = [NaiveSkip(sampler_of(rank, 20, ranks), CONSUMED, ranks) for rank in range(ranks)]
+        samplers = [
+            NaiveSkip(sampler_of(rank, 20, ranks), CONSUMED, ranks) for rank in range(ranks)
+        ]
         counts = times_read(chain(range(CONSUMED), *samplers))
         assert counts.count(2) == CONSUMED % ranks
         print(ranks, "ranks:", counts.count(2), "read twice")
@@ -251,13 +263,24 @@ def outcome(way, consumed, jobs, kinds):
     """What two jobs read, one killed after so many samples, and what became of each position."""
     counts = times_read(chain(*jobs))
     choices = [[("", "", "lost"), (*kind, ""), ("2\u00d7", plots.AGAIN, "")] for kind in kinds]
-    rows = {name: [Box(k, *kinds[k]) for k in sorted(job)] for name, job in zip(("first job", "second job"), jobs)}
+    rows = {
+        name: [Box(k, *kinds[k]) for k in sorted(job)]
+        for name, job in zip(("first job", "second job"), jobs)
+    }
     looks = [looks[n] for n, looks in zip(counts, choices)]
-    rows["together"] = [Box(k, text, colour, 1, look) for k, (text, colour, look) in enumerate(looks)]
-    said = [f"{counts.count(n)} {word}" for n, word in ((0, "never read"), (2, "read twice")) if n in counts]
+    rows["together"] = [
+        Box(k, text, colour, 1, look) for k, (text, colour, look) in enumerate(looks)
+    ]
+    said = [
+        f"{counts.count(n)} {word}"
+        for n, word in ((0, "never read"), (2, "read twice"))
+        if n in counts
+    ]
     says = ", ".join(said) or "every sample is read once"
     return State(
-        f"{way[0].upper()}{way[1:]}, killed after {consumed} samples: {says}", rows, {5: "epoch 1", 15: "epoch 2"}
+        f"{way[0].upper()}{way[1:]}, killed after {consumed} samples: {says}",
+        rows,
+        {5: "epoch 1", 15: "epoch 2"},
     )
 
 
@@ -266,7 +289,9 @@ def figure_1(NaiveSkip, sampler_of, restore_generator, nanoset):
     kinds = kinds_of(nanoset)
 
     def rounds_down(consumed, ranks):
-        return chain(*[NaiveSkip(sampler_of(rank, 20, ranks), consumed, ranks) for rank in range(ranks)])
+        return chain(
+            *[NaiveSkip(sampler_of(rank, 20, ranks), consumed, ranks) for rank in range(ranks)]
+        )
 
     def prefetched(consumed):
         counted = count_ahead(CountingSampler(), nanoset, 2, 2, batches=consumed // 2)[1]
@@ -276,7 +301,10 @@ def figure_1(NaiveSkip, sampler_of, restore_generator, nanoset):
         "exact": lambda c: (range(c), exact(c)),
         "skips in every epoch": lambda c: (range(c), rest_of_two_epochs(NaiveSkip, sampler_of, c)),
         "counts prefetched": lambda c: (range(c), prefetched(c)),
-        "restores a generator": lambda c: (restore_generator(c)[0], chain(restore_generator(c)[1], range(EPOCH, 20))),
+        "restores a generator": lambda c: (
+            restore_generator(c)[0],
+            chain(restore_generator(c)[1], range(EPOCH, 20)),
+        ),
         "rounds down, 4 ranks": lambda c: (range(c), rounds_down(c, 4)),
         "rounds down, 5 ranks": lambda c: (range(c), rounds_down(c, 5)),
     }
@@ -286,7 +314,11 @@ def figure_1(NaiveSkip, sampler_of, restore_generator, nanoset):
         return outcome(way, consumed, jobs, kinds)
 
     show(
-        Moving({"resume": [*ways], "samples before the kill": [2, 4, 6, 8]}, state, ("skips in every epoch", 6)),
+        Moving(
+            {"resume": [*ways], "samples before the kill": [2, 4, 6, 8]},
+            state,
+            ("skips in every epoch", 6),
+        ),
         "Two epochs of ten samples. Dashed: never read. Gray: read twice. (The run that restores a generator"
         " shuffles.)",
         "Three rows of 20 positions. The first job reads positions 0 to 5; the second, which skips six "
@@ -297,7 +329,9 @@ def figure_1(NaiveSkip, sampler_of, restore_generator, nanoset):
 
 @answer("05.6", "seed", words=("The plan says nothing about ranks",))
 def answer_6(paths, state, nanoset):
-    other = Nanoset([*paths.values()], None, sequence_length=8, train_split_num_samples=20, random_seed=4321)
+    other = Nanoset(
+        [*paths.values()], None, sequence_length=8, train_split_num_samples=20, random_seed=4321
+    )
     try:
         build_nanoset_dataloader(other, micro_batch_size=2).load_state_dict(state)
     except PlanMismatch as error:
@@ -322,7 +356,9 @@ def answer_7(paths):
         first = saved["step"] + 1
         for step, batch in enumerate(islice(loader, stop - first + 1), first):
             ids = batch["input_ids"].tolist()
-            assert seen.setdefault(step, ids) == ids  # a step that is done again gets the same samples
+            assert (
+                seen.setdefault(step, ids) == ids
+            )  # a step that is done again gets the same samples
             if step % EVERY == 0:
                 saved = {"step": step, "data": loader.state_dict()}
                 checkpoints.append(step)
@@ -340,8 +376,14 @@ def answer_7(paths):
 
 def before_a_node_dies(nanoset, node, nodes):
     """The positions that a node had saved, delivered, prefetched; the state of its checkpoint after two steps."""
-    options = {"collate_fn": DataCollatorForCLM(8, 0, 0, 0).__call__, "num_loading_workers": 1, "prefetch_factor": 2}
-    loader = build_nanoset_dataloader(nanoset, micro_batch_size=1, dp_rank=node, dp_size=nodes, **options)
+    options = {
+        "collate_fn": DataCollatorForCLM(8, 0, 0, 0).__call__,
+        "num_loading_workers": 1,
+        "prefetch_factor": 2,
+    }
+    loader = build_nanoset_dataloader(
+        nanoset, micro_batch_size=1, dp_rank=node, dp_size=nodes, **options
+    )
     steps = iter(loader)
     next(steps), next(steps)
     state = loader.state_dict()
@@ -362,7 +404,9 @@ def figure_2(nanoset):
     for node in range(4):
         saved, lost, prefetched, state = before_a_node_dies(nanoset, node, 4)
         read += saved
-        rows[f"node {node}"] = [(k, *kinds[k], 1) for k in saved] + [(k, kinds[k][0], "", 1) for k in lost]
+        rows[f"node {node}"] = [(k, *kinds[k], 1) for k in saved] + [
+            (k, kinds[k][0], "", 1) for k in lost
+        ]
         rows[f"node {node}"] += [(k, kinds[k][0], IDLE, 1) for k in prefetched]
     for node in range(3):
         loader = build_nanoset_dataloader(nanoset, micro_batch_size=1, dp_rank=node, dp_size=3)
@@ -373,7 +417,9 @@ def figure_2(nanoset):
     assert sorted(read) == list(range(20))
     show(
         plots.lanes(
-            rows, {8: "saved", 12: "node 3 dies"}, "One node of four dies, three continue, and no position is lost"
+            rows,
+            {8: "saved", 12: "node 3 dies"},
+            "One node of four dies, three continue, and no position is lost",
         ),
         "Dashed: delivered after the checkpoint, so read again. Gray: prefetched by a worker, never delivered.",
         "Seven rows along 20 positions. Four nodes have read positions 0 to 7 before the checkpoint, 8 to 11 after it, "
@@ -381,24 +427,36 @@ def figure_2(nanoset):
     )
 
 
-@rule("05.1", "how many positions are read before the batch grows, and how many steps of 8 fit before position 1,000?")
+@rule(
+    "05.1",
+    "how many positions are read before the batch grows, and how many steps of 8 fit before position 1,000?",
+)
 def rule_1(answer):
     steps = list(ResumableBatchSampler(2000, 4))[:100]
     steps += list(ResumableBatchSampler(2000, 8, consumed_train_samples=400))
     return answer == next(step for step, positions in enumerate(steps, 1) if 1000 in positions)
 
 
-@rule("05.2", "the second iteration must give the whole epoch: what has to change once the first has begun?")
+@rule(
+    "05.2",
+    "the second iteration must give the whole epoch: what has to change once the first has begun?",
+)
 def rule_2(answer, sampler_of):
     return two_epochs(answer, sampler_of) == two_epochs(SkipBatchSampler, sampler_of)
 
 
-@rule("05.3", "count what all ranks consumed; rank r then reads positions c + r, c + r + D, c + r + 2D")
+@rule(
+    "05.3",
+    "count what all ranks consumed; rank r then reads positions c + r, c + r + D, c + r + 2D",
+)
 def rule_3(answer):
     return list(answer) == list(next(iter(ResumableBatchSampler(1000, 3, 5, 6, 9 * 4 * 2))))
 
 
-@rule("05.4", "the loop trains on a batch while your generator waits at `yield`: is that batch counted by then?")
+@rule(
+    "05.4",
+    "the loop trains on a batch while your generator waits at `yield`: is that batch counted by then?",
+)
 def rule_4(answer):
     state = {"consumed": 0}
     loader = DataLoader(range(20), 2, num_workers=2)

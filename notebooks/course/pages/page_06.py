@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from importlib.resources import files
 from itertools import pairwise
@@ -41,12 +42,16 @@ def stage(name, first_step, dataset_path, workers=0):
 
 def write_config(name, stages, **changes):
     """Write the config of a run called `name`, with changes of whole sections; the path of its file."""
-    example = files("nanoset_ref").joinpath("train/examples/tokens.yaml").read_text(encoding="utf-8")
+    example = (
+        files("nanoset_ref").joinpath("train/examples/tokens.yaml").read_text(encoding="utf-8")
+    )
     tree = YAML(typ="safe").load(example.replace("datasets/", "data/")) | {"data_stages": stages}
     tree["tokens"] = {"sequence_length": 64, "train_steps": 45, "micro_batch_size": 4}
     tree["tokens"]["batch_accumulation_per_replica"] = 1
     gpt2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}
-    tree["model"] = {"model_config": gpt2 | {"vocab_size": 4096, "bos_token_id": 0, "eos_token_id": 0}}
+    tree["model"] = {
+        "model_config": gpt2 | {"vocab_size": 4096, "bos_token_id": 0, "eos_token_id": 0}
+    }
     tree["parallelism"] = {"dp": 2}
     tree["checkpoints"] = {"checkpoints_path": f"data/06_{name}", "checkpoint_interval": 6}
     for section, values in changes.items():
@@ -84,14 +89,24 @@ def command(config_path, processes=2):
     """The command that trains: `torchrun` with so many processes, or without torchrun for one."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     start = torchrun if processes > 1 else []
-    return [sys.executable, *start, "-m", "nanoset_ref.train", "--config", str(config_path), "--log-samples"]
+    return [
+        sys.executable,
+        *start,
+        "-m",
+        "nanoset_ref.train",
+        "--config",
+        str(config_path),
+        "--log-samples",
+    ]
 
 
 def started(config_path, processes=2):
     """The same command as a running process, on CPUs and without its output."""
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
     nowhere = subprocess.DEVNULL
-    return subprocess.Popen(command(config_path, processes), env=environment, stdout=nowhere, stderr=nowhere)
+    return subprocess.Popen(
+        command(config_path, processes), env=environment, stdout=nowhere, stderr=nowhere
+    )
 
 
 def train(config_path, processes=2):
@@ -105,7 +120,10 @@ def lines_of(name):
     """The metrics of a run, a line per step, without its speed, which differs from run to run."""
     path = Path(f"data/06_{name}/metrics.jsonl")
     found = read_metrics(path) if path.exists() else []
-    return [{key: line[key] for key in line if key not in ("tokens_per_second", "data_wait")} for line in found]
+    return [
+        {key: line[key] for key in line if key not in ("tokens_per_second", "data_wait")}
+        for line in found
+    ]
 
 
 def kill_after(steps, name):
@@ -122,10 +140,18 @@ def kill_after(steps, name):
 
 def opening():
     BLUE, ORANGE, GREEN = (SOURCES[source][0] for source in ("stories", "arithmetic", "programs"))
-    first = [(0, "start", IDLE, 4), (4, "steps 1-15", BLUE, 15), (19, "16-18", ORANGE, 3), (22, "", "", 2)]
+    first = [
+        (0, "start", IDLE, 4),
+        (4, "steps 1-15", BLUE, 15),
+        (19, "16-18", ORANGE, 3),
+        (22, "", "", 2),
+    ]
     rank = [*first, (26, "start", IDLE, 4), (30, "19-30", ORANGE, 12), (42, "31-45", GREEN, 15)]
     worker = [(19, "", ORANGE, 5), (30, "", ORANGE, 12)]
-    saved = [(step + (1 if step < 20 else 9), str(step), IDLE, 3) for step in (6, 12, 18, 24, 30, 36, 42, 45)]
+    saved = [
+        (step + (1 if step < 20 else 9), str(step), IDLE, 3)
+        for step in (6, 12, 18, 24, 30, 36, 42, 45)
+    ]
     processes = {
         "torchrun": [(0, "the command", IDLE, 24), (26, "the same command", IDLE, 31)],
         "rank 0": rank,
@@ -135,7 +161,9 @@ def opening():
         "checkpoint of step": saved,
     }
     show(
-        plots.lanes(processes, {24: "SIGKILL"}, "The second start continues from the checkpoint of step 18"),
+        plots.lanes(
+            processes, {24: "SIGKILL"}, "The second start continues from the checkpoint of step 18"
+        ),
         "A sketch of this notebook's run, drawn from its plan: widths are steps, and a start is as wide as four. "
         "Colors: the three stages of its data. Dashed: steps that are lost and done again.",
         "Six rows of bars: torchrun, two ranks, a loading process for each, and checkpoints. All processes "
@@ -154,13 +182,15 @@ def answer_1(STAGES):
         try:
             load_config(write_config("wrong", stages))
         except ConfigError as error:
-            print(error)
+            print(textwrap.fill(str(error), 98, subsequent_indent=" " * 4))
 
 
 @answer("06.2", 31, words=("never seen a program",))
 def answer_2(whole):
     loss = [line["loss"] for line in whole]
-    assert abs(loss[0] - math.log(4096)) < 0.2, "a fresh model knows nothing: every id is equally likely"
+    assert abs(loss[0] - math.log(4096)) < 0.2, (
+        "a fresh model knows nothing: every id is equally likely"
+    )
     jumps = {step: loss[step - 1] - loss[step - 2] for step in (16, 31)}
     print("the larger jump:", max(jumps, key=jumps.get))
 
@@ -178,7 +208,10 @@ def answer_3(before, whole, newest):
     starts = {"first start": before[:20], "second start": resumed}
     starts = {name: [(line["step"], line["loss"]) for line in run] for name, run in starts.items()}
     losses = [line["loss"] for line in whole]
-    print("largest difference:", max(abs(loss - losses[step - 1]) for run in starts.values() for step, loss in run))
+    print(
+        "largest difference:",
+        max(abs(loss - losses[step - 1]) for run in starts.values() for step, loss in run),
+    )
     stages = {"stories": 1, "stories and sums": 16, "mostly programs": 31}
     show(
         plots.same_losses(losses, starts, stages, killed=20),
@@ -204,7 +237,15 @@ def figure_1(STAGES, config):
             stage = sum(first >= start for start in firsts) - 1
             text = str(first) if after == first + 1 else f"{first}-{after - 1}"
             lost = first > kept
-            boxes.append(Box(first - 1, text, "" if lost else colours[stage], after - first, "lost" if lost else ""))
+            boxes.append(
+                Box(
+                    first - 1,
+                    text,
+                    "" if lost else colours[stage],
+                    after - first,
+                    "lost" if lost else "",
+                )
+            )
         return boxes
 
     def state(every, killed):
@@ -215,11 +256,22 @@ def figure_1(STAGES, config):
             "second start": bars(kept + 1, last, last),
             "checkpoints": [Box(step - 1, step, IDLE, 1) for step in saved],
         }
-        again = f"{killed - kept} steps, {step_size * (killed - kept)} samples" if killed > kept else "nothing"
-        return State(f"Killed after step {killed}, it continues at step {kept + 1}: {again} again", rows)
+        again = (
+            f"{killed - kept} steps, {step_size * (killed - kept)} samples"
+            if killed > kept
+            else "nothing"
+        )
+        return State(
+            f"Killed after step {killed}, it continues at step {kept + 1}: {again} again", rows
+        )
 
     show(
-        Moving({"checkpoint every": [3, 6, 15], "killed after": list(range(1, last))}, state, (6, 20), length=last),
+        Moving(
+            {"checkpoint every": [3, 6, 15], "killed after": list(range(1, last))},
+            state,
+            (6, 20),
+            length=last,
+        ),
         "Steps from left to right, colored by the stage of the data. Dashed: done in the first start and lost.",
         "Three rows. The first start does steps 1 to 20, of which 19 and 20 are dashed. The second start does 19 to "
         "45. Checkpoints stand at 6, 12, 18, 24, 30, 36, 42 and 45.",
@@ -244,10 +296,17 @@ def answer_4(folder):
     size_of_state = round((folder / "state.json").stat().st_size / 1024)
     print("the model's share:", round(sizes[""] / sum(sizes.values()), 2))
     rows["state.json"] = [
-        (0, f"the state of the data, sizes and checksums: {size_of_state} KiB", "white", sum(sizes.values()))
+        (
+            0,
+            f"the state of the data, sizes and checksums: {size_of_state} KiB",
+            "white",
+            sum(sizes.values()),
+        )
     ]
     show(
-        plots.lanes(rows, {}, f"{folder.name}/: two thirds of a checkpoint belong to the optimizer", 0.4),
+        plots.lanes(
+            rows, {}, f"{folder.name}/: two thirds of a checkpoint belong to the optimizer", 0.4
+        ),
         "The files of one checkpoint; lengths are bytes. AdamW keeps two numbers per weight; each rank "
         "writes its half.",
         "Three rows, one per file. The two shards, one written by each rank, hold three equal parts: the "
@@ -277,7 +336,9 @@ def answer_5():
 
 @answer("06.6", "samples", words=("agree only roughly",))
 def answer_6(whole, STAGES):
-    smaller = write_config("one", STAGES, parallelism={"dp": 1}, tokens={"batch_accumulation_per_replica": 2})
+    smaller = write_config(
+        "one", STAGES, parallelism={"dp": 1}, tokens={"batch_accumulation_per_replica": 2}
+    )
     train(smaller, processes=1)
     one = lines_of("one")
 
@@ -287,8 +348,18 @@ def answer_6(whole, STAGES):
 
     difference = max(abs(a["loss"] - b["loss"]) for a, b in zip(one, whole, strict=True))
     assert samples(one) == samples(whole) and 0 < difference < 0.5
-    print("ranks in the first and in the last step:", len(one[0]["samples"]), "and", len(one[-1]["samples"]))
-    print("same samples in every step:", samples(one) == samples(whole), "| same losses:", difference == 0)
+    print(
+        "ranks in the first and in the last step:",
+        len(one[0]["samples"]),
+        "and",
+        len(one[-1]["samples"]),
+    )
+    print(
+        "same samples in every step:",
+        samples(one) == samples(whole),
+        "| same losses:",
+        difference == 0,
+    )
 
 
 @answer("06.7", 360, words=("position 360",))
@@ -297,12 +368,17 @@ def answer_7(STAGES, SUMS):
 
     loader = continued([*STAGES, stage("sums", 46, SUMS)], state)
     step, start = loader.next_step(), loader.records[-1].start
-    print(f"step {step.number} is of stage {step.stage!r}; it begins at position {start.position} of its order")
+    print(
+        f"step {step.number} is of stage {step.stage!r}; it begins at position {start.position} of its order"
+    )
     assert start.position == sum(start.reads) == 45 * 8
     print("from step 40:", refusal([*STAGES, stage("sums", 40, SUMS)], state))
 
 
-@rule("06.1", "samples per step are ranks x micro-batch x accumulations; and the stage has 15 steps, not 14")
+@rule(
+    "06.1",
+    "samples per step are ranks x micro-batch x accumulations; and the stage has 15 steps, not 14",
+)
 def rule_1(answer, STAGES):
     return (
         answer
@@ -323,10 +399,14 @@ def rule_2(answer):
     return answer == sum(2048 % ranks == 0 for ranks in range(1, 129))
 
 
-@rule("06.3", "the newest checkpoint is at the last multiple of the interval; a kill right after it loses nothing")
+@rule(
+    "06.3",
+    "the newest checkpoint is at the last multiple of the interval; a kill right after it loses nothing",
+)
 def rule_3(answer):
     return all(
-        answer(step, 6) == step - max([0, *(s for s in range(1, step + 1) if s % 6 == 0)]) for step in range(1, 46)
+        answer(step, 6) == step - max([0, *(s for s in range(1, step + 1) if s % 6 == 0)])
+        for step in range(1, 46)
     )
 
 

@@ -24,7 +24,11 @@ S = 8
 
 def build(num_samples, corpus="stories"):
     """The training data of a corpus for a run of so many samples."""
-    split = {"data_path": f"data/07_{corpus}", "split": "1,0,0", "split_num_samples": (num_samples, 0, 0)}
+    split = {
+        "data_path": f"data/07_{corpus}",
+        "split": "1,0,0",
+        "split_num_samples": (num_samples, 0, 0),
+    }
     return NanosetBuilder(NanosetConfig(random_seed=6, sequence_length=S, **split)).build()[0]
 
 
@@ -47,17 +51,26 @@ def two_shuffles():
         The stories, the samples of an epoch, the samples asked for, and the indexes by title.
     """
     corpus = prepare_corpus("data")
-    model = {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": corpus.tokenizer, "append_eod": True}
+    model = {
+        "tokenizer_type": "HuggingFaceTokenizer",
+        "tokenizer_model": corpus.tokenizer,
+        "append_eod": True,
+    }
     quiet = {"backend": "hf", "overwrite": True, "progress": False}
     preprocess_corpus(corpus.domains["stories"], "data/07_many", **model, **quiet)
     many = MMapIndexedDataset("data/07_many_text_document")
     epoch = plan_epochs(many.num_tokens, None, 128).num_samples
     asked = int(1.2 * epoch)
     apart = plan_epochs(many.num_tokens, asked, 128)
-    mixed = dataclasses.replace(apart, separate_final_epoch=False, num_samples_before_final_epoch=apart.num_samples)
+    mixed = dataclasses.replace(
+        apart, separate_final_epoch=False, num_samples_before_final_epoch=apart.num_samples
+    )
     plans = {"Last epoch kept apart": apart, "All in one shuffle": mixed}
     lengths = many.sequence_lengths
-    shuffles = {t: build_mappings(lengths, 0, len(many), plan, 128, random_seed=1234) for t, plan in plans.items()}
+    shuffles = {
+        t: build_mappings(lengths, 0, len(many), plan, 128, random_seed=1234)
+        for t, plan in plans.items()
+    }
     return many, epoch, asked, shuffles
 
 
@@ -74,7 +87,9 @@ def opening():
     paths = tiny_corpus()
     convert([open_tokens(paths["stories"])], "data/07_stories.bin", overwrite=True)
     titles = {8: "The run of 8 samples", 9: "The run of 9: not one whole row is the same"}
-    runs = {title: {f"k = {k}": tokens_of(build(n), k) for k in range(3)} for n, title in titles.items()}
+    runs = {
+        title: {f"k = {k}": tokens_of(build(n), k) for k in range(3)} for n, title in titles.items()
+    }
     show(
         plots.bars(runs),
         "The first three rows of each run. Each shade is one of six stories; its number stands where it begins.",
@@ -92,7 +107,11 @@ def answer_1():
 
 @answer("07.2", "EOS", words=("stream's last",))
 def answer_2(train, lengths, stories, fast):
-    stream = [(int(document), place) for document in train.document_index for place in range(lengths[document])]
+    stream = [
+        (int(document), place)
+        for document in train.document_index
+        for place in range(lengths[document])
+    ]
     document, place = stream[-1]
     spans = [span for k in range(5) for span in train.spans(k)]
     read = {(span.document, token) for span in spans for token in range(span.start, span.stop)}
@@ -127,7 +146,8 @@ def answer_3(as_documented, train):
 def answer_4():
     plan = plan_epochs(tokens_per_epoch=42, num_samples=11, sequence_length=S)
     assert plan.num_epochs == -(-(11 * S + 1) // 42) == 3
-    print(plan)
+    for name, value in vars(plan).items():
+        print(f"{name:<30} {value}")
 
 
 @answer("07.5", 30, words=("loses 31",), within=5)
@@ -142,13 +162,17 @@ def answer_6():
     for n in range(6, 11):
         plan = build(n).epochs
         assert plan.separate_final_epoch == (n - 5 < int(0.8 * 5))
-        print(f"{n:>2} samples: {plan.num_epochs} epochs, the last one apart: {plan.separate_final_epoch}")
+        print(
+            f"{n:>2} samples: {plan.num_epochs} epochs, the last one apart: {plan.separate_final_epoch}"
+        )
 
 
 @figure("07.2")
 def figure_2(shuffles, asked, epoch):
     show(
-        plots.shuffles({title: index["shuffle_index"] for title, index in shuffles.items()}, asked, epoch),
+        plots.shuffles(
+            {title: index["shuffle_index"] for title, index in shuffles.items()}, asked, epoch
+        ),
         "Which sample of the stream each position reads. On the left the run has read all of epoch 1 before it touches "
         "epoch 2.",
         "Two clouds of dots, sample against position. Left: first the lower half, then the upper. Right: everywhere at "
@@ -161,19 +185,27 @@ def figure_1(lengths):
     def state(asked, S):
         plan = plan_epochs(int(lengths.sum()), asked, S)
         indexes = build_mappings(lengths, 0, len(lengths), plan, S, random_seed=6)
-        apart = plan.num_samples_before_final_epoch if plan.separate_final_epoch else plan.num_samples
+        apart = (
+            plan.num_samples_before_final_epoch if plan.separate_final_epoch else plan.num_samples
+        )
         seam = len(lengths) * (plan.num_epochs - plan.separate_final_epoch)
         documents = indexes["document_index"].tolist()
         rows = {"documents": [], "samples": [], "the run": []}
         for place, document in enumerate(documents):
             left = int(lengths[documents[:place]].sum())
-            rows["documents"].append(Box(left, document, COLOURS[place >= seam], int(lengths[document])))
+            rows["documents"].append(
+                Box(left, document, COLOURS[place >= seam], int(lengths[document]))
+            )
         rows["samples"] = [Box(j * S, j, COLOURS[j >= apart], S) for j in range(plan.num_samples)]
         for k, j in enumerate(indexes["shuffle_index"].tolist()):
-            rows["the run"].append(Box(k * S, j, COLOURS[j >= apart], S) if k < asked else Box(k * S, j, "", S, "lost"))
+            rows["the run"].append(
+                Box(k * S, j, COLOURS[j >= apart], S) if k < asked else Box(k * S, j, "", S, "lost")
+            )
         number = f"{plan.num_epochs} epoch" + "s" * (plan.num_epochs > 1)
         how = (
-            ", the last one kept apart" if plan.separate_final_epoch else ", all in one shuffle" * (plan.num_epochs > 1)
+            ", the last one kept apart"
+            if plan.separate_final_epoch
+            else ", all in one shuffle" * (plan.num_epochs > 1)
         )
         return State(f"{asked} samples of {S} tokens: {number}{how}", rows)
 
@@ -199,7 +231,10 @@ def rule_1(it):
 @rule("07.2", "two epochs are built in any case; when is the second one no longer kept apart?")
 def rule_2(n, many):
     tokens = many.num_tokens
-    return [plan_epochs(tokens, m, 128) == plan_epochs(tokens, 1000, 128) for m in (n, n + 1)] == [True, False]
+    return [plan_epochs(tokens, m, 128) == plan_epochs(tokens, 1000, 128) for m in (n, n + 1)] == [
+        True,
+        False,
+    ]
 
 
 @rule(

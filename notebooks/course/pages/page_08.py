@@ -22,7 +22,12 @@ SOURCES = [source for source, texts in DOCUMENTS.items() for _ in texts]  # of t
 
 def build(split, data_path="data/08_merged", **options):
     """Train, valid and test of a corpus, in samples of S tokens."""
-    config = {"sequence_length": S, "random_seed": 1, "data_path": data_path, "split": split} | options
+    config = {
+        "sequence_length": S,
+        "random_seed": 1,
+        "data_path": data_path,
+        "split": split,
+    } | options
     return NanosetBuilder(NanosetConfig(**config)).build()
 
 
@@ -36,9 +41,15 @@ def one_file_each(paths):
 def many_documents(weights, samples):
     """A config of so many samples of S = 128 from the embedded corpus, one file per source, with an empty cache."""
     corpus = prepare_corpus("data")
-    model = {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": corpus.tokenizer, "append_eod": True}
+    model = {
+        "tokenizer_type": "HuggingFaceTokenizer",
+        "tokenizer_model": corpus.tokenizer,
+        "append_eod": True,
+    }
     for source, path in corpus.domains.items():
-        preprocess_corpus(path, f"data/08_many_{source}", **model, backend="hf", overwrite=True, progress=False)
+        preprocess_corpus(
+            path, f"data/08_many_{source}", **model, backend="hf", overwrite=True, progress=False
+        )
     prefixes = [f"data/08_many_{source}_text_document" for source in corpus.domains]
     shutil.rmtree("data/08_cache", ignore_errors=True)
     return NanosetConfig(
@@ -63,7 +74,11 @@ def even(order):
         return False
     parts = [order[i : i + size] for size in (6, 3) for i in range(0, 12, size)]
     counts = [[sum(SOURCES[d] == source for d in part) for source in DOCUMENTS] for part in parts]
-    return all(abs(c - len(p) * share / 12) < 1 for p, row in zip(parts, counts) for c, share in zip(row, (6, 4, 2)))
+    return all(
+        abs(c - len(p) * share / 12) < 1
+        for p, row in zip(parts, counts)
+        for c, share in zip(row, (6, 4, 2))
+    )
 
 
 def repeats(dataset):
@@ -77,20 +92,33 @@ def inputs_read(dataset, rows=10, tokens=42):
     count = np.zeros(tokens, dtype=int)
     begins = dataset.files[0].document_offsets
     for k in range(rows):
-        read = [begins[span.document] + token for span in dataset.spans(k) for token in range(span.start, span.stop)]
+        read = [
+            begins[span.document] + token
+            for span in dataset.spans(k)
+            for token in range(span.start, span.stop)
+        ]
         np.add.at(count, read[:-1], 1)  # the last token of a row is a label only
     return [int((count == times).sum()) for times in range(3)]
 
 
 def opening():
     paths = tiny_corpus()
-    merged = convert([open_tokens(path) for path in paths.values()], "data/08_merged.bin", overwrite=True)
-    names = [{"stories": "story", "arithmetic": "sum", "programs": "program"}[source] for source in SOURCES]
+    merged = convert(
+        [open_tokens(path) for path in paths.values()], "data/08_merged.bin", overwrite=True
+    )
+    names = [
+        {"stories": "story", "arithmetic": "sum", "programs": "program"}[source]
+        for source in SOURCES
+    ]
     lengths = merged.sequence_lengths
-    cuts = dict(zip(("train", "valid", "test"), plain.split_corpus("8,2,2", len(SOURCES)), strict=True))
+    cuts = dict(
+        zip(("train", "valid", "test"), plain.split_corpus("8,2,2", len(SOURCES)), strict=True)
+    )
     picture = {
         "documents": list(zip(names, SOURCES, lengths.tolist(), strict=True)),
-        "split": [(name, "white", int(lengths[first:stop].sum())) for name, (first, stop) in cuts.items()],
+        "split": [
+            (name, "white", int(lengths[first:stop].sum())) for name, (first, stop) in cuts.items()
+        ],
     }
     show(
         plots.bars({"Training never sees a program": picture}),
@@ -102,11 +130,18 @@ def opening():
 
 @answer("08.1", 0, words=("rounds to none",))
 def answer_1():
-    for name, (first, stop) in zip(("train", "valid", "test"), plain.split_corpus("90,8,2", 12), strict=True):
+    for name, (first, stop) in zip(
+        ("train", "valid", "test"), plain.split_corpus("90,8,2", 12), strict=True
+    ):
         print(f"documents of {name}: {stop - first}")
     with contextlib.redirect_stderr(io.StringIO()) as said:
         test = build("90,8,2")[2]
-    print("test:", len(test), "samples; a warning says", *re.findall("sequences .* tokens", said.getvalue()))
+    print(
+        "test:",
+        len(test),
+        "samples; a warning says",
+        *re.findall("sequences .* tokens", said.getvalue()),
+    )
     assert (test.first, test.stop, len(test)) == (12, 12, 0)
 
 
@@ -123,7 +158,9 @@ def answer_3(train):
     read = {}
     for use, domain in zip(train.usage(0, len(train)), DOCUMENTS, strict=True):
         read[domain] = use.epochs
-        print(f"{domain:<10} {use.read:>5} samples, {use.num_samples} in an epoch: {use.epochs:.2f} passes")
+        print(
+            f"{domain:<10} {use.read:>5} samples, {use.num_samples} in an epoch: {use.epochs:.2f} passes"
+        )
     assert max(read, key=read.get) == "stories"
     show(
         plots.passes(read, "Stories are read more than twice, programs not even once"),
@@ -143,7 +180,11 @@ def answer_4(config):
     assert cached() == before
     NanosetBuilder(dataclasses.replace(config, random_seed=99)).build(["train"])
     assert len(cached() - before) == 3
-    print("the same seed: nothing new; another seed:", len(cached() - before), "new, one for each source")
+    print(
+        "the same seed: nothing new; another seed:",
+        len(cached() - before),
+        "new, one for each source",
+    )
 
 
 @answer("08.5", 0, words=("Megatron 0",))
@@ -152,7 +193,10 @@ def answer_5(nanoset, megatron):
     assert (repeats(nanoset), repeats(megatron)) == (5, 0)
     views = {"Nanoset: the same rows again": nanoset, "Megatron: new neighbors": megatron}
     rows = {
-        title: {f"k = {k}": [(s.document, s.document, s.stop - s.start) for s in dataset.spans(k)] for k in range(10)}
+        title: {
+            f"k = {k}": [(s.document, s.document, s.stop - s.start) for s in dataset.spans(k)]
+            for k in range(10)
+        }
         for title, dataset in views.items()
     }
     show(
@@ -163,9 +207,16 @@ def answer_5(nanoset, megatron):
     )
 
 
-@rule("08.1", "the numbers are shares, and their ends are rounded to documents: what share of twelve is one document?")
+@rule(
+    "08.1",
+    "the numbers are shares, and their ends are rounded to documents: what share of twelve is one document?",
+)
 def rule_1(it):
-    return it != "90,8,2" and [stop - first for first, stop in plain.split_corpus(it, 12)] == [11, 1, 0]
+    return it != "90,8,2" and [stop - first for first, stop in plain.split_corpus(it, 12)] == [
+        11,
+        1,
+        0,
+    ]
 
 
 @rule("08.2", "the stories are half of the run, and half a per cent more of them is built")
@@ -173,6 +224,9 @@ def rule_2(n, config):
     return not third_pass(config, n) and third_pass(config, n + 10)
 
 
-@rule("08.3", "a greedy blend of sizes 6, 4 and 2 says which source is next, and which of its documents")
+@rule(
+    "08.3",
+    "a greedy blend of sizes 6, 4 and 2 says which source is next, and which of its documents",
+)
 def rule_3(answer):
     return even(answer)

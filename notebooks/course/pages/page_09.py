@@ -11,7 +11,13 @@ from figures.draw import SOURCES, printable
 from figures.moving import Box, Moving, State
 from nanoset_ref import open_tokens, plain, prepare_corpus
 from nanoset_ref.load.documents import starts_at_boundaries
-from nanoset_ref.megatron import MegatronCollator, MMapIndexedDataset, NanosetBuilder, NanosetConfig, preprocess_corpus
+from nanoset_ref.megatron import (
+    MegatronCollator,
+    MMapIndexedDataset,
+    NanosetBuilder,
+    NanosetConfig,
+    preprocess_corpus,
+)
 from nanoset_ref.tokens import convert
 
 EOS = 0
@@ -20,7 +26,12 @@ S = 128  # of the trained models
 
 def config_for(path, length, samples=None):
     """A config of Megatron's data with every flag for documents on."""
-    data = {"data_path": path, "split": "1,0,0", "split_num_samples": (samples, 0, 0), "sequence_length": length}
+    data = {
+        "data_path": path,
+        "split": "1,0,0",
+        "split_num_samples": (samples, 0, 0),
+        "sequence_length": length,
+    }
     flags = ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"]
     flags += ["create_attention_mask", "create_cu_seqlens"]
     return NanosetConfig(random_seed=1, eod_id=EOS, **data, **dict.fromkeys(flags, True))
@@ -30,13 +41,20 @@ def new_model():
     """A small Llama for S tokens, the same every time."""
     torch.set_num_threads(1)  # so small a model gains nothing from more
     torch.manual_seed(0)
-    size = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = LlamaConfig(vocab_size=4096, max_position_embeddings=S, tie_word_embeddings=True, **size)
+    size = {
+        "hidden_size": 64,
+        "intermediate_size": 192,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    config = LlamaConfig(
+        vocab_size=4096, max_position_embeddings=S, tie_word_embeddings=True, **size
+    )
     return AutoModelForCausalLM.from_config(config)
 
 
 def logits_of(model, batch, masked, reset=True):
-    """The logits [rows, S, vocabulary], with a document or a causal mask, positions reset or not."""
+    """The logits [rows, S, vocabulary], with a document mask or a causal one."""
     length = batch["tokens"].shape[1]
     later = ~torch.ones(length, length, dtype=torch.bool).tril()
     hidden = batch["attention_mask"] if masked else later.expand_as(batch["attention_mask"])
@@ -48,7 +66,9 @@ def logits_of(model, batch, masked, reset=True):
 def losses_of(model, batch, masked):
     """The loss of each prediction [rows, S]."""
     logits = logits_of(model, batch, masked)
-    return torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch["labels"], reduction="none")
+    return torch.nn.functional.cross_entropy(
+        logits.transpose(1, 2), batch["labels"], reduction="none"
+    )
 
 
 def trained(rows, steps, batch_size, masked):
@@ -69,7 +89,11 @@ def trained(rows, steps, batch_size, masked):
 def short_documents(samples):
     """Rows of documents of at most S tokens: so many for training, and every tenth document held out."""
     corpus = prepare_corpus("data")
-    tokenizer = {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": corpus.tokenizer, "append_eod": True}
+    tokenizer = {
+        "tokenizer_type": "HuggingFaceTokenizer",
+        "tokenizer_model": corpus.tokenizer,
+        "append_eod": True,
+    }
     options = tokenizer | {"backend": "hf", "overwrite": True, "progress": False}
     preprocess_corpus(list(corpus.domains.values()), "data/09_all", **options)
     everything = MMapIndexedDataset("data/09_all_text_document")
@@ -78,7 +102,10 @@ def short_documents(samples):
     for name, numbers in chosen.items():
         convert([everything], f"data/09_{name}.bin", chosen=[numbers], overwrite=True)
     sizes = {"train": samples, "held_out": None}
-    return [NanosetBuilder(config_for(f"data/09_{name}", S, size)).build()[0] for name, size in sizes.items()]
+    return [
+        NanosetBuilder(config_for(f"data/09_{name}", S, size)).build()[0]
+        for name, size in sizes.items()
+    ]
 
 
 def three_documents():
@@ -108,7 +135,9 @@ def answer_1(batch, row):
     zeros = np.flatnonzero(batch["loss_mask"][0] == 0)
     assert [pieces([row[place]]) for place in zeros] == [["EOS"], ["EOS"]]
     for place in zeros:
-        print(f"at place {place} the input is {pieces([row[place]])[0]} and the label {pieces([row[place + 1]])[0]!r}")
+        print(
+            f"at place {place} the input is {pieces([row[place]])[0]} and the label {pieces([row[place + 1]])[0]!r}"
+        )
 
 
 @figure("09.1")
@@ -127,13 +156,20 @@ def figure_1():
         for other, text in enumerate(texts):
             colour = SOURCES[sources[other]][0] if seen[other] else ""
             look = "thick" if other == token else ""
-            rows[f"document {document[other]}"].append(Box(int(place[other]), printable(text), colour, 1, look))
+            rows[f"document {document[other]}"].append(
+                Box(int(place[other]), printable(text), colour, 1, look)
+            )
         own = int((seen & (document == document[token])).sum())
         says = f"{mask} mask: token {token} sees {own} tokens of its own document, {int(seen.sum()) - own} of others"
         return State(says, rows)
 
     show(
-        Moving({"mask": list(hidden), "token": list(range(len(texts)))}, state, ("causal", 16), length=8),
+        Moving(
+            {"mask": list(hidden), "token": list(range(len(texts)))},
+            state,
+            ("causal", 16),
+            length=8,
+        ),
         "One row of three documents, a line for each. The thick token looks back; what it sees is colored.",
         "Three lines, one per document of the row. With a causal mask, token 16, in the third document, sees all of "
         "the first two documents and the three tokens of its own up to itself.",
@@ -152,8 +188,12 @@ def answer_2(batch):
                 here, there = (logits_of(model, it, masked, reset)[0, 6:] for it in (batch, other))
                 leaks = not torch.allclose(here, there, atol=1e-4)
                 assert leaks == (not masked)
-                print(f"mask {masked!s:<5} positions reset {reset!s:<5} -> {'leaks' if leaks else 'tight'}")
-        same = torch.allclose(logits_of(model, batch, True, False), logits_of(model, batch, True, True), atol=1e-4)
+                print(
+                    f"mask {masked!s:<5} positions reset {reset!s:<5} -> {'leaks' if leaks else 'tight'}"
+                )
+        same = torch.allclose(
+            logits_of(model, batch, True, False), logits_of(model, batch, True, True), atol=1e-4
+        )
     assert same
     print("with the mask, resetting positions changes the logits:", not same)
 
@@ -167,13 +207,19 @@ def answer_3(causal_losses, masked_losses, own, mean, counts, test):
 
     ranges = {"1st": (0, 1), "2nd-4th": (1, 4), "5th-16th": (4, 16), "later": (16, S)}
     by_place = {
-        name: [losses[counts & (place >= low) & (place < high)].mean().item() for low, high in ranges.values()]
+        name: [
+            losses[counts & (place >= low) & (place < high)].mean().item()
+            for low, high in ranges.values()
+        ]
         for name, losses in own.items()
     }
     show(
         plots.mask_losses(
             {
-                "With the mask, the loss falls faster": {"causal mask": causal_losses, "document mask": masked_losses},
+                "With the mask, the loss falls faster": {
+                    "causal mask": causal_losses,
+                    "document mask": masked_losses,
+                },
                 "Held out: lower at every place": by_place,
             },
             list(ranges),
@@ -201,7 +247,9 @@ def answer_5(own, mean, counts):
     assert mean["causal mask"] < everywhere < 1.02 * mean["causal mask"]
     assert seams > 1.1 * mean["causal mask"]
     share = (~counts).float().mean()
-    print(f"{share:.1%} of the predictions cross an EOS; counting them raises the loss, by less than 2%")
+    print(
+        f"{share:.1%} of the predictions cross an EOS; counting them raises the loss, by less than 2%"
+    )
 
 
 @rule(
@@ -215,7 +263,10 @@ def rule_1(it, row):
 
 @rule("09.2", "S x S bytes; 20 documents have 21 edges")
 def rule_2(it):
-    return tuple(it) == (np.ones((8192, 8192), dtype=bool).nbytes, np.zeros(20 + 1, dtype=np.int32).nbytes)
+    return tuple(it) == (
+        np.ones((8192, 8192), dtype=bool).nbytes,
+        np.zeros(20 + 1, dtype=np.int32).nbytes,
+    )
 
 
 @rule(

@@ -36,15 +36,21 @@ def batch_of(batches, first=0):
 def usual_resume(skipped, workers, size):
     """Skip what was used and deal the rest from worker 0 on: batches of a DataLoader."""
     rest = range(skipped, len(TEXTS))
-    return plain.interleave([plain.stripe(rest, 0, 1, worker, workers) for worker in range(workers)], size)
+    return plain.interleave(
+        [plain.stripe(rest, 0, 1, worker, workers) for worker in range(workers)], size
+    )
 
 
 def opening():
-    warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores, on purpose
+    warnings.filterwarnings(
+        "ignore", "This DataLoader will create"
+    )  # more workers than cores, on purpose
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.mkdir(parents=True)
-    before = plain.interleave([plain.stripe(range(12), 0, 1, worker, 4) for worker in range(4)], 2)[:2]
+    before = plain.interleave([plain.stripe(range(12), 0, 1, worker, 4) for worker in range(4)], 2)[
+        :2
+    ]
     show(
         plots.dealt(
             DOCUMENTS,
@@ -76,7 +82,9 @@ def answer_2(adapter, hparams):
         batches = deliver(IterableDataset(hparams, adapter, dp_rank=rank, dp_size=2), workers=2)
         for worker in range(2):
             rows[f"rank {rank}, worker {worker}"] = batch_of(batches[worker::2])
-            assert list(rows[f"rank {rank}, worker {worker}"]) == plain.stripe(range(12), rank, 2, worker, 2)
+            assert list(rows[f"rank {rank}, worker {worker}"]) == plain.stripe(
+                range(12), rank, 2, worker, 2
+            )
     show(
         plots.dealt(DOCUMENTS, rows, "Dealt like cards: first to ranks, then to workers"),
         "Who reads which document. The number in a cell counts the documents of that worker.",
@@ -161,11 +169,16 @@ def rule_2(element):
     return next(iter(left)) == element
 
 
-@rule("10.3", "worker v continues worker w = (v + done) % N, which has delivered ceil((done - w) / N)")
+@rule(
+    "10.3", "worker v continues worker w = (v + done) % N, which has delivered ceil((done - w) / N)"
+)
 def rule_3(function):
     for workers in range(1, 5):
         streams = [plain.stripe(range(23), 0, 1, worker, workers) for worker in range(workers)]
         whole = plain.interleave(streams, 2)
-        if any(plain.interleave(function(streams, 2, done), 2) != whole[done:] for done in range(len(whole))):
+        if any(
+            plain.interleave(function(streams, 2, done), 2) != whole[done:]
+            for done in range(len(whole))
+        ):
             return False
     return True

@@ -86,7 +86,9 @@ def timed(files):
     preparing = preprocess(inputs, ROOT / "all", text().folder, progress=False, **options).seconds
     file = TokenFile(ROOT / "all_input_ids.npy")
     nanoset = Nanoset(file, None, 512, file.num_samples(512))
-    reading, same = min(seconds(build_nanoset_dataloader(nanoset, micro_batch_size=8)) for _ in range(3))
+    reading, same = min(
+        seconds(build_nanoset_dataloader(nanoset, micro_batch_size=8)) for _ in range(3)
+    )
     assert batches == same
     return streaming, preparing, reading
 
@@ -99,7 +101,9 @@ def seconds(loader):
 
 
 def opening():
-    warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores, on purpose
+    warnings.filterwarnings(
+        "ignore", "This DataLoader will create"
+    )  # more workers than cores, on purpose
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.mkdir(parents=True)
@@ -121,7 +125,14 @@ def opening():
 @answer("11.1", 10, words=("10 rows cover",))
 def answer_1(stream):
     rows = [row["input_ids"].tolist() for row in stream]
-    print(len(rows), "rows cover", len(rows) * 8 + 1, "tokens;", 87 - (len(rows) * 8 + 1), "are left over")
+    print(
+        len(rows),
+        "rows cover",
+        len(rows) * 8 + 1,
+        "tokens;",
+        87 - (len(rows) * 8 + 1),
+        "are left over",
+    )
     assert len(rows) == (87 - 1) // 8
     sources = list(np.repeat(list(DOCUMENTS), [42, 26, 19]))
     cells = [list(zip(pieces(row), sources[8 * k : 8 * k + 9])) for k, row in enumerate(rows)]
@@ -134,7 +145,7 @@ def answer_1(stream):
     )
 
 
-@answer("11.2", (5, 7), words=("which its worker 1 made",))
+@answer("11.2", (5, 7), words=("then 5 and 7",))
 def answer_2(row_numbers, loader):
     for rank in range(2):
         print(f"rank {rank}:", row_numbers(loader(rank, dp_size=2, micro_batch_size=2, workers=2)))
@@ -148,7 +159,10 @@ def answer_3():
         assert travelled.max() < size
         batches = sources()[rows][: len(rows) // 32 * 32].reshape(-1, 32)
         alike = int((batches == batches[:, :1]).all(axis=1).sum())
-        print(f"M = {size:>5,}:   farthest {travelled.max():>5,}   mean {travelled.mean():>5,.0f}", end="   ")
+        print(
+            f"M = {size:>5,}:   farthest {travelled.max():>5,}   mean {travelled.mean():>5,.0f}",
+            end="   ",
+        )
         print(f"{alike:>3} batches of one source")
 
 
@@ -160,17 +174,31 @@ def figure_1():
         assert (drawn // size == positions // size).all()  # from the filling that the buffer holds
         fill = [FILLS[name][0] for name in DOCUMENTS]
         begins = [0, *np.cumsum(lengths()[:2]).tolist()]
-        rows = {"the text": [Box(begins[s], name, fill[s], lengths()[s]) for s, name in enumerate(DOCUMENTS)]}
+        rows = {
+            "the text": [
+                Box(begins[s], name, fill[s], lengths()[s]) for s, name in enumerate(DOCUMENTS)
+            ]
+        }
         fillings = [number * size for number in dict.fromkeys((positions // size).tolist())]
-        rows["in the buffer"] = [Box(begin, "", COLOURS[4], min(size, total - begin)) for begin in fillings]
+        rows["in the buffer"] = [
+            Box(begin, "", COLOURS[4], min(size, total - begin)) for begin in fillings
+        ]
         near = dict.fromkeys((int(row) // 32 * 32, int(sources()[row])) for row in sorted(drawn))
-        rows["drawn from it"] = [Box(left, "", fill[source], min(32, total - left)) for left, source in near]
-        rows["the batch"] = [Box(k * total / 32, "", fill[sources()[row]], total / 32) for k, row in enumerate(drawn)]
+        rows["drawn from it"] = [
+            Box(left, "", fill[source], min(32, total - left)) for left, source in near
+        ]
+        rows["the batch"] = [
+            Box(k * total / 32, "", fill[sources()[row]], total / 32) for k, row in enumerate(drawn)
+        ]
         held = ", ".join(
-            f"{(sources()[drawn] == s).sum()} {name}" for s, name in enumerate(DOCUMENTS) if s in sources()[drawn]
+            f"{(sources()[drawn] == s).sum()} {name}"
+            for s, name in enumerate(DOCUMENTS)
+            if s in sources()[drawn]
         )
         travelled = np.abs(order(size) - np.arange(total))
-        far = f"Rows travel {travelled.mean():,.0f} positions on average, {travelled.max():,} at most"
+        far = (
+            f"Rows travel {travelled.mean():,.0f} positions on average, {travelled.max():,} at most"
+        )
         return State(f"Batch {batch}, M = {size:,}: {held}. {far}", rows)
 
     controls = {
@@ -186,7 +214,7 @@ def figure_1():
     )
 
 
-@answer("11.4", False, words=("can be computed again",))
+@answer("11.4", "place", words=("can be computed again",))
 def answer_4(saved):
     state = {name: value for name, value in saved.items() if name != "plan"}
     print(textwrap.fill(str(state), 98))
@@ -197,7 +225,10 @@ def answer_4(saved):
 def figure_2(before, after, whole):
     source = list(np.repeat(list(DOCUMENTS), [42, 26, 19]))
     drawn = {"first job": dict(enumerate(before)) | dict.fromkeys(range(5, 9))}
-    drawn |= {f"then rank {rank}": {5 + 2 * k + rank: row for k, row in enumerate(after[rank])} for rank in range(2)}
+    drawn |= {
+        f"then rank {rank}": {5 + 2 * k + rank: row for k, row in enumerate(after[rank])}
+        for rank in range(2)
+    }
     cell = {None: ("lost", "")} | {row: (f"row {row}", source[8 * row]) for row in whole}
     show(
         plots.handed_over(
@@ -215,11 +246,18 @@ def figure_3():
     def shards_of(worker, workers, shards, micro_batch_size=2, batches=64):
         """The shards that a worker's rows fall on: batches go to the workers in turn, rows to the shards."""
         own = range(worker, batches, workers)
-        return {(batch * micro_batch_size + row) % shards for batch in own for row in range(micro_batch_size)}
+        return {
+            (batch * micro_batch_size + row) % shards
+            for batch in own
+            for row in range(micro_batch_size)
+        }
 
     panels, times = {}, {4: "four times", 2: "twice", 1: "once"}
     for shards in (1, 4, 8):
-        matrix = [[block % shards in shards_of(worker, 4, shards) for block in range(16)] for worker in range(4)]
+        matrix = [
+            [block % shards in shards_of(worker, 4, shards) for block in range(16)]
+            for worker in range(4)
+        ]
         panels[f"shards = {shards}: {times[sum(map(sum, matrix)) // 16]}"] = matrix
     show(
         plots.encoders(panels, "With enough shards every block is encoded once"),
@@ -248,7 +286,10 @@ def answer_6(preparing, reading, streaming):
     print("passes over the text   1  2  3")
     print("encoded by the stream  1  2  3 times")
     print("encoded for the file   1  1  1 times, and written once")
-    print("one pass over the file takes less than a third of one over the text:", 3 * reading < streaming)
+    print(
+        "one pass over the file takes less than a third of one over the text:",
+        3 * reading < streaming,
+    )
 
 
 @rule("11.1", "each row uses up nine tokens; none is shared")
@@ -263,7 +304,9 @@ def rule_2(consumed, loader, row_numbers):
     return consumed == rank.state_dict()["consumed_train_samples"]
 
 
-@rule("11.3", "each row once, also the last M; none M or more positions early; some more than M late")
+@rule(
+    "11.3", "each row once, also the last M; none M or more positions early; some more than M late"
+)
 def rule_3(exchange):
     rows = list(exchange(iter(range(len(numbers()))), 64, np.random.default_rng(1234)))
     if sorted(rows) != sorted(order(64)):

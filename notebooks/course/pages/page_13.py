@@ -57,9 +57,16 @@ def opening():
     titles = {0: "start", 1: "1: columns slide", 2: "2: rows slide", 3: "3: columns", 4: "4: rows"}
     titles |= {6: "6: rows", 12: "12: rows"}
     stages = [(title, boards()[done]) for done, title in titles.items()]
-    stages.append(("NumPy's shuffle", np.random.RandomState(0).permutation(400).reshape(ROWS, COLUMNS)))
+    stages.append(
+        ("NumPy's shuffle", np.random.RandomState(0).permutation(400).reshape(ROWS, COLUMNS))
+    )
     show(
-        plots.rounds(stages, [206, 207], "Twelve rounds of sliding make a shuffle, and neighbors part", range(1, 5)),
+        plots.rounds(
+            stages,
+            [206, 207],
+            "Twelve rounds of sliding make a shuffle, and neighbors part",
+            range(1, 5),
+        ),
         "The color is the number. The dots are 206 and 207; a line is the slide of the round. What leaves the board "
         "on one side comes in again on the other.",
         "Eight boards of 25 by 16 colored cells: in order, after 1, 2, 3, 4, 6 and 12 rounds in which "
@@ -77,16 +84,28 @@ def figure_1():
         if done == 12:
             assert all(board.flat[plain.permute(x, 64, key)] == x for x in range(64))
         arrows = steps(done - 1, 8, 8, key) if done else [0] * 8
-        down = {column + 0.49: f"↓ {step}" for column, step in enumerate(arrows) if done % 2 and step}
-        names = [f"row {row}" + f" → {step}" * (done > 0 and done % 2 == 0) for row, step in enumerate(arrows)]
+        down = {
+            column + 0.49: f"↓ {step}" for column, step in enumerate(arrows) if done % 2 and step
+        }
+        names = [
+            f"row {row}" + f" → {step}" * (done > 0 and done % 2 == 0)
+            for row, step in enumerate(arrows)
+        ]
         looks = {27: "thick", 28: "thick"}
         rows = {
-            name: [Box(column, x, colour_of(x // 8), 1, looks.get(x, "")) for column, x in enumerate(line)]
+            name: [
+                Box(column, x, colour_of(x // 8), 1, looks.get(x, ""))
+                for column, x in enumerate(line)
+            ]
             for name, line in zip(names, board.tolist())
         }
         places = [divmod(int(np.flatnonzero(board.flat == x)[0]), 8) for x in (27, 28)]
-        where = " and ".join(f"{x} in row {row}, column {column}" for x, (row, column) in zip((27, 28), places))
-        return State(f"Key {key}, {f'after round {done}' if done else 'at the start'}: {where}", rows, down)
+        where = " and ".join(
+            f"{x} in row {row}, column {column}" for x, (row, column) in zip((27, 28), places)
+        )
+        return State(
+            f"Key {key}, {f'after round {done}' if done else 'at the start'}: {where}", rows, down
+        )
 
     show(
         Moving({"rounds": list(range(13)), "key": [6, 7, 8]}, state, (1, 7), gliding=True),
@@ -102,7 +121,9 @@ def answer_1():
     place = permute(123_456_789_012, n, key)  # compiled; the same rule
     assert place == plain.permute(123_456_789_012, n, 1234)
     assert unpermute(place, n, key) == 123_456_789_012
-    print(f"12 hashes, to place {place:,}; no other number was placed, and the way back is as short")
+    print(
+        f"12 hashes, to place {place:,}; no other number was placed, and the way back is as short"
+    )
 
 
 @answer("13.2", 1, words=("Only one",))
@@ -114,7 +135,13 @@ def answer_2(three_tests):
     }
     for name, places in shuffles.items():
         assert sorted(places.tolist()) == list(range(3000))  # permutations, all three
-        print(f"{name:<13}", {test: "passed" if good else "REFUSED" for test, good in three_tests(places)[0].items()})
+        print(
+            f"{name:<13}",
+            {
+                test: "passed" if good else "REFUSED"
+                for test, good in three_tests(places)[0].items()
+            },
+        )
     show(
         plots.clouds(list(shuffles.items()), xlabel="number", ylabel="place"),
         "All three fill every place once, so all three are permutations. Only the third has lines: it is no shuffle.",
@@ -170,11 +197,16 @@ def answer_4():
         "Nanotron": NanotronOrder(lengths_10, weights_10, run)[:][0],
         "windows of 64": StatelessOrder(lengths_10, weights_10, run)[:][0],
     }
-    off = {name: np.cumsum(datasets == 0) - 0.1 * np.arange(1, run + 1) for name, datasets in chosen.items()}
+    off = {
+        name: np.cumsum(datasets == 0) - 0.1 * np.arange(1, run + 1)
+        for name, datasets in chosen.items()
+    }
     print({name: f"off by up to {np.abs(values).max():.0f}" for name, values in off.items()})
     ends = dict(zip(off, [(8100, 25), (8100, -6), (8100, 0)]))
     show(
-        plots.deviations(off, ends, "Dice wander off, Nanotron comes back once an epoch, windows never leave"),
+        plots.deviations(
+            off, ends, "Dice wander off, Nanotron comes back once an epoch, windows never leave"
+        ),
         "Samples of the 10% source read so far, less a tenth of all positions.",
         "Three curves over 8,000 positions: dice drift to about 28 samples too many, Nanotron swings between"
         " -7 and 12 and returns to 0 every 2,000 positions, windows stay within 4.",
@@ -193,13 +225,21 @@ def answer_5():
 
 @rule("13.1", "without weights an epoch reads everything once; how long is an epoch?")
 def rule_1(k):
-    return StatelessOrder([100, 1000, 10_000], None, num_samples=100_000).counts(k).tolist() == [100, 1000, 10_000]
+    return StatelessOrder([100, 1000, 10_000], None, num_samples=100_000).counts(k).tolist() == [
+        100,
+        1000,
+        10_000,
+    ]
 
 
-@rule("13.2", "what went left before `last`, less what went left before `first`: round each of these, not the window")
+@rule(
+    "13.2",
+    "what went left before `last`, less what went left before `first`: round each of these, not the window",
+)
 def rule_2(turns):
     return all(
-        turns(k, k + size, 3, 10) == plain.share_out(k + size, (0, 1, 3, 10))[0] - plain.share_out(k, (0, 1, 3, 10))[0]
+        turns(k, k + size, 3, 10)
+        == plain.share_out(k + size, (0, 1, 3, 10))[0] - plain.share_out(k, (0, 1, 3, 10))[0]
         for k in range(0, 999, 7)
         for size in (7, 64)
     )
@@ -207,7 +247,10 @@ def rule_2(turns):
 
 @rule("13.3", "four readings of 100 samples are what share of 8,000 positions?")
 def rule_3(weight):
-    return StatelessOrder([10_000, 100], [1 - weight, weight], 8000, max_repetitions=4).counts()[1] > 396
+    return (
+        StatelessOrder([10_000, 100], [1 - weight, weight], 8000, max_repetitions=4).counts()[1]
+        > 396
+    )
 
 
 @rule(

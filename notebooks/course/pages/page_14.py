@@ -65,13 +65,19 @@ def prepared():
     encoder = Encoder(tokenizer, append_eod=True)
     texts, paths = {}, []
     for name, path in corpus.domains.items():
-        texts[name] = [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]
+        texts[name] = [
+            json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()
+        ]
         if name == "programs":
             texts[name][BLOB] = image_as_text()
         paths.append(f"data/14_{name}_input_ids.npy")
-        with TokenFileWriter(paths[-1], dtype="uint16", overwrite=True, eos_token_id=0, vocab_size=4096) as file:
+        with TokenFileWriter(
+            paths[-1], dtype="uint16", overwrite=True, eos_token_id=0, vocab_size=4096
+        ) as file:
             file.write(*encoder.encode_batch(texts[name]))
-    run = Nanoset(paths, [6, 3, 1], 128, train_split_num_samples=4000, random_seed=7, order="stateless")
+    run = Nanoset(
+        paths, [6, 3, 1], 128, train_split_num_samples=4000, random_seed=7, order="stateless"
+    )
     return Prepared(run, paths, texts, tokenizer, corpus.tokenizer)
 
 
@@ -81,8 +87,15 @@ def train():
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    sizes = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=4096, tie_word_embeddings=True, use_cache=False, **sizes))
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 192,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    model = LlamaForCausalLM(
+        LlamaConfig(vocab_size=4096, tie_word_embeddings=True, use_cache=False, **sizes)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses = []
     for first in range(0, 4000, 8):
@@ -127,7 +140,9 @@ def agrees_with_the_loader(run, schedule, step):
         batch, row = batches[2 * (step - 1) + origin.slot.micro_batch], origin.slot.row
         content = np.fromfile(origin.path, "<u2")
         spans = [content[part.first_byte // 2 : part.end_byte // 2] for part in origin.parts]
-        if [*batch["input_ids"][row], batch["label_ids"][row, -1]] != np.concatenate(spans).tolist():
+        if [*batch["input_ids"][row], batch["label_ids"][row, -1]] != np.concatenate(
+            spans
+        ).tolist():
             return False
     return True
 
@@ -139,7 +154,10 @@ def print_report(text, width=98):
         short = line.replace("data/14_", "").replace("_input_ids.npy", "")
         if line.startswith("  file"):
             short = line.replace(blanks, "", 1)
-        print(*textwrap.wrap(short, width, subsequent_indent=" " * 10, drop_whitespace=False), sep="\n")
+        print(
+            *textwrap.wrap(short, width, subsequent_indent=" " * 10, drop_whitespace=False),
+            sep="\n",
+        )
 
 
 def opening():
@@ -221,18 +239,29 @@ def answer_4(comparison):
     "different ranks",
 )
 def rule_1(it, schedule):
-    return it == tuple(vars(schedule.slot(1006))[name] for name in ("step", "micro_batch", "dp_rank", "row"))
+    return it == tuple(
+        vars(schedule.slot(1006))[name] for name in ("step", "micro_batch", "dp_rank", "row")
+    )
 
 
-@rule("14.2", "neighboring samples share one token, so they begin S tokens apart; how many bytes is that?")
+@rule(
+    "14.2",
+    "neighboring samples share one token, so they begin S tokens apart; how many bytes is that?",
+)
 def rule_2(it, run, schedule):
-    return all(it(origin.sample) == origin.parts[0].first_byte for origin in where(run, schedule, step=57))
+    return all(
+        it(origin.sample) == origin.parts[0].first_byte for origin in where(run, schedule, step=57)
+    )
 
 
-@rule("14.3", "sample j holds tokens 128 j to 128 j + 128, both included; give the steps sorted, each once, from 1")
+@rule(
+    "14.3",
+    "sample j holds tokens 128 j to 128 j + 128, both included; give the steps sorted, each once, from 1",
+)
 def rule_3(it, run, schedule):
     return all(
-        list(it(source, document)) == sorted({slot.step for slot in when(run, schedule, document, source=source)})
+        list(it(source, document))
+        == sorted({slot.step for slot in when(run, schedule, document, source=source)})
         for source in (0, 1, 2)
         for document in (0, 3, 41, 60)
     )

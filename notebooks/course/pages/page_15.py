@@ -10,7 +10,12 @@ from course import show
 from course.registry import answer, figure, rule
 from figures import reading as plots
 
-NAMES = {"nanotron": "Nanotron", "megatron": "Megatron-Core", "olmo": "OLMo-core", "mosaicml": "MosaicML"}
+NAMES = {
+    "nanotron": "Nanotron",
+    "megatron": "Megatron-Core",
+    "olmo": "OLMo-core",
+    "mosaicml": "MosaicML",
+}
 RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
 
 
@@ -35,7 +40,8 @@ def rates():
     """By sequence length and reader, million tokens per second from memory, round by round."""
     measured = results("reading")["million_tokens_per_second"]
     return {
-        length: {name: clocks["wall"] for name, clocks in candidates.items()} for length, candidates in measured.items()
+        length: {name: clocks["wall"] for name, clocks in candidates.items()}
+        for length, candidates in measured.items()
     }
 
 
@@ -50,7 +56,9 @@ def rates_from_disk():
     """By sequence length and reader, million tokens per second from a disk."""
     return {
         length: {
-            "the disk" if name == "device" else name: int(length) / 1e6 * np.array(found["samples_per_second"])
+            "the disk" if name == "device" else name: int(length)
+            / 1e6
+            * np.array(found["samples_per_second"])
             for name, found in candidates.items()
             if "pread" not in name and "page cache" not in name
         }
@@ -67,7 +75,11 @@ def named(reader):
 def only_long_rows(measured):
     """The readers of rows of 2,048 tokens: one configuration of each."""
     without = ("nanoset_ref, stateless order", "nanoset_ref, two files", "nanoset_ref, a thread")
-    return {"2048": {named(name): rounds for name, rounds in measured["2048"].items() if name not in without}}
+    return {
+        "2048": {
+            named(name): rounds for name, rounds in measured["2048"].items() if name not in without
+        }
+    }
 
 
 def opening():
@@ -78,7 +90,9 @@ def opening():
     models = {"8B parameters": 8e9, "1B": 1e9, "124M": 124e6}
     readers = ("Nanotron", "litdata", "nanoset_ref")
     rungs = {
-        "eight GPUs consume": [(name, consumed(size, 8), "consumed") for name, size in models.items()],
+        "eight GPUs consume": [
+            (name, consumed(size, 8), "consumed") for name, size in models.items()
+        ],
         "memory delivers": [(name, memory[name.lower()], "measured") for name in readers],
         "a disk": [(name, disk[name.lower()], "measured") for name in ("Nanotron", "litdata")],
         "a bucket": [
@@ -93,7 +107,9 @@ def opening():
     ]
     rungs["a bucket"].append(("obstore alone", far["the limit"], "limit"))
     show(
-        plots.hierarchy(rungs, "In memory all are fast enough; a disk and a bucket need many requests at once"),
+        plots.hierarchy(
+            rungs, "In memory all are fast enough; a disk and a bucket need many requests at once"
+        ),
         "Rows of 2,048 tokens at random places. Full dots: measured, in memory with a warm page cache, from "
         "a disk with an empty one (nanoset_ref with two workers), from a bucket that answers after 50 ms. "
         "Bars: yardsticks, each measured in the same run. Memory: Intel Xeon, two cores, 4 rounds; disk and "
@@ -108,7 +124,9 @@ def opening():
 
 @answer("15.1", 104, words=("104 requests",), within=15)
 def answer_1():
-    needed = next(requests for requests in range(1, 10_000) if under_way(requests, 0.05) >= consumed(124e6, 8))
+    needed = next(
+        requests for requests in range(1, 10_000) if under_way(requests, 0.05) >= consumed(124e6, 8)
+    )
     print(
         f"{consumed(124e6, 8):,.0f} tokens a second: {needed} requests; one at a time feeds {under_way(1, 0.05):,.0f}"
     )
@@ -126,15 +144,20 @@ def answer_2():
     )
 
 
-@answer("15.3", False, words=("five to six times slower",))
+@answer("15.3", 0.2, words=("five to six times slower",), within=0.05)
 def answer_3():
     by_reader = served()
     for name in ("nanotron", "nanoset_ref"):
-        print(f"{named(name):<12} 2 workers: {by_reader[f'{name}, 2 workers'] / by_reader[name]:.2f} x; ", end="")
+        print(
+            f"{named(name):<12} 2 workers: {by_reader[f'{name}, 2 workers'] / by_reader[name]:.2f} x; ",
+            end="",
+        )
         print(f"{by_reader[name] / by_reader['memcpy']:.0%} of memcpy without")
     show(
         plots.rates(
-            only_long_rows(rates()), "memcpy", "In memory, on two cores, worker processes cost more than they bring"
+            only_long_rows(rates()),
+            "memcpy",
+            "In memory, on two cores, worker processes cost more than they bring",
         ),
         "Rows of 2,048 tokens. Full dots: without workers, open dots: with two; medians of 4 rounds, short lines span "
         "their middle half. Dashed: **memcpy** of the delivered bytes, a yardstick that **gather alone** beats, for it "
@@ -152,10 +175,14 @@ def answer_4():
         for name, found in results("cold")["by_read_ahead_kb"]["128"]["2048"].items()
         if "amplification" in found
     }
-    print(f"Nanotron {sent['nanotron']:.0f}, nanoset_ref {sent['nanoset_ref']:.0f} (a row lies in two pages)")
+    print(
+        f"Nanotron {sent['nanotron']:.0f}, nanoset_ref {sent['nanoset_ref']:.0f} (a row lies in two pages)"
+    )
     show(
         plots.rates(
-            only_long_rows(rates_from_disk()), "the disk", "From a disk, rows that are announced come many times faster"
+            only_long_rows(rates_from_disk()),
+            "the disk",
+            "From a disk, rows that are announced come many times faster",
         ),
         "As above, but each candidate begins with an empty page cache. **A kept map** reads the same rows "
         "unannounced. Dashed: **fio**, from the same disk in blocks of the same size. AMD EPYC, two cores.",
@@ -170,7 +197,10 @@ def answer_5():
     print("2 rounds of 3 seconds, two cores of an AMD EPYC:")
     assert bucket["command"].endswith("--rounds 2 --seconds 3")
     for latency, lengths in bucket["by_latency"].items():
-        ours, limit = (lengths["2048"][name]["million_tokens_per_second"] for name in ("nanoset_ref", "the limit"))
+        ours, limit = (
+            lengths["2048"][name]["million_tokens_per_second"]
+            for name in ("nanoset_ref", "the limit")
+        )
         print(f"{latency:>5}: {ours:4.1f} million tokens/s, obstore alone {limit:4.1f}")
         assert 0.0015 < bucket["training"][latency]["bucket"]["share_waiting"] < 0.0025
     for name in ("nanoset_ref", "litdata", "mosaicml"):
@@ -190,8 +220,13 @@ def answer_6():
     }
     lines = {}
     for way, points in memory["ways"].items():
-        seconds, own, mapped = ([point[key] for point in points] for key in ("seconds", "anonymous_mib", "file_mib"))
-        lines[titles[way]] = {"with file-backed": (seconds, np.add(own, mapped)), "anonymous": (seconds, own)}
+        seconds, own, mapped = (
+            [point[key] for point in points] for key in ("seconds", "anonymous_mib", "file_mib")
+        )
+        lines[titles[way]] = {
+            "with file-backed": (seconds, np.add(own, mapped)),
+            "anonymous": (seconds, own),
+        }
     show(
         plots.memory(lines, memory["allowed_mib"]),
         "Resident memory while the file (sparse, so no disk is waited for) is read in three ways.",
@@ -207,10 +242,17 @@ def answer_6():
 @figure("15.1")
 def figure_1():
     startup = results("startup")
-    begins = {name.replace("megatron-core", "Megatron-Core"): it for name, it in startup["startup_seconds"].items()}
-    continues = {name: it for name, it in startup["resume_seconds"].items() if not name.startswith("a range")}
+    begins = {
+        name.replace("megatron-core", "Megatron-Core"): it
+        for name, it in startup["startup_seconds"].items()
+    }
+    continues = {
+        name: it for name, it in startup["resume_seconds"].items() if not name.startswith("a range")
+    }
     show(
-        plots.against_samples({"Starting: an index grows": begins, "Resuming: a walk grows": continues}),
+        plots.against_samples(
+            {"Starting: an index grows": begins, "Resuming: a walk grows": continues}
+        ),
         "Above: until the order of so many samples is built. Below: until a run continues after so many. **A walk** "
         "draws and drops the batches before; **skip_first_batches** is accelerate's, **StatefulDataLoader** "
         "torchdata's. Intel Xeon, two cores.",
@@ -220,20 +262,35 @@ def figure_1():
     )
 
 
-@rule("15.1", "seconds for the batch = tokens / (million tokens per second x 10^6); divide by 0.2 s")
+@rule(
+    "15.1", "seconds for the batch = tokens / (million tokens per second x 10^6); divide by 0.2 s"
+)
 def rule_1(share):
     return abs(share * 0.2 * 1e6 * np.median(rates()["8192"]["nanotron"]) / (8 * 8192) - 1) < 0.01
 
 
-@rule("15.2", "row by row: order[positions] gives datasets and samples, and a sample begins at sample * S")
+@rule(
+    "15.2",
+    "row by row: order[positions] gives datasets and samples, and a sample begins at sample * S",
+)
 def rule_2(own, nanoset):
     return np.array_equal(own(np.arange(300)), nanoset.read(np.arange(300)))
 
 
-@rule("15.3", "requests x row / seconds must reach the tokens that the GPUs consume; a request is a whole one")
+@rule(
+    "15.3",
+    "requests x row / seconds must reach the tokens that the GPUs consume; a request is a whole one",
+)
 def rule_3(requests):
-    cases = [(8, 124e6, 0.05, 2048), (8, 8e9, 0.05, 2048), (64, 1e9, 0.02, 8192), (1, 8e9, 0.01, 4096)]
+    cases = [
+        (8, 124e6, 0.05, 2048),
+        (8, 8e9, 0.05, 2048),
+        (64, 1e9, 0.02, 8192),
+        (1, 8e9, 0.01, 4096),
+    ]
     return all(
-        under_way(requests(*case), *case[2:]) >= consumed(case[1], case[0]) > under_way(requests(*case) - 1, *case[2:])
+        under_way(requests(*case), *case[2:])
+        >= consumed(case[1], case[0])
+        > under_way(requests(*case) - 1, *case[2:])
         for case in cases
     )

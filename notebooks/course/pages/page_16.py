@@ -32,12 +32,19 @@ ROW = 15
 
 def drawn(rows):
     """Pieces (document, first token, end) with their text; padding where a row is not full."""
-    shown = [[("".join(stories()[d][begin:end]), d, end - begin) for d, begin, end in row] for row in rows]
+    shown = [
+        [("".join(stories()[d][begin:end]), d, end - begin) for d, begin, end in row]
+        for row in rows
+    ]
     sizes = [ROW - sum(end - begin for _, begin, end in row) for row in rows]
     return [row + [("", pictures.PADDING, free)] * (free > 0) for row, free in zip(shown, sizes)]
 
 
-WRAPPED = [[(0, 0, 6), (1, 0, 8), (2, 0, 1)], [(2, 1, 7), (3, 0, 7), (4, 0, 2)], [(4, 2, 7), (5, 0, 7)]]
+WRAPPED = [
+    [(0, 0, 6), (1, 0, 8), (2, 0, 1)],
+    [(2, 1, 7), (3, 0, 7), (4, 0, 2)],
+    [(4, 2, 7), (5, 0, 7)],
+]
 
 
 def shares(sizes, R):
@@ -51,9 +58,15 @@ def shares(sizes, R):
         shortened += taken < size
         used = (used + taken) % R if taken == size else 0
     num_rows = len(pack_documents(offsets, R)[0]) - 1
-    documents_cut = {"wrap": np.mean(offsets[:-1] // R != (offsets[1:] - 1) // R), "best fit": np.mean(sizes > R)}
+    documents_cut = {
+        "wrap": np.mean(offsets[:-1] // R != (offsets[1:] - 1) // R),
+        "best fit": np.mean(sizes > R),
+    }
     documents_cut["cut"] = shortened / len(sizes)
-    padding = {"pad": 1 - sizes.sum() / (R * (-(-sizes // R)).sum()), "best fit": 1 - sizes.sum() / (R * num_rows)}
+    padding = {
+        "pad": 1 - sizes.sum() / (R * (-(-sizes // R)).sum()),
+        "best fit": 1 - sizes.sum() / (R * num_rows),
+    }
     rows = {"wrap": -(-sizes.sum() // R), "best fit": num_rows}
     return documents_cut, {"cut": lost / sizes.sum(), **padding}, rows
 
@@ -99,7 +112,9 @@ class Counted:
 def encoded_corpus():
     """The token ids of the course's corpus, document after document, and the length of each."""
     corpus = prepare_corpus("data")
-    documents = [json.loads(line)["text"] for path in corpus.domains.values() for line in path.open()]
+    documents = [
+        json.loads(line)["text"] for path in corpus.domains.values() for line in path.open()
+    ]
     return Encoder(load_tokenizer(corpus.tokenizer), append_eod=True).encode_batch(documents)
 
 
@@ -123,7 +138,9 @@ def prepared(ids, lengths, sequence_length):
     fitting = [document for document in held_out if len(document) <= sequence_length + 1]
     to_train = [documents[number] for number in np.delete(shuffled, np.s_[::10])]
     for name, parts in {"train": to_train, "held_out": fitting[:64]}.items():
-        with TokenFileWriter(f"data/16_{name}.npy", dtype="uint16", overwrite=True, vocab_size=4096) as file:
+        with TokenFileWriter(
+            f"data/16_{name}.npy", dtype="uint16", overwrite=True, vocab_size=4096
+        ) as file:
             file.write(np.concatenate(parts), [len(part) for part in parts])
     return to_train, held_out, fitting
 
@@ -139,7 +156,12 @@ def trained(rows, documents, steps=40, seed=0):
     """
     torch.set_num_threads(1)  # so small a model gains nothing from more
     torch.manual_seed(seed)
-    size = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4}
+    size = {
+        "hidden_size": 64,
+        "intermediate_size": 192,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     context = {"max_position_embeddings": rows.sequence_length, "tie_word_embeddings": True}
     model = AutoModelForCausalLM.from_config(LlamaConfig(vocab_size=4096, **context, **size))
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
@@ -172,7 +194,9 @@ def opening():
             {
                 "Wrap: cuts two documents": drawn(WRAPPED),
                 "Cut: loses what does not fit": cut,
-                "Pad: a row for each document": drawn([[(d, 0, size)] for d, size in enumerate(sizes)]),
+                "Pad: a row for each document": drawn(
+                    [[(d, 0, size)] for d, size in enumerate(sizes)]
+                ),
                 "Best fit: whole documents side by side": drawn(plain.best_fit(sizes, ROW)),
             },
             ROW,
@@ -189,7 +213,11 @@ def opening():
 def answer_1():
     rows = plain.best_fit([9, 5, 5, 4, 3, 2], 9)
     for row in rows:
-        print([end - begin for _, begin, end in row], "padding", 9 - sum(end - begin for _, begin, end in row))
+        print(
+            [end - begin for _, begin, end in row],
+            "padding",
+            9 - sum(end - begin for _, begin, end in row),
+        )
     assert [len(row) for row in rows] == [1, 2, 2, 1]
 
 
@@ -206,7 +234,9 @@ def figure_2():
     def state(way, placed):
         chosen = orders[way][:placed]
         chosen_sizes = [sizes[document] for document in chosen]
-        rows = plain.best_fit(chosen_sizes, ROW) if way == "best fit" else wrapped(chosen_sizes, ROW)
+        rows = (
+            plain.best_fit(chosen_sizes, ROW) if way == "best fit" else wrapped(chosen_sizes, ROW)
+        )
         shown = {f"row {row}": [] for row in range(7)}
         for row, parts in enumerate(rows):
             left = 0
@@ -222,7 +252,12 @@ def figure_2():
         return State(f"{way}: {placed} documents in {len(rows)} rows, {cut} cut", shown)
 
     show(
-        Moving({"way": list(orders), "documents": list(range(1, len(sizes) + 1))}, state, ("best fit", 12), length=ROW),
+        Moving(
+            {"way": list(orders), "documents": list(range(1, len(sizes) + 1))},
+            state,
+            ("best fit", 12),
+            length=ROW,
+        ),
         "The twelve documents of the course in rows of 15 tokens, placed longest first; each box has the number of a "
         "document and its tokens. Thick: the one placed last.",
         "Seven rows of 15 tokens. By best fit, none of the twelve documents is cut: five rows hold two of them, two "
@@ -230,7 +265,10 @@ def figure_2():
     )
 
 
-DRAWN = ("wrap", "best fit"), ("cut", "pad", "best fit")  # above: documents that are cut; below: tokens
+DRAWN = (
+    ("wrap", "best fit"),
+    ("cut", "pad", "best fit"),
+)  # above: documents that are cut; below: tokens
 
 
 @answer("16.2", 28, words=("28% must be cut",), within=5)
@@ -243,14 +281,19 @@ def answer_2(collections):
         print(f"{name + ',':<13} rows of 8,193    documents cut   tokens lost   padding")
         for way in ("wrap", "cut", "pad", "best fit"):
             cut = cuts.get(way, cuts["best fit"])  # padding cuts what best fit cuts
-            lost, padded = (tokens.get(way, 0) * (way in which) for which in ("cut", ("pad", "best fit")))
+            lost, padded = (
+                tokens.get(way, 0) * (way in which) for which in ("cut", ("pad", "best fit"))
+            )
             print(f"  {way:<28} {cut:>14.1%} {lost:>13.1%} {padded:>9.2%}")
         print(f"  wrap takes {rows['wrap']} rows, best fit {rows['best fit']}")
     show(
         pictures.counts(
             LENGTHS,
             {
-                name: [{way: [at[part][way] for at in by_length] for way in drawn} for part, drawn in enumerate(DRAWN)]
+                name: [
+                    {way: [at[part][way] for at in by_length] for way in drawn}
+                    for part, drawn in enumerate(DRAWN)
+                ]
                 for name, by_length in found.items()
             },
             "Best fit cuts far fewer documents, and pads next to nothing",
@@ -268,7 +311,10 @@ def answer_2(collections):
 def figure_1():
     show(
         pictures.tree(
-            tree_of([0, 2, 0, 0, 1, 0, 0, 0]), [11, 3, 6, 12], 12, "Room for 3? Four looks find the row with room for 4"
+            tree_of([0, 2, 0, 0, 1, 0, 0, 0]),
+            [11, 3, 6, 12],
+            12,
+            "Room for 3? Four looks find the row with room for 4",
         ),
         "Boxes that were looked at are yellow, the leaf that was found is violet. Now this row has room for 1.",
         "A binary tree with a leaf for each room from 0 to 7: two rows with room for 1, one with room for 4."
@@ -339,7 +385,10 @@ def rule_1(f, collections):
     )
 
 
-@rule("16.2", "keep the number of rows and what the last one has used; a document that would exceed R opens a row")
+@rule(
+    "16.2",
+    "keep the number of rows and what the last one has used; a document that would exceed R opens a row",
+)
 def rule_2(f):
     return (f([3, 3, 3], 6), f([4, 3, 3], 6), f([5, 2, 5, 2], 6)) == (2, 2, 4)
 
@@ -351,7 +400,8 @@ def rule_2(f):
 )
 def rule_3(f):
     return all(
-        f(tree := Counted(tree_of(counts)), n) == min((c for c in range(n, 256) if counts[c]), default=0)
+        f(tree := Counted(tree_of(counts)), n)
+        == min((c for c in range(n, 256) if counts[c]), default=0)
         and tree.looks <= 24
         for counts in np.random.RandomState(0).binomial(1, 0.01, (20, 256)).tolist()
         for n in range(1, 256)

@@ -52,7 +52,9 @@ def trained_live():
     """Two seeds of a small model on N samples of stories, and on N / 16 of them sixteen times."""
     folder = Path("data/17")
     shutil.rmtree(folder, ignore_errors=True)
-    size = Size(48, 2, 2, 32, 16, available=3000, samples=N, evaluations=8, held_out=64, learning_rate=3e-3)
+    size = Size(
+        48, 2, 2, 32, 16, available=3000, samples=N, evaluations=8, held_out=64, learning_rate=3e-3
+    )
     stories = documents_of("corpus", Path("data"), None)["stories"][:250]
     length = prepare_text({"stories": stories}, folder, size)["stories"]["training_samples"]
     held_out = {"stories": held_out_rows(folder / "stories_held_out_input_ids.npy", size)}
@@ -60,7 +62,9 @@ def trained_live():
     for seed in range(2):
         fresh = shuffled([length], seed)[:N]
         for name, numbers in (("fresh", fresh), ("16 epochs", fresh[shuffled([N // 16], seed, N)])):
-            data = in_order([folder / "stories_train_input_ids.npy"], numbers, 32, folder / "order.npy")
+            data = in_order(
+                [folder / "stories_train_input_ids.npy"], numbers, 32, folder / "order.npy"
+            )
             live[name].append(train(data, held_out, size, seed))
     return live
 
@@ -70,7 +74,10 @@ def opening():
     sources = list(results()["texts"]["corpus"])
     show(
         plots.bands(
-            {source: {arm: curves("corpus", "buffers", arm, source) for arm in arms} for source in sources},
+            {
+                source: {arm: curves("corpus", "buffers", arm, source) for arm in arms}
+                for source in sources
+            },
             "One source after another, or all of them shuffled",
         ),
         "Held-out loss of each source while a model reads stories, then arithmetic, then programs (red), or "
@@ -85,7 +92,10 @@ def opening():
 def answer_1():
     ways = ["in file order", "buffer 10", "buffer 100", "buffer 1,000"]
     ways += ["one after another, each shuffled", "blended, each in file order"]
-    cost = {label: {way: more(text, "buffers", way, "shuffled") for way in ways} for text, label in TEXTS.items()}
+    cost = {
+        label: {way: more(text, "buffers", way, "shuffled") for way in ways}
+        for text, label in TEXTS.items()
+    }
     show(
         plots.differences(cost, "Mixing the sources is what counts", "shuffled"),
         "Held-out loss, the mean of the sources, compared with a full shuffle. A dot is a seed, the bar their mean.",
@@ -98,13 +108,15 @@ def answer_1():
     print("the blend of unshuffled sources comes closer")
 
 
-@answer("17.2", False, words=("fills once with 10,000",))
+@answer("17.2", 0.1, words=("fills once with 10,000",), within=0.05)
 def answer_2():
     for text, label in TEXTS.items():
         losses = at_the_end(runs_of(text, "buffers"))
         more_loss, low, high, _ = effect(losses["buffer 10,000"], losses["shuffled"])
         tail = sum(it["training_samples"] for it in results()["texts"][text].values()) - 10_000
-        print(f"{label:<24} {more_loss:+.2f} ({low:+.2f} to {high:+.2f}); the last {tail} samples are of one source")
+        print(
+            f"{label:<24} {more_loss:+.2f} ({low:+.2f} to {high:+.2f}); the last {tail} samples are of one source"
+        )
         assert 0 < more_loss < 0.2
 
 
@@ -124,10 +136,17 @@ def answer_3():
         print(f"{label}: shuffled anew, compared with the same order")
         for n, column in zip(epochs[1:], gap.T):
             agree = abs(np.sign(column).sum()) == len(column)
-            print(f"  {n:>2} epochs {column.mean():+.3f}, {'all seeds agree' if agree else 'the seeds differ'}")
+            print(
+                f"  {n:>2} epochs {column.mean():+.3f}, {'all seeds agree' if agree else 'the seeds differ'}"
+            )
     axis = {"xscale": "log", "xlabel": "epochs", "xticks": epochs, "xticklabels": epochs}
     show(
-        plots.bands(panels, "Four epochs cost little, sixteen a lot", "nats per token above fresh text", **axis),
+        plots.bands(
+            panels,
+            "Four epochs cost little, sixteen a lot",
+            "nats per token above fresh text",
+            **axis,
+        ),
         "Held-out loss, mean of the sources, when the same number of tokens comes from fewer and fewer "
         "different samples. Bars span the seeds.",
         "Two panels, extra loss against the number of epochs. Both lines stay near zero up to 4 epochs and "
@@ -140,9 +159,15 @@ def answer_4(live):
     tokens = np.array(live["fresh"][0]["tokens"]) / 1000
     pair = {
         "training": {name: (tokens, [run["train"] for run in runs]) for name, runs in live.items()},
-        "held out": {name: (tokens, [run["held_out"]["stories"] for run in runs]) for name, runs in live.items()},
+        "held out": {
+            name: (tokens, [run["held_out"]["stories"] for run in runs])
+            for name, runs in live.items()
+        },
     }
-    ends = {loss: {name: np.mean(values, axis=0)[-1] for name, (_, values) in it.items()} for loss, it in pair.items()}
+    ends = {
+        loss: {name: np.mean(values, axis=0)[-1] for name, (_, values) in it.items()}
+        for loss, it in pair.items()
+    }
     assert ends["training"]["16 epochs"] < ends["training"]["fresh"] - 0.3
     assert ends["held out"]["16 epochs"] > ends["held out"]["fresh"]
     show(
@@ -162,17 +187,28 @@ def answer_5():
         rows = {}
         for place in ("in the last fifth", "in the first fifth"):
             for schedule, suffix in (("falling rate", ""), ("constant rate", ", constant rate")):
-                for kind, those in (("better source", [last]), ("the rest", others), ("mean of all", [None])):
-                    each = [more(text, "annealing", place + suffix, "spread out" + suffix, source) for source in those]
+                for kind, those in (
+                    ("better source", [last]),
+                    ("the rest", others),
+                    ("mean of all", [None]),
+                ):
+                    each = [
+                        more(text, "annealing", place + suffix, "spread out" + suffix, source)
+                        for source in those
+                    ]
                     rows[place, f"{kind}, {schedule}"] = np.mean(each, axis=0)
-        panels[f"{best} last"] = {kind: values for (place, kind), values in rows.items() if "last" in place}
+        panels[f"{best} last"] = {
+            kind: values for (place, kind), values in rows.items() if "last" in place
+        }
         assert rows["in the last fifth", "better source, constant rate"].max() < 0
         assert rows["in the first fifth", "better source, falling rate"].min() > 0
         print(f"{best} in the last fifth, compared with spread out")
         for kind, values in panels[f"{best} last"].items():
             print(f"  {kind:<28} {values.mean():+.2f} ({values.min():+.2f} to {values.max():+.2f})")
     show(
-        plots.differences(panels, "Last helps that source, if the rate is still high", "spread out"),
+        plots.differences(
+            panels, "Last helps that source, if the rate is still high", "spread out"
+        ),
         "Held-out loss when the better source is read in the last fifth, compared with spread out under the "
         "same learning rate. Section 6 has the first fifth, too.",
         "Two panels of dots, one per text. With a falling learning rate the better source's dots lie on "
@@ -187,7 +223,10 @@ def answer_6():
     for text, label in TEXTS.items():
         first, *_, last = results()["texts"][text]
         rows = {"the large source": first, "the small source": last}
-        blends[label] = {way: more(text, "blend", "nanotron", "stateless", source) for way, source in rows.items()}
+        blends[label] = {
+            way: more(text, "blend", "nanotron", "stateless", source)
+            for way, source in rows.items()
+        }
     show(
         plots.differences(blends, "What is never read is missed, in real text", "stateless"),
         "Nanotron's order compared with the stateless one. Dots are seeds. Large and small source are "
@@ -203,7 +242,11 @@ def figure_1():
     shown = {}
     for found in findings(results()):
         star = "\u2217" if found.holm < 0.05 else ""
-        shown.setdefault(TEXTS[found.text], {})[found.question.label] = (found.mean, found.reach, star)
+        shown.setdefault(TEXTS[found.text], {})[found.question.label] = (
+            found.mean,
+            found.reach,
+            star,
+        )
     show(
         plots.intervals(shown, "What survives a test"),
         "Extra loss in nats per token: the mean of five seeds and its 95% interval; a full dot and a star where p is "
@@ -213,7 +256,9 @@ def figure_1():
     )
 
 
-@rule("17.1", "a list of names, each with five differences below zero; compare how these orders end")
+@rule(
+    "17.1", "a list of names, each with five differences below zero; compare how these orders end"
+)
 def rule_1(found):
     return all(
         (arm in found) == (max(more("real", "buffers", arm, "shuffled", "shakespeare")) < 0)
@@ -222,7 +267,8 @@ def rule_1(found):
 
 
 @rule(
-    "17.2", "a row agrees with probability 2 / 2**n, and disagrees with 1 - 2 / 2**n; what if none of the eight agrees?"
+    "17.2",
+    "a row agrees with probability 2 / 2**n, and disagrees with 1 - 2 / 2**n; what if none of the eight agrees?",
 )
 def rule_2(found):
     return found == next(n for n in range(1, 99) if 1 - (1 - 2 / 2**n) ** 8 < 0.01)
@@ -234,4 +280,6 @@ def rule_2(found):
     " 4 of its 8 ways reach 8 or -8",
 )
 def rule_3(f):
-    return np.allclose([f([1, 2, 3, 4, 5]), f([-3, -4]), f([5, 4, -1]), f([3, -1])], [2 / 32, 2 / 4, 4 / 8, 1])
+    return np.allclose(
+        [f([1, 2, 3, 4, 5]), f([-3, -4]), f([5, 4, -1]), f([3, -1])], [2 / 32, 2 / 4, 4 / 8, 1]
+    )
