@@ -25,6 +25,7 @@ from nanoset_ref.megatron.preprocess import preprocess_corpus
 from nanoset_ref.preprocess import helpers, load_tokenizer, preprocess
 from nanoset_ref.preprocess.helpers import JobError
 from nanoset_ref.preprocess.json_lines import InputError
+from nanoset_ref.preprocess.text_blocks import TextBlock, TextPart
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TEXTS = [f"document {k} of this corpus " + "word " * (k % 11) for k in range(300)]
@@ -367,6 +368,59 @@ def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(
         assert errors.count("\n") == 2, "one line beside the one about the backend"
         assert "\nnanoset_ref.preprocess: error: " in errors
         assert not os.listdir(tmp_path / "out")
+
+
+class Failing:
+    """In place of an encoder."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def encode_text(self, batch):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [TypeError(), MemoryError(), SystemExit()])
+def test_a_worker_with_two_threads_answers_or_ends_when_one_fails(monkeypatch, error):
+    monkeypatch.setattr(helpers, "threads", lambda processes: 2)
+    part = TextPart("x", 0, ("text",), "raise", lambda part: iter(()))
+    block = TextBlock(part, 0, lambda: [(lambda: b'{"text": "x"}', 0)], lambda: 1)
+    (batch,) = block.batches()
+    with helpers.started_helpers(1, Failing(error)) as (first, _):
+        if isinstance(error, Exception):
+            assert first.encode(batch) is None  # so it is encoded here
+        else:
+            with pytest.raises(JobError, match="died while it worked"):
+                first.encode(batch)
+
+
+SIGNALED = """
+import os, signal, sys, time
+from nanoset_ref.preprocess.helpers import started_helpers
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+os.register_at_fork({hook})
+try:
+    with started_helpers(2, None):
+        pass
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    {
+        "before=lambda: os.kill(os.getpid(), signal.SIGINT)": "interrupted\n",
+        "after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT)": "interrupted\n",
+        "after_in_child=lambda: time.sleep(0.5)": "",
+    }.items(),
+)
+def test_no_signal_is_lost_in_the_hooks_of_a_fork(hook, said):
+    script = SIGNALED.format(hook=hook)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True
+    )
+    assert (ended.stdout, ended.stderr) == (said, "")
 
 
 @pytest.mark.parametrize(

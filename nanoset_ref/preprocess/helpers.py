@@ -28,16 +28,17 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import cache, partial, wraps
 from multiprocessing import Pipe
 from multiprocessing.connection import Client, Connection, Listener
-from threading import Thread
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
+from nanoset_ref.io.files import run_uninterrupted
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import threads
 from nanoset_ref.preprocess.batch_encoder import BatchEncoder, Encoded, from_config
@@ -70,14 +71,14 @@ class Helper(NamedTuple):
             JobError: the process has ended.
         """
         part = batch.block.part
-        content = batch.content
+        content: Any = batch.content
         is_table = isinstance(content, ArrowValues)
         query = {
             "columns": part.columns,
             "on_error": part.on_error,
             "is_table": is_table,
         }
-        text: Any = content.message() if isinstance(content, ArrowValues) else content()
+        text = content.message() if is_table else content()
         try:
             self.connection.send_bytes(json.dumps(query).encode())
             self.connection.send_bytes(text)
@@ -113,26 +114,34 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
     Yields:
         A helper for each thread of each process.
     """
-    with ExitStack() as stack:
-        helpers: list[Helper] = []
+    stack = ExitStack()
+    helpers: list[Helper] = []
+
+    def fork_all() -> None:
         for number in range(count):
+            # the helper gets no signal before it has its own handlers
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
             pipes = [Pipe() for _ in range(threads(count + 1))]
+            ours, theirs = zip(*pipes, strict=True)
             with warnings.catch_warnings():
                 # Python warns about threads that hold locks; none encodes here before the fork
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
             if not pid:
                 others = [helper.connection for helper in helpers]
-                for connection in others + [ours for ours, _ in pipes]:
+                for connection in [*others, *ours]:
                     connection.close()  # else this process would keep itself and others alive
-                _serve_until_the_end([theirs for _, theirs in pipes], encoder)
-            for _, theirs in pipes:
-                theirs.close()
+                _serve_until_the_end(theirs, encoder)
+            for connection in theirs:
+                connection.close()
             stack.callback(os.waitpid, pid, 0)
             stack.callback(os.kill, pid, signal.SIGTERM)
-            helpers += [
-                Helper(f"worker {number} (pid {pid})", ours) for ours, _ in pipes
-            ]
+            helpers.extend(Helper(f"worker {number} (pid {pid})", one) for one in ours)
+
+    with stack:
+        # Python discards what a signal raises while hooks of a fork run, but handles signals
+        # in the main thread only
+        run_uninterrupted(fork_all)
         yield helpers
 
 
@@ -140,19 +149,20 @@ def _serve_until_the_end(
     connections: Sequence[Connection], encoder: BatchEncoder
 ) -> NoReturn:
     """Serve each connection in a thread, in a forked process."""
-    status = 1
+
+    def serve_one(connection: Connection) -> None:
+        with connection:  # so that the other process notices whatever ends this thread
+            serve(connection, encoder)
+
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads were not forked
-        serving = [Thread(target=serve, args=[one, encoder]) for one in connections]
-        for thread in serving:
-            thread.start()
-        for thread in serving:
-            thread.join()
-        status = 0
+        with ThreadPoolExecutor(len(connections)) as pool:
+            pool.map(serve_one, connections)
     finally:
-        os._exit(status)  # skips the parent's exit handlers and buffers
+        os._exit(0)  # skips the parent's exit handlers and buffers
 
 
 def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
@@ -173,15 +183,17 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
             text = connection.recv_bytes()
             try:
                 encoded = encoder.encode_text(_batch(text, **message))
-            except (
-                ValueError
-            ):  # the other process encodes the batch again, and raises the error
+            except Exception:
+                # the other process encodes the batch again, and raises the error
                 connection.send_bytes(b"null")
                 continue
             rest = [encoded.lengths, *encoded.found]
             ends = np.cumsum([len(array) for array in rest[:-1]]).tolist()
-            dtype = encoded.ids.dtype.name
-            answer = {"dtype": dtype, "ends": ends, "skipped": encoded.skipped}
+            answer = {
+                "dtype": encoded.ids.dtype.name,
+                "ends": ends,
+                "skipped": encoded.skipped,
+            }
             connection.send_bytes(json.dumps(answer).encode())
             connection.send_bytes(encoded.ids.data)
             connection.send_bytes(np.concatenate(rest).data)
@@ -193,7 +205,7 @@ def _batch(
     text: bytes, columns: Sequence[str], on_error: OnError, is_table: bool
 ) -> TextBatch:
     """A batch from another process; see `Helper.encode`."""
-    content: Callable[[], bytes | list[Any]] = partial(bytes, text)
+    content: Any = partial(bytes, text)
     if is_table:
         content = ArrowValues.from_message(text)
     part = TextPart("", len(text), tuple(columns), on_error, lambda part: iter(()))
@@ -236,9 +248,8 @@ def other_ranks() -> list[Helper]:
     """
     if not under_torchrun():
         return []
-    from torch.distributed.rendezvous import (
-        rendezvous,
-    )  # keeps torch away without torchrun
+    # torch is not imported without torchrun
+    from torch.distributed.rendezvous import rendezvous
 
     store, rank, size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
@@ -247,8 +258,10 @@ def other_ranks() -> list[Helper]:
         key = secrets.token_hex()
         with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
             store.set(ADDRESS_KEY, f"{listener.address[1]} {key}")
-            connections = [_tuned(listener.accept()) for _ in range(1, size)]
-        return [Helper("another rank", connection) for connection in connections]
+            return [
+                Helper("another rank", _tuned(listener.accept()))
+                for _ in range(1, size)
+            ]
     while not store.check([ADDRESS_KEY]):
         time.sleep(0.05)
     port, key = store.get(ADDRESS_KEY).decode().split()

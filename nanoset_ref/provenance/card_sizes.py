@@ -3,14 +3,13 @@
 import hashlib
 import re
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nanoset_ref.io.pools import call_side_by_side
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts
 
-MAX_REQUESTS = 16  # at the same time
 TIMEOUT = 60  # seconds
 
 
@@ -47,9 +46,9 @@ def fetch_sizes(
         )
     addresses = addresses_in(content.decode(), listed)
     # 2.
-    with ThreadPoolExecutor(MAX_REQUESTS) as pool:
-        sizes = pool.map(_size_of, [mirrored(address, mirror) for address in addresses])
-        return [*zip(addresses, sizes, strict=True)]
+    asked = [mirrored(address, mirror) for address in addresses]
+    sizes = call_side_by_side(_size_of, asked)
+    return [*zip(addresses, sizes, strict=True)]
 
 
 def addresses_in(text: str, listed: Facts) -> list[str]:

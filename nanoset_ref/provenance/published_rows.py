@@ -1,7 +1,6 @@
 """The rows of a card from its published files, by range requests: no file is downloaded."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,9 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.bucket_ids import bytes_of, fetch
 from nanoset_ref.io.paths import as_path
+from nanoset_ref.io.pools import call_side_by_side
 from nanoset_ref.provenance.card import Card, CardRow
-from nanoset_ref.provenance.card_sizes import MAX_REQUESTS, mirrored
+from nanoset_ref.provenance.card_sizes import mirrored
 
 
 def fetch_rows(
@@ -41,10 +41,11 @@ def fetch_rows(
                 f"is public: give them with --data"
             )
         parts += published
-    paths = {address: as_path(mirrored(address, mirror)) for address, _, _ in parts}
-    with ThreadPoolExecutor(MAX_REQUESTS) as pool:
-        opened: Any = pool.map(bytes_of, paths.values())
-        objects = dict(zip(paths, opened, strict=True))
+    paths: dict[str, Any] = {
+        address: as_path(mirrored(address, mirror)) for address, _, _ in parts
+    }
+    opened = call_side_by_side(bytes_of, [*paths.values()])
+    objects = dict(zip(paths, opened, strict=True))
     extents = [(objects[address], first, last) for address, first, last in parts]
     content = b"".join(fetch(extents))
     ids = np.frombuffer(content, card.facts["dtype"])
