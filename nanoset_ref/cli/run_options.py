@@ -282,3 +282,13 @@ def exactly_one(**options: Any) -> Any:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         raise UsageError(f"give exactly one of {names}")
     return values[0]
+
+
+def one_step(number: int | None, step: int | None) -> int:
+    """The step of a command that takes it as its first word or as --step."""
+    given = [value for value in (number, step) if value is not None]
+    if len(given) != 1:
+        raise UsageError(
+            "give the step once: as a number before --data, or as --step NUMBER"
+        )
+    return given[0]
