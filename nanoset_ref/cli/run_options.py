@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from nanoset_ref import megatron, preprocess, provenance, tokens, train
 from nanoset_ref.cli.command import UsageError, at_least, paths_and_weights
 from nanoset_ref.cli.file_commands import FileOptions
+from nanoset_ref.io.paths import as_path, in_bucket
 from nanoset_ref.load.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class RunOptions(FileOptions):
 
         paths, weights = paths_and_weights(tokens.without_companions(self.data))
         prefixes = [prefix_of(path) for path in paths]
-        are_pairs = all(Path(f"{prefix}.idx").is_file() for prefix in prefixes)
+        are_pairs = all(map(_is_pair, paths, prefixes))
         if are_pairs and not (self.order or self.row_length):
             return prefixes, weights, True
         return paths, weights, False
@@ -255,6 +255,13 @@ class RunOptions(FileOptions):
 def load_once(name: str) -> Any:
     """Load a tokenizer, once per process."""
     return preprocess.load_tokenizer(name)
+
+
+def _is_pair(path: str, prefix: str) -> bool:
+    """Whether a path names a .bin/.idx pair; a bucket is asked only where it ends so."""
+    if in_bucket(path) and path == prefix:
+        return False
+    return as_path(f"{prefix}.idx").is_file()
 
 
 def stretch_at(stretches: Sequence[Stretch], step: int) -> Stretch:

@@ -493,3 +493,16 @@ def test_a_step_that_stands_behind_data_is_missing(run, demo):
     for command in ("where", "replay"):
         error = run(command, "--run", "demo", *FILES, 12)[2]
         assert "give the step once: as a number before --data, or as --step" in error
+
+
+def test_a_pair_in_a_bucket_is_read_as_one_on_the_disk(run, ask, demo, public):
+    server, _ = public
+    run("convert", FILES[1], "stories.bin")
+    for name in ("stories.bin", "stories.idx"):
+        server.keep(f"/bucket/{name}", Path(name).read_bytes())
+    url = f"http://127.0.0.1:{server.port}/bucket/stories.bin"
+    for options in ((), ("--order", "stateless")):
+        words = "--sequence-length", 128, "--step", 3, *options
+        found = [ask("where", "--data", path, *words) for path in ("stories.bin", url)]
+        samples = [[row["sample"] for row in rows] for rows in found]
+        assert samples[0] == samples[1]
