@@ -123,7 +123,9 @@ def test_bytes_behind_the_last_row_are_never_read():
 def test_a_sample_that_does_not_exist_is_refused_even_of_a_file_that_no_stage_reads():
     card = Card(toy(orders=[FACTS["orders"][0] | {"sources": [0]}]))
     assert card.when(3, source=1) == []
-    with pytest.raises(IndexError, match="there is no sample 4 in b: 4"):
+    with pytest.raises(
+        IndexError, match="there is no sample 4 in b: there are 4, counted"
+    ):
         card.when(4, source=1)
 
 

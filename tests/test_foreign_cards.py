@@ -424,3 +424,19 @@ def test_the_command_asks_by_name(tmp_path, capsys):
     assert main([*words, "--given", "steps=7"]) == 0
     assert json.loads(capsys.readouterr().out)["stages"][0]["steps"] == 7
     assert main([*words, "--given", "steps"]) == 2
+
+
+def test_what_a_config_does_not_read_is_said(tmp_path):
+    text = json.dumps(
+        OLMO | {"trainer": {}} | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}}
+    )
+    with pytest.raises(ValueError, match="steps: must be a whole number, got 'three'"):
+        card(tmp_path, "olmo-core", text, steps="three")
+    stage = {"name": "first", "start_training_step": 1, "data": {"seed": 1}}
+    for dataset in (None, {"hf_dataset_or_datasets": "c4"}):
+        stage["data"]["dataset"] = dataset
+        text = json.dumps({"tokens": {"sequence_length": 4}, "data_stages": [stage]})
+        with pytest.raises(ValueError, match="stage first reads no token files: its"):
+            card(tmp_path, "nanotron", text)
+    with pytest.raises(ValueError, match="names no data.*merge them into one"):
+        card(tmp_path, "gpt-neox", '{"seq-length": 4}')

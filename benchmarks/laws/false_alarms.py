@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import platform
 import sys
 import tarfile
 import time
@@ -24,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.record import machine
 from nanoset_ref.laws import Adapter, check
 
 HERE = Path(__file__).parent.parent
@@ -201,8 +200,8 @@ def main() -> None:
     if options.faults or "faults" not in results:
         results["faults"] = faults()
     results["hypothesis"] = version("hypothesis")
-    results["machine"] = f"{platform.machine()}, {os.cpu_count()} cores"
-    results["month"] = time.strftime("%Y-%m")
+    results["machine"] = machine()
+    results["date"] = time.strftime("%Y-%m-%d")
     while results["runs"] < options.runs:
         add_run(results, options.examples)
         if results["runs"] % 20 == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ from nanoset_ref.cli.card_commands import (
     show_public_rows,
 )
 from nanoset_ref.cli.command import NotNegative, UsageError
-from nanoset_ref.cli.run_options import RunOptions, exactly_one, stretch_at
+from nanoset_ref.cli.run_options import RunOptions, exactly_one, one_step, stretch_at
+from nanoset_ref.io.paths import as_path
 from nanoset_ref.load.schedule import Schedule, Slot
 
 if TYPE_CHECKING:
@@ -67,7 +68,11 @@ def show(
     elif position is not None:
         found = [_position(stretches[0].dataset, position)]
     else:
-        found = [_part_of_file(stretches[0].dataset, source, document, sample or 0)]
+        readers = _stretches_with(run, stretches, source)
+        if not readers:
+            raise ValueError(f"no stage of this run reads file {source}")
+        stretch, number = readers[0]
+        found = [_part_of_file(stretch.dataset, number, document, sample or 0)]
     texts = []
     lines = []
     for what, file, ids in found:
@@ -99,7 +104,7 @@ def _part_of_file(
     from nanoset_ref import Nanoset
     from nanoset_ref.load.rows import checked_number
 
-    file = dataset.files[checked_number(source, len(dataset.files), "file")]
+    file = dataset.files[source]
     if document is not None:
         first, stop = dataset.token_range(source, document, None)
         return f"document {document}", file, file.tokens[first:stop]
@@ -128,7 +133,7 @@ def where(
         step: optimizer step, from 1.
         text: decode the rows, too.
     """
-    number = exactly_one(step_number=step_number, step=step)
+    number = one_step(step_number, step)
     if run.is_card_alone and not text:
         show_card_step(run, run.card(schedule), number)
         return
@@ -203,28 +208,65 @@ def when(
             )
         show_card_when(run, run.card(schedule), source, sample, byte_range)
         return
+    stretches = run.stretches(schedule)
+    places: list[Place] = [(source, document or 0, None)]
+    if text is not None:
+        places = _places_of_text(run, stretches, text)
     found: list[tuple[dict[str, Any], str]] = []
-    for stretch in run.stretches(schedule):
-        places: list[Place] = [(source, document or 0, None)]
-        if text is not None:
-            places = _places_of_text(run, stretch.dataset, text)
-        for place in places:
-            found += _reads(stretch, *place)
+    for source, number, tokens in places:
+        for stretch, file in _stretches_with(run, stretches, source):
+            found += _reads(stretch, file, (source, number, tokens))
     lines = [line for _, line in found] or ["it is not read in this run"]
     run.show([row for row, _ in found], *lines)
 
 
+def _paths_of(run: RunOptions, stretches: Sequence[Stretch]) -> list[str]:
+    """The paths of a run's files by number: as the card lists them, or as stages use them first."""
+    used = [str(file.path) for it in stretches for file in it.dataset.files]
+    listed = [str(as_path(path)) for path in run.data]
+    if run.run and {*used} <= {*listed}:
+        return listed
+    return used if len(stretches) == 1 else [*dict.fromkeys(used)]
+
+
+def _stretches_with(
+    run: RunOptions, stretches: Sequence[Stretch], source: int
+) -> list[tuple[Stretch, int]]:
+    """The stretches that read a file, each with the file's number in its dataset.
+
+    Raises:
+        IndexError: the run has no such file.
+    """
+    from nanoset_ref.load.rows import checked_number
+
+    paths = _paths_of(run, stretches)
+    path = paths[checked_number(source, len(paths), "file")]
+    return [
+        (stretch, number)
+        for stretch in stretches
+        for number, file in enumerate(stretch.dataset.files)
+        if str(file.path) == path
+    ]
+
+
 def _reads(
-    stretch: Stretch, source: int, document: int, tokens: tuple[int, int] | None
+    stretch: Stretch, file: int, place: Place
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """(JSON, line of text) of every read of a document, or of tokens [start, stop) of it."""
+    """(JSON, line of text) of every read of a document, or of tokens [start, stop) of it.
+
+    Args:
+        stretch: a part of the run.
+        file: number of the file in the stretch's dataset.
+        place: what is asked for; its number of the file counts in the whole run.
+    """
     dataset = stretch.dataset
+    source, document, tokens = place
     span = "" if tokens is None else f" tokens {tokens[0]}:{tokens[1]}"
     slots = provenance.when(
         dataset,
         stretch.schedule,
         document,
-        source=source,
+        source=file,
         tokens=tokens,
         until=stretch.stop,
     )
@@ -244,10 +286,15 @@ def _reads(
         yield row | dataclasses.asdict(slot), line
 
 
-def _places_of_text(run: RunOptions, dataset: Rows, text: str) -> list[Place]:
-    """Every occurrence of a text in the files of a dataset."""
+def _places_of_text(
+    run: RunOptions, stretches: Sequence[Stretch], text: str
+) -> list[Place]:
+    """Every occurrence of a text in the files of a run."""
     found: list[Place] = []
-    for number, file in enumerate(dataset.files):
+    paths = _paths_of(run, stretches)
+    files = {str(file.path): file for it in stretches for file in it.dataset.files}
+    for path, file in files.items():
+        number = paths.index(path)
         hits = provenance.find_text(file, run.tokenizer_of(file), text)
         found += [(number, document, (start, stop)) for document, start, stop in hits]
     if not found:
@@ -261,6 +308,8 @@ def _print_answers(
     bulk: Path, source: int, run: RunOptions, schedule: Schedule
 ) -> None:
     """Print the table of `when --bulk`, and on a terminal's standard error how long it is."""
+    if run.json:
+        raise UsageError("--bulk writes a table with tabs; drop --json")
     readers, parser = run.readers(schedule, source)
     written = 0
     with open(bulk, encoding="utf-8") as lines:

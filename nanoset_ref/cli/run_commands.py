@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nanoset_ref import provenance, train  # each loads its modules when used
 from nanoset_ref.cli.card_commands import show_card_audit, show_skipped_rows
 from nanoset_ref.cli.command import NotNegative, Positive
-from nanoset_ref.cli.run_options import RunOptions, exactly_one, stretch_at
+from nanoset_ref.cli.run_options import RunOptions, one_step, stretch_at
 from nanoset_ref.io.files import atomic_write, refuse_existing
 from nanoset_ref.io.paths import read_json
 from nanoset_ref.load.schedule import Schedule
@@ -63,7 +63,7 @@ def replay(
         overwrite: replace an existing file.
         mirror: see `show`.
     """
-    first = exactly_one(step_number=step_number, step=step)
+    first = one_step(step_number, step)
     numbers = range(first, first + steps)
     if run.is_card_alone:
         replayed = _published_rows(run.card(schedule), numbers, mirror)

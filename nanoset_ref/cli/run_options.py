@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from nanoset_ref import megatron, preprocess, provenance, tokens, train
 from nanoset_ref.cli.command import Positive, UsageError, at_least, paths_and_weights
 from nanoset_ref.cli.file_commands import FileOptions
+from nanoset_ref.io.paths import as_path, in_bucket
 from nanoset_ref.load.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class RunOptions(FileOptions):
 
         paths, weights = paths_and_weights(tokens.without_companions(self.data))
         prefixes = [prefix_of(path) for path in paths]
-        are_pairs = all(Path(f"{prefix}.idx").is_file() for prefix in prefixes)
+        are_pairs = all(map(_is_pair, paths, prefixes))
         if are_pairs and not (self.order or self.row_length):
             return prefixes, weights, True
         return paths, weights, False
@@ -258,6 +258,13 @@ def load_once(name: str) -> Any:
     return preprocess.load_tokenizer(name)
 
 
+def _is_pair(path: str, prefix: str) -> bool:
+    """Whether a path names a .bin/.idx pair; a bucket is asked only where it ends so."""
+    if in_bucket(path) and path == prefix:
+        return False
+    return as_path(f"{prefix}.idx").is_file()
+
+
 def stretch_at(stretches: Sequence[Stretch], step: int) -> Stretch:
     """The stretch that holds a step.
 
@@ -283,3 +290,13 @@ def exactly_one(**options: Any) -> Any:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         raise UsageError(f"give exactly one of {names}")
     return values[0]
+
+
+def one_step(number: int | None, step: int | None) -> int:
+    """The step of a command that takes it as its first word or as --step."""
+    given = [value for value in (number, step) if value is not None]
+    if len(given) != 1:
+        raise UsageError(
+            "give the step once: as a number before --data, or as --step NUMBER"
+        )
+    return given[0]

@@ -178,7 +178,8 @@ class Card(CardFacts):
             number = sample or 0
             if not 0 <= number < num_rows:
                 raise IndexError(
-                    f"there is no sample {number} in {file['name']}: {num_rows:,}"
+                    f"there is no sample {number} in {file['name']}: there are {num_rows:,}, "
+                    f"counted from 0"
                 )
             return range(number, number + 1)
         first, last = byte_range

@@ -95,9 +95,10 @@ class CardFacts:
             raise ValueError(
                 f"{path} has {size:,} bytes; a card has at most {MAX_CARD_BYTES:,}"
             )
+        facts = read_json(path)
         known_sizes = None if sizes is None else read_json(sizes)
         try:
-            return cls(read_json(path), known_sizes)
+            return cls(facts, known_sizes)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 

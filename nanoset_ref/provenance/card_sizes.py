@@ -71,6 +71,10 @@ def mirrored(address: str, mirror: str | None) -> str:
     """The address with its server replaced by the mirror, if there is one."""
     if mirror is None:
         return address
+    if "://" not in mirror:
+        raise ValueError(
+            f"a mirror is an address such as http://localhost:8000, got {mirror!r}"
+        )
     return re.sub(r"^https?://[^/]+", mirror.rstrip("/"), address)
 
 

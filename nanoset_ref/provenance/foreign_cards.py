@@ -100,6 +100,12 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Facts:
     tokens = config.values["tokens"]
     stages = sorted(config.values["data_stages"], key=first_step)
     datasets = [stage["data"]["dataset"] for stage in stages]
+    for stage, dataset in zip(stages, datasets, strict=True):
+        if not {"dataset_path", "dataset_folder"} & {*(dataset or {})}:
+            raise ValueError(
+                f"stage {stage.get('name')} reads no token files: its dataset has no "
+                f"dataset_folder (2024: dataset_path)"
+            )
     if any(dataset.get("shuffle_files") for dataset in datasets):
         raise ValueError("shuffle_files is not supported: write this card by hand")
     size = datasets[0].get("token_size_in_bytes")
@@ -247,7 +253,10 @@ def _megatron_blend(values: Mapping[str, Any]) -> tuple[list[str], list[float] |
         return blend, weights if len(blend) > 1 else None
     blend = as_list(values.get("data_path", []))
     if not blend:
-        raise ValueError("the config names no data: data-path or train-data-paths")
+        raise ValueError(
+            "the config names no data: data-path or train-data-paths; GPT-NeoX takes several YAML "
+            "files: merge them into one"
+        )
     if len(blend) == 1:
         return blend, None
     return blend[1::2], [float(weight) for weight in blend[::2]]

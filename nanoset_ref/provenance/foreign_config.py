@@ -69,7 +69,10 @@ class ForeignConfig:
             return 1
         if value is None or name == "dtype":
             return value
-        return int(value)
+        try:
+            return int(value)
+        except ValueError:
+            raise ValueError(f"{name}: must be a whole number, got {value!r}") from None
 
     def check(self) -> None:
         """Raise ValueError with the names of all needed facts that are missing."""

@@ -407,7 +407,7 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
         ("where --run demo --seed 1234 3", "--seed is fixed by the card; drop it"),
         ("where --run demo --seed 7 3", "--seed is fixed by the card; drop it"),
         ("where --run demo --config x.yaml 3", "name a run"),
-        ("where --run demo", "give exactly one of --step-number, --step"),
+        ("where --run demo", "give the step once: as a number"),
         ("where --data a.npy --sizes b.json --step 3", "--sizes belongs to a card"),
         ("when --data a.npy --sample 3", "--sample and --byte-range need a run card"),
         ("when --run demo --text x", "this needs the token files of demo"),
@@ -415,6 +415,7 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
             "when --run demo --sample 3 --document 3",
             "exactly one of --document, --text, --sample",
         ),
+        ("when --run demo --bulk x --json", "--bulk writes a table with tabs"),
         ("show --run demo --position 3", "this needs the token files of demo"),
         ("estimate --run demo", "estimate takes --config or --data, not --run"),
     ],
@@ -452,3 +453,56 @@ def test_documents_that_were_shuffled_are_read_from_their_pair(run, corpus, tmp_
         stretches_of_card(card, [str(tmp_path / "pile")], open_tokens)
     with pytest.raises(ValueError, match="run: a card holds runs on token files, not "):
         card_of_stretches([stretch], "x", "2026-11")
+
+
+def test_a_file_has_one_number_in_all_stages(run, ask, demo):
+    """The second stage reads other files, in another order: --source names the same file there."""
+    text = (demo / "tokens.yaml").read_text()
+    stories, programs = FILES[1:]
+    text = text.replace(
+        f"{stories}: 0.7, {programs}: 0.3", f"{programs}: 0.7, {stories}: 0.3"
+    )
+    (demo / "tokens.yaml").write_text(text)
+    run("card", "tokens.yaml", "--name", "a", "--date", "2026-11", "--output", "a.json")
+    card = "--run", "a.json", *FILES
+    for row in ask("where", "--step", 12, *card):
+        document = row["parts"][0]["document"]
+        number = [stories, programs].index(row["path"])
+        asked = "when", "--document", document, "--source", number
+        for named in (card, ("--config", "tokens.yaml")):
+            found = ask(*asked, *named)
+            assert row["slot"] in [{k: it[k] for k in row["slot"]} for it in found]
+            assert {it["source"] for it in found} == {number}
+            words = *asked[1:], *named, "--tokenizer", "datasets/tokenizer"
+            first = run("show", *words)[1].splitlines()[0]
+            assert first.startswith(f"--- document {document}, ")
+            assert first.endswith(row["path"])
+    assert "there is no file 2: there are 2" in run(*asked[:4], 2, *card)[2]
+
+
+def test_a_mirror_is_an_address(run, corpus):
+    words = "--run", "pythia-1.4b", "--mirror", "localhost:8000"
+    named = "--tokenizer", corpus / "tokenizer"
+    for command in (("show", "--sample", 3, *named), ("replay", 3)):
+        error = run(*command, *words)[2]
+        assert "a mirror is an address such as http://localhost:8000" in error
+        assert "'localhost:8000'" in error
+
+
+def test_a_step_that_stands_behind_data_is_missing(run, demo):
+    for command in ("where", "replay"):
+        error = run(command, "--run", "demo", *FILES, 12)[2]
+        assert "give the step once: as a number before --data, or as --step" in error
+
+
+def test_a_pair_in_a_bucket_is_read_as_one_on_the_disk(run, ask, demo, public):
+    server, _ = public
+    run("convert", FILES[1], "stories.bin")
+    for name in ("stories.bin", "stories.idx"):
+        server.keep(f"/bucket/{name}", Path(name).read_bytes())
+    url = f"http://127.0.0.1:{server.port}/bucket/stories.bin"
+    for options in ((), ("--order", "stateless")):
+        words = "--sequence-length", 128, "--step", 3, *options
+        found = [ask("where", "--data", path, *words) for path in ("stories.bin", url)]
+        samples = [[row["sample"] for row in rows] for rows in found]
+        assert samples[0] == samples[1]
