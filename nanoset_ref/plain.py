@@ -339,11 +339,11 @@ def document_fields(starts):
     first_place = np.maximum.accumulate(places * starts)  # 0 0 0 3 3
     is_other_document = document[:, None] != document
     is_later = places[:, None] < places
+    in_document = document[1:] == document[:-1]  # False: the label begins another
     offsets = np.flatnonzero(starts)
     return {
         "position_ids": places - first_place,
-        "label_mask": document[1:]
-        == document[:-1],  # False: the label begins another document
+        "label_mask": in_document,
         "attention_mask": is_other_document | is_later,  # True: masked
         "cu_seqlens": np.append(offsets, len(starts)),
     }
@@ -406,9 +406,8 @@ def megatron_epochs(
         wanted = num_samples * sequence_length + extra
         while num_epochs * num_tokens < wanted:
             num_epochs += 1
-    inputs = max(
-        0, num_epochs * num_tokens - extra
-    )  # a sample needs the token after it
+    # a sample needs the token after it
+    inputs = max(0, num_epochs * num_tokens - extra)
     samples = inputs // sequence_length
     if keep_partial:  # a shorter last sample; upstream divides in float32
         exact = np.float32(inputs) / np.float32(sequence_length)
@@ -721,9 +720,8 @@ def window_of(position, lengths, weights, seed):
         place = start
         for stage in range(12):
             stride = 2 ** (stage % 6)
-            coins = derive(
-                seed, 0, first, stage
-            )  # 64 bits; a pair flips that of its lower place
+            # 64 bits; a pair flips that of its lower place
+            coins = derive(seed, 0, first, stage)
             lower = place & ~stride
             if coins >> lower & 1:
                 place ^= stride
@@ -819,9 +817,8 @@ def permute(x, n, key, back=False):
         cell = list(divmod(x, columns))
         # 2.
         for number in rounds:
-            moved = (
-                number % 2
-            )  # 0: the row index changes (a column slides), 1: the column index
+            # 0: the row index changes (a column slides), 1: the column index
+            moved = number % 2
             line = cell[1 - moved]
             step = slide_by(line, number, key, sides[moved])
             if back:

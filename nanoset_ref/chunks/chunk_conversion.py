@@ -202,9 +202,8 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
     ]
     inputs = {"chunk": checksum(path), "facts": facts, "vocab_size": vocab_size}
     with open(target.with_suffix(".lock"), "a") as file:
-        lock(
-            file, wait=True
-        )  # without locks several processes write it, each completely
+        # on a file system without locks several processes write it, each completely
+        lock(file, wait=True)
         found = read_json(record) if record.exists() else None
         if target.exists():
             if found is None:

@@ -195,9 +195,8 @@ class DataCollatorForCLM(Collator):
         rows = block.rows
         if block.starts is not None and rows.amin() < 0:
             rows = rows.clamp(min=0)
-        ids = (
-            rows.numpy()
-        )  # before any lazy copy: afterwards this view would copy the rows
+        # before any lazy copy: afterwards this view would copy the rows
+        ids = rows.numpy()
         # unsafe_split(batch_size) takes 0.1 microseconds more for each tensor
         full, rest = divmod(len(rows), block.batch_size)
         sizes = [block.batch_size] * full + [rest] * (rest > 0)
