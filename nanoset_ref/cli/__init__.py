@@ -96,7 +96,7 @@ def _start(command: str, words: Sequence[str], prog: str) -> int:
         case "megatron-preprocess":
             from nanoset_ref.megatron.preprocess import main
         case "index":
-            from nanoset_ref.megatron.index.build_index import main
+            from nanoset_ref.megatron.index.index_command import main
         case "train":
             from nanoset_ref.train import main
         case "chunks":

@@ -148,6 +148,8 @@ def compare(
         second: the card to compare it with.
         sizes: for cards without sizes: what `card complete` wrote for the first and the second.
     """
+    if len(sizes) > 2:
+        raise UsageError(f"--sizes takes one file for each card, got {len(sizes)}")
     sizes_of_first, sizes_of_second = [*sizes, None, None][:2]
     one = provenance.Card.load(first, sizes_of_first)
     two = provenance.Card.load(second, sizes_of_second)

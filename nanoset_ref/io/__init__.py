@@ -6,7 +6,7 @@ buckets, bucket_ids       requests to s3://, gs://, az:// and http(s)://; ids re
 object_cache              pieces of objects, kept on the local disk
 index_cache               indexes built once and mapped by every process
 memory                    how much there is, mapped files that were truncated, many objects made
-njit, compilation         kernels, and the import of numba
+njit, compilation         kernels, and the cache of what numba has compiled
 options, pydantic_errors  checks of a user's options, and messages about them
 extras                    optional packages, and which extra installs them
 pools                     calls side by side, and threads of a generator

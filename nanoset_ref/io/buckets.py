@@ -187,7 +187,7 @@ def request(path: BucketPath, act: Callable[[Any], Any], retries: int = 0) -> An
     """Return `act(store)`, called again while the server fails.
 
     Args:
-        act: sends a request; its argument is the connections to the bucket.
+        act: sends a request; its argument is obstore's store, the connection to the bucket.
         retries: how often obstore repeats each HTTP request.
 
     Raises:

@@ -1,4 +1,7 @@
-"""The import of numba: `io.njit` imports this file when it compiles the first kernel."""
+"""Compile a kernel with numba, and cache it under a checksum of all files that define kernels.
+
+`io.njit` imports this file, and with it numba, when it compiles the first kernel.
+"""
 
 import functools
 import os

@@ -23,7 +23,7 @@ from nanoset_ref.laws.rules import LAWS, check_case
 from nanoset_ref.laws.runner import PLACE, LoaderProcesses
 from nanoset_ref.laws.trial import Case, Refused
 
-STATEFUL = "resume killed elastic refuses"
+STATEFUL = {"resume", "killed", "elastic", "refuses"}
 SMALL = 24  # rows of the cases that are tried first: quick to run and to shrink
 BOUNDARIES = [4**power + 1 for power in range(3, 12)]
 

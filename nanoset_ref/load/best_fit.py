@@ -77,7 +77,7 @@ def pack_documents(document_offsets: Int64Array, row_length: int) -> Arrays:
         )
     # 1. e.g. lengths 5 0 2, R = 3
     counts = -(-lengths // row_length)  # pieces of each document: 2 0 1
-    # of its document: 0 1 0
+    # pieces of the same document before each: 0 1 0
     earlier = concatenated_ranges(np.zeros_like(counts), counts)
     piece_starts = np.repeat(offsets[:-1], counts) + earlier * row_length  # 0 3 5
     document_ends = np.repeat(offsets[1:], counts)  # 5 5 7

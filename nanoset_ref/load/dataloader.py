@@ -172,6 +172,7 @@ class NanosetDataLoader(OneIterationLoader):
         sampler.consumed_train_samples = start
         end = sampler.rest_of_epoch(start).end
         size = sampler.samples_per_micro_batch
+        # after each batch: start + size, start + 2 size, ..., end; a padded last one ends at `end`
         counts = itertools.chain(range(start + size, end, size), itertools.repeat(end))
         batches = itertools.chain.from_iterable(self._several_batches())
         attributes = vars(self)  # torch's __setattr__ would take a microsecond
@@ -322,7 +323,8 @@ def build_nanoset_dataloader(
         consumed_train_samples: global count to continue from.
         num_loading_workers: worker processes; 0 reads in this process.
         seed: the run's seed; seeds of workers derive from it.
-        layout, tail: see ResumableBatchSampler.
+        layout: "strided" or "contiguous"; see Schedule.
+        tail: "drop", "pad" or "loop"; see ResumableBatchSampler.
         read_ahead: blocks that a thread prefetches; 2 hides the reads behind the training step as
             well as workers do. A bucket needs it, because forked workers are refused there.
         documents: position ids and masks of the documents in a row, see DataCollatorForCLM.

@@ -42,7 +42,7 @@ from nanoset_ref.tokens import Tokens
 
 FAULT_BYTES = 1 << 16  # bytes that a page fault maps
 DISK_BLOCK = 1 << 12  # bytes; reads past the page cache begin and end at its multiples
-# of 64 KiB each; regions of larger files share an entry, and are mapped early
+# of FAULT_BYTES; beyond 64 GiB, regions share an entry and are mapped early
 MAX_REGIONS = 1 << 20
 ANNOUNCED_ROWS = 64  # rows that a disk fetches side by side
 MAX_OPEN_FILES = 1 << 14  # Linux allows a process 65,530 mappings
@@ -147,7 +147,7 @@ class Gatherer:
             if failed >= 0:
                 row = (part.start or 0) + failed
                 raise cut_short(self._files[sources[row]], int(first_tokens[row]))
-        # from a disk, by this thread
+        # blocks that this thread has read from a disk
         blocks_read = resource.getrusage(THREAD).ru_inblock
         self._reads_from_disk = blocks_read != self._blocks_read
         self._blocks_read = blocks_read
@@ -185,7 +185,7 @@ class Gatherer:
         from nanoset_ref.load.gather_kernel import gather_rows  # imports numba
 
         self._kernel = gather_rows
-        # until all are mapped, by this thread or another
+        # each number is taken by one thread; IndexError: none is left
         with contextlib.suppress(IndexError):
             while True:
                 number = self._open.new.popleft()

@@ -81,7 +81,7 @@ class Nanoset(Rows):
         dataset_paths: PathLike | Tokens | Sequence[PathLike | Tokens],
         dataset_weights: Weights | None,
         sequence_length: int,
-        train_split_num_samples: int | None,
+        train_split_num_samples: int | None = None,
         random_seed: int = 1234,
         *,
         token_dtype: DTypeLike | None = None,
@@ -109,7 +109,7 @@ class Nanoset(Rows):
             self.shuffled_over = self.order.samples_per_epoch
         self._gather = _gatherer(self._files)
         self.block_factor = self._gather.block_factor
-        # some orders count by looking up all positions
+        # not without INFO: some orders count by looking up all positions
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s\n%s", self, self.summary())
 

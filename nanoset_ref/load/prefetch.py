@@ -115,7 +115,8 @@ class SharedBuffer:
 
     def copy(self, num_rows: int) -> torch.Tensor:
         """A copy of the first rows; the receiver may write to it."""
-        # two for each block; more are held by somebody who keeps batches, and each has a descriptor
+        # a block needs two, inputs and labels; more are held by somebody who keeps batches, and get
+        # real copies, since each mapping takes a descriptor
         if len(self._mappings) >= 2:
             return torch.from_numpy(self.rows[:num_rows].copy())
         mapping = mmap.mmap(self._arena.fd, self._arena.size, access=mmap.ACCESS_COPY)

@@ -138,7 +138,8 @@ class Schedule:
     def rank_positions(self, start: int, size: int, dp_rank: int) -> range:
         """The positions of one rank in a micro-batch of all ranks, [start, start + size).
 
-        The last micro-batch of an epoch may be shorter than the others.
+        They are positions of the epoch: `consumed_train_samples` is not added. The last micro-batch
+        of an epoch may be shorter than the others.
         """
         if self.layout == "strided":
             return range(start + dp_rank, start + size, self.dp_size)

@@ -6,7 +6,7 @@ implements `lookup`. It may also implement the inverse; otherwise the order is r
     lookup            positions -> datasets and samples
     reverse_lookup    dataset and sample -> positions; or find_each, which does it for many pairs
 
-Their arguments have been checked.
+`positions`, `counts` and `order[...]` check the arguments of these.
 Checks, negative indices, slices, counts and the fingerprint are written once, here.
 
 Samples also have numbers that run through all datasets, one dataset after another. Such a number

@@ -71,7 +71,7 @@ class NanotronOrder(NumberedOrder):
                 f"order='nanotron' stores one epoch: {count:,} samples need {size:,} bytes "
                 f"(this machine has {memory:,}); order='stateless' stores nothing"
             )
-        # the blend of a single dataset
+        # a single dataset needs no blend: its numbers are 0, 1, 2, ...
         self.numbers = np.arange(count, dtype=f"u{itemsize}")
         if len(self.dataset_lengths) > 1:
             blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)

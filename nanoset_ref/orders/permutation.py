@@ -55,7 +55,7 @@ def sides(n):
         rows         7     8     25    953675
         bits         3     3      4        20
     """
-    # of two, plus 1023; n - 1 is exact in float64
+    # the power of two at or below n - 1, plus 1023; n - 1 is exact in float64
     exponent = np.float64(n - 1).view(np.int64) >> 52
     half = (exponent - 1022) // 2
     bits = uint64(max(half, MIN_BITS))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The number of samples that each source gets of the first n, in exact shares, by a binary tree.
+r"""The number of samples that each source gets of the first n, in exact shares, by a binary tree.
 
 The tree is Huffman's, over the sources' parts of the whole. If the left child of a node has l of
 its d parts, round(n * l / d) of the node's first n items go left. The number of items at the root
@@ -8,9 +8,9 @@ numbers, (1 + 1 + 1/2 + 1/3 + 1/5 + ...) / 2 < 1.68 in all.
 
     parts 5 2 1 of sources 0 1 2                 8 items     64 items
                                  8 parts            8           64
-                               /         \\        /   \\       /    \\
+                               /         \        /   \       /    \
                            3 parts    source 0   3     5     24     40
-                          /       \\             / \\         /  \\
+                          /       \             / \         /  \
                     source 2    source 1       1   2       8    16
 
 A source with a share of 1 / p is some log2(p) levels deep.

@@ -72,7 +72,7 @@ class Encoder(BatchEncoder):
         bos_text, eos_text: one token each, before and after each document and its special tokens.
         probe: texts of the corpus on which gigatoken must agree with hf; read only if gigatoken is
             tried.
-        special_tokens: "keep", "split" or "refuse" special tokens in texts (see `special`).
+        special_tokens: "keep", "split" or "refuse" special tokens in texts (see `special_tokens`).
 
     Attributes:
         vocab_size: every id is below it; len(tokenizer), or more if its ids have gaps.

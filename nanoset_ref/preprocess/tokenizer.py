@@ -151,9 +151,8 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(
             os.fspath(name), local_files_only=bool(problem)
         )
-    except (
-        Exception
-    ) as error:  # transformers, the Hub and the network raise errors of their own
+    # transformers, the Hub and the network raise errors of their own
+    except Exception as error:
         reason = problem or " ".join(str(error).split())
         raise TokenizerError(
             f"{name_or_path}: no tokenizer to load; "

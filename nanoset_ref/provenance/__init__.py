@@ -10,7 +10,7 @@ card_validation, card_sizes   what a card may hold; the sizes of its files
 local_rows, published_rows    the rows of a card, from its token files or from public places
 packed_rows                   rows that OLMo-core packs, read from its files
 card_writer                   cards of our runs
-foreign_cards, foreign_config  cards from the configs of other systems
+foreign_cards, foreign_facts  cards from the configs of other systems
 card_audit                    audit and compare cards
 stage_reader, bulk            many queries at once
 """

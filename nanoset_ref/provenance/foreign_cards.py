@@ -1,4 +1,4 @@
-"""Cards from the configs of other systems.
+"""Cards from the configs of Nanotron, Megatron-LM, GPT-NeoX, OLMo-core and llm.c.
 
 Read as of Nanotron 2411b022 and the Nanosets of 2024 (2e36d6f), Megatron-LM d98e8a64dd, GPT-NeoX
 ea7aefd8, OLMo-core fa6c5014c and llm.c f1e2ace (docs/loaders.md has their months).
@@ -21,7 +21,7 @@ from nanoset_ref.orders.others.nanotron_stages import first_step, nanotron_stage
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import NOT_COMPUTED, Facts
 from nanoset_ref.provenance.card_writer import probes_of
-from nanoset_ref.provenance.foreign_config import (
+from nanoset_ref.provenance.foreign_facts import (
     ForeignConfig,
     one_stage,
     order_facts,

@@ -43,7 +43,7 @@ def where(
     schedule: Schedule,
     step: int,
 ) -> list[RowOrigin]:
-    """List the origin of every row that a step reads, ordered by micro-step, rank and row.
+    """List the origin of every row that a step reads, ordered by micro-batch, rank and row.
 
     Args:
         dataset: a Nanoset, a Megatron-style dataset, or other Rows.

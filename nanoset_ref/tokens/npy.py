@@ -130,7 +130,7 @@ class TokenFile(Tokens):
         """The manifest's dtype, else the given one, else uint16."""
         given = None
         if token_dtype is not None:
-            # the same bytes
+            # ids are below 2**31, so uint32 and int32 have the same bytes
             given = np.dtype(token_dtype).name.replace("uint32", "int32")
         name = given or "uint16"
         if self.manifest is not None:

@@ -79,13 +79,15 @@ def verify(
 def _check_range(file: Tokens, first: int, ids: Any, limit: int | None) -> None:
     """Step 3 of `verify`, for the ids from token `first` on."""
     is_wrong = ids < 0
-    if limit:
+    if limit is not None:
         is_wrong |= ids >= limit
     wrong = np.flatnonzero(is_wrong)
     if len(wrong):
+        problem = "which is negative"
+        if limit is not None:
+            problem = f"outside the vocabulary of {limit} ids"
         raise TokenFileError(
-            f"{file.path}: token {first + wrong[0]} has the id {ids[wrong[0]]}, outside the "
-            f"vocabulary of {limit} ids"
+            f"{file.path}: token {first + wrong[0]} has the id {ids[wrong[0]]}, {problem}"
         )
 
 

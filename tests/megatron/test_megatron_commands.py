@@ -14,8 +14,8 @@ from nanoset_ref.megatron import (
     NanosetBuilder,
     NanosetConfig,
 )
-from nanoset_ref.megatron.index.build_index import main as index_main
-from nanoset_ref.megatron.index.build_index import parse_data_path
+from nanoset_ref.megatron.index.index_command import main as index_main
+from nanoset_ref.megatron.index.index_command import parse_data_path
 from nanoset_ref.megatron.preprocess import main as preprocess_main
 from nanoset_ref.megatron.preprocess import preprocess_corpus
 from nanoset_ref.preprocess.tokenizer import load_tokenizer

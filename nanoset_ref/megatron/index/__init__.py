@@ -3,5 +3,5 @@
     python -m nanoset_ref.megatron.index --data-path web_text_document --sequence-length 4096 ...
 
 three_indexes  the arrays, and those of a blend
-build_index    the command, which builds the cached indexes of a run in advance
+index_command  the command, which builds the cached indexes of a run in advance
 """

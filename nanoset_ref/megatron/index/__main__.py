@@ -2,7 +2,7 @@
 
 import sys
 
-from nanoset_ref.megatron.index.build_index import main
+from nanoset_ref.megatron.index.index_command import main
 
 if __name__ == "__main__":
     sys.exit(main())
