@@ -354,7 +354,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         tokens_per_line,
         8,
         {
-            "plain": 8.3,  # its lines are formulas beside their values
+            "plain": 8.4,  # its lines are formulas beside their values
         },
     ),
     "entries at the top": (

@@ -418,7 +418,7 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
         ("when --run demo --bulk x --json", "--bulk writes a table with tabs"),
         ("show --run demo --position 3", "this needs the token files of demo"),
         (
-            "compare demo demo --sizes a --sizes b --sizes c",
+            "compare demo demo --sizes a b c",
             "--sizes takes one file for each card, got 3",
         ),
         ("estimate --run demo", "estimate takes --config or --data, not --run"),
