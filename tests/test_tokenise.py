@@ -370,6 +370,13 @@ def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(
         assert not os.listdir(tmp_path / "out")
 
 
+@pytest.fixture
+def batch():
+    part = TextPart("x", 0, ("text",), "raise", lambda part: iter(()))
+    block = TextBlock(part, 0, lambda: [(lambda: b'{"text": "x"}', 0)], lambda: 1)
+    return next(block.batches())
+
+
 class Failing:
     """In place of an encoder."""
 
@@ -381,17 +388,34 @@ class Failing:
 
 
 @pytest.mark.parametrize("error", [TypeError(), MemoryError(), SystemExit()])
-def test_a_worker_with_two_threads_answers_or_ends_when_one_fails(monkeypatch, error):
+def test_a_worker_with_two_threads_answers_or_ends_when_one_fails(
+    monkeypatch, batch, error
+):
     monkeypatch.setattr(helpers, "threads", lambda processes: 2)
-    part = TextPart("x", 0, ("text",), "raise", lambda part: iter(()))
-    block = TextBlock(part, 0, lambda: [(lambda: b'{"text": "x"}', 0)], lambda: 1)
-    (batch,) = block.batches()
     with helpers.started_helpers(1, Failing(error)) as (first, _):
         if isinstance(error, Exception):
             assert first.encode(batch) is None  # so it is encoded here
         else:
             with pytest.raises(JobError, match="died while it worked"):
                 first.encode(batch)
+
+
+class Foreign:
+    """An object of a library that must not be deleted in another process, as torch's process groups."""
+
+    def __init__(self):
+        self.pid = os.getpid()
+
+    def __del__(self):
+        if os.getpid() != self.pid:
+            os._exit(1)
+
+
+def test_a_worker_does_not_delete_what_its_parent_keeps_for_a_thread(batch):
+    kept = threading.local()
+    kept.group = Foreign()
+    with helpers.started_helpers(1, Failing(ValueError())) as (first, *_):
+        assert first.encode(batch) is None
 
 
 SIGNALED = """

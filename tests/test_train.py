@@ -379,14 +379,13 @@ def test_interrupted_under_torchrun_the_first_rank_says_so_once_before_the_trace
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     said = process.communicate()[1]
-    ours, _, torchruns = said.partition("Traceback (most recent call last):\n")
+    before, _, torchruns = said.partition("Traceback (most recent call last):\n")
+    # the first rank may end before torchrun says that it sends the signal to the second
+    ours = [line for line in before.splitlines() if "closing signal" not in line]
     assert (
-        f"{INTERRUPTED} (a traceback after this line is of torchrun itself)"
-        in ours.splitlines()[-1]
+        f"{INTERRUPTED} (a traceback after this line is of torchrun itself)" in ours[-1]
     )
-    assert [
-        line for line in ours.splitlines() if "error:" in line
-    ] == ours.splitlines()[-1:]
+    assert [line for line in ours if "error:" in line] == ours[-1:]
     assert "Traceback" not in torchruns
     assert str(Path(nanoset_ref.__file__).parent) not in torchruns
 

@@ -175,7 +175,7 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
-        self.context: Any = multiprocessing.get_context("fork")
+        self.context = multiprocessing.get_context("fork")
         # (process, connection, file of its stack)
         self.processes: list[Any] = [None, None]
 
@@ -192,7 +192,7 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
         try:
             connection.send(request)
             if connection.poll(self.adapter.limit):
-                trace: EpochTrace = connection.recv()
+                trace = connection.recv()
                 if kill:
                     self._kill(0)
                 return trace

@@ -38,7 +38,6 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from nanoset_ref.io.files import run_uninterrupted
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import threads
 from nanoset_ref.preprocess.batch_encoder import BatchEncoder, Encoded, from_config
@@ -105,7 +104,7 @@ def broadcast(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None
 
 @contextmanager
 def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]:
-    """Fork processes that encode until this context or this process ends; they ignore Ctrl-C.
+    """Fork processes that encode until this context or this process ends; they ignore signals.
 
     Args:
         count: how many; they share the cores with this process.
@@ -114,35 +113,48 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
     Yields:
         A helper for each thread of each process.
     """
-    stack = ExitStack()
-    helpers: list[Helper] = []
-
-    def fork_all() -> None:
+    with ExitStack() as stack:
+        helpers: list[Helper] = []
         for number in range(count):
-            # the helper gets no signal before it has its own handlers
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
-            pipes = [Pipe() for _ in range(threads(count + 1))]
-            ours, theirs = zip(*pipes, strict=True)
-            with warnings.catch_warnings():
+            ours, theirs = zip(
+                *[Pipe() for _ in range(threads(count + 1))], strict=True
+            )
+            with _signals_held(), warnings.catch_warnings():
                 # Python warns about threads that hold locks; none encodes here before the fork
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
-            if not pid:
-                others = [helper.connection for helper in helpers]
-                for connection in [*others, *ours]:
-                    connection.close()  # else this process would keep itself and others alive
-                _serve_until_the_end(theirs, encoder)
+                if not pid:
+                    # else this process would keep itself and others alive
+                    for helper in helpers:
+                        helper.connection.close()
+                    for connection in ours:
+                        connection.close()
+                    _serve_until_the_end(theirs, encoder)
+                stack.callback(os.waitpid, pid, 0)
+                stack.callback(os.kill, pid, signal.SIGKILL)
             for connection in theirs:
                 connection.close()
-            stack.callback(os.waitpid, pid, 0)
-            stack.callback(os.kill, pid, signal.SIGTERM)
-            helpers.extend(Helper(f"worker {number} (pid {pid})", one) for one in ours)
-
-    with stack:
-        # Python discards what a signal raises while hooks of a fork run, but handles signals
-        # in the main thread only
-        run_uninterrupted(fork_all)
+            helpers += [Helper(f"worker {number} (pid {pid})", one) for one in ours]
         yield helpers
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Handle Ctrl-C and SIGTERM at the end of this context, not in it.
+
+    Python discards an exception that a signal raises while the hooks of a fork run. A forked
+    process never leaves this context, so it ignores both. (A fork in another thread would delete
+    what the main thread keeps, such as torch's process groups, in the forked process.)
+    """
+    came: list[int] = []
+    with ExitStack() as handlers:
+        with suppress(ValueError):  # outside the main thread
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.signal(number, lambda held, _: came.append(held))
+                handlers.callback(signal.signal, number, before)
+        yield
+    for held in came:
+        signal.raise_signal(held)
 
 
 def _serve_until_the_end(
@@ -156,8 +168,6 @@ def _serve_until_the_end(
 
     try:
         os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads were not forked
         with ThreadPoolExecutor(len(connections)) as pool:
             pool.map(serve_one, connections)
@@ -209,8 +219,7 @@ def _batch(
     if is_table:
         content = ArrowValues.from_message(text)
     part = TextPart("", len(text), tuple(columns), on_error, lambda part: iter(()))
-    block = TextBlock(part, len(text), lambda: [(content, 0)], lambda: 1)
-    return next(block.batches())
+    return next(TextBlock(part, len(text), lambda: [(content, 0)], lambda: 1).batches())
 
 
 # ---- the ranks of torchrun
