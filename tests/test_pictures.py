@@ -23,7 +23,13 @@ from nanoset_ref.orders import (
     SkippingOrder,
     StatelessOrder,
 )
-from nanoset_ref.orders.pictures import COLORS, REST, html_table, rounded
+from nanoset_ref.orders.pictures import (
+    COLORS,
+    REST,
+    draw_sources,
+    html_table,
+    rounded,
+)
 
 
 def bars(axes):
@@ -176,3 +182,18 @@ def test_tables_for_notebooks_say_what_there_is_and_escape_it(tmp_path):
     (tmp_path / "order.npy").write_bytes(np.arange(60, dtype="<u4")[::-1].tobytes())
     published = PublishedOrder([60], None, 60, 1, path=str(tmp_path / "order.npy"))
     assert published._repr_html_() and published.plot().savefig(io.BytesIO()) is None
+
+
+def test_the_stretches_of_a_very_long_order_follow_one_another():
+    """60 stretches of 2**60 positions: their edges, times 60, are beyond int64."""
+    figure = draw_sources(
+        lambda positions: np.zeros(len(positions), dtype=np.int64),
+        range(2**60),
+        ["a"],
+        np.array([2**59]),
+        None,
+        "one source",
+    )
+    [boxes] = bars(figure.axes[0])
+    assert (boxes[:, 2] > 0).all()
+    assert boxes[:, 2].sum() == pytest.approx(2.0**60)

@@ -161,8 +161,9 @@ def nanoset_table(nanoset: Any) -> str:
 def _stretches(positions: range) -> Ints:
     """The edges of the stretches, int64 [stretches + 1]."""
     stretches = min(STRETCHES, len(positions))
-    numbers = np.arange(stretches + 1)
-    return positions.start + len(positions) * numbers // stretches
+    # Python's integers: the product may exceed int64
+    edges = [len(positions) * n // stretches for n in range(stretches + 1)]
+    return positions.start + np.array(edges, dtype=np.int64)
 
 
 def _count(
