@@ -348,3 +348,29 @@ def test_every_law_has_its_number_and_tests_that_exist() -> None:
         assert named, law
         for path, test in named:
             assert f"def {test or 'test_'}" in (ROOT / path).read_text(), (path, test)
+
+
+def test_every_file_of_the_package_that_a_page_names_exists() -> None:
+    """A later name in a list may leave out the folder that the first one has."""
+    pages = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("notebooks/*.md"),
+        *ROOT.glob("notebooks/*.ipynb"),
+    ]
+    missing = []
+    count = 0
+    for page in pages:
+        listed = re.findall(
+            r"`nanoset_ref/[\w/]+\.py`(?:, `[\w/]+\.py`)*", page.read_text()
+        )
+        for names in listed:
+            first, *others = re.findall(r"`([^`]+)`", names)
+            paths = [ROOT / first]
+            for name in others:
+                base = ROOT if name.startswith("nanoset_ref/") else paths[0].parent
+                paths.append(base / name)
+            missing += [(page.name, str(path)) for path in paths if not path.is_file()]
+            count += len(paths)
+    assert missing == []
+    assert count > 50

@@ -27,7 +27,7 @@ from nanoset_ref import (
 from nanoset_ref.io import compilation
 from nanoset_ref.io import njit as kernels
 from nanoset_ref.load import documents, pieces
-from nanoset_ref.megatron import dataset
+from nanoset_ref.megatron import piece_rows
 from nanoset_ref.megatron.index import three_indexes
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.orders import base, nanotron, share_tree, stateless, windows
@@ -328,7 +328,7 @@ EDGES = {  # of every kernel that Python runs at first: it, and how its argument
     "blend": (nanotron.blend, blended),
     "blend_samples": (three_indexes.blend_samples, blended_with_limits),
     "_cut_stream": (three_indexes._cut_stream, cut),
-    "_locate": (dataset._locate, located_pieces),
+    "_locate": (piece_rows._locate, located_pieces),
     "copy_pieces": (pieces.copy_pieces, pieces_to_copy),
     "position_ids": (
         documents.position_ids,

@@ -1,5 +1,5 @@
+from .blended import BlendedNanoset as BlendedNanoset
 from .builder import NanosetBuilder as NanosetBuilder
-from .dataset import BlendedNanoset as BlendedNanoset
 from .dataset import MegatronNanoset as MegatronNanoset
 from .index.three_indexes import EpochPlan as EpochPlan
 from .index.three_indexes import blend_samples as blend_samples

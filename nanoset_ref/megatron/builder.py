@@ -21,7 +21,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
+from nanoset_ref.megatron.blended import BlendedNanoset
+from nanoset_ref.megatron.dataset import MegatronNanoset
 from nanoset_ref.megatron.nanoset_config import (
     SPLITS,
     Blend,

@@ -1,0 +1,142 @@
+"""Blends of corpora, bit for bit those of Megatron-Core's BlendedDataset.
+
+Source: NVIDIA Megatron-LM, megatron/core/datasets/blended_dataset.py (core_v0.16.1).
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nanoset_ref.io.index_cache import Arrays, load_or_build
+from nanoset_ref.io.memory import require_whole
+from nanoset_ref.megatron.dataset import MegatronNanoset
+from nanoset_ref.megatron.index.three_indexes import blend_samples
+from nanoset_ref.megatron.nanoset_config import (
+    NanosetConfig,
+    normalize,
+    refuse_too_many,
+)
+from nanoset_ref.megatron.piece_rows import ALGORITHM, PieceRows, Positions, Route
+from nanoset_ref.tokens.bin_idx import require
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class BlendedNanoset(PieceRows):
+    """A blend of MegatronNanosets of one split.
+
+    Args:
+        datasets: the parts.
+        weights: the parts' shares, positive; if `size` is None, numbers of samples, each read once.
+        size: samples in the blend, or None.
+        config: the parts' configuration.
+
+    Attributes:
+        dataset_index: int16 [len], the dataset at each position.
+        dataset_sample_index: int64 [len], the dataset's sample at each position.
+        counts: int64 [datasets], samples taken from each.
+        shares: the weights, normalized if there is a size.
+
+    Raises:
+        ValueError: a part has 0 samples, or fewer than the blend takes. With
+            `separate_final_epoch=False` such a part is read again, as GPT-NeoX does.
+    """
+
+    datasets: Sequence[MegatronNanoset]
+    weights: Sequence[float]
+    size: int | None
+    config: NanosetConfig
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self.split = self.datasets[0].split
+        self.sequence_length = config.sequence_length
+        self.row_length = config.row_length
+        self.row_dtype = np.result_type(
+            *(dataset.row_dtype for dataset in self.datasets)
+        )
+        self.padded = any(dataset.padded for dataset in self.datasets)
+        refuse_too_many(len(self.datasets))
+        for dataset in self.datasets:
+            require(
+                len(dataset),
+                f"the {self.split} split of {dataset.corpus.path_prefix} has 0 samples: give the "
+                "split a larger part, or leave the corpus out of it with data_path_per_split",
+            )
+        self.shares = self.weights if self.size is None else normalize(self.weights)
+        self.dataset_index, self.dataset_sample_index = load_or_build(
+            config.path_to_cache,
+            {"index": "blend", "weights": self.shares, "size": self.size},
+            ("dataset_index", "dataset_sample_index"),
+            self._build_index,
+        )
+        self.counts = np.bincount(self.dataset_index, minlength=len(self.datasets))
+        if not config.separate_final_epoch:
+            self._wrap_around()
+            return
+        for dataset, count in zip(self.datasets, self.counts, strict=True):
+            require(
+                count <= len(dataset),
+                f"the {self.split} blend takes {count} samples of {dataset.corpus.path_prefix}, "
+                f"which has {len(dataset)}: raise mid_level_dataset_surplus "
+                f"(now {config.mid_level_dataset_surplus}) two- or tenfold, or request fewer",
+            )
+
+    def _wrap_around(self) -> None:
+        """Read samples that a part lacks as GPT-NeoX does: sample i becomes i % (len - 1)."""
+        lengths = np.array([len(dataset) for dataset in self.datasets])[
+            self.dataset_index
+        ]
+        lacks = self.dataset_sample_index >= lengths
+        require(
+            lengths[lacks].min(initial=2) > 1,
+            "GPT-NeoX cannot read a part of 1 sample twice",
+        )
+        wrapped = self.dataset_sample_index % np.maximum(lengths - 1, 1)
+        self.dataset_sample_index = np.where(lacks, wrapped, self.dataset_sample_index)
+
+    def _build_index(self) -> Arrays:
+        if self.size is None:
+            limits = self.weights
+            size = sum(limits)
+        else:
+            limits = [self.size] * len(self.weights)
+            size = self.size
+        return blend_samples(np.array(normalize(self.weights)), np.array(limits), size)
+
+    @property
+    def parts(self) -> Sequence[MegatronNanoset]:
+        """See `PieceRows.parts`."""
+        return self.datasets
+
+    def routes(self, positions: Positions) -> Iterable[Route]:
+        """See `PieceRows.routes`."""
+        require_whole(self.dataset_index, self.dataset_sample_index)
+        sources = self.dataset_index[positions]
+        samples = self.dataset_sample_index[positions]
+        for source in np.unique(sources).tolist():
+            places = np.flatnonzero(sources == source)
+            yield source, places, samples[places]
+
+    def _describe(self) -> dict[str, Any]:
+        parts = [part._describe() for part in self.datasets]
+        order = {
+            "kind": "blend",
+            "algorithm": ALGORITHM,
+            "weights": list(self.shares),
+            "size": self.size,
+            "parts": [part["order"] for part in parts],
+        }
+        return {
+            "order": order,
+            "rows": {"parts": [part["rows"] for part in parts]},
+            "files": [file for part in parts for file in part["files"]],
+        }
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{share:.4f}" for share in normalize(self.shares))
+        return (
+            f"BlendedNanoset({self.split}: {len(self):,} samples of {len(self.datasets)} datasets, "
+            f"shares {shares})"
+        )

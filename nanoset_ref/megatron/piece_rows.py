@@ -1,0 +1,269 @@
+"""Rows joined from pieces of .bin files: what datasets of one corpus and blends have in common.
+
+Two kernels read a batch: one walks the mappings and finds the pieces of each sample, the other
+copies them out of .bin. Neither checks bounds: the mappings were built here or have the right
+checksum, and .idx was checked when it was opened. Only the mappings grow with the corpus.
+
+The pseudocode for a query in Megatron-LM's documentation has two errors; we follow the code:
+
+- A sample ends *with* the token at Sa_idx[j + 1], so it has S + 1 tokens, not S.
+- A sample within one document (i == i_next) is document[offset : offset_next + 1], not
+  document[offset:] + document[:offset_next].
+
+Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py (core_v0.16.1).
+"""
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.io.memory import require_whole
+from nanoset_ref.io.njit import njit
+from nanoset_ref.io.paths import in_bucket
+from nanoset_ref.load.documents import document_spans
+from nanoset_ref.load.pieces import copy_from_file
+from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, Starts
+from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalize
+from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
+
+if TYPE_CHECKING:
+    from nanoset_ref.megatron.dataset import MegatronNanoset
+
+Positions = NDArray[np.int64]
+Route = tuple[int, Positions, Positions]  # see `PieceRows.routes`
+POSITIONS_AT_ONCE = 1 << 20  # scanned by `positions_of`
+ALGORITHM = 1  # version of the mappings and the blend, like `Order.algorithm`
+
+
+class PieceRows(Rows):
+    """Rows that are joined from pieces of .bin files: the base class of one corpus and of a blend.
+
+    Attributes:
+        parts: the datasets of a blend; a single dataset is its own only part.
+        dataset_index: int16 [len], the part that each position reads. The i-th position of a part
+            reads its sample i.
+        shares: each part's share, with any sum.
+        config: the parts' configuration.
+    """
+
+    dataset_index: NDArray[np.int16]
+    shares: Sequence[float] = (1.0,)
+    config: NanosetConfig
+
+    @property
+    @abstractmethod
+    def parts(self) -> "Sequence[MegatronNanoset]":
+        """The datasets of single corpora behind these rows."""
+
+    @abstractmethod
+    def routes(self, positions: Positions) -> Iterable[Route]:
+        """The samples of each part at these positions.
+
+        Args:
+            positions: int64 [n].
+
+        Returns:
+            For each part with a sample: its number, the places in `positions` that read it, and its
+            samples at these places.
+        """
+
+    def __len__(self) -> int:
+        return len(self.dataset_index)
+
+    @property
+    def files(self) -> list[MMapIndexedDataset]:
+        """See `Rows.files`."""
+        return [part.corpus for part in self.parts]
+
+    def pieces(
+        self, positions: Positions
+    ) -> Iterator[tuple[MMapIndexedDataset, Positions]]:
+        """The pieces of the rows at these positions.
+
+        Args:
+            positions: int64 [n].
+
+        Yields:
+            (a corpus, its pieces int64 [pieces, 4] in order). A piece is (place in `positions`,
+            start, stop, column): the tokens start:stop of .bin begin at `column` of the row.
+        """
+        for source, places, samples in self.routes(positions):
+            part = self.parts[source]
+            corpus = part.corpus
+            mappings = (part.document_index, part.sample_index, part.shuffle_index)
+            require_whole(*mappings, corpus.sequence_lengths, corpus.sequence_pointers)
+            layout = (
+                corpus.sequence_lengths,
+                corpus.sequence_pointers,
+                corpus.dtype.itemsize,
+            )
+            extra = self.row_length - self.sequence_length
+            yield corpus, _locate(mappings, layout, places, samples, extra)
+
+    def fill(self, positions: Positions, out: NDArray[Any]) -> None:
+        """See `Rows.fill`."""
+        if not self.config.drop_last_partial_validation_sequence:
+            out[:] = self.config.pad_id
+        for corpus, pieces in self.pieces(positions):
+            if corpus.mmap or in_bucket(corpus.path):
+                copy_from_file(corpus, pieces, out)
+                continue
+            for row, start, stop, column in pieces.tolist():
+                out[row, column : column + stop - start] = corpus.read(start, stop)
+
+    def _starts(self, positions: Positions) -> Starts:
+        """Starts of sequences, which are Megatron's documents; every pad is also a document."""
+        starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
+        starts[:, 0] = True
+        filled = np.zeros((len(positions), 1), dtype=np.int64)
+        for _, pieces in self.pieces(positions):
+            rows, begins, ends, columns = pieces.T
+            is_empty = begins == ends
+            starts[rows, np.where(is_empty, 0, columns)] = True
+            filled[rows, 0] = columns + ends - begins  # the last piece of a row decides
+        return starts | (np.arange(self.row_length) >= filled)
+
+    def origin(self, position: int) -> Origin:
+        """See `Rows.origin`; samples and epochs are counted in the stream of shuffled documents."""
+        ((source, _, samples),) = self.routes(np.array([position]))
+        part = self.parts[source]
+        sample = int(part.shuffle_index[samples[0]])
+        return Origin(
+            source, sample, sample * self.sequence_length // part.tokens_per_epoch
+        )
+
+    def spans(self, position: int) -> list[Span]:
+        """See `Rows.spans`."""
+        ((corpus, pieces),) = self.pieces(np.array([position]))
+        spans: list[Span] = []
+        for _, start, stop, _ in pieces.tolist():
+            spans += document_spans(corpus, start, stop)
+        return spans
+
+    def positions_of(
+        self,
+        source: int,
+        document: int,
+        tokens: tuple[int, int] | None = None,
+        until: int | None = None,
+    ) -> Positions:
+        """See `Rows.positions_of`; found by a scan of all positions of the file."""
+        start, stop = self.token_range(source, document, tokens)
+        positions = np.flatnonzero(self.dataset_index[:until] == source)
+        found = [positions[:0]]
+        for block in np.array_split(positions, len(positions) // POSITIONS_AT_ONCE + 1):
+            for _, pieces in self.pieces(block):
+                holds = np.maximum(pieces[:, 1], start) < np.minimum(pieces[:, 2], stop)
+                found.append(block[np.unique(pieces[holds, 0])])
+        return np.concatenate(found)
+
+    def usage(self, start: int, stop: int) -> list[SourceUse]:
+        """See `Rows.usage`. Samples are read once, but their documents once per epoch."""
+        before = np.bincount(
+            self.dataset_index[:start], minlength=len(self.parts)
+        ).tolist()
+        after = np.bincount(
+            self.dataset_index[:stop], minlength=len(self.parts)
+        ).tolist()
+        uses = []
+        for number, (part, share) in enumerate(self._weighted_parts()):
+            read = after[number] - before[number]
+            epochs = part.epochs.num_epochs
+            use = SourceUse(
+                path=str(part.corpus.path),
+                weight=share,
+                num_samples=part.samples_per_epoch,
+                read=read,
+                epochs=read * self.sequence_length / max(part.tokens_per_epoch, 1),
+                distinct=min(after[number], len(part)),
+                repetitions=epochs,
+                tokens=part.tokens_per_epoch * epochs,
+                tail_tokens=part.tail_tokens,
+            )
+            uses.append(use)
+        return uses
+
+    def _weighted_parts(self) -> "list[tuple[MegatronNanoset, float]]":
+        return list(zip(self.parts, normalize(self.shares), strict=True))
+
+    def plot(self) -> Any:
+        """Plot each part's share along the positions and how often it is read; see `Order.plot`."""
+        from nanoset_ref.orders.pictures import draw_sources
+
+        return draw_sources(
+            lambda positions: self.dataset_index[positions],
+            range(len(self)),
+            [part.corpus.path.stem for part in self.parts],
+            np.array([part.samples_per_epoch for part in self.parts]),
+            np.array(normalize(self.shares)),
+            f"Megatron's {self.parts[0].split} split, seed {self.config.random_seed}",
+        )
+
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import html_table
+
+        facts = {
+            "split": self.parts[0].split,
+            "samples": len(self),
+            "sequence length": self.sequence_length,
+            "seed": self.config.random_seed,
+        }
+        head = ("corpus", "tokens", "samples", "epochs", "share")
+        rows = []
+        for part, share in self._weighted_parts():
+            size = (part.tokens_per_epoch, len(part), part.epochs.num_epochs)
+            rows.append((part.corpus.path_prefix, *size, share))
+        return html_table(type(self).__name__, facts, head, rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker process maps the cached index again or, without a cache, builds its own."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return type(self), tuple(getattr(self, field.name) for field in fields)
+
+
+def _work(mappings, layout, places, samples, extra):
+    return 100 * len(samples)
+
+
+@njit(work=_work)
+def _locate(mappings, layout, places, samples, extra):
+    """Find the pieces of samples, int64 [pieces, 4]; see `PieceRows.pieces`.
+
+    Args:
+        mappings: the document index int32 [E*n], the sample index int [N + 1, 2] and the shuffle
+            index int [N] of one part.
+        layout: sequence lengths int32 [S] in tokens, their pointers int64 [S] in bytes, and the
+            bytes of a token.
+        places: int64 [n], the first column of the result.
+        samples: int64 [n], in 0 .. N - 1, before the shuffle.
+        extra: 1 if a sample ends with the first token of the next sample, else 0.
+    """
+    document_index, sample_index, shuffle_index = mappings
+    lengths, pointers, itemsize = layout
+    count = 0
+    for k in samples:
+        j = np.int64(shuffle_index[k])
+        count += sample_index[j + 1, 0] - sample_index[j, 0] + 1
+    pieces = np.empty((count, 4), dtype=np.int64)
+    piece = 0
+    for n in range(len(samples)):
+        j = np.int64(shuffle_index[samples[n]])
+        first, first_token = sample_index[j]
+        last, last_token = sample_index[j + 1]
+        column = 0
+        for i in range(first, last + 1):
+            sequence = document_index[i]
+            start = int(first_token) if i == first else 0
+            stop = int(last_token) + extra if i == last else int(lengths[sequence])
+            origin = pointers[sequence] // itemsize
+            pieces[piece, 0] = places[n]
+            pieces[piece, 1] = origin + start
+            pieces[piece, 2] = origin + stop
+            pieces[piece, 3] = column
+            column += stop - start
+            piece += 1
+    return pieces
