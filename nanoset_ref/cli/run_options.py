@@ -283,13 +283,12 @@ def stretch_at(stretches: Sequence[Stretch], step: int) -> Stretch:
     raise IndexError(f"step {step} is not one of this run's steps {first} to {last}")
 
 
-def exactly_one(**options: Any) -> Any:
-    """The value of the one option that is not None; UsageError unless there is exactly one."""
-    values = [value for value in options.values() if value is not None]
-    if len(values) != 1:
+def exactly_one(**options: Any) -> None:
+    """UsageError unless exactly one option is not None."""
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) != 1:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         raise UsageError(f"give exactly one of {names}")
-    return values[0]
 
 
 def one_step(number: int | None, step: int | None) -> int:

@@ -218,10 +218,11 @@ class OpenFiles:
     """
 
     def __init__(self, files: Sequence[Tokens], flags: int = 0) -> None:
-        for file in files:
-            if file.dtype not in ("uint16", "int32", "uint32"):
+        for dtype in {file.dtype for file in files}:
+            if dtype.name not in ("uint16", "int32", "uint32"):
+                name = next(file.place for file in files if file.dtype == dtype)
                 raise ValueError(
-                    f"{file.place} has ids of {file.dtype}; convert it to uint16 or int32"
+                    f"{name} has ids of {dtype.name}; convert it to uint16 or int32"
                 )
         self._files = files
         self._flags = flags

@@ -345,11 +345,34 @@ class NumberedOrder(Order):
         """One vectorized pass over the numbers, about 0.3 ns for each."""
         instance = int(self.firsts[dataset]) + sample
         places = np.flatnonzero(self.numbers[:until] == instance)
-        from nanoset_ref.orders.inverse import in_every_epoch  # imported lazily
-
         epoch = len(self.numbers)
         _, positions = in_every_epoch(places, places, epoch, until)
         return positions
+
+
+def in_every_epoch(
+    numbers: Int64Array,
+    places: Int64Array,
+    period: int,
+    until: int,
+) -> Found:
+    """Repeat what was found in the first epoch of `period` places in every epoch below `until`.
+
+    Example, period 5, until 12::
+
+        numbers 0 1, places 3 0    ->    numbers 0 1 0 1 1, positions 3 0 8 5 10
+
+    Args:
+        numbers, places: int64 [n] each.
+
+    Returns:
+        The same as `Order.find_each`.
+    """
+    epochs = np.arange(0, until, max(period, 1))
+    positions = np.add.outer(epochs, places).ravel()
+    numbers = np.tile(numbers, len(epochs))
+    is_read = positions < until
+    return numbers[is_read], positions[is_read]
 
 
 @njit(work=lambda firsts, instances: 30 * len(instances))

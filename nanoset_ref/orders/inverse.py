@@ -5,7 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import NO_POSITIONS, Found, Int64Array, Order
+from nanoset_ref.orders.base import (
+    NO_POSITIONS,
+    Found,
+    Int64Array,
+    Order,
+    in_every_epoch,
+)
 
 POSITIONS_AT_ONCE = 1 << 20
 
@@ -68,31 +74,6 @@ def read_through(
     ranks = np.searchsorted(instances, instances_read, sorter=by_instance)
     numbers = by_instance[ranks]
     return in_every_epoch(numbers, np.concatenate(places), period, until)
-
-
-def in_every_epoch(
-    numbers: Int64Array,
-    places: Int64Array,
-    period: int,
-    until: int,
-) -> Found:
-    """Repeat what was found in the first epoch of `period` places in every epoch below `until`.
-
-    Example, period 5, until 12::
-
-        numbers 0 1, places 3 0    ->    numbers 0 1 0 1 1, positions 3 0 8 5 10
-
-    Args:
-        numbers, places: int64 [n] each.
-
-    Returns:
-        As `find_each`, but not sorted.
-    """
-    epochs = np.arange(0, until, max(period, 1))
-    positions = np.add.outer(epochs, places).ravel()
-    numbers = np.tile(numbers, len(epochs))
-    is_read = positions < until
-    return numbers[is_read], positions[is_read]
 
 
 def read_counts(

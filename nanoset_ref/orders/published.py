@@ -17,8 +17,16 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.paths import PathLike, require_regular
-from nanoset_ref.orders.base import Found, Int64Array, Json, NumberedOrder, Order, Pairs
-from nanoset_ref.orders.inverse import POSITIONS_AT_ONCE, in_every_epoch
+from nanoset_ref.orders.base import (
+    Found,
+    Int64Array,
+    Json,
+    NumberedOrder,
+    Order,
+    Pairs,
+    in_every_epoch,
+)
+from nanoset_ref.orders.inverse import POSITIONS_AT_ONCE
 
 logger = logging.getLogger(__name__)
 

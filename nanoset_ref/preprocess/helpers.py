@@ -151,7 +151,8 @@ def _signals_held() -> Iterator[None]:
         with suppress(ValueError):  # outside the main thread
             for number in (signal.SIGINT, signal.SIGTERM):
                 before = signal.signal(number, lambda held, _: came.append(held))
-                handlers.callback(signal.signal, number, before)
+                # None: a handler that Python has not set, and cannot set again
+                handlers.callback(signal.signal, number, before or signal.SIG_DFL)
         yield
     for held in came:
         signal.raise_signal(held)

@@ -49,4 +49,4 @@ def fetch_rows(
     extents = [(objects[address], first, last) for address, first, last in parts]
     content = b"".join(fetch(extents))
     ids = np.frombuffer(content, card.facts["dtype"])
-    return ids.reshape(len(rows), -1)
+    return ids.reshape(len(rows), card.facts["window"]["row_length"])

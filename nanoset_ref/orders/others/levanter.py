@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.orders.base import Found, Int64Array, Order, Pairs
-from nanoset_ref.orders.inverse import in_every_epoch
+from nanoset_ref.orders.base import Found, Int64Array, Order, Pairs, in_every_epoch
 
 ROUNDS = 5
 FACTOR = np.uint64(2654435761)
