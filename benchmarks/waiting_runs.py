@@ -4,6 +4,10 @@ Every row is a process of its own, in interleaved rounds; medians, and the least
 
     many files    the first batch of a run of 10^10 samples of 2,048 tokens over 2,000 and over 100,000 files, which
                   take no room on the disk, under `ulimit -n 1024`: seconds after the imports, and resident MiB
+    forgotten     the same where the system has forgotten the files: the kernel's caches are dropped before each round
+                  (root; other users' too), inodes, folders and pages
+    nanotron      the first batch of 10^6 samples in the order nanotron, which is built at the start, over 2,000 and
+                  over 100,000 files
     beside others the first batch of 10^6 samples over 2,000 files, when an earlier start has left its caches: .npy and
                   .bin/.idx here, Megatron-Core with its fast cache over the same pairs, OLMo-core over the same .npy
     questions     `where` on two such files of 500 GB; `where` and `when` on a card of 146 million rows; `--help`
@@ -52,13 +56,22 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 folder = sys.argv[1]
 begun = time.perf_counter()
 paths = [f"{folder}/{name}" for name in sorted(os.listdir(folder))]
-data = Nanoset(paths, None, 2048, 10**10, order="stateless")
+data = Nanoset(paths, None, 2048, int(sys.argv[2]), order=sys.argv[3])
 next(iter(build_nanoset_dataloader(data, micro_batch_size=8)))
 seconds = time.perf_counter() - begun
 status = open("/proc/self/status").read()  # getrusage would count the parent's memory as well
 mib = int(status.partition("VmHWM:")[2].split()[0]) / 1024
 print(json.dumps({"seconds": seconds, "resident_mib": mib}))
 """
+# row -> folder, samples, order
+STARTS = {
+    "2,000 files": ("2000", 10**10, "stateless"),
+    "100,000 files": ("100000", 10**10, "stateless"),
+    "2,000 files, forgotten": ("2000", 10**10, "stateless"),
+    "100,000 files, forgotten": ("100000", 10**10, "stateless"),
+    "10^6 of 2,000 files: nanotron": ("medium", 10**6, "nanotron"),
+    "10^6 of 100,000 files: nanotron": ("small", 10**6, "nanotron"),
+}
 FIRST_BATCH = """
 import json, os, sys, time
 import numpy as np
@@ -205,11 +218,9 @@ def main() -> None:
 def write_files(folder: Path) -> None:
     """Files without a byte on the disk, 2 GB of random ids, and a million ranges of Pythia's file."""
     for count in FILES:
-        (folder / f"{count}").mkdir()
-        size = 10**10 * 4096 // count
-        for number in range(count):
-            with open(folder / f"{count}" / f"{number:06}.npy", "wb") as file:
-                file.truncate(size)
+        write_empty(folder / f"{count}", count, 10**10 * 4096 // count)
+    write_empty(folder / "small", 100_000, 10 * 4096 + 2)
+    write_empty(folder / "medium", 2_000, 500 * 4096 + 2)
     write_pairs(folder / "beside")
     for number in range(2):
         with open(folder / f"big{number}.npy", "wb") as file:
@@ -224,6 +235,14 @@ def write_files(folder: Path) -> None:
     firsts = [2 * draw.randrange(146_432_000 * 2048) for _ in range(10**6)]
     lines = "".join(f"{first}-{first + 2000}\n" for first in firsts)
     (folder / "ranges.txt").write_text(lines)
+
+
+def write_empty(folder: Path, count: int, size: int) -> None:
+    """So many files of so many bytes, which are holes."""
+    folder.mkdir()
+    for number in range(count):
+        with open(folder / f"{number:06}.npy", "wb") as file:
+            file.truncate(size)
 
 
 def write_pairs(folder: Path, samples: int = 500) -> None:
@@ -253,12 +272,14 @@ def a_round(folder: Path, url: str, only: list[str]) -> dict[str, dict[str, floa
     }
     environment["NANOSET_REF_ALLOW_UNVERSIONED"] = "1"
     rows = {}
-    for count in FILES:
-        if not chosen(f"{count:,} files"):
+    for name, start in STARTS.items():
+        if not chosen(name):
             continue
-        words = [sys.executable, "-c", MANY, str(count)]
+        if "forgotten" in name:
+            forget_files()
+        words = [sys.executable, "-c", MANY, *map(str, start)]
         said, _, _ = timed_process(words, folder, environment)
-        rows[f"{count:,} files"] = json.loads(said)
+        rows[name] = json.loads(said)
     for name, ((imports, program), suffix) in filter(
         lambda row: chosen(row[0]), BESIDE.items()
     ):
@@ -277,6 +298,12 @@ def a_round(folder: Path, url: str, only: list[str]) -> dict[str, dict[str, floa
         said, _, _ = timed_process(words, folder, environment)
         rows[name] = json.loads(said)
     return rows
+
+
+def forget_files() -> None:
+    """Drop the kernel's caches: the inodes and folders it knows, and the pages of files."""
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
 def spread(runs: list[dict[str, float]]) -> dict[str, list[float]]:
