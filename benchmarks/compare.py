@@ -4,6 +4,8 @@ OLD_TREE is another checkout, for example of `git worktree add ../old some-commi
 this file. Both run `benchmarks/measure_tree.py` of the new tree, on the same files:
 
     read N, W workers     sequences of N tokens in random order, in micro-batches of 8, warm page cache
+    cold N, W workers     the same past an empty page cache (NANOSET_REF_DIRECT=1), read ahead by a thread or 2 workers
+    bucket N              the same from a server that answers 20 ms late, read ahead by a thread
     megatron rows N       the same over a .bin/.idx corpus of documents of 550 tokens on average
     megatron index        open a corpus of 10^6 documents and build its indexes
     preprocess            16 MB of JSON lines to a token file
@@ -37,10 +39,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure_tree import Measurement, Sizes, measurements
-from benchmarks.record import command, machine, save
+from benchmarks.record import bucket, command, machine, save
 
 HERE = Path(__file__).resolve()
 SIDES = ("old", "new")
+LATENCY = 20  # milliseconds of the bucket's server
 
 Rates = dict[
     str, list[float]
@@ -81,7 +84,9 @@ def main() -> None:
         known = measurements(folder, sizes)
         chosen = [name for name in known if any(word in name for word in options.only)]
         arguments = [name, str(options.scale), str(options.seconds)]
-        rates, failures = measure(trees, arguments, chosen, options.rounds)
+        with bucket(folder, LATENCY) as address:
+            (folder / "address").write_text(address)
+            rates, failures = measure(trees, arguments, chosen, options.rounds)
     rows = {
         name: summary(known[name], rates[name])
         for name in chosen

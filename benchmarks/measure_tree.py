@@ -25,6 +25,11 @@ BATCH = 8  # samples
 WARM_ROWS = 80_000  # read before anything is timed
 SEQUENCE_LENGTHS = (512, 2048, 8192)
 SOURCES = (1, 2, 8, 32, 128, 1000)
+TOKEN_FILE = "tokens_input_ids.npy"
+COLD_READERS: tuple[dict[str, int], ...] = (
+    {"read_ahead": 2},
+    {"num_loading_workers": 2},
+)
 
 Work = Callable[
     [], float
@@ -69,6 +74,15 @@ def measurements(folder: Path, sizes: Sizes) -> dict[str, Measurement]:
         found[name] = Measurement(
             "million tokens/s", partial(read, folder, sizes, length, workers)
         )
+    for length, options in itertools.product(SEQUENCE_LENGTHS, COLD_READERS):
+        workers = options.get("num_loading_workers", 0)
+        found[f"cold {length}, {workers} workers"] = Measurement(
+            "million tokens/s", partial(cold, folder, sizes, length, options)
+        )
+    for length in SEQUENCE_LENGTHS:
+        found[f"bucket {length}"] = Measurement(
+            "million tokens/s", partial(bucket, folder, sizes, length)
+        )
     for length in SEQUENCE_LENGTHS:
         found[f"megatron rows {length}"] = Measurement(
             "million tokens/s", partial(megatron, folder, sizes, length)
@@ -96,17 +110,50 @@ def read(folder: Path, sizes: Sizes, sequence_length: int, workers: int) -> Work
     from nanoset_ref import Nanoset
 
     return deliver(
-        Nanoset(folder / "tokens_input_ids.npy", None, sequence_length, 10**9),
+        Nanoset(folder / TOKEN_FILE, None, sequence_length, 10**9),
         sizes,
-        workers,
+        num_loading_workers=workers,
     )
 
 
+def cold(
+    folder: Path, sizes: Sizes, sequence_length: int, options: dict[str, int]
+) -> Work:
+    """Past the page cache, as files larger than memory are read, and with nothing of the file in it."""
+    from nanoset_ref import Nanoset
+
+    os.environ["NANOSET_REF_DIRECT"] = "1"
+    try:
+        dataset = Nanoset(
+            folder / TOKEN_FILE, None, sequence_length, 10**9, order="stateless"
+        )
+    finally:
+        del os.environ["NANOSET_REF_DIRECT"]
+    deliver_all = deliver(dataset, sizes, **options)
+
+    def work() -> float:
+        descriptor = os.open(folder / TOKEN_FILE, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+        return deliver_all()
+
+    return work
+
+
+def bucket(folder: Path, sizes: Sizes, sequence_length: int) -> Work:
+    """From the server whose address `benchmarks.compare` has left, read ahead by a thread."""
+    from nanoset_ref import Nanoset
+
+    url = f"{(folder / 'address').read_text()}/{TOKEN_FILE}"
+    dataset = Nanoset(url, None, sequence_length, 10**9, order="stateless")
+    return deliver(dataset, sizes, read_ahead=2)
+
+
 def megatron(folder: Path, sizes: Sizes, sequence_length: int) -> Work:
-    return deliver(build_megatron(folder / "rows", sequence_length), sizes, 0)
+    return deliver(build_megatron(folder / "rows", sequence_length), sizes)
 
 
-def deliver(dataset: Any, sizes: Sizes, workers: int) -> Work:
+def deliver(dataset: Any, sizes: Sizes, **options: int) -> Work:
     """Batches through the loader, about as many tokens as the file holds.
 
     The first pass over a file reads its windows, the second faults their pages in. Besides, kernels begin in Python
@@ -114,9 +161,7 @@ def deliver(dataset: Any, sizes: Sizes, workers: int) -> Work:
     """
     from nanoset_ref import build_nanoset_dataloader
 
-    loader = build_nanoset_dataloader(
-        dataset, micro_batch_size=BATCH, num_loading_workers=workers
-    )
+    loader = build_nanoset_dataloader(dataset, micro_batch_size=BATCH, **options)
     batches = itertools.chain.from_iterable(itertools.repeat(loader))
     batch_tokens = BATCH * dataset.sequence_length
     count = sizes.tokens // batch_tokens
