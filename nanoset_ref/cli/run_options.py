@@ -242,10 +242,13 @@ class RunOptions(FileOptions):
     def tokenizer_named(self, name: str | None) -> Any:
         """The tokenizer of --tokenizer, or else of this name."""
         if self.tokenizer:
-            name = self.tokenizer
+            return load_once(self.tokenizer)
         if not name:
             raise ValueError("the tokenizer is unknown; give --tokenizer")
-        return load_once(name)
+        try:
+            return load_once(name)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{error}; or name another with --tokenizer") from error
 
     def decode(self, file: Tokens, ids: NDArray[Any]) -> str:
         """The text of some ids."""

@@ -148,6 +148,8 @@ class Report:
 
     def __str__(self) -> str:
         verdict = "every law holds" if self.ok else "NOT every law holds"
+        if any(stretch.uneven for stretch in self.stretches):
+            verdict += ", but some samples are read more often than others, see above"
         return "\n".join([*map(str, self.stretches), verdict])
 
 

@@ -38,7 +38,10 @@ def fetch_sizes(
             f"the card {card.name} lists no files whose sizes could be asked for"
         )
     # 1.
-    content = names.read_bytes() if names else _request(listed["url"], "GET").content
+    if names:
+        content = names.read_bytes()
+    else:
+        content = _fetch_list(listed["url"])
     sha256 = hashlib.sha256(content).hexdigest()
     if listed["sha256"] not in (None, sha256):
         raise ValueError(
@@ -49,6 +52,13 @@ def fetch_sizes(
     asked = [mirrored(address, mirror) for address in addresses]
     sizes = call_side_by_side(_size_of, asked)
     return [*zip(addresses, sizes, strict=True)]
+
+
+def _fetch_list(address: str) -> bytes:
+    try:
+        return _request(address, "GET").content
+    except OSError as error:
+        raise OSError(f"{error}; give a copy of this list (--names)") from error
 
 
 def addresses_in(text: str, listed: Facts) -> list[str]:

@@ -136,7 +136,7 @@ def stage_facts(
     if None in ranks.values():
         ranks = dict.fromkeys(ranks)
     return {
-        "name": f"stage {number + 1}",
+        "name": str(number + 1),
         "first_step": steps.start,
         "steps": len(steps),
         "order": number,

@@ -13,6 +13,7 @@ import pytest
 from bucket_server import server_of_process
 from cli_parts import ids_of
 
+from nanoset_ref.cli.run_options import RunOptions
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
@@ -377,6 +378,15 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(run, ask, tmp_path):
     assert "the card says " + digest in run(*words, "--output", tmp_path / "a.json")[2]
     error = run("card", "complete", "demo", "--output", tmp_path / "a.json")[2]
     assert "the card demo lists no files" in error
+    listed = listed | {"url": "https://127.0.0.1:9/list.txt"}
+    card.write_text(json.dumps(facts | {"listed": listed, "stages": stages}))
+    error = run("card", "complete", card, "--output", tmp_path / "a.json")[2]
+    assert "list.txt" in error and "give a copy of this list (--names)" in error
+
+
+def test_a_tokenizer_of_a_card_that_cannot_be_loaded_may_be_named(tmp_path):
+    with pytest.raises(ValueError, match=r"no tokenizer to load.*--tokenizer$"):
+        RunOptions(run="demo").tokenizer_named(str(tmp_path / "none"))
 
 
 def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
