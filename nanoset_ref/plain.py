@@ -211,11 +211,11 @@ def positions_left(
     [6, 7, 8, 9, 10, 0, 1, 2]
     """
     left = list(range(consumed_train_samples % num_samples, num_samples))
-    samples_per_micro_batch = dp_size * micro_batch_size  # of all ranks together
+    samples_per_micro_step = dp_size * micro_batch_size  # of all ranks together
     if tail == "drop":
-        full = len(left) - len(left) % samples_per_micro_batch
+        full = len(left) - len(left) % samples_per_micro_step
         return left[:full]
-    multiple = dp_size if tail == "pad" else samples_per_micro_batch
+    multiple = dp_size if tail == "pad" else samples_per_micro_step
     padded = -len(left) % multiple
     for k in range(padded):
         left.append(k % num_samples)
@@ -234,10 +234,10 @@ def micro_batches_of_rank(
     >>> micro_batches_of_rank(range(8), 1, 2, 2, "contiguous")
     [[2, 3], [6, 7]]
     """
-    samples_per_micro_batch = dp_size * micro_batch_size
+    samples_per_micro_step = dp_size * micro_batch_size
     micro_batches = []
-    for start in range(0, len(positions), samples_per_micro_batch):
-        shared = list(positions[start : start + samples_per_micro_batch])
+    for start in range(0, len(positions), samples_per_micro_step):
+        shared = list(positions[start : start + samples_per_micro_step])
         if layout == "strided":
             micro_batch = shared[dp_rank::dp_size]
         else:

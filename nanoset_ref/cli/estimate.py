@@ -319,7 +319,7 @@ def _estimated(
         samples=len(positions),
         tokens=len(positions) * length,
         samples_per_epoch=blend.epoch,
-        micro_batches_per_epoch=blend.epoch // schedule.samples_per_micro_batch,
+        micro_batches_per_epoch=blend.epoch // schedule.samples_per_micro_step,
         data_bytes=sum(source.disk_bytes for source in blend.sources),
         index_bytes=blend.index_bytes,
         buffer_bytes=_buffer_bytes(schedule.micro_batch_size, length + 1, buffers),

@@ -76,14 +76,14 @@ class RowsInBlocks(NamedTuple):
     Attributes:
         dataset: the rows.
         sampler: names their positions.
-        batches: the most batches in a block.
+        batches_per_block: the most batches in a block.
         num_buffers: how many blocks are in memory at the same time.
         shape: [rows, row_length] of each.
     """
 
     dataset: Rows
     sampler: ResumableBatchSampler
-    batches: int
+    batches_per_block: int
     num_buffers: int
     shape: tuple[int, int]
 

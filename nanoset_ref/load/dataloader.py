@@ -171,17 +171,17 @@ class NanosetDataLoader(OneIterationLoader):
         # forgets what an abandoned iteration prefetched
         sampler.consumed_train_samples = start
         end = sampler.rest_of_epoch(start).end
-        size = sampler.samples_per_micro_batch
+        size = sampler.samples_per_micro_step
         # after each batch: start + size, start + 2 size, ..., end; a padded last one ends at `end`
         counts = itertools.chain(range(start + size, end, size), itertools.repeat(end))
-        batches = itertools.chain.from_iterable(self._several_batches())
+        batches = itertools.chain.from_iterable(self._batches_by_block())
         attributes = vars(self)  # torch's __setattr__ would take a microsecond
         for batch, consumed in zip(batches, counts):  # noqa: B905 (counts have no end)
             attributes["consumed_train_samples"] = consumed
             yield batch
         self.consumed_train_samples = end
 
-    def _several_batches(self) -> Iterable[Iterable[Any]]:
+    def _batches_by_block(self) -> Iterable[Iterable[Any]]:
         """The batches of the sampler, a few at a time."""
         dataset = self.dataset
         collator = self.collate_fn
@@ -191,11 +191,11 @@ class NanosetDataLoader(OneIterationLoader):
             )
         if isinstance(dataset, Rows) and isinstance(collator, Collator):
             collator.check_row_lengths({dataset.row_length})
-            blocks = self._blocks(dataset, collator.needs_starts)
+            blocks = self._row_blocks(dataset, collator.needs_starts)
             return map(collator.split, self._ahead(blocks))
         return ([batch] for batch in self._ahead(DataLoader.__iter__(self)))
 
-    def _blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
+    def _row_blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
         """The rows of the sampler's batches, read in blocks by this process or by workers."""
         if self.num_workers and self.persistent_workers and self._workers is not None:
             return self._workers
@@ -227,7 +227,7 @@ class NanosetDataLoader(OneIterationLoader):
 
     def __len__(self) -> int:
         """Batches that the next iteration yields."""
-        return self.batch_sampler.rest_of_epoch(self.consumed_train_samples).batches
+        return self.batch_sampler.rest_of_epoch(self.consumed_train_samples).num_batches
 
     def _repr_html_(self) -> str:
         from nanoset_ref.orders.pictures import loader_table  # imported lazily
@@ -283,7 +283,9 @@ def read_blocks(
         rows_in_blocks.num_buffers, rows_in_blocks.shape, dataset.row_dtype
     )
     for positions, buffer in zip(
-        sampler.blocks(rows_in_blocks.batches), itertools.cycle(buffers), strict=False
+        sampler.blocks(rows_in_blocks.batches_per_block),
+        itertools.cycle(buffers),
+        strict=False,
     ):
         rows = buffer[: len(positions)]
         starts = dataset.starts(positions) if needs_starts else None

@@ -159,16 +159,16 @@ class ReadRequests:
     def __init__(
         self,
         sampler: ResumableBatchSampler,
-        batches: int,
+        batches_per_block: int,
         buffers: Sequence[SharedBuffer],
     ) -> None:
         self.sampler = sampler
-        self.batches = batches
+        self.batches_per_block = batches_per_block
         self.buffers = buffers
 
     def __iter__(self) -> Iterator[ReadRequest]:
         numbers = itertools.cycle(range(len(self.buffers)))
-        for positions in self.sampler.blocks(self.batches):
+        for positions in self.sampler.blocks(self.batches_per_block):
             number = next(numbers)
             self.buffers[number].separate()
             yield ReadRequest(positions, number)
@@ -219,7 +219,7 @@ class WorkerBlocks:
         self.batch_size = sampler.micro_batch_size
         self.copy = copy
         reader = BufferReader(dataset, self.buffers, needs_starts)
-        requests = ReadRequests(sampler, rows_in_blocks.batches, self.buffers)
+        requests = ReadRequests(sampler, rows_in_blocks.batches_per_block, self.buffers)
         # only the buffers' numbers travel; collating and pinning follow
         unchanged = {"batch_size": None, "collate_fn": None, "pin_memory": False}
         self.loader = DataLoader(

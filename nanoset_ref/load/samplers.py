@@ -24,13 +24,13 @@ class RestOfEpoch(NamedTuple):
     """The rest of an epoch, from a global count on.
 
     Attributes:
-        batches: batches of each rank.
+        num_batches: batches of each rank.
         dropped: positions that no rank reads, over all ranks.
         padded: positions read twice to fill the last batch, over all ranks.
         end: the global count at the end of the epoch.
     """
 
-    batches: int
+    num_batches: int
     dropped: int
     padded: int
     end: int
@@ -61,7 +61,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
     one.
 
     Attributes:
-        samples_per_micro_batch: D x B, the samples in a batch of all ranks together.
+        samples_per_micro_step: D x B, the samples that all ranks together read in a micro-step.
         consumed_train_samples: the global count after the batches yielded so far. A DataLoader with
             workers asks for batches in advance, so count delivered ones instead
             (`NanosetDataLoader` and StatefulDataLoader do).
@@ -96,10 +96,10 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         self.num_samples = num_samples
         self.micro_batch_size = self.schedule.micro_batch_size
         self.dp_rank = dp_rank
-        self.samples_per_micro_batch = self.schedule.samples_per_micro_batch
-        if tail == "drop" and num_samples < self.samples_per_micro_batch:
+        self.samples_per_micro_step = self.schedule.samples_per_micro_step
+        if tail == "drop" and num_samples < self.samples_per_micro_step:
             raise ValueError(
-                f"{num_samples:,} samples do not fill one batch of {self.samples_per_micro_batch:,} "
+                f"{num_samples:,} samples do not fill one batch of {self.samples_per_micro_step:,} "
                 f"(dp_size={dp_size} x micro_batch_size={micro_batch_size}), so every epoch would "
                 "be empty; use fewer ranks, a smaller micro-batch, more samples, or tail='pad' or "
                 "'loop'"
@@ -112,7 +112,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
     def rest_of_epoch(self, consumed_train_samples: int) -> RestOfEpoch:
         """The rest of the epoch at a global count, the same on every rank."""
         left = self.num_samples - consumed_train_samples % self.num_samples
-        full, rest = divmod(left, self.samples_per_micro_batch)
+        full, rest = divmod(left, self.samples_per_micro_step)
         end = consumed_train_samples + left
         if self.tail == "drop":
             return RestOfEpoch(full, rest, 0, end)
@@ -120,9 +120,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         if rest:
             batches += 1
         multiple = (
-            self.schedule.dp_size
-            if self.tail == "pad"
-            else self.samples_per_micro_batch
+            self.schedule.dp_size if self.tail == "pad" else self.samples_per_micro_step
         )
         padded = -rest % multiple
         return RestOfEpoch(batches, 0, padded, end)
@@ -138,7 +136,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         return self.rest_of_epoch(self.consumed_train_samples).padded
 
     def __len__(self) -> int:
-        return self.rest_of_epoch(self.consumed_train_samples).batches
+        return self.rest_of_epoch(self.consumed_train_samples).num_batches
 
     def __iter__(self) -> Iterator[Sequence[int]]:
         batches, dropped, padded, end = self.rest_of_epoch(self.consumed_train_samples)
@@ -151,7 +149,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             )
         for _ in range(batches):
             start = self.consumed_train_samples % self.num_samples
-            size = min(self.samples_per_micro_batch, self.num_samples - start + padded)
+            size = min(self.samples_per_micro_step, self.num_samples - start + padded)
             self.consumed_train_samples = min(self.consumed_train_samples + size, end)
             positions = self.schedule.rank_positions(start, size, self.dp_rank)
             if start + size > self.num_samples:  # padding begins the epoch again
@@ -170,12 +168,12 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         count advances when a block is yielded.
         """
         end = self.rest_of_epoch(self.consumed_train_samples).end
-        full = (end - self.consumed_train_samples) // self.samples_per_micro_batch
+        full = (end - self.consumed_train_samples) // self.samples_per_micro_step
         most = 1
         while full:
             count = min(most, most_batches, full)
             start = self.consumed_train_samples % self.num_samples
-            self.consumed_train_samples += count * self.samples_per_micro_batch
+            self.consumed_train_samples += count * self.samples_per_micro_step
             full -= count
             most *= 2
             yield self.schedule.many_rank_positions(start, self.dp_rank, count).ravel()

@@ -74,8 +74,8 @@ class Schedule:
             object.__setattr__(self, name, whole_number(value, name, least))
 
     @property
-    def samples_per_micro_batch(self) -> int:
-        """Samples in one micro-batch of all ranks together: D * B."""
+    def samples_per_micro_step(self) -> int:
+        """Samples that all ranks together read in a micro-step: D * B."""
         return self.dp_size * self.micro_batch_size
 
     @property
@@ -86,7 +86,7 @@ class Schedule:
     @property
     def global_batch_size(self) -> int:
         """Samples per optimizer step, over all ranks and micro-batches: D * B * A."""
-        return self.samples_per_micro_batch * self.batch_accumulation_per_replica
+        return self.samples_per_micro_step * self.batch_accumulation_per_replica
 
     def positions(self, step: int) -> range:
         """The positions that all ranks together read in a step.
@@ -122,7 +122,7 @@ class Schedule:
                 f"{position} came before it"
             )
         steps, offset = divmod(offset, self.global_batch_size)
-        micro_batch, offset = divmod(offset, self.samples_per_micro_batch)
+        micro_batch, offset = divmod(offset, self.samples_per_micro_step)
         if self.layout == "strided":
             row, dp_rank = divmod(offset, self.dp_size)
         else:

@@ -35,7 +35,7 @@ from nanoset_ref.preprocess.separators import separator_ids, special_ids, with_e
 from nanoset_ref.preprocess.sharing import BatchFunction, encode_in_order
 from nanoset_ref.preprocess.special_tokens import SpecialTokenCounter, SpecialTokens
 from nanoset_ref.preprocess.text_blocks import TextBatch
-from nanoset_ref.preprocess.tokenizer import TokenizerError, own_copy
+from nanoset_ref.preprocess.tokenizer import TokenizerError, unshared_tokenizer
 from nanoset_ref.tokens import token_dtype_for
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Encoder(BatchEncoder):
                 f"{tokenizer.name_or_path} has no fast form; save one with a tokenizer.json"
             )
         self.tokenizer = tokenizer
-        fast = own_copy(tokenizer)
+        fast = unshared_tokenizer(tokenizer)
         vocab_size = max(fast.get_vocab_size(), max(fast.get_vocab().values()) + 1)
         self.eos_token_id: int | None = tokenizer.eos_token_id
         self._adds_special_tokens = add_special_tokens

@@ -95,7 +95,7 @@ def open_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
     return load_tokenizer(name_or_path)
 
 
-def own_copy(tokenizer: Any) -> Tokenizer:
+def unshared_tokenizer(tokenizer: Any) -> Tokenizer:
     """Return a Rust tokenizer for one `Encoder` alone.
 
     A caller of transformers may set truncation for a prompt, which must not cut documents short.

@@ -141,7 +141,7 @@ class IterableDataset(Resumable):
         """
         _, workers = worker_and_workers()
         rounds = dataclasses.replace(self.schedule, micro_batch_size=workers)
-        size = rounds.samples_per_micro_batch
+        size = rounds.samples_per_micro_step
         own = position_at(rounds, 0, self.dp_rank, place["part"])
         last = position_at(rounds, 0, self.dp_size - 1, place["part"])
         adapter: Any = self.adapter

@@ -194,10 +194,8 @@ def worker_and_workers() -> tuple[int, int]:
 def position_at(schedule: Schedule, start: int, dp_rank: int, item: int) -> int:
     """The position of a rank's `item`-th sample, from 0, after global count `start`."""
     batch, row = divmod(item, schedule.micro_batch_size)
-    first = start + batch * schedule.samples_per_micro_batch
-    return schedule.rank_positions(first, schedule.samples_per_micro_batch, dp_rank)[
-        row
-    ]
+    first = start + batch * schedule.samples_per_micro_step
+    return schedule.rank_positions(first, schedule.samples_per_micro_step, dp_rank)[row]
 
 
 def worker_item(item: int, worker: int, num_workers: int, batch_size: int) -> int:

@@ -288,7 +288,7 @@ class TokenStreamDataLoader(OneIterationLoader):
         self.stream.seek(**self._start)
         for batch, cursors in DataLoader.__iter__(self):
             self._start["consumed_train_samples"] += (
-                self.stream.schedule.samples_per_micro_batch
+                self.stream.schedule.samples_per_micro_step
             )
             self._start["cursors"] = self._start["cursors"] | cursors
             yield batch
