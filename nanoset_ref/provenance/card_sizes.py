@@ -38,10 +38,7 @@ def fetch_sizes(
             f"the card {card.name} lists no files whose sizes could be asked for"
         )
     # 1.
-    if names:
-        content = names.read_bytes()
-    else:
-        content = _fetch_list(listed["url"])
+    content = names.read_bytes() if names else _fetch_list(listed["url"])
     sha256 = hashlib.sha256(content).hexdigest()
     if listed["sha256"] not in (None, sha256):
         raise ValueError(
