@@ -340,6 +340,7 @@ def test_ahead_leaves_no_thread_behind():
 
 
 HALF_READ = """
+import nanoset_ref  # it outlives the names of the script
 from nanoset_ref import Nanoset, build_nanoset_dataloader
 batches = iter(build_nanoset_dataloader(Nanoset("x.npy", None, 9, None), micro_batch_size=2, read_ahead=2))
 print(len(next(batches)["input_ids"]))

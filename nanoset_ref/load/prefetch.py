@@ -69,6 +69,7 @@ def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
     """
     end = object()
     iterator = iter(items)
+    close = close_pool  # when the interpreter exits, this module has lost its names
     thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-read-ahead")
     coming = deque(thread.submit(next, iterator, end) for _ in range(depth))
     try:
@@ -79,7 +80,7 @@ def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
             coming.append(thread.submit(next, iterator, end))
             yield item  # type: ignore[misc]
     finally:
-        close_pool(thread, coming)
+        close(thread, coming)
 
 
 class SharedBuffer:

@@ -32,6 +32,7 @@ def encode_in_order(
 
     pending: deque[tuple[TextBatch, Future[Encoded]]] = deque()
     pool = ThreadPoolExecutor(len(functions))
+    close = close_pool  # when the interpreter exits, this module has lost its names
     try:
         for batch in batches:
             pending.append((batch, pool.submit(run, batch)))
@@ -42,4 +43,4 @@ def encode_in_order(
             yield batch, future.result()
     finally:
         # waits for the running batches only
-        close_pool(pool, [future for _, future in pending])
+        close(pool, [future for _, future in pending])
