@@ -1,5 +1,6 @@
 """One road for a batch: how many functions, in how many files, a reader follows from the loader to the tokens."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -66,3 +67,11 @@ def test_a_batch_that_needs_a_block_takes_ten_functions_in_seven_files(calls):
 def test_a_batch_out_of_a_block_takes_four_functions(calls):
     lengths = sorted(map(len, calls))
     assert lengths[len(lengths) * 3 // 4 - 1] <= 4, "three batches of four"
+
+
+def test_the_path_in_the_readme_is_the_one_that_is_taken(calls):
+    text = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
+    path = text.partition("A batch takes this path")[2].partition("A few rows")[0]
+    named = {name for _, name in re.findall(r"\b([A-Z]\w+)\.(\w+)", path)}
+    assert {"batches", "fill", "lookup", "split"} <= named
+    assert named <= {name for _, name in max(calls, key=len)}

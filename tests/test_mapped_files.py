@@ -80,8 +80,8 @@ def read_starts(rows):
 READERS = {
     "order.npy": (published, read_rows),
     "a.documents.npy": (published, read_starts),
-    "cache/*.begins.npy": (packed, read_rows),
-    "cache/*.sizes.npy": (packed, read_starts),
+    "cache/*.piece_starts.npy": (packed, read_rows),
+    "cache/*.piece_lengths.npy": (packed, read_starts),
     "cache/*.document_index.npy": (megatron, read_rows),
     "cache/*.sample_index.npy": (megatron, read_rows),
     "cache/*.shuffle_index.npy": (megatron, read_starts),

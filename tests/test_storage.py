@@ -479,7 +479,7 @@ INDEXES = st.one_of(
 def test_ids_in_a_bucket_are_indexed_as_in_numpy(index):
     ids = np.arange(100, 110, dtype="<u2")
     far = bucket_ids.BucketIds(
-        BucketPath("s3://b/k"), buckets.Version(ids.nbytes, '"e"'), ids.dtype
+        BucketPath("s3://b/k"), buckets.ObjectVersion(ids.nbytes, '"e"'), ids.dtype
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

@@ -23,7 +23,7 @@ from nanoset_ref.tokens import (
     verify,
 )
 from nanoset_ref.tokens.content import content_hash
-from nanoset_ref.tokens.verification import keep_seal
+from nanoset_ref.tokens.verification import write_seal
 
 
 def write(path, documents=((0, 1, 2), (), (3, 4)), dtype="uint16", **options):
@@ -315,7 +315,7 @@ def test_a_seal_keeps_the_checksum_of_a_file_that_holds_none(path):
     np.arange(20, dtype=np.uint16).tofile(path)
     file = TokenFile(path)
     assert file.checksum is None and not file.check_content()
-    keep_seal(file)
+    write_seal(file)
     assert sorted(it.name for it in path.parent.iterdir()) == [
         path.name,
         f"{path.name}.seal",

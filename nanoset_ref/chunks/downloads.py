@@ -97,9 +97,8 @@ def _download_dataset(repo: str, out_root: Path, **options: Any) -> Path:
         # without a connection snapshot_download returns an existing folder and no error
         HfApi().dataset_info(repo, timeout=30)
         snapshot_download(repo, repo_type="dataset", local_dir=folder, **options)
-    except (
-        Exception
-    ) as error:  # huggingface_hub and its HTTP library raise other errors
+    # huggingface_hub and its HTTP library raise other errors
+    except Exception as error:
         raise DownloadError(
             f"{repo}: cannot be fetched from {ENDPOINT}: {error}"
         ) from error
@@ -136,7 +135,6 @@ def _fetch(url: str, target: Path) -> str | None:
                 http_get(url, file, resume_size=file.tell())
             os.replace(partial, target)
         return None
-    except (
-        Exception
-    ) as error:  # huggingface_hub and its HTTP library raise other errors
+    # huggingface_hub and its HTTP library raise other errors
+    except Exception as error:
         return f"{url}: {error}"

@@ -117,14 +117,14 @@ def verify(
         seal: write a .seal file with the checksum next to each file that has none and passes the
             other checks.
     """
-    from nanoset_ref.tokens.verification import keep_seal  # imported lazily
+    from nanoset_ref.tokens.verification import write_seal  # imported lazily
 
     results: list[dict[str, Any]] = []
     for file in tokens.without_companions(files):
         try:
             opened = options.open(file)
             detail = tokens.verify(opened, vocab_size, options.eos_token_id)
-            if seal and keep_seal(opened):
+            if seal and write_seal(opened):
                 detail += ", sealed as it is now"
             ok = True
         except (ValueError, OSError) as error:

@@ -242,11 +242,11 @@ class RunOptions(FileOptions):
     def tokenizer_named(self, name: str | None) -> Any:
         """The tokenizer of --tokenizer, or else of this name."""
         if self.tokenizer:
-            return load_once(self.tokenizer)
+            return tokenizer_by_name(self.tokenizer)
         if not name:
             raise ValueError("the tokenizer is unknown; give --tokenizer")
         try:
-            return load_once(name)
+            return tokenizer_by_name(name)
         except (OSError, ValueError) as error:
             raise ValueError(f"{error}; or name another with --tokenizer") from error
 
@@ -256,7 +256,7 @@ class RunOptions(FileOptions):
 
 
 @functools.cache
-def load_once(name: str) -> Any:
+def tokenizer_by_name(name: str) -> Any:
     """Load a tokenizer, once per process."""
     return preprocess.load_tokenizer(name)
 

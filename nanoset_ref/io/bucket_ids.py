@@ -36,9 +36,8 @@ LANES = 64  # threads
 MAX_RANGES = 8  # ranges per call of obstore
 LONE_LANES = 256  # threads if each range is a separate request
 GAP = 1 << 12  # bytes; ranges no further apart become one request
-MAX_CLIENTS = (
-    64  # objects with separate connections, on which every request has If-Match
-)
+# objects with separate connections, on which every request has If-Match
+MAX_CLIENTS = 64
 
 _lock = threading.Lock()
 # BucketIds with separate connections
@@ -52,7 +51,7 @@ class BucketIds:
 
     Args:
         path: the object.
-        opened: the object's `Version` when it was opened.
+        opened: the object's `ObjectVersion` when it was opened.
         dtype: the type of the ids.
 
     Attributes:
@@ -65,7 +64,7 @@ class BucketIds:
     """
 
     def __init__(
-        self, path: BucketPath, opened: buckets.Version, dtype: np.dtype[Any]
+        self, path: BucketPath, opened: buckets.ObjectVersion, dtype: np.dtype[Any]
     ) -> None:
         self.path = path
         self.opened = opened

@@ -66,7 +66,7 @@ class TryAgainError(StorageError):
     """The server may answer later."""
 
 
-class Version(NamedTuple):
+class ObjectVersion(NamedTuple):
     """A server's description of an object's content: equal versions have equal content.
 
     Attributes:
@@ -82,7 +82,7 @@ class Version(NamedTuple):
     last_modified: datetime | None = None
 
     @classmethod
-    def of(cls, meta: Any) -> Version:
+    def of(cls, meta: Any) -> ObjectVersion:
         """The version in obstore's description of an object."""
         found = cls(meta["size"], meta["e_tag"])
         if found.is_strong:
@@ -95,7 +95,7 @@ class Version(NamedTuple):
     @property
     def is_known(self) -> bool:
         """Whether the server reports anything that changes with the content."""
-        return self != Version(self.size)
+        return self != ObjectVersion(self.size)
 
     @property
     def is_strong(self) -> bool:
@@ -131,7 +131,7 @@ def ask(path: BucketPath, function: str, *arguments: Any, **options: Any) -> Any
     return request(path, act, retries)
 
 
-def known_version(path: BucketPath) -> Version:
+def known_version(path: BucketPath) -> ObjectVersion:
     """The current version of an object.
 
     Raises:
@@ -139,9 +139,9 @@ def known_version(path: BucketPath) -> Version:
         StorageError: the server reports no versions, and that was not allowed.
     """
     if path.query:  # a signed URL allows GET only: read one byte
-        version = Version.of(ask(path, "get", options={"range": (0, 1)}).meta)
+        version = ObjectVersion.of(ask(path, "get", options={"range": (0, 1)}).meta)
     else:
-        version = Version.of(ask(path, "head"))
+        version = ObjectVersion.of(ask(path, "head"))
     if not version.is_known and not path.allow_unversioned:
         raise StorageError(
             f"{path}: its server reports neither ETag nor Last-Modified, so a replaced object "
@@ -151,13 +151,13 @@ def known_version(path: BucketPath) -> Version:
     return version
 
 
-def read_range(path: BucketPath, start: int, stop: int, opened: Version) -> Any:
+def read_range(path: BucketPath, start: int, stop: int, opened: ObjectVersion) -> Any:
     """Read the bytes start:stop of the opened version with one request, and check its answer."""
 
     def act(store: Any) -> Any:
         options = {"range": (start, stop), **opened.condition}
         answer = obstore_function("get")(store, path.key, options=options)
-        if Version.of(answer.meta) != opened or answer.range != (start, stop):
+        if ObjectVersion.of(answer.meta) != opened or answer.range != (start, stop):
             raise _replaced_error(path)
         content = answer.bytes()
         if len(content) != stop - start:

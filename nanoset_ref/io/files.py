@@ -187,9 +187,8 @@ def _hidden_beside(part: _Part, remaining: Path) -> Path:
 def run_uninterrupted(act: Callable[[], None]) -> None:
     """Run `act` in a thread, because Ctrl-C interrupts only the main thread."""
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(
-            int
-        ).result()  # Ctrl-C while the thread starts would not wait for it
+        # Ctrl-C while the thread starts would not wait for it
+        thread.submit(int).result()
         thread.submit(act).result()
 
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.files import atomic_write_set, lock
 from nanoset_ref.io.paths import PathLike, read_json, seal
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 Arrays = Sequence[NDArray[Any]]
 
 

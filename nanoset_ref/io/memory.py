@@ -1,4 +1,4 @@
-"""How much memory this process may use, and memory that is a file."""
+"""Memory: how much this process may use, files that were truncated, the garbage collector."""
 
 import contextlib
 import gc
@@ -35,7 +35,7 @@ def require_whole(*arrays: NDArray[Any]) -> None:
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Make many objects that stay; collections meanwhile would visit all of them in vain."""
+    """Pause the garbage collector: code that only makes objects gives it nothing to collect."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

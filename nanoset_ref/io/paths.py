@@ -14,7 +14,7 @@ from typing import Any
 import xxhash
 
 PathLike = str | os.PathLike[str]
-Version = tuple[Any, ...]  # see `file_version`
+FileVersion = tuple[Any, ...]  # see `file_version`
 MAX_JSON_BYTES = 1 << 26
 FILE_READ = 1 << 18  # bytes, small enough for the processor's cache
 OBJECT_READ = 32 << 20  # bytes
@@ -52,13 +52,13 @@ def in_bucket(path: PathLike) -> bool:
     return not isinstance(place_of(path), str)
 
 
-def file_version(path: PathLike) -> Version | None:
+def file_version(path: PathLike) -> FileVersion | None:
     """A tuple that changes when the file is replaced or written to; None if there is no file.
 
     Returns:
         (size in bytes, modification time in nanoseconds, inode) for a local file. It reveals a
         change between opening and reading; it never justifies reusing a file in another run.
-        For an object its `buckets.Version`, which also starts with the size.
+        For an object its `buckets.ObjectVersion`, which also starts with the size.
 
     Raises:
         ValueError: the path is a folder, a pipe (which would block its reader) or a device.
@@ -74,14 +74,14 @@ def file_version(path: PathLike) -> Version | None:
         return None
 
 
-def version_of(status: os.stat_result, path: PathLike) -> Version:
+def version_of(status: os.stat_result, path: PathLike) -> FileVersion:
     """The `file_version` of a local file, from its status."""
     if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"{path} is not a regular file; copy its content into one")
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def first_bytes(path: PathLike, count: int) -> tuple[Version, bytes]:
+def first_bytes(path: PathLike, count: int) -> tuple[FileVersion, bytes]:
     """The `file_version` and the first bytes of a local file, which is opened once.
 
     Raises:

@@ -44,7 +44,7 @@ from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders import Int64Array, Order
 from nanoset_ref.tokens import Tokens
 
-CACHE_NAMES = ("first", "begins", "sizes")  # of the three arrays of `pack_documents`
+CACHE_NAMES = ("row_offsets", "piece_starts", "piece_lengths")
 
 
 def pack_documents(document_offsets: Int64Array, row_length: int) -> Arrays:

@@ -40,10 +40,9 @@ from nanoset_ref.tokens import Tokens
 DEPTH = 64  # rows under way; with 128, two workers read less: their memory leaves the CPU's cache
 MEMORY = 8 << 20  # bytes for them; of long rows fewer are under way
 HUGE_PAGE = 1 << 21  # bytes
-MAX_PLAIN_ROWS_PER_CALL = (
-    64  # rows that may be read one after another, without the kernel
-)
-MAX_PLAIN_ROWS = 512  # the same for all calls together
+# rows that may be read one after another, without the kernel
+MAX_PLAIN_ROWS_PER_CALL = 64
+MAX_PLAIN_ROWS = 512  # in all calls together
 KEPT = 4  # idle queues that a process keeps; threads that read side by side make more
 # io_setup, io_submit, io_getevents, io_destroy
 SYSTEM_CALLS = {"x86_64": (206, 209, 208, 207), "aarch64": (0, 2, 4, 1)}

@@ -38,15 +38,15 @@ def starts_after_eos(rows: NDArray[Any], eos_id: int) -> Starts:
 
 
 def starts_at_boundaries(
-    document_offsets: Int64Array, begins: Int64Array, width: int
+    document_offsets: Int64Array, first_tokens: Int64Array, row_length: int
 ) -> Starts:
     """Documents begin at known offsets.
 
     Args:
         document_offsets: int64 [documents + 1], ascending, in tokens of one file
             (`Tokens.document_offsets`).
-        begins: int64 [B], the file offset of each row's first token.
-        width: W, tokens per row.
+        first_tokens: int64 [B], the file offset of each row's first token.
+        row_length: W, tokens per row.
 
     Returns:
         bool [B, W]; empty documents are invisible.
@@ -54,15 +54,15 @@ def starts_at_boundaries(
     Raises:
         ValueError: the offsets used do not ascend.
     """
-    begins = np.asarray(begins, dtype=np.int64)
-    starts = np.zeros((len(begins), width), dtype=np.bool_)
+    first_tokens = np.asarray(first_tokens, dtype=np.int64)
+    starts = np.zeros((len(first_tokens), row_length), dtype=np.bool_)
     starts[:, 0] = True
-    first = np.searchsorted(document_offsets, begins)
-    last = np.searchsorted(document_offsets, begins + width)
+    first = np.searchsorted(document_offsets, first_tokens)
+    last = np.searchsorted(document_offsets, first_tokens + row_length)
     counts = last - first
-    rows = np.repeat(np.arange(len(begins)), counts)
-    columns = document_offsets[concatenated_ranges(first, counts)] - begins[rows]
-    if ((columns < 0) | (columns >= width)).any():
+    rows = np.repeat(np.arange(len(first_tokens)), counts)
+    columns = document_offsets[concatenated_ranges(first, counts)] - first_tokens[rows]
+    if ((columns < 0) | (columns >= row_length)).any():
         raise ValueError(
             "document boundaries do not ascend: their file is damaged, write the token file again"
         )
@@ -71,21 +71,26 @@ def starts_at_boundaries(
 
 
 def starts_in_files(
-    files: Sequence[Tokens], sources: Int64Array, begins: Int64Array, width: int
+    files: Sequence[Tokens],
+    sources: Int64Array,
+    first_tokens: Int64Array,
+    row_length: int,
 ) -> Starts:
     """`starts_at_boundaries` of rows in several files, whose boundaries must all be known.
 
     Args:
         files: the files.
         sources: int64 [B], the number of each row's file.
-        begins, width: see `starts_at_boundaries`.
+        first_tokens, row_length: see `starts_at_boundaries`.
     """
     boundaries = [file.known_documents() for file in files]
-    starts = np.empty((len(sources), width), dtype=np.bool_)
+    starts = np.empty((len(sources), row_length), dtype=np.bool_)
     for source in np.unique(sources).tolist():
         rows = sources == source
         require_whole(boundaries[source])
-        starts[rows] = starts_at_boundaries(boundaries[source], begins[rows], width)
+        starts[rows] = starts_at_boundaries(
+            boundaries[source], first_tokens[rows], row_length
+        )
     return starts
 
 

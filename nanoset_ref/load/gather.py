@@ -23,7 +23,6 @@ are read without it, until they have read `MAX_PLAIN_ROWS` in total; such a call
 was cut short by a read that returns too little.
 """
 
-import contextlib
 import mmap
 import os
 import resource
@@ -185,16 +184,17 @@ class Gatherer:
         from nanoset_ref.load.gather_kernel import gather_rows  # imports numba
 
         self._kernel = gather_rows
-        # each number is taken by one thread; IndexError: none is left
-        with contextlib.suppress(IndexError):
-            while True:
+        while self._open.new:
+            try:
                 number = self._open.new.popleft()
-                descriptor = int(self._open.kept[number])
-                mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-                mapping.madvise(mmap.MADV_RANDOM)
-                self._mappings.append(mapping)
-                address = np.frombuffer(mapping, np.uint8).ctypes.data
-                self._arrays.addresses[number] = address
+            except IndexError:
+                return  # another thread took the last one
+            descriptor = int(self._open.kept[number])
+            mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+            mapping.madvise(mmap.MADV_RANDOM)
+            self._mappings.append(mapping)
+            address = np.frombuffer(mapping, np.uint8).ctypes.data
+            self._arrays.addresses[number] = address
 
 
 class OpenFiles:

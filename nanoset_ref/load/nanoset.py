@@ -187,8 +187,8 @@ class Nanoset(Rows):
         from nanoset_ref.load.documents import starts_in_files  # imported lazily
 
         sources, samples = self.order.lookup(positions)
-        begins = samples * self.strides[sources]
-        return starts_in_files(self.files, sources, begins, self.row_length)
+        first_tokens = samples * self.strides[sources]
+        return starts_in_files(self.files, sources, first_tokens, self.row_length)
 
     # ---- where tokens come from, and where they go
 

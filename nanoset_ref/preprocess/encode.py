@@ -19,7 +19,7 @@ caller writes. Nothing is done document by document.
 import logging
 from collections.abc import Generator, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import xxhash
@@ -37,9 +37,6 @@ from nanoset_ref.preprocess.special_tokens import SpecialTokenCounter, SpecialTo
 from nanoset_ref.preprocess.text_blocks import TextBatch
 from nanoset_ref.preprocess.tokenizer import TokenizerError, unshared_tokenizer
 from nanoset_ref.tokens import token_dtype_for
-
-if TYPE_CHECKING:
-    pass
 
 PROBE_TEXTS = (
     "",

@@ -60,8 +60,7 @@ def add_separators(
         return ids, lengths
     ends = np.cumsum(lengths)
     places = [ends - lengths] * len(prefix) + [ends] * len(suffix)
-    before = np.stack(
-        places, axis=1
-    ).ravel()  # the index in ids that each separator precedes
+    # the index in ids that each separator precedes
+    before = np.stack(places, axis=1).ravel()
     whole = np.insert(ids, before, np.tile(separators, len(lengths)))
     return whole, lengths + len(separators)

@@ -225,9 +225,8 @@ def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any
             if saved
             else datasets.load_dataset(name, config)
         )
-    except (
-        Exception
-    ) as error:  # the Hub, the network, the cache and the builders raise their own
+    # the Hub, the network, the cache and the builders raise their own
+    except Exception as error:
         raise InputError(
             f"{name}: neither a file, a folder nor a dataset that loads ({error})"
         ) from error

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.orders.inverse import find_each
-from nanoset_ref.provenance.card_facts import CardFacts, Facts, Int64Array, stop_of
+from nanoset_ref.provenance.card_facts import CardFacts, Facts, stop_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

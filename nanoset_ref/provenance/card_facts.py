@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, read_json, require_regular
@@ -21,7 +20,6 @@ from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES, problems_of_c
 if TYPE_CHECKING:
     from nanoset_ref.orders import Order
 
-Int64Array = NDArray[np.int64]
 Facts = dict[str, Any]
 
 SHIPPED = Path(__file__).with_name("cards")

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.load.schedule import Schedule
-
-Int64Array = NDArray[np.int64]
+from nanoset_ref.orders.base import Int64Array
 
 MAX_PARTS = 64  # of the steps
 SECTIONS = 16  # of a file

@@ -172,9 +172,8 @@ class TokenStream(Resumable):
         if self.dp_rank == worker == 0:
             encoder.warn_without_separator()
         elif self.options.shards == 1:
-            encoder.found.quiet = (
-                True  # the first worker of rank 0 reads the same documents
-            )
+            # the first worker of rank 0 reads the same documents
+            encoder.found.quiet = True
         shards: dict[int, Iterator[Any]] = {}
         for taken in count(place["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)

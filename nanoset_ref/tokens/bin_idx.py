@@ -109,9 +109,8 @@ class MMapIndexedDataset(Tokens):
         self._read_index()
         self._check_index()
         if not self._remote:
-            for (
-                name
-            ) in ARRAYS:  # mapped when they are used: a process has 65,530 mappings
+            # mapped when they are used: a process has 65,530 mappings
+            for name in ARRAYS:
                 delattr(self, name)
         if not _warned and not self.seal_path.exists():
             _warn_unsealed(self.path)

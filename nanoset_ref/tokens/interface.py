@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import (
     PathLike,
-    Version,
+    FileVersion,
     as_path,
     checksum,
     file_version,
@@ -59,10 +59,10 @@ class Tokens(ABC):
     dtype: np.dtype[Any]
     num_tokens: int
     windows: Windows = "overlapping"
-    version: Version | None = None
+    version: FileVersion | None = None
     row_length: int | None = None
     first_byte = 0
-    companions: Mapping[str, Version | None] = {}
+    companions: Mapping[str, FileVersion | None] = {}
 
     def __init__(self, path: PathLike, *companions: str) -> None:
         self.place = place_of(path)
@@ -105,7 +105,7 @@ class Tokens(ABC):
 
     @property
     def seal_path(self) -> Path:
-        """The checksum of a file that another tool wrote; see `tokens.verification.keep_seal`."""
+        """The checksum of a file that another tool wrote; see `tokens.verification.write_seal`."""
         return as_path(f"{self.path}.seal")
 
     @property

@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.io.paths import (
     PathLike,
-    Version,
+    FileVersion,
     as_path,
     checksum,
     file_version,
@@ -58,7 +58,7 @@ class TokenFile(Tokens):
             dtype differs from the manifest's, or it has a NumPy header and no manifest.
     """
 
-    companions: dict[str, Version | None] = {MANIFEST_SUFFIX: None}  # noqa: RUF012
+    companions: dict[str, FileVersion | None] = {MANIFEST_SUFFIX: None}  # noqa: RUF012
     manifest: Manifest | None = None
     _is_ascending = False
 

@@ -91,7 +91,7 @@ def _check_range(file: Tokens, first: int, ids: Any, limit: int | None) -> None:
         )
 
 
-def keep_seal(file: Tokens) -> bool:
+def write_seal(file: Tokens) -> bool:
     """Write the checksum next to a file unless one is recorded; return whether it did."""
     if file.checksum is not None:
         return False

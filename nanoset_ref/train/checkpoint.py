@@ -128,9 +128,8 @@ class Checkpoints:
             writer = HuggingFaceStorageWriter(str(temporary), save_distributed=True)
             try:
                 save(tensors, storage_writer=writer)
-            except (
-                CheckpointException
-            ) as error:  # wraps any failure, even KeyboardInterrupt
+            # it wraps any failure, even KeyboardInterrupt
+            except CheckpointException as error:
                 raise _cause(error) from None
             # 3. and 4. write the state, rename the folder, remove old checkpoints
             if self.world.is_first:
