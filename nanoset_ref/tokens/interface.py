@@ -18,8 +18,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import (
-    PathLike,
     FileVersion,
+    PathLike,
     as_path,
     checksum,
     file_version,

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.io.paths import (
-    PathLike,
     FileVersion,
+    PathLike,
     as_path,
     checksum,
     file_version,
