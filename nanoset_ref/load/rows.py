@@ -277,8 +277,7 @@ class Rows(_TorchDataset):
 
         Each access returns a fresh copy. The first one reads the rows at the probes.
         """
-        plan: Json = json.loads(self._plan)
-        return plan
+        return json.loads(self._plan)
 
     @functools.cached_property
     def _plan(self) -> str:

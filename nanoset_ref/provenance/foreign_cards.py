@@ -399,8 +399,7 @@ def from_llm_c(config: ForeignConfig) -> Facts:
 
 def read_yaml(path: PathLike) -> Facts:
     """The content of a YAML file."""
-    config: Facts = train.read_yaml(path)
-    return config
+    return train.read_yaml(path)
 
 
 def read_neox(path: PathLike) -> Facts:

@@ -111,8 +111,7 @@ class TokenStream(Resumable):
         It has the checksums of the text, the tokenizer (see `Encoder.identity`) and the options.
         The first access reads the whole text.
         """
-        plan: State = json.loads(self._plan)
-        return plan
+        return json.loads(self._plan)
 
     @cached_property
     def _plan(self) -> str:

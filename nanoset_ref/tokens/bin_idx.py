@@ -56,12 +56,6 @@ _warned: list[Path] = []  # the pair whose missing seal was logged
 logger = logging.getLogger(__name__)
 
 
-def require(holds: Any, message: str) -> None:
-    """Raise a TokenFileError unless `holds`."""
-    if not holds:
-        raise TokenFileError(message)
-
-
 def seal_path(path: PathLike) -> Path:
     """The file with the checksum of a pair, by the name of its .bin or .idx."""
     return as_path(path).with_suffix(".seal")
@@ -145,16 +139,18 @@ class MMapIndexedDataset(Tokens):
         magic, version, code, sequences, entries = HEADER.unpack(
             head.ljust(HEADER.size, b"\0")
         )
-        known = (magic, version) == (MAGIC, 1) and code in range(1, 9)
-        wanted = f"{MAGIC!r}, version 1 and a dtype code of 1 to 8"
-        require(known, f"{name} begins with {head!r}, not with {wanted}")
+        if (magic, version) != (MAGIC, 1) or code not in range(1, 9):
+            raise TokenFileError(
+                f"{name} begins with {head!r}, not with {MAGIC!r}, version 1 and a dtype code "
+                "of 1 to 8"
+            )
         expected = HEADER.size + 12 * sequences + 8 * entries
-        require(
-            size in (expected, expected + sequences),
-            f"{name} has {size} bytes, but {sequences} sequences and {entries} document entries "
-            f"take {expected} ({expected + sequences} with modes): it is truncated or damaged; "
-            "copy it again",
-        )
+        if size not in (expected, expected + sequences):
+            raise TokenFileError(
+                f"{name} has {size} bytes, but {sequences} sequences and {entries} document "
+                f"entries take {expected} ({expected + sequences} with modes): it is truncated "
+                "or damaged; copy it again"
+            )
         parts = np.split(
             index[HEADER.size :], np.cumsum([4 * sequences, 8 * sequences, 8 * entries])
         )
@@ -232,11 +228,11 @@ class MMapIndexedDataset(Tokens):
         sealed = self.seal_path
         if not sealed.exists():
             return False
-        require(
-            read_json(sealed) == self.content_checksum(),
-            f"{self.path} or {self.idx_path.name} has changed since it was sealed: copy all again, "
-            f"or remove {sealed} if another tool wrote them",
-        )
+        if read_json(sealed) != self.content_checksum():
+            raise TokenFileError(
+                f"{self.path} or {self.idx_path.name} has changed since it was sealed: copy all "
+                f"again, or remove {sealed} if another tool wrote them"
+            )
         return True
 
     def __len__(self) -> int:
@@ -258,11 +254,10 @@ class MMapIndexedDataset(Tokens):
         """
         available = int(self.sequence_lengths[index])
         stop = available if length is None else offset + length
-        inside = 0 <= offset <= stop <= available
-        require(
-            inside,
-            f"tokens {offset}:{stop} are outside sequence {index} of {available}",
-        )
+        if not 0 <= offset <= stop <= available:
+            raise TokenFileError(
+                f"tokens {offset}:{stop} are outside sequence {index} of {available}"
+            )
         first = int(self.sequence_pointers[index]) // self.dtype.itemsize
         return self.read(first + offset, first + stop)
 
@@ -273,10 +268,10 @@ class MMapIndexedDataset(Tokens):
         start = begin * self.dtype.itemsize
         stop = end * self.dtype.itemsize
         ids = os.pread(self._descriptor, stop - start, start)
-        whole = len(ids) == stop - start
-        require(
-            whole, f"{self.path} ends before byte {stop}: it was truncated meanwhile"
-        )
+        if len(ids) < stop - start:
+            raise TokenFileError(
+                f"{self.path} ends before byte {stop}: it was truncated meanwhile"
+            )
         return np.frombuffer(ids, self.dtype)
 
     def __repr__(self) -> str:
