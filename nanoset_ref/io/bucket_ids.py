@@ -92,9 +92,10 @@ class BucketIds:
 
     def _run(self, first: int, stop: int) -> Any:
         """The ids in the bytes first:stop."""
-        extents = []
-        for start in range(first, stop, PIECE):
-            extents.append((self, start, min(start + PIECE, stop)))
+        extents = [
+            (self, start, min(start + PIECE, stop))
+            for start in range(first, stop, PIECE)
+        ]
         return np.frombuffer(b"".join(fetch(extents)), self.dtype)
 
     @functools.cached_property

@@ -119,9 +119,9 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Facts:
         files |= {name: _files_of(name) for name in _folders(dataset)}
     paths = dict.fromkeys(itertools.chain(*files.values()))
     numbers = {path: number for number, path in enumerate(paths)}
-    orders = []
-    for stage in stages:
-        orders.append(_nanotron_order(config, stage["data"], files, numbers))
+    orders = [
+        _nanotron_order(config, stage["data"], files, numbers) for stage in stages
+    ]
     layout = "contiguous" if is_main else "strided"
     facts = {
         "dtype": config.take("dtype", dtype),
