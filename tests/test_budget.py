@@ -434,7 +434,6 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         {
             "load/schedule.py": 5,  # home
             "plain.py": 7,  # home
-            "chunks/pipeline.py": 1,
             "load/samplers.py": 2,
             "load/skip_sampler.py": 2,
             "streaming/iterable.py": 1,
