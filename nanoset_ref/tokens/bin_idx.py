@@ -9,10 +9,9 @@
                    int8 [S] modes, if multimodal
     <prefix>.seal  in pairs of this package: a checksum of both, JSON; upstream ignores it
 
-A reader maps the index and needs no memory. The ids are mapped too, or read with pread where a
-mapping is unwanted (network filesystems). Opening reads the index once: the sequences must lie end
-to end and fill .bin exactly, and documents must not decrease, so a damaged index cannot name wrong
-tokens (upstream trusts it, and reads beyond the file). This pass reads 12 bytes per sequence;
+A reader maps both files and needs no memory. Opening reads the index once: the sequences must lie
+end to end and fill .bin exactly, and documents must not decrease, so a damaged index cannot name
+wrong tokens (upstream trusts it, and reads beyond the file). This pass reads 12 bytes per sequence;
 benchmarks/megatron.py measures it.
 
 Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset.py (core_v0.16.1).
@@ -21,9 +20,7 @@ Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset
 import functools
 import logging
 import multiprocessing
-import os
 import struct
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +70,9 @@ class MMapIndexedDataset(Tokens):
     Args:
         path_prefix: the path without .bin and .idx, or the URL: then .idx is copied once, to a file
             without a name, and .bin read by ranges.
-        mmap: map .bin (True), or read each item with pread (False).
 
-    `[i]` is the ids of sequence i, a 1-d array of `dtype` (read-only if mapped); a slice is a list
-    of them; negative indexes count from the end.
+    `[i]` is the ids of sequence i, a read-only 1-d array of `dtype`; a slice is a list of them;
+    negative indexes count from the end.
 
     Attributes:
         sequence_lengths: int32 [S], in tokens.
@@ -91,15 +87,12 @@ class MMapIndexedDataset(Tokens):
             another pair; in a worker process, other files than the dataset was opened with.
     """
 
-    def __init__(self, path_prefix: PathLike, mmap: bool = True) -> None:
+    def __init__(self, path_prefix: PathLike) -> None:
         place = place_of(path_prefix)
         self._given = path_prefix
         self.path_prefix = str(place)
-        self._remote = in_bucket(place)
-        self.mmap = mmap and not self._remote
-        ids = (
-            place.with_suffix(f"{place.suffix}.bin") if self._remote else f"{place}.bin"
-        )
+        remote = in_bucket(place)
+        ids = place.with_suffix(f"{place.suffix}.bin") if remote else f"{place}.bin"
         super().__init__(ids, ".idx")
         if self.version is None or self.companions[".idx"] is None:
             raise FileNotFoundError(
@@ -108,15 +101,12 @@ class MMapIndexedDataset(Tokens):
             )
         self._read_index()
         self._check_index()
-        if not self._remote:
+        if not remote:
             # mapped when they are used: a process has 65,530 mappings
             for name in ARRAYS:
                 delattr(self, name)
         if not _warned and not self.seal_path.exists():
             _warn_unsealed(self.path)
-        if not (mmap or self._remote):
-            self._descriptor = os.open(self.place, os.O_RDONLY)
-            weakref.finalize(self, os.close, self._descriptor)
 
     @property
     def idx_path(self) -> Path:
@@ -224,7 +214,7 @@ class MMapIndexedDataset(Tokens):
         for begin in np.linspace(
             0, max(0, self.num_tokens - EXCERPT), 256, dtype=np.int64
         ).tolist():
-            digest.update(self.read(begin, min(begin + EXCERPT, self.num_tokens)).data)
+            digest.update(self.tokens[begin : begin + EXCERPT].data)
         return digest.hexdigest()
 
     def check_content(self) -> bool:
@@ -264,20 +254,7 @@ class MMapIndexedDataset(Tokens):
             f"tokens {offset}:{stop} are outside sequence {index} of {available}",
         )
         first = int(self.sequence_pointers[index]) // self.dtype.itemsize
-        return self.read(first + offset, first + stop)
-
-    def read(self, begin: int, end: int) -> NDArray[Any]:
-        """Ids begin:end of .bin, mapped or with pread; safe in threads and after a fork."""
-        if self.mmap or self._remote:
-            return self.tokens[begin:end]
-        start = begin * self.dtype.itemsize
-        stop = end * self.dtype.itemsize
-        ids = os.pread(self._descriptor, stop - start, start)
-        whole = len(ids) == stop - start
-        require(
-            whole, f"{self.path} ends before byte {stop}: it was truncated meanwhile"
-        )
-        return np.frombuffer(ids, self.dtype)
+        return self.tokens[first + offset : first + stop]
 
     def __repr__(self) -> str:
         documents = f"{len(self):,} sequences in {self.num_documents:,} documents"
@@ -290,7 +267,7 @@ class MMapIndexedDataset(Tokens):
         for name in ("idx_checksum", "fingerprint"):
             if name in self.__dict__:
                 state[name] = self.__dict__[name]
-        return MMapIndexedDataset, (self._given, self.mmap), state
+        return MMapIndexedDataset, (self._given,), state
 
 
 def _warn_unsealed(path: Path) -> None:

@@ -35,13 +35,12 @@ def build(data_path, **fields):
 # ---- reading
 
 
-@pytest.mark.parametrize("mmap", [True, False])
-def test_a_batch_is_its_samples(write_corpus, mmap):
+def test_a_batch_is_its_samples(write_corpus):
     with pytest.raises(
         ValueError, match="holds float32 values; token ids are integers"
     ):
         build(write_corpus([[9]], dtype=np.float32))
-    dataset = build(write_corpus([[50], [30]]), mmap_bin_files=mmap)
+    dataset = build(write_corpus([[50], [30]]))
     positions = np.array([3, 0, -1, 3])
     rows = dataset.read(positions)
     assert rows.tolist() == [
@@ -203,7 +202,6 @@ def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(
         prefix,
         split_num_samples=(41, None, None),
         path_to_cache=cache,
-        mmap_bin_files=False,
     )
     assert (base.epochs, base.fingerprint) == (same.epochs, same.fingerprint)
     for number, fields in enumerate(
