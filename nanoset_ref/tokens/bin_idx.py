@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import (
@@ -47,7 +46,7 @@ MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
 NAMES = "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()
 DTYPES = [np.dtype(name) for name in NAMES]  # of codes 1, 2, ...
-EXCERPT = 1 << 16  # ids
+SEQUENCES_AT_ONCE = 1 << 16  # checked when an index is opened
 ARRAYS = "sequence_lengths sequence_pointers document_indices sequence_modes".split()
 _warned: list[Path] = []  # the pair whose missing seal was logged
 logger = logging.getLogger(__name__)
@@ -205,18 +204,6 @@ class MMapIndexedDataset(Tokens):
         """A checksum of both files."""
         return seal(checksum(self.path), self.idx_path)
 
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """32 hexadecimal digits: a hash of .idx, and of 256 evenly spaced excerpts of 64 Ki ids of
-        .bin (of all ids up to 16 Mi); not of the path.
-        """
-        digest = xxhash.xxh3_128(self.idx_checksum.encode())
-        for begin in np.linspace(
-            0, max(0, self.num_tokens - EXCERPT), 256, dtype=np.int64
-        ).tolist():
-            digest.update(self.tokens[begin : begin + EXCERPT].data)
-        return digest.hexdigest()
-
     def check_content(self) -> bool:
         """See `Tokens.check_content`; a pair without a seal has no checksum to compare."""
         sealed = self.seal_path
@@ -264,9 +251,8 @@ class MMapIndexedDataset(Tokens):
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process opens the files again, without reading them for their checksums."""
         state: dict[str, Any] = {"version": self.version, "companions": self.companions}
-        for name in ("idx_checksum", "fingerprint"):
-            if name in self.__dict__:
-                state[name] = self.__dict__[name]
+        if "idx_checksum" in self.__dict__:
+            state["idx_checksum"] = self.idx_checksum
         return MMapIndexedDataset, (self._given,), state
 
 
@@ -301,9 +287,10 @@ def _end_to_end(
         return -1
     total = 0
     # blocks that stay in the processor's cache
-    for first in range(0, len(lengths), EXCERPT):
-        begins = pointers[first : first + EXCERPT]
-        sizes = lengths[first : first + EXCERPT].astype(np.int64) * itemsize
+    for first in range(0, len(lengths), SEQUENCES_AT_ONCE):
+        stop = first + SEQUENCES_AT_ONCE
+        begins = pointers[first:stop]
+        sizes = lengths[first:stop].astype(np.int64) * itemsize
         stops = begins + sizes
         if begins[0] != total or sizes.min() < 0 or np.any(stops[:-1] != begins[1:]):
             return -1

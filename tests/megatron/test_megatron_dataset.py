@@ -18,6 +18,7 @@ from nanoset_ref.megatron import (
     NanosetConfig,
 )
 from nanoset_ref.megatron.nanoset_config import parse_split
+from nanoset_ref.orders.plans import differences
 
 
 def splits(data_path, **fields):
@@ -231,6 +232,21 @@ def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(
     one, two = (build({prefix: 1, other: weight}, **asked) for weight in (1, 2))
     assert one.fingerprint != two.fingerprint
     assert [one.counts.tolist(), two.counts.tolist()] == [[15, 15], [10, 20]]
+
+
+def test_a_pair_without_a_seal_is_known_by_its_index_and_the_tokens_of_its_probes(
+    write_corpus,
+):
+    prefix = write_corpus([[90], [40]])
+    Path(f"{prefix}.seal").unlink()
+    plan = build(prefix).plan
+    assert plan["files"][0]["known_by"] == "probes"
+    ids = np.fromfile(f"{prefix}.bin", np.uint16)
+    (ids + 1).tofile(f"{prefix}.bin")
+    (changed,) = differences(plan, build(prefix).plan)
+    assert "a hash of the tokens at position 0" in changed.part
+    other = build(write_corpus([[40], [90]]))
+    assert any(part.endswith(".idx") for part, *_ in differences(plan, other.plan))
 
 
 def test_representations_say_what_is_read(write_corpus):
