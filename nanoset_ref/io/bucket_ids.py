@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
 from nanoset_ref.io.object_cache import PIECE, read_cached
+from nanoset_ref.io.options import counted_from_0
 from nanoset_ref.io.urls import BucketPath
 
 LANES = 64  # threads
@@ -147,19 +148,10 @@ def _check_places(index: Any, count: int) -> NDArray[np.int64]:
     given = np.asarray(index)
     if given.dtype == np.bool_ and given.shape == (count,):
         return np.flatnonzero(given)
-    if given.size == 0 and isinstance(index, list):
-        return np.zeros(given.shape, dtype=np.int64)
-    if given.dtype.kind not in "iu":
-        raise IndexError(
-            f"ids are indexed by slices, numbers and arrays of numbers; got {index!r}"
-        )
-    outside = (given < -count) | (given >= count)
-    if outside.any():
-        raise IndexError(
-            f"index {given[outside].flat[0]} is outside of the {count} ids"
-        )
-    places = given.astype(np.int64)
-    return np.where(places < 0, places + count, places)
+    try:
+        return counted_from_0(index, count, "ids")
+    except TypeError as error:
+        raise IndexError(str(error)) from None
 
 
 Extent = tuple[BucketIds, int, int]  # the bytes [start, stop) of an object

@@ -149,11 +149,7 @@ class MegatronNanoset(PieceRows):
         }
 
     def _describe(self) -> dict[str, Any]:
-        corpus = self.corpus
-        file = describe_file(corpus) | {
-            "idx": corpus.idx_checksum,
-            "pieces": corpus.fingerprint,
-        }
+        file = describe_file(self.corpus) | {"idx": self.corpus.idx_checksum}
         return {
             "order": {"kind": "megatron", "algorithm": ALGORITHM, **self._order},
             "rows": {"row_length": self.row_length, "pad_id": self.config.pad_id},
