@@ -151,8 +151,11 @@ class Schedule:
         self, start: int, dp_rank: int, batches: int
     ) -> NDArray[np.int64]:
         """The positions of a rank in several micro-batches from `start` on: int64 [batches, B]."""
-        size = self.samples_per_micro_step
-        own = self.rank_positions(0, size, dp_rank)
-        offsets = np.arange(own.start, own.stop, own.step)
-        starts = start + size * np.arange(batches)
+        first = dp_rank
+        stride = self.dp_size
+        if self.layout == "contiguous":
+            first = dp_rank * self.micro_batch_size
+            stride = 1
+        offsets = first + stride * np.arange(self.micro_batch_size)
+        starts = start + np.arange(batches) * (self.dp_size * self.micro_batch_size)
         return starts[:, None] + offsets
