@@ -295,7 +295,6 @@ def test_an_order_brings_its_own_seed_and_weights(tmp_path):
     order = StatelessOrder([10, 10], [3, 1], 20, 7)
     for weights in (None, [3, 1], [0.75, 0.25]):
         nanoset = Nanoset(paths, weights, 4, 20, order=order)
-        assert nanoset.random_seed == 7
         assert repr(nanoset).endswith("order='stateless', seed=7)")
         assert nanoset.dataset_weights.tolist() == [0.75, 0.25]
 

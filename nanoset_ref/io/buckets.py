@@ -60,9 +60,8 @@ TRIAL = ".nanoset_ref-trial"  # suffix of an object written to test write access
 SECONDS_PER_WARNING = 10  # of one bucket
 
 logger = logging.getLogger(__name__)
-_quiet_until: defaultdict[str, float] = defaultdict(
-    float
-)  # {bucket: when to warn again}
+# {bucket: when to warn again}
+_quiet_until: defaultdict[str, float] = defaultdict(float)
 
 
 class ReplacedError(StorageError):

@@ -175,9 +175,9 @@ class NanosetDataLoader(OneIterationLoader):
         rest = sampler.rest_of_epoch(start)
         size = sampler.samples_per_micro_step
         # after each batch: start + size, start + 2 size, ..., end; the last counts a dropped tail
-        last = start + size * rest.num_batches
         counts = itertools.chain(
-            range(start + size, last, size), itertools.repeat(rest.end)
+            range(start + size, start + size * rest.num_batches, size),
+            itertools.repeat(rest.end),
         )
         batches = itertools.chain.from_iterable(self._batches_by_block())
         attributes = vars(self)  # torch's __setattr__ would take a microsecond

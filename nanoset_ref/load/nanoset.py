@@ -31,6 +31,7 @@ from nanoset_ref.orders import Int64Array, Order, Weights, build_order
 from nanoset_ref.orders.base import normalize_weights
 from nanoset_ref.tokens import Tokens, open_tokens
 
+Files = PathLike | Tokens | Sequence[PathLike | Tokens] | Mapping[str, float]
 # seconds that may be spent waiting for files that are opened one after another
 MAX_WAIT = 0.05
 MAX_WAIT_PER_FILE = 0.0005
@@ -81,10 +82,7 @@ class Nanoset(Rows):
 
     def __init__(
         self,
-        dataset_paths: PathLike
-        | Tokens
-        | Sequence[PathLike | Tokens]
-        | Mapping[str, float],
+        dataset_paths: Files,
         dataset_weights: Weights | None,
         sequence_length: int,
         train_split_num_samples: int | None = None,
@@ -115,7 +113,6 @@ class Nanoset(Rows):
             train_split_num_samples, "train_split_num_samples", 0, bits=63
         )
         self.order = self._order(order, dataset_weights, random_seed)
-        self.random_seed = self.order.random_seed
         self.shuffled_over = None
         if self.order.keeps_shares:
             self.shuffled_over = self.order.samples_per_epoch
@@ -151,18 +148,15 @@ class Nanoset(Rows):
     @classmethod
     def from_config(
         cls,
-        dataset_path: PathLike | Sequence[PathLike] | Mapping[str, float],
-        sequence_length: int,
-        train_split_num_samples: int | None,
-        random_seed: int = 1234,
+        dataset_path: Files,
+        *arguments: Any,
         **options: Any,
     ) -> Self:
         """Build from a `dataset_path` of the YAML: one path, a list of paths, or {path: weight}.
 
-        Other arguments are those of the class.
+        Other arguments are those of the class, `dataset_weights` left out.
         """
-        counts = sequence_length, train_split_num_samples
-        return cls(dataset_path, None, *counts, random_seed, **options)
+        return cls(dataset_path, None, *arguments, **options)
 
     @property
     def files(self) -> list[Tokens]:
@@ -346,7 +340,7 @@ class Nanoset(Rows):
         return (
             f"{type(self).__name__}({len(self.files)} files: {names}; "
             f"sequence_length={self.sequence_length}, {len(self):,} samples, {epochs:.2f} epochs, "
-            f"order={self.order.name!r}, seed={self.random_seed})"
+            f"order={self.order.name!r}, seed={self.order.random_seed})"
         )
 
 
