@@ -208,7 +208,7 @@ def test_sizes_that_are_no_table_are_refused(sizes):
 
 def test_an_order_that_cannot_be_built_says_why():
     order = FACTS["orders"][0] | {"name": "grain", "options": {"depth": 1}}
-    with pytest.raises(ValueError, match="toy: the options of order 0: .*depth"):
+    with pytest.raises(ValueError, match="toy: order 0: .*depth: unknown key"):
         Card(toy(orders=[order])).where(1)
     with pytest.raises(ValueError, match="toy: the files of order 0 hold no row"):
         Card(toy(sources=[{"name": "a", "bytes": 6}])).where(1)

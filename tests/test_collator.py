@@ -93,6 +93,8 @@ def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
         ),
         ([{}], r"got the keys \[\]"),
         ([], "at least one sample"),
+        ([{"input_ids": np.zeros(5)}], "token ids must be integers, got float64"),
+        (SampleBlock(np.zeros((2, 5))), "token ids must be integers, got float64"),
     ],
 )
 def test_wrong_samples_are_refused(examples, message):

@@ -126,7 +126,9 @@ def test_another_collator_gets_its_batches_one_by_one(numbered):
         )
         for number, batch in enumerate(loader):
             assert positions_of(batch) == list(range(8 * number, 8 * number + 8))
-            assert loader.consumed_train_samples == 8 * number + 8
+            assert loader.consumed_train_samples == (
+                8 * number + 8 if number < 14 else 121
+            )
         assert number == 14
 
 
@@ -173,10 +175,11 @@ def test_the_state_is_one_number_and_a_plan(numbered):
         nanoset, micro_batch_size=5, dp_rank=1, dp_size=2, num_loading_workers=1
     )
     for number, batch in enumerate(loader):
-        assert len(loader) == 11 - number
+        is_last = number == 11
+        assert len(loader) == (12 if is_last else 11 - number)
         state = json.loads(json.dumps(loader.state_dict()))
         assert state == {
-            "consumed_train_samples": 10 * (number + 1),
+            "consumed_train_samples": 121 if is_last else 10 * (number + 1),
             "plan": nanoset.plan,
         }
         assert positions_of(batch) == list(range(10 * number + 1, 10 * number + 10, 2))
@@ -330,14 +333,20 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered):
             {"tial": "pad"},
             "^build_nanoset_dataloader: tial: unknown key, did you mean 'tail'.$",
         ),
+        *(
+            ({typo: 2}, f"^build_nanoset_dataloader: {typo}: unknown key")
+            for typo in ("shuffel", "smpler", "batch_sampel", "drop_lst", "num_worker")
+        ),
     ],
 )
 def test_an_option_that_a_loader_cannot_have_is_refused_in_its_own_words(
     tmp_path, options, message
 ):
     dataset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 10)
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
         build_nanoset_dataloader(dataset, micro_batch_size=2, **options)
+    for refused in ("shuffle", "sampler", "drop_last", "num_workers", "batch_sampler"):
+        assert f"did you mean {refused!r}" not in str(caught.value)
 
 
 WORKER_OPTIONS = {
@@ -452,3 +461,22 @@ def test_a_loader_says_where_it_stands(numbered):
     next(iter(loader))
     where = "rank 1 of 2, micro-batches of 4, 14 batches left of this epoch, at sample 8, 0 workers"
     assert repr(loader) == f"NanosetDataLoader({numbered[0]!r}, {where})"
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "loop"])
+@pytest.mark.parametrize("collate_fn", [None, default_collate])
+@pytest.mark.parametrize("num_samples", [117, 120])
+def test_a_state_after_the_last_batch_begins_the_next_epoch(
+    numbered, num_samples, collate_fn, tail
+):
+    """It counts the dropped tail, as the state after the iteration does."""
+    nanoset = Nanoset(numbered[0].files, None, 2, num_samples, order="identity")
+    options = {"micro_batch_size": 4, "dp_size": 2, "tail": tail}
+    loader = build_nanoset_dataloader(nanoset, collate_fn=collate_fn, **options)
+    states = [loader.state_dict() for _ in loader]
+    counts = [state["consumed_train_samples"] for state in states]
+    assert counts == [*range(8, 8 * len(counts), 8), num_samples]
+    assert states[-1] == loader.state_dict()
+    resumed = build_nanoset_dataloader(nanoset, **options)
+    resumed.load_state_dict(states[-1])
+    assert len(list(resumed)) == len(states)

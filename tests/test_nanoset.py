@@ -193,6 +193,7 @@ def test_the_three_forms_of_dataset_path(tmp_path):
         ({str(a): 0.8, str(b): 0.2}, Nanoset([a, b], [0.8, 0.2], 4, 30)),
     ):
         assert Nanoset.from_config(form, 4, 30).plan == direct.plan
+        assert Nanoset(form, None, 4, 30).plan == direct.plan
     nanoset = Nanoset([file := TokenFile(a)], None, 4, 10)
     assert nanoset.plan == Nanoset(a, None, 4, 10).plan
     nanoset[0]["input_ids"][:] = -1
@@ -220,9 +221,23 @@ def test_the_three_forms_of_dataset_path(tmp_path):
             {"order": StatelessOrder([9], None, 10)},
             r"over datasets of \[9\] samples; .* these files have \[10\]",
         ),
+        (
+            {"dataset_paths": {"a.npy": 1}, "dataset_weights": [1]},
+            "weights in the mapping or as dataset_weights, not both",
+        ),
+        (
+            {
+                "dataset_paths": ["a.npy", "a.npy"],
+                "dataset_weights": [1, 3],
+                "train_split_num_samples": 20,
+                "order": StatelessOrder([10, 10], [1, 1], 20),
+            },
+            r"the order's own weights are \[0.5, 0.5\], dataset_weights are \[1, 3\]",
+        ),
     ],
 )
-def test_bad_arguments_are_refused(tmp_path, arguments, message):
+def test_bad_arguments_are_refused(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
     good = {
         "dataset_weights": None,
         "sequence_length": 4,
@@ -273,6 +288,15 @@ def test_repr_says_what_one_wants_to_know(tmp_path):
         repr(nanoset)
         == "Nanoset(1 files: a.npy; sequence_length=4, 25 samples, 2.50 epochs, order='nanotron', seed=1234)"
     )
+
+
+def test_an_order_brings_its_own_seed_and_weights(tmp_path):
+    paths = [write_range(tmp_path / f"{name}.npy", 41) for name in "ab"]
+    order = StatelessOrder([10, 10], [3, 1], 20, 7)
+    for weights in (None, [3, 1], [0.75, 0.25]):
+        nanoset = Nanoset(paths, weights, 4, 20, order=order)
+        assert repr(nanoset).endswith("order='stateless', seed=7)")
+        assert nanoset.dataset_weights.tolist() == [0.75, 0.25]
 
 
 def test_a_reused_buffer_is_filled_in_place_if_it_fits(tmp_path):
@@ -326,7 +350,10 @@ def test_a_number_that_is_none_is_named(tmp_path, options, message):
         Nanoset(write_range(tmp_path / "a.npy", 41), None, **given)
 
 
-@pytest.mark.parametrize("positions", [[1.7], ["3"], [True, False], [2**70 + 0.5]])
+@pytest.mark.parametrize(
+    "positions",
+    [[1.7], ["3"], [True, False], [2**70 + 0.5], np.array([1, 1.5], dtype=object)],
+)
 def test_positions_that_are_no_integers_are_refused(tmp_path, positions):
     nanoset = Nanoset(write_range(tmp_path / "a.npy", 100), None, 4, 9)
     for read in (nanoset.read, nanoset.starts, nanoset.__getitems__):
@@ -387,3 +414,16 @@ def test_a_file_is_named_twice_to_the_file_system_and_six_times_beside_a_manifes
         order="stateless",
     )
     assert (asked.count("raw"), asked.count("described")) == (2, 6)
+
+
+def test_positions_are_a_row_of_integers_of_any_kind(tmp_path):
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 100), None, 4, 9)
+    expected = nanoset.read([3, -1])
+    for dtype in (object, np.int8):
+        assert np.array_equal(nanoset.read(np.array([3, -1], dtype=dtype)), expected)
+    assert nanoset.read([]).shape == (0, 5)
+    for positions, shape in ((np.int64(3), r"\(\)"), ([[1, 2]], r"\(1, 2\)")):
+        with pytest.raises(
+            ValueError, match=f"one-dimensional array of positions, got shape {shape}"
+        ):
+            nanoset.read(positions)

@@ -168,3 +168,23 @@ def test_an_epoch_that_does_not_fit_into_memory_names_the_way_out():
         MemoryError, match=r"1,000,000,000,000 samples need .* order=.stateless. stores"
     ):
         NanotronOrder([10**12], None, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("nanotron:foo=1", {}, "the order 'nanotron': foo: unknown key$"),
+        (
+            "olmo_core:chunk_sice=2",
+            {},
+            "the order 'olmo_core': chunk_sice: unknown key, did you mean 'chunk_size'",
+        ),
+        ("grain:named=1", {}, "the order 'grain': named: unknown key"),
+        ("nanotron:num_samples=1", {}, "the order 'nanotron': num_samples: unknown"),
+        ("stateless:start=3", {}, "start must be a Ledger or its JSON.*, got 3$"),
+        ("stateless", {"start": {"place": 3}}, "start must be a Ledger or its JSON"),
+    ],
+)
+def test_an_option_that_an_order_does_not_have_is_refused(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        build_order(name, [10], None, 5, **options)

@@ -261,3 +261,17 @@ def test_worker_seeds_are_distinct_for_64_by_64_and_depend_on_the_run():
 def test_worker_seed_ranges_are_checked():
     with pytest.raises(ValueError, match="65536"):
         worker_seed(0, 65536, 0)
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "loop"])
+@pytest.mark.parametrize("num_samples", [16, 18])
+def test_after_the_last_batch_of_an_epoch_the_next_epoch_begins(num_samples, tail):
+    """A dropped tail is counted with it: whoever stops there, or later, goes on alike, in any layout."""
+    sampler = ResumableBatchSampler(num_samples, 2, 1, 4, tail=tail)
+    counts = [sampler.consumed_train_samples for _ in sampler]
+    assert counts == [*range(8, 8 * len(counts), 8), num_samples]
+    for dp_size, micro_batch_size in ((4, 2), (1, 2), (1, 1)):
+        resumed = ResumableBatchSampler(
+            num_samples, micro_batch_size, 0, dp_size, counts[-1], tail=tail
+        )
+        assert next(iter(resumed))[0] == 0

@@ -79,6 +79,17 @@ def test_what_was_before_the_schedule_is_refused():
         Schedule(consumed_train_samples=-1)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint64])
+def test_integers_of_any_kind_are_positions(dtype):
+    schedule = Schedule(dp_size=3, micro_batch_size=100, consumed_train_samples=5)
+    position = dtype(9)
+    assert schedule.slot(position) == schedule.slot(9)
+    assert schedule.slot(position + np.zeros(1, dtype)) == schedule.slot(9)
+    for before in (dtype(3), np.array([9, 3], dtype)):
+        with pytest.raises(IndexError, match="begins at position 5; .*3"):
+            schedule.slot(before)
+
+
 @pytest.mark.parametrize("position", [3.5, 3.0, True, "3", np.array([1.0, 2.0])])
 def test_a_position_is_an_integer(position) -> None:
     with pytest.raises(TypeError, match="positions must be integers, got"):

@@ -256,11 +256,41 @@ def test_a_server_that_never_answers_well_is_given_up_within_the_limit_and_the_l
         buckets.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds)
     )
     monkeypatch.setattr(buckets.time, "monotonic", lambda: now[0])
+    buckets._quiet_until.clear()
     server.faults += [fault] * 100_000
     with pytest.raises(StorageError):
         rows.read(np.arange(1))
     assert 1 < now[0] <= 3
     assert caplog.text.count("retrying for up to 3 s") == 1
+
+
+def test_a_slow_server_is_warned_of_once_in_ten_seconds(
+    bucket, server, monkeypatch, caplog
+):
+    """Many requests wait for it; each bucket has its own warning."""
+    now = [0.0]
+    monkeypatch.setattr(buckets.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(buckets.time, "monotonic", lambda: now[0])
+    buckets._quiet_until.clear()
+
+    def warnings(path, seconds):
+        now[0] = seconds
+        answers = iter([buckets.TryAgainError(f"{path} is slow"), None])
+
+        def act(store):
+            error = next(answers)
+            if error is not None:
+                raise error
+
+        caplog.clear()
+        buckets.request(path, act)
+        return caplog.text.count("retrying")
+
+    one = buckets.BucketPath(f"http://127.0.0.1:{server.port}/tokens/a.npy")
+    two = buckets.BucketPath(f"http://localhost:{server.port}/tokens/a.npy")
+    assert one.root != two.root
+    asked = [(one, 100), (one, 101), (two, 101), (one, 109), (one, 111), (one, 112)]
+    assert [warnings(*it) for it in asked] == [1, 0, 1, 0, 1, 0]
 
 
 def test_a_server_without_ranges_is_called_so(bucket, server):

@@ -174,6 +174,8 @@ def test_an_existing_file_is_not_overwritten_unasked(path):
         (b"", None, "is empty"),
         (b"\0" * 7, None, "truncated, or of another dtype than uint16"),
         (b"\0" * 8, "float32", "must be one of .* got float32"),
+        (b"\0" * 8, ">u2", "must be one of .*, little-endian; got >u2"),
+        (5, ">u2", "token_dtype=>u2 contradicts the manifest, which says uint16"),
         (b"\x93NUMPY" + b"\0" * 130, None, r"NumPy header.*np\.load.*tofile"),
         (5, "int32", "token_dtype=int32 contradicts the manifest, which says uint16"),
         (4, None, "holds 4 ids, its manifest says 5"),
@@ -327,3 +329,11 @@ def test_a_seal_keeps_the_checksum_of_a_file_that_holds_none(path):
     np.arange(1, 21, dtype=np.uint16).tofile(path)
     with pytest.raises(TokenFileError, match="the content has changed"):
         TokenFile(path).check_content()
+
+
+@pytest.mark.parametrize("length", [0, -5])
+def test_samples_have_at_least_a_token(path, length):
+    with pytest.raises(
+        ValueError, match=f"sequence_length must be at least 1, got {length}"
+    ):
+        TokenFile(write(path)).num_samples(length)

@@ -40,7 +40,7 @@ from nanoset_ref.chunks.chunk_manifest import (
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.io.paths import PathLike
+from nanoset_ref.io.paths import PathLike, checksum
 
 with extra("text", "preparing a corpus"):
     from tqdm import tqdm
@@ -122,7 +122,7 @@ def mix(
     subsets = _split_all(paths, num_chunks, num_valid, random_seed)
     settings = {
         "command": "mix",
-        "subsets": [[name, path.stat().st_size] for name, path in paths.items()],
+        "subsets": [[name, checksum(path)] for name, path in paths.items()],
         "made_of": [manifest.model_dump()["files"] for manifest in inputs.values()],
         "num_chunks": num_chunks,
         "num_valid_samples_per_subfolder": num_valid,

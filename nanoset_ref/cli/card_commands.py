@@ -108,8 +108,8 @@ def _line(row: CardRow) -> str:
     )
 
 
-def show_card_audit(options: FileOptions, card: Card) -> bool:
-    """Print the checks of a card; return True (exit code 1) if one of them fails."""
+def show_card_audit(options: FileOptions, card: Card) -> int:
+    """Print the checks of a card; return the exit code, 1 if one of them fails."""
     checks = provenance.audit_card(card)
     lines = [f"{card.name}: {card.last_step:,} steps"]
     lines += [f"  {VERDICTS[check['holds']]}  {check['detail']}" for check in checks]
@@ -133,12 +133,12 @@ def show_card_audit(options: FileOptions, card: Card) -> bool:
                 *provenance.spread_lines(spreads, paths),
             ]
     options.show(result, *lines)
-    return not ok
+    return 0 if ok else 1
 
 
 def compare(
     first: str, second: str, /, *, sizes: Sequence[str] = (), options: FileOptions
-) -> bool:
+) -> int:
     """The differences of two run cards, and the first step at which they read other rows.
 
     Exit code 1 if they read other rows, or if that cannot be computed.
@@ -166,7 +166,7 @@ def compare(
             f"from step {found['step']:,} on they read other rows: {found['rows']:,} of that step's"
         )
     options.show(found, *lines)
-    return bool(found["step"] or found["problem"])
+    return 1 if found["step"] or found["problem"] else 0
 
 
 def card(

@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 # each loads its modules when used
@@ -259,9 +258,7 @@ def _stage_of_options(
         blend = token_blend(
             files, weights or [None] * len(paths), length, order, bool(run.row_length)
         )
-    samples = run.num_samples
-    if samples is None and order.endswith(".npy"):
-        samples = Path(order).stat().st_size // 4  # uint32 instance numbers
+    samples = run.order_length
     if samples is None:
         samples = blend.epoch
     start = schedule.consumed_train_samples

@@ -108,7 +108,7 @@ def verify(
     vocab_size: Positive | None = None,
     seal: bool = False,
     options: FileOptions,
-) -> bool:
+) -> int:
     """Compare files with what is recorded about them: checksum, size, boundaries, range of the ids.
 
     Args:
@@ -136,7 +136,7 @@ def verify(
         f"{verdicts[row['ok']]}  {row['file']}: {row['detail']}" for row in results
     ]
     options.show(results, *lines)
-    return not all(row["ok"] for row in results)
+    return 0 if all(row["ok"] for row in results) else 1
 
 
 @dataclasses.dataclass(kw_only=True)

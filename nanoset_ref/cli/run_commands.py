@@ -147,7 +147,7 @@ def audit(
     state: Path | None = None,
     run: RunOptions,
     schedule: Schedule,
-) -> bool:
+) -> int:
     """Simulate all ranks of a run and prove that every position is read once.
 
     Args:
@@ -165,7 +165,7 @@ def audit(
         result["continuation"] = _continued(state, stretches)
         lines.append(str(result["continuation"]))
     run.show(result, *lines)
-    return not report.ok
+    return 0 if report.ok else 1
 
 
 def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:

@@ -175,25 +175,29 @@ class RunOptions(FileOptions):
         """The seed of the order: the given one, or 1234."""
         return 1234 if self.seed is None else self.seed
 
+    @property
+    def order_length(self) -> int | None:
+        """The given number of samples, or that of the order's file; None: an epoch."""
+        order = self.order or ""
+        if self.num_samples is None and order.endswith(".npy"):
+            from nanoset_ref.orders.published import open_numbers
+
+            return len(open_numbers(order))
+        return self.num_samples
+
     def _rows(self) -> Rows:
         from nanoset_ref import Nanoset
 
         paths, weights, are_pairs = self.paths()
         if are_pairs:
             return self._megatron_rows(paths, weights)
-        order = self.order or "nanotron"
-        num_samples = self.num_samples
-        if num_samples is None and order.endswith(".npy"):
-            from nanoset_ref.orders.published import open_numbers
-
-            num_samples = len(open_numbers(order))
         return Nanoset(
             [self.open(path) for path in paths],
             weights,
             self.sample_length,
-            num_samples,
+            self.order_length,
             self.order_seed,
-            order=order,
+            order=self.order or "nanotron",
             disjoint=bool(self.row_length),
         )
 

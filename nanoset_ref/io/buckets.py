@@ -5,12 +5,13 @@ no ETag, the request carries the version id or If-Unmodified-Since instead. A se
 version at all is refused, unless `open_tokens(..., allow_unversioned=True)` or
 NANOSET_REF_ALLOW_UNVERSIONED=1 allows it; its answers are never cached.
 
-If a server fails, stalls or truncates its answers, the request is repeated with growing pauses and
-one line in the log, for NANOSET_REF_TIMEOUT seconds (default 60), or twice as long if the last
-answer arrives slowly. obstore finds credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
-(AWS_ENDPOINT_URL for a server other than Amazon's, AWS_SKIP_SIGNATURE=true for a public bucket),
-GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and _KEY, or the machine's own role. A
-URL may contain a password or a signed query; messages never show either.
+If a server fails, stalls or truncates its answers, the request is repeated with growing pauses for
+NANOSET_REF_TIMEOUT seconds (default 60), or twice as long if the last answer arrives slowly; the
+log has a line about it, at most one per bucket in ten seconds. obstore finds credentials:
+AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_ENDPOINT_URL for a server other than Amazon's,
+AWS_SKIP_SIGNATURE=true for a public bucket), GOOGLE_APPLICATION_CREDENTIALS,
+AZURE_STORAGE_ACCOUNT_NAME and _KEY, or the machine's own role. A URL may contain a password or a
+signed query; messages never show either.
 
 Reading an object as an array of ids: `io.bucket_ids`. Caching pieces of it: `io.object_cache`.
 """
@@ -26,6 +27,7 @@ import random
 import re
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -55,7 +57,11 @@ CREDENTIALS = (
 )
 TRIAL = ".nanoset_ref-trial"  # suffix of an object written to test write access
 
+SECONDS_PER_WARNING = 10  # of one bucket
+
 logger = logging.getLogger(__name__)
+# {bucket: when to warn again}
+_quiet_until: defaultdict[str, float] = defaultdict(float)
 
 
 class ReplacedError(StorageError):
@@ -212,7 +218,8 @@ def request(path: BucketPath, act: Callable[[Any], Any], retries: int = 0) -> An
             raise error
         if time.monotonic() + pause > deadline:
             raise StorageError(str(error))
-        if pause == FIRST_PAUSE:
+        if pause == FIRST_PAUSE and time.monotonic() >= _quiet_until[path.root]:
+            _quiet_until[path.root] = time.monotonic() + SECONDS_PER_WARNING
             logger.warning("%s; retrying for up to %g s", error, patience)
         time.sleep(pause * random.uniform(0.5, 1))
         pause = min(2 * pause, patience / 4)

@@ -48,9 +48,8 @@ def counted_from_0(
         TypeError: not integers.
     """
     given = np.asarray(positions)
-    if not given.size:  # NumPy takes [] for floats
-        given = given.astype(np.int64)
-    if given.dtype.kind not in "iuO":  # O: integers beyond 64 bits
+    # integers beyond 64 bits are objects; NumPy takes [] for floats
+    if given.dtype.kind not in "iu" and not all(type(it) is int for it in given.flat):
         raise TypeError(f"positions must be integers, got {positions!r:.200}")
     is_outside = (given < -length) | (given >= length)
     outside = given[is_outside]
@@ -58,7 +57,7 @@ def counted_from_0(
         raise IndexError(
             f"position {outside[0]} is outside a sequence of {length} {what}"
         )
-    inside = given.astype(np.int64, casting="same_kind")
+    inside = given.astype(np.int64)
     return inside + length * (inside < 0)
 
 

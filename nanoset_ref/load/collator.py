@@ -103,6 +103,8 @@ class Collator(ABC):
                 np.stack([example["input_ids"] for example in examples])
             )
         self.check_row_lengths({examples.rows.shape[1]})
+        if examples.rows.dtype.kind not in "iu":
+            raise ValueError(f"token ids must be integers, got {examples.rows.dtype}")
         starts = examples.starts if self.needs_starts else None
         [batch] = self.split(
             RowBlock(torch.from_numpy(examples.rows), len(examples), starts)

@@ -42,10 +42,12 @@ if TYPE_CHECKING:
 
 # options of torch's DataLoader that have another name in `build_nanoset_dataloader`
 OUR_NAMES = {
-    "num_workers": "num_loading_workers",
-    "batch_size": "micro_batch_size",
-    "batch_sampler": "NanosetDataLoader, which takes one",
+    "num_workers": "use num_loading_workers",
+    "batch_size": "use micro_batch_size",
+    "batch_sampler": "use NanosetDataLoader, which takes one",
 }
+# those that would change the batches
+OF_BATCHES = "shuffle", "sampler", "drop_last"
 # torch refuses all but the first for a loader without workers
 OPTIONS_OF_WORKERS = (
     "num_workers prefetch_factor persistent_workers multiprocessing_context".split()
@@ -120,7 +122,7 @@ class NanosetDataLoader(OneIterationLoader):
 
     Attributes:
         consumed_train_samples: the samples in all batches delivered so far, over all epochs and
-            ranks.
+            ranks; the last batch of an epoch also counts those that `tail` drops after it.
 
     Raises:
         ValueError: the sampler counts other samples than the dataset has; an option that would
@@ -142,7 +144,7 @@ class NanosetDataLoader(OneIterationLoader):
         **options: Any,
     ) -> None:
         read_ahead = whole_number(read_ahead, "read_ahead", 0)
-        _refuse_unknown_options(options, NanosetDataLoader)
+        refuse_unknown_options(options, NanosetDataLoader, {})
         _refuse_options_that_change_batches(options)
         num_samples = len(dataset)  # type: ignore[arg-type]
         if num_samples != batch_sampler.num_samples:
@@ -170,16 +172,19 @@ class NanosetDataLoader(OneIterationLoader):
         start = self.consumed_train_samples
         # forgets what an abandoned iteration prefetched
         sampler.consumed_train_samples = start
-        end = sampler.rest_of_epoch(start).end
+        rest = sampler.rest_of_epoch(start)
         size = sampler.samples_per_micro_step
-        # after each batch: start + size, start + 2 size, ..., end; a padded last one ends at `end`
-        counts = itertools.chain(range(start + size, end, size), itertools.repeat(end))
+        # after each batch: start + size, start + 2 size, ..., end; the last counts a dropped tail
+        counts = itertools.chain(
+            range(start + size, start + size * rest.num_batches, size),
+            itertools.repeat(rest.end),
+        )
         batches = itertools.chain.from_iterable(self._batches_by_block())
         attributes = vars(self)  # torch's __setattr__ would take a microsecond
         for batch, consumed in zip(batches, counts):  # noqa: B905 (counts have no end)
             attributes["consumed_train_samples"] = consumed
             yield batch
-        self.consumed_train_samples = end
+        self.consumed_train_samples = rest.end
 
     def _batches_by_block(self) -> Iterable[Iterable[Any]]:
         """The batches of the sampler, a few at a time."""
@@ -348,8 +353,7 @@ def build_nanoset_dataloader(
     seed = whole_number(seed, "seed")
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
-    _refuse_options_by_another_name(options)
-    _refuse_unknown_options(options, build_nanoset_dataloader)
+    refuse_unknown_options(options, build_nanoset_dataloader, OUR_NAMES)
     documents = _document_options(documents, dataset, collate_fn)
     sampler = ResumableBatchSampler(
         len(dataset),
@@ -386,23 +390,26 @@ def build_nanoset_dataloader(
     )
 
 
-def _refuse_options_by_another_name(options: dict[str, Any]) -> None:
-    for name, ours in OUR_NAMES.items():
-        if name in options:
-            raise TypeError(f"build_nanoset_dataloader: {name}: use {ours}")
-
-
-def _refuse_unknown_options(
-    options: dict[str, Any], function: Callable[..., Any]
+def refuse_unknown_options(
+    options: dict[str, Any], function: Callable[..., Any], refused: dict[str, str]
 ) -> None:
-    """Refuse options that neither `function` nor torch's DataLoader has."""
-    known = [
+    """Refuse options that neither `function` nor torch's DataLoader has.
+
+    Args:
+        options: the given ones.
+        function: takes them.
+        refused: options of the DataLoader that `function` cannot have, each with its way out.
+    """
+    known = {
         *inspect.signature(function).parameters,
         *inspect.signature(DataLoader).parameters,
-    ]
+    }
     for name in options:
+        problem = refused.get(name)
         if name not in known:
-            raise TypeError(f"{function.__name__}: {name}: {unknown_key(name, known)}")
+            problem = unknown_key(name, known.difference(refused, OF_BATCHES))
+        if problem:
+            raise TypeError(f"{function.__name__}: {name}: {problem}")
 
 
 def _set_options_of_workers(
@@ -421,7 +428,7 @@ def _set_options_of_workers(
 
 
 def _refuse_options_that_change_batches(options: dict[str, Any]) -> None:
-    given = [name for name in ("shuffle", "sampler", "drop_last") if options.get(name)]
+    given = [name for name in OF_BATCHES if options.get(name)]
     if options.get("batch_size", 1) != 1:
         given.append("batch_size")
     if given:

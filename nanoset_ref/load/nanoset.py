@@ -28,8 +28,10 @@ from nanoset_ref.load.rows import (
     describe_file,
 )
 from nanoset_ref.orders import Int64Array, Order, Weights, build_order
+from nanoset_ref.orders.base import normalize_weights
 from nanoset_ref.tokens import Tokens, open_tokens
 
+Files = PathLike | Tokens | Sequence[PathLike | Tokens] | Mapping[str, float]
 # seconds that may be spent waiting for files that are opened one after another
 MAX_WAIT = 0.05
 MAX_WAIT_PER_FILE = 0.0005
@@ -42,13 +44,14 @@ class Nanoset(Rows):
 
     Args:
         dataset_paths: the token files (or one path): .npy, .bin/.idx or .ds (see `open_tokens`),
-            their URLs in a bucket (see `nanoset_ref.io.buckets`), or open `Tokens`.
+            their URLs in a bucket (see `nanoset_ref.io.buckets`), or open `Tokens`; or
+            {path: weight}, as in a YAML file.
         dataset_weights: the share of each file, on any positive scale; None: in proportion to their
             lengths, so that an epoch reads every sample once.
         sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.
         train_split_num_samples: N = len(self), in samples: training steps x global batch size.
             Beyond an epoch the data repeat. None: one epoch.
-        random_seed: the order's seed.
+        random_seed: the order's seed; an `Order` has its own.
         token_dtype: the dtype of files without a manifest (default uint16).
         order: "nanotron", bit for bit the order of Nanotron's Nanoset; "stateless", which stores
             nothing; "identity"; the path of an .npy file of instance numbers; or an `Order`.
@@ -71,14 +74,15 @@ class Nanoset(Rows):
     Raises:
         TokenFileError: a file has no token ids, or not enough for one sample.
         ValueError: weights that do not match the files or cannot be normalized; a length or count
-            out of range; an order over other files or another number of samples.
+            out of range; an order over other files, another number of samples or with other
+            weights.
 
     Source: the Nanosets of Nanotron, https://github.com/huggingface/nanotron/blob/main/docs/nanoset.md
     """
 
     def __init__(
         self,
-        dataset_paths: PathLike | Tokens | Sequence[PathLike | Tokens],
+        dataset_paths: Files,
         dataset_weights: Weights | None,
         sequence_length: int,
         train_split_num_samples: int | None = None,
@@ -89,12 +93,17 @@ class Nanoset(Rows):
         disjoint: bool = False,
     ) -> None:
         self.sequence_length = whole_number(sequence_length, "sequence_length", 1)
+        if isinstance(dataset_paths, Mapping):
+            if dataset_weights is not None:
+                raise ValueError(
+                    "give the weights in the mapping or as dataset_weights, not both"
+                )
+            dataset_weights = list(dataset_paths.values())
         with no_garbage_collection():
             self._files = _open_all(as_list(dataset_paths, Tokens), token_dtype)
         for file in self._files:
             file.require_ids()
         self.row_length = self.sequence_length + 1
-        self.random_seed = random_seed
         self.padded |= any(file.windows == "padded" for file in self._files)
         self.dataset_lengths, strides = self._cut(disjoint)
         self.strides = np.array(strides, dtype=np.int64)
@@ -103,7 +112,7 @@ class Nanoset(Rows):
         self.train_split_num_samples = whole_number(
             train_split_num_samples, "train_split_num_samples", 0, bits=63
         )
-        self.order = self._order(order, dataset_weights)
+        self.order = self._order(order, dataset_weights, random_seed)
         self.shuffled_over = None
         if self.order.keeps_shares:
             self.shuffled_over = self.order.samples_per_epoch
@@ -113,47 +122,41 @@ class Nanoset(Rows):
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s\n%s", self, self.summary())
 
-    def _order(self, order: str | Order, weights: Weights | None) -> Order:
+    def _order(
+        self, order: str | Order, weights: Weights | None, random_seed: int
+    ) -> Order:
         """Build an order by its name, or check that an order belongs to these files."""
         count = self.train_split_num_samples
         if isinstance(order, str):
-            return build_order(
-                order, self.dataset_lengths, weights, count, self.random_seed
-            )
+            return build_order(order, self.dataset_lengths, weights, count, random_seed)
         lengths = order.dataset_lengths.tolist()
         if len(order) != count or lengths != self.dataset_lengths:
             raise ValueError(
                 f"the order has {len(order)} positions over datasets of {lengths} samples; "
                 f"train_split_num_samples is {count}, and these files have {self.dataset_lengths}"
             )
+        own = order.dataset_weights
+        if weights is not None and not np.allclose(
+            normalize_weights(weights, len(own)), own
+        ):
+            raise ValueError(
+                f"the order's own weights are {own.tolist()}, dataset_weights are {weights}: "
+                "leave dataset_weights out"
+            )
         return order
 
     @classmethod
     def from_config(
         cls,
-        dataset_path: PathLike | Sequence[PathLike] | Mapping[str, float],
-        sequence_length: int,
-        train_split_num_samples: int | None,
-        random_seed: int = 1234,
+        dataset_path: Files,
+        *arguments: Any,
         **options: Any,
     ) -> Self:
         """Build from a `dataset_path` of the YAML: one path, a list of paths, or {path: weight}.
 
-        Other arguments are those of the class.
+        Other arguments are those of the class, `dataset_weights` left out.
         """
-        weights = None
-        paths: Any = dataset_path
-        if isinstance(dataset_path, Mapping):
-            weights = list(dataset_path.values())
-            paths = list(dataset_path)
-        return cls(
-            paths,
-            weights,
-            sequence_length,
-            train_split_num_samples,
-            random_seed,
-            **options,
-        )
+        return cls(dataset_path, None, *arguments, **options)
 
     @property
     def files(self) -> list[Tokens]:
@@ -337,7 +340,7 @@ class Nanoset(Rows):
         return (
             f"{type(self).__name__}({len(self.files)} files: {names}; "
             f"sequence_length={self.sequence_length}, {len(self):,} samples, {epochs:.2f} epochs, "
-            f"order={self.order.name!r}, seed={self.random_seed})"
+            f"order={self.order.name!r}, seed={self.order.random_seed})"
         )
 
 

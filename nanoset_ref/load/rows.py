@@ -237,9 +237,14 @@ class Rows(_TorchDataset):
 
         Raises:
             IndexError: a position outside [-len, len).
-            ValueError: `out` has another shape, dtype or layout.
+            ValueError: `positions` is not one-dimensional; or `out` has another shape, dtype or
+                layout.
         """
         positions = counted_from_0(positions, len(self))
+        if positions.ndim != 1:
+            raise ValueError(
+                f"read takes a one-dimensional array of positions, got shape {positions.shape}"
+            )
         shape = len(positions), self.row_length
         if out is None:
             out = np.empty(shape, dtype=self.row_dtype)

@@ -49,7 +49,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             iteration begins at exactly that position.
         layout: "strided" or "contiguous", see `nanoset_ref.load.schedule`.
         tail: how an epoch ends if its last positions do not fill a batch on every rank.
-            "drop": these positions are not read.
+            "drop": these positions are not read; the last batch counts them as consumed.
             "pad": they make a last, shorter batch. Positions from the beginning of the epoch fill
             it to a multiple of D, as in torch's DistributedSampler(drop_last=False).
             "loop": positions from the beginning of the epoch fill the last batch to B on every
@@ -150,7 +150,9 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         for _ in range(batches):
             start = self.consumed_train_samples % self.num_samples
             size = min(self.samples_per_micro_step, self.num_samples - start + padded)
-            self.consumed_train_samples = min(self.consumed_train_samples + size, end)
+            self.consumed_train_samples += size
+            if end - self.consumed_train_samples <= dropped:  # after the last batch
+                self.consumed_train_samples = end
             positions = self.schedule.rank_positions(start, size, self.dp_rank)
             if start + size > self.num_samples:  # padding begins the epoch again
                 yield [position % self.num_samples for position in positions]

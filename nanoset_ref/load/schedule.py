@@ -107,7 +107,7 @@ class Schedule:
     def slot(self, position: Any) -> Slot:
         """Which rank reads a position, and in which step, micro-batch and row.
 
-        For an int64 array of positions, the fields are arrays.
+        For an array of positions, the fields are int64 arrays.
 
         Raises:
             IndexError: the position was read before this schedule began.
@@ -115,6 +115,8 @@ class Schedule:
         """
         if np.asarray(position).dtype.kind not in "iu":
             raise TypeError(f"positions must be integers, got {position!r:.200}")
+        if not isinstance(position, int):
+            position = np.int64(position)
         offset = position - self.consumed_train_samples
         if np.any(offset < 0):
             raise IndexError(

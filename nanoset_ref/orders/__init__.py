@@ -7,6 +7,7 @@ base                              `Order`: checks, slices, counts, fingerprints;
 nanotron, mt19937                 Nanotron's order (2024), and its shuffle
 stateless                         an order that stores nothing, made of the next three
 share_tree, windows, permutation  exact shares, the source of each position, shuffles by formula
+named_options                     options in the name of an order, or beside it
 folders                           Nanotron's order over folders of files
 published                         orders that a file lists
 others                            orders of other loaders
@@ -47,28 +48,13 @@ def build_order(
     "olmo_core:chunk_size=2".
 
     Raises:
-        ValueError: no order has that name; the order refuses an argument.
+        ValueError: no order has that name; the order does not have an option, or refuses its value.
     """
-    if name.endswith(".npy"):
-        kind = name
-        options["path"] = name
-    else:
-        kind, _, given = name.partition(":")
-        for option in filter(None, given.split(",")):
-            key, _, value = option.partition("=")
-            if not value.isdecimal():
-                raise ValueError(
-                    f"options of an order are name=number, got {option!r} in {name!r}"
-                )
-            options[key] = int(value)
-    order = find_order(kind)
-    if order is None:
-        from nanoset_ref.orders.others import OTHERS
+    order = find_order(name)
+    if order is None or options or name.endswith(".npy"):
+        from nanoset_ref.orders.named_options import order_with_options
 
-        known = ", ".join(map(repr, [*ORDERS, *OTHERS]))
-        raise ValueError(
-            f"there is no order {kind!r}; choose one of {known}, or an .npy file"
-        )
+        order, options = order_with_options(name, options)
     return order(dataset_lengths, dataset_weights, num_samples, random_seed, **options)
 
 

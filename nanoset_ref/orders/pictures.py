@@ -142,7 +142,7 @@ def nanoset_table(nanoset: Any) -> str:
         "tokens": len(nanoset) * nanoset.sequence_length,
         "epochs": len(nanoset) / order.samples_per_epoch,
         "order": order.name,
-        "seed": nanoset.random_seed,
+        "seed": nanoset.order.random_seed,
     }
     shares = order.dataset_weights.tolist()
     tokens = [file.num_tokens for file in nanoset.files]

@@ -18,7 +18,7 @@ longer run has the same one. Probes alone detect another algorithm under the sam
 compiled kernel, and other ids in a file without a checksum.
 
 Probes are read from the files, so a dataset makes its plan when the plan or a state is first asked
-for; opening a dataset reads no tokens.
+for; opening a dataset reads only the first bytes of its files.
 """
 
 import functools

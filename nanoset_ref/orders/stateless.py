@@ -83,8 +83,13 @@ class StatelessOrder(Order):
         start: Ledger | Mapping[str, Any] | None = None,
         max_repetitions: float | Sequence[float] | None = None,
     ) -> None:
-        if isinstance(start, Mapping):
+        if isinstance(start, Mapping) and {*start} == {*Ledger._fields}:
             start = Ledger(**start)
+        if not isinstance(start, Ledger | None):
+            raise ValueError(
+                "start must be a Ledger or its JSON, {'position': ..., 'reads': [...]}, "
+                f"got {start!r:.200}"
+            )
         self.start = start or Ledger(0, [0] * len(dataset_lengths))
         super().__init__(dataset_lengths, dataset_weights, num_samples, random_seed)
         if max_repetitions is not None:

@@ -278,10 +278,8 @@ class CardFacts:
             return build_order(
                 name, lengths, weights, samples, facts["seed"], **options
             )
-        except TypeError as error:
-            raise ValueError(
-                f"{self.name}: the options of order {number}: {error}"
-            ) from error
+        except ValueError as error:
+            raise ValueError(f"{self.name}: order {number}: {error}") from error
 
     def samples(self, number: int) -> int:
         """The positions of order `number`: as in the card, or as many as its stages read."""

@@ -40,7 +40,7 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, checksum
-from nanoset_ref.load.dataloader import OneIterationLoader
+from nanoset_ref.load.dataloader import OneIterationLoader, refuse_unknown_options
 from nanoset_ref.orders.plans import VERSION
 from nanoset_ref.preprocess.encode import Backend, Encoder
 from nanoset_ref.preprocess.text import TextSource, open_text
@@ -250,6 +250,14 @@ class TokenStream(Resumable):
         )
 
 
+# options of torch's DataLoader that a TokenStreamDataLoader cannot have
+REFUSED = {
+    "persistent_workers": "leave it out: such workers would not start over in a new epoch",
+    "batch_size": "leave it out: the stream's micro_batch_size is the batch size",
+    "drop_last": "leave it out: an incomplete batch is dropped",
+}
+
+
 class TokenStreamDataLoader(OneIterationLoader):
     """The complete batches of a TokenStream.
 
@@ -257,7 +265,7 @@ class TokenStreamDataLoader(OneIterationLoader):
         stream: its micro_batch_size is the batch size.
         collate_fn: makes a batch from rows, in the worker; for example a DataCollatorForCLM.
         **options: passed to torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...).
-            persistent_workers is refused: such workers would not start over in a new epoch.
+            Those in `REFUSED` are refused.
 
     The first `for` reads the rest of the current epoch, each further one a whole epoch. With
     repeat=True the epoch is endless. Only one iterator is live: a new one closes the old one and
@@ -270,12 +278,13 @@ class TokenStreamDataLoader(OneIterationLoader):
         collate_fn: Callable[[list[Row]], Any] = default_collate,
         **options: Any,
     ) -> None:
-        options |= {
-            "collate_fn": partial(_with_cursors, stream, collate_fn),
-            "drop_last": True,
-        }
+        refuse_unknown_options(options, TokenStreamDataLoader, REFUSED)
         super().__init__(
-            stream, stream.micro_batch_size, persistent_workers=False, **options
+            stream,
+            stream.micro_batch_size,
+            collate_fn=partial(_with_cursors, stream, collate_fn),
+            drop_last=True,
+            **options,
         )
         self.stream = stream
         self._start = dict(stream.start)

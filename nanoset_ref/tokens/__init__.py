@@ -5,9 +5,9 @@
     <stem>.documents.npy   int64 [num_documents + 1], the token offset of each document, and the end
     <stem>.sources.npz     only in a file made of chunks: each row's label
 
-Opening a file asks the system for its size and version and reads none of its ids; what is read
-later stays in the page cache. A file without a manifest can be read too; then the caller gives the
-dtype.
+Opening a file reads its size, its version and its first bytes (a NumPy header is refused); what is
+read later stays in the page cache. A file without a manifest can be read too; then the caller gives
+the dtype.
 
 All formats implement one interface, `Tokens`: .npy, .bin/.idx (Megatron), .ds (datatrove) and the
 shards of llm.c.

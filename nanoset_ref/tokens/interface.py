@@ -17,6 +17,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import (
     FileVersion,
     PathLike,
@@ -222,7 +223,9 @@ class Tokens(ABC):
 
         Raises:
             TokenFileError: see `stride`; or the file is too short for a single sample.
+            ValueError: `sequence_length` is not an integer of at least 1.
         """
+        sequence_length = whole_number(sequence_length, "sequence_length", 1)
         if self.num_tokens <= sequence_length and not disjoint:
             raise TokenFileError(
                 f"{self.path} holds {self.num_tokens} tokens; one sample of "

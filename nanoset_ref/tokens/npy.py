@@ -131,7 +131,7 @@ class TokenFile(Tokens):
         given = None
         if token_dtype is not None:
             # ids are below 2**31, so uint32 and int32 have the same bytes
-            given = np.dtype(token_dtype).name.replace("uint32", "int32")
+            given = str(np.dtype(token_dtype)).replace("uint32", "int32")
         name = given or "uint16"
         if self.manifest is not None:
             name = self.manifest.dtype
@@ -145,7 +145,7 @@ class TokenFile(Tokens):
             )
         if name not in DTYPES:
             raise TokenFileError(
-                f"token_dtype must be one of {TOKEN_DTYPES}, got {name}"
+                f"token_dtype must be one of {TOKEN_DTYPES}, little-endian; got {name}"
             )
         if given not in (None, name):
             raise TokenFileError(

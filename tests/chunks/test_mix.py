@@ -208,6 +208,17 @@ def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(
     ]
 
 
+def test_a_mix_of_other_rows_of_the_same_size_is_another_one(tmp_path):
+    write_subset(tmp_path / "in", "a", 40)
+    mix(tmp_path / "in", tmp_path / "out", "a", 4, 0)
+    rows = tmp_path / "in/a/train.jsonl"
+    rows.write_text(rows.read_text().replace('"a"', '"Z"', 1))
+    with pytest.raises(ManifestError, match="subsets differ"):
+        mix(tmp_path / "in", tmp_path / "out", "a", 4, 0)
+    mix(tmp_path / "in", tmp_path / "out", "a", 4, 0, overwrite=True)
+    assert '"Z"' in (tmp_path / "out/train/train_0.jsonl").read_text()
+
+
 @pytest.mark.parametrize(
     "name",
     [

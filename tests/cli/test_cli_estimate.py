@@ -121,6 +121,18 @@ def test_megatrons_indexes_are_as_large_as_estimated(
         assert estimated["samples"] == real["num_samples"]
 
 
+def test_an_order_of_any_integers_is_as_long_as_its_numbers(ask, files):
+    orders = {
+        "raw.npy": np.arange(40, dtype="<u4").tofile,
+        "int64.npy": lambda path: np.save(path, np.arange(40)),
+    }
+    for name, write in orders.items():
+        write(name)
+        options = ("--data", *files, "--sequence-length", 4, "--order", name)
+        assert ask("estimate", *options)["stages"][0]["samples"] == 40
+        assert ask("audit", *options)["stretches"][0]["num_steps"] == 40
+
+
 def test_stages_that_go_on_know_what_was_read_before_them(ask, files):
     stateless = {"dataset_path": {"a.npy": 1.0}, "order": "stateless"}
     both = {"dataset_path": {"a.npy": 1.0, "b.npy": 3.0}, "order": "stateless"}

@@ -413,8 +413,16 @@ def test_wrong_arguments_say_what_is_right(paths, tmp_path):
         TokenStream(paths, TOKENIZER, 4, shards=2)
     with pytest.raises(ValueError, match="too few blocks"):
         ids(TokenStream(paths[0], TOKENIZER, 4, shards=2, repeat=True), 2)
-    with pytest.raises(TypeError, match="persistent_workers"):
-        TokenStreamDataLoader(stream, num_workers=1, persistent_workers=True)
+    for name, value, message in (
+        ("persistent_workers", True, "such workers would not start over"),
+        ("batch_size", 2, "the stream's micro_batch_size is the batch size"),
+        ("drop_last", False, "an incomplete batch is dropped"),
+        ("num_worker", 1, "unknown key, did you mean 'num_workers'"),
+    ):
+        with pytest.raises(
+            TypeError, match=f"^TokenStreamDataLoader: {name}: .*{message}"
+        ):
+            TokenStreamDataLoader(stream, **{name: value})
     without = PreTrainedTokenizerFast(tokenizer_object=TOKENIZER.backend_tokenizer)
     with pytest.raises(TokenizerError, match="append_eod needs an EOS token"):
         ids(TokenStream(paths, without, 4))

@@ -1,0 +1,49 @@
+"""An order's options: in its name, as in "olmo_core:chunk_size=2", or as keyword arguments."""
+
+import inspect
+
+from nanoset_ref.io.options import unknown_key
+from nanoset_ref.orders import ORDERS, Order, find_order  # type: ignore[attr-defined]
+
+
+def order_with_options(
+    name: str, options: dict[str, object]
+) -> tuple[type[Order], dict[str, object]]:
+    """The class of an order, and all of its options; see `build_order`.
+
+    Raises:
+        ValueError: no order has that name, or the order does not have an option.
+    """
+    if name.endswith(".npy"):
+        kind = name
+        options = {**options, "path": name}
+    else:
+        kind, _, given = name.partition(":")
+        options = options | _options_in_name(name, given)
+    order = find_order(kind)
+    if order is None:
+        from nanoset_ref.orders.others import OTHERS
+
+        known = ", ".join(map(repr, [*ORDERS, *OTHERS]))
+        raise ValueError(
+            f"there is no order {kind!r}; choose one of {known}, or an .npy file"
+        )
+    parameters = inspect.signature(order).parameters.values()
+    names = [it.name for it in parameters if it.kind is it.KEYWORD_ONLY]
+    for key in options:
+        if key not in names:
+            raise ValueError(f"the order {kind!r}: {key}: {unknown_key(key, names)}")
+    return order, options
+
+
+def _options_in_name(name: str, given: str) -> dict[str, object]:
+    """The options in a name: a=1,b=2 -> {"a": 1, "b": 2}."""
+    options: dict[str, object] = {}
+    for option in filter(None, given.split(",")):
+        key, _, value = option.partition("=")
+        if not value.isdecimal():
+            raise ValueError(
+                f"options of an order are name=number, got {option!r} in {name!r}"
+            )
+        options[key] = int(value)
+    return options
