@@ -69,9 +69,9 @@ def short_table() -> str:
 
 
 def table() -> str:
-    """The results as a table of Markdown."""
+    """The laws that each loader held and broke, as a table of Markdown."""
     lines = [
-        "| loader | version, month | laws held | broken: the smallest case found |",
+        "| loader | version | laws held | laws broken |",
         "|---|---|---|---|",
     ]
     for key, record in json.loads(RESULTS.read_text()).items():
@@ -82,17 +82,8 @@ def table() -> str:
             for law, outcome in laws
             if outcome["is"] == "holds"
         ]
-        broken = [
-            f"`{law}`: {outcome['finding']['words']}"
-            for law, outcome in laws
-            if outcome["is"] == "broken"
-        ]
-        cells = [
-            loader,
-            f"{package[:-1]}, {record['month']}",
-            " ".join(held),
-            "; ".join(broken) or "-",
-        ]
+        broken = [f"`{law}`" for law, outcome in laws if outcome["is"] == "broken"]
+        cells = [loader, package[:-1], " ".join(held), " ".join(broken) or "-"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

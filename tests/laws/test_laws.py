@@ -372,6 +372,11 @@ def test_the_page_of_peers_shows_the_committed_results() -> None:
     page = Path(__file__).parents[2] / "docs" / "peers_under_the_laws.md"
     assert table() in page.read_text()
     assert short_table() in page.read_text()
+    results = json.loads(
+        (page.parents[1] / "benchmarks" / "results" / "laws_peers.json").read_text()
+    )
+    assert {record["month"] for record in results.values()} == {"2026-11"}
+    assert "All were tested in November 2026" in page.read_text()
 
 
 def test_the_page_has_the_recorded_runs_of_right_loaders_and_planted_faults() -> None:
