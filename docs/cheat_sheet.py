@@ -50,10 +50,22 @@ GLOSSES = {  # by the number of the law; the others are about the package's hous
 }
 ROWS = [
     ("a row", "S + 1 ids: the inputs are its first S, the labels its last S."),
-    ("of T tokens", "(T - 1) // S rows that overlap by one id, or T // (S + 1) disjoint ones; the rest of the file is never read."),
-    ("masks", "the loss leaves out padding; position ids begin again at each document; cu_seqlens are the documents' ends, after a 0."),
-    ("zig-zag", "context-parallel rank r of cp gets pieces r and 2 cp - 1 - r of 2 cp (cp = 4: rank 1 has pieces 1 and 6)."),
-]  # fmt: skip
+    (
+        "of T tokens",
+        "(T - 1) // S rows that overlap by one id, or T // (S + 1) disjoint ones; "
+        "the rest of the file is never read.",
+    ),
+    (
+        "masks",
+        "the loss leaves out padding; position ids begin again at each document; "
+        "cu_seqlens are the documents' ends, after a 0.",
+    ),
+    (
+        "zig-zag",
+        "context-parallel rank r of cp gets pieces r and 2 cp - 1 - r of 2 cp "
+        "(cp = 4: rank 1 has pieces 1 and 6).",
+    ),
+]
 
 
 def law_titles() -> dict[int, str]:
