@@ -38,25 +38,41 @@ FORMATS = [
     (".ds + .ds.index", "ids | ends of documents", "bytes of an id, in .ds.metadata", "datatrove, Nanotron"),
     (".jsonl chunks", "rows of ids as text", "manifest.json: lines, checksums", "LLM360's way"),
 ]  # fmt: skip
-GLOSSES = [
-    "What stands at position k: by files, weights, S, seed and order alone.",
-    "Rank r of D reads c + r, c + r + D, ...; TP, CP and PP ranks share their rows.",
-    "consumed_train_samples: global, in samples, counted when a batch is delivered.",
-    "Beside it: what is read, by content. A resume with anything else is refused.",
-    "A resume after 10¹² samples costs what one after ten costs.",
-    "Killed at any moment: the old file or the new one.",
-    "Write into a batch: no other batch changes.",
-    "A sentence about another system names its version and month.",
-    "Arrays, JSON, safetensors.",
-    "Never by the order of calls: drawing once more changes nothing.",
-    "A feature lands with what it deletes.",
+GLOSSES = {  # by the number of the law; the others are about the package's house, not about loading
+    1: "What stands at position k: by files, weights, S, seed and order alone.",
+    2: "Rank r of D reads c + r, c + r + D, ...; TP, CP and PP ranks share their rows.",
+    3: "consumed_train_samples: global, in samples, counted when a batch is delivered.",
+    4: "Beside it: what is read, by content. A resume with anything else is refused.",
+    5: "A resume after 10¹² samples costs what one after ten costs.",
+    6: "Killed at any moment: the old file or the new one.",
+    7: "Write into a batch: no other batch changes.",
+    10: "Never by the order of calls: drawing once more changes nothing.",
+}
+ROWS = [
+    ("a row", "S + 1 ids: the inputs are its first S, the labels its last S."),
+    (
+        "of T tokens",
+        "(T - 1) // S rows that overlap by one id, or T // (S + 1) disjoint ones; "
+        "the rest of the file is never read.",
+    ),
+    (
+        "masks",
+        "the loss leaves out padding; position ids begin again at each document; "
+        "cu_seqlens are the documents' ends, after a 0.",
+    ),
+    (
+        "zig-zag",
+        "context-parallel rank r of cp gets pieces r and 2 cp - 1 - r of 2 cp "
+        "(cp = 4: rank 1 has pieces 1 and 6).",
+    ),
 ]
 
 
-def law_titles() -> list[str]:
-    """The titles of docs/laws.md, in order."""
+def law_titles() -> dict[int, str]:
+    """The titles of docs/laws.md, by their numbers."""
     page = (ROOT / "docs" / "laws.md").read_text(encoding="utf-8")
-    return re.findall(r"^## \d+\. (.+)$", page, re.MULTILINE)
+    titles = re.findall(r"^## (\d+)\. (.+)$", page, re.MULTILINE)
+    return {int(number): title for number, title in titles}
 
 
 def resume_lines() -> list[str]:
@@ -102,7 +118,7 @@ def numbers() -> list[tuple[str, str, str]]:
         ("150 bytes", "per file: the stateless order, for any number of samples", "orders/stateless.py"),
         ("1.7 samples", "farthest a source is from its share, every 64 positions", "orders/stateless.py"),
         (f"{row:,} bytes", f"a row of 2,048 + 1 ids: {math.ceil(row / 4096)} pages of the disk at least", "arithmetic"),
-        ("6 N operations", "a token costs in a model of N parameters, roughly", "arXiv:2001.08361"),
+        ("6 P operations", "a token costs in a model of P parameters, roughly", "arXiv:2001.08361"),
     ]  # fmt: skip
 
 
@@ -115,7 +131,7 @@ class Sheet:
         self.axes.set(xlim=(0, WIDTH), ylim=(HEIGHT, 0))
         self.axes.axis("off")
 
-    def write(self, x: float, y: float, text: str, size: float = 8.2, **style) -> None:
+    def write(self, x: float, y: float, text: str, size: float = 8.6, **style) -> None:
         style.setdefault("color", INK)
         self.axes.text(
             x, y, text.replace("$", r"\$"), size=size, va="baseline", **style
@@ -135,28 +151,30 @@ def draw() -> Figure:
     sheet = Sheet()
     sheet.write(MARGIN, 50, "How tokens reach the GPUs", 21, weight="bold")
     sheet.write(
-        WIDTH - MARGIN, 50, "nanoset_ref, November 2026", 8.2, color=SOFT, ha="right"
+        WIDTH - MARGIN, 50, "nanoset_ref, November 2026", 8.6, color=SOFT, ha="right"
     )
     sheet.panel(62, 38)
     for k, line in enumerate(SENTENCE):
         sheet.write(MARGIN, 78 + 14 * k, line, 10.8, style="italic")
     draw_laws(sheet, 122)
     draw_ranks(sheet, 122)
-    draw_resume(sheet, 400)
-    draw_formats(sheet, 547)
-    draw_numbers(sheet, 655)
+    draw_resume(sheet, 342)
+    draw_rows(sheet, 486)
+    draw_formats(sheet, 567)
+    draw_numbers(sheet, 665)
     return sheet.figure
 
 
 def draw_laws(sheet: Sheet, y: float) -> None:
-    sheet.heading(MARGIN, y, "The laws (docs/laws.md)")
-    for k, (title, gloss) in enumerate(zip(law_titles(), GLOSSES, strict=True)):
-        line = y + 18 + 22.6 * k
+    sheet.heading(MARGIN, y, "Laws of this package (docs/laws.md)")
+    titles = law_titles()
+    for k, (number, gloss) in enumerate(GLOSSES.items()):
+        line = y + 19 + 24 * k
         sheet.write(
-            MARGIN + 12, line, f"{k + 1}", 10, weight="bold", color=ACCENT, ha="right"
+            MARGIN + 12, line, f"{number}", 10, weight="bold", color=ACCENT, ha="right"
         )
-        sheet.write(MARGIN + 20, line, title, 9.4, weight="bold")
-        sheet.write(MARGIN + 20, line + 10, gloss, color=SOFT)
+        sheet.write(MARGIN + 20, line, titles[number], 9.4, weight="bold")
+        sheet.write(MARGIN + 20, line + 10.5, gloss)
 
 
 def draw_ranks(sheet: Sheet, y: float) -> None:
@@ -193,7 +211,7 @@ def draw_row(sheet: Sheet, y: float, x: float, batches: list[list[int]]) -> None
             sheet.axes.add_patch(box)
             center = x + width / 2 - 0.5
             sheet.write(
-                center, y, str(position), 6.6 if width < 20 else 8.2, ha="center"
+                center, y, str(position), 6.6 if width < 20 else 8.6, ha="center"
             )
             x += width
         x += 4
@@ -203,7 +221,15 @@ def draw_resume(sheet: Sheet, y: float) -> None:
     sheet.heading(MARGIN, y, "A resume is arithmetic")
     sheet.panel(y + 7, 117)
     for k, line in enumerate(resume_lines()):
-        sheet.write(MARGIN, y + 22 + 13.6 * k, line, 8.8)
+        sheet.write(MARGIN, y + 22 + 13.6 * k, line, 8.6)
+
+
+def draw_rows(sheet: Sheet, y: float) -> None:
+    sheet.heading(MARGIN, y, "Rows, and what a rank gets of one")
+    for k, (name, meaning) in enumerate(ROWS):
+        line = y + 17 + 14.2 * k
+        sheet.write(MARGIN + 78, line, name, 9, weight="bold", ha="right")
+        sheet.write(MARGIN + 88, line, meaning, 8.6)
 
 
 def draw_formats(sheet: Sheet, y: float) -> None:
@@ -223,7 +249,7 @@ def draw_numbers(sheet: Sheet, y: float) -> None:
         line = y + 17 + 14.2 * k
         sheet.write(MARGIN + 78, line, number, 9, weight="bold", ha="right")
         sheet.write(MARGIN + 88, line, textwrap.shorten(meaning, 75), 8.6)
-        sheet.write(WIDTH - MARGIN, line, source, 7.8, color=SOFT, ha="right")
+        sheet.write(WIDTH - MARGIN, line, source, 8.6, color=SOFT, ha="right")
 
 
 def save(folder: Path) -> None:

@@ -21,7 +21,7 @@ FOLDER = ROOT / "docs" / "images" / "laws"
 CELL, GAP, LINE, LEFT, TOP = 30, 10, 40, 130, 12  # pixels
 WIDTH = 640
 GRAY = "#787878"  # can be read on white and on black
-FILLS = dict(zip(" +*%!", (*COLOURS[:4], COLOURS[6]), strict=True))
+FILLS = dict(zip(" +*%!.", (*COLOURS[:4], COLOURS[6], COLOURS[5]), strict=True))
 STYLE = (
     f"text{{font:14px sans-serif;fill:{INK};text-anchor:middle}}"
     f".l{{fill:{GRAY};text-anchor:start}}.m{{fill:{GRAY}}}"
@@ -34,7 +34,8 @@ class Lane(NamedTuple):
     Args:
         label: stands on the left.
         cells: words, such as "3 0 | 2 !1 -4": "|" ends a step; "!" marks a wrong cell, "+", "*" and
-            "%" another source or rank, "-" a cell that is missing; "~" is an empty place.
+            "%" another source or rank, "-" a cell that is missing, "." one that was still to come;
+            "~" is an empty place, "..." a part that is not drawn.
         note: stands behind the cells.
     """
 
@@ -113,8 +114,8 @@ PICTURES = {
         Lane("wrong", "!10 !11 !12 !13", "a row of neither"),
     ],
     "refuses": [
-        Lane("before", "3 0 | 2 1 | -5 -4", "stopped: a state of 6 rows"),
-        Lane("7 rows, right", "~ ~ | ~ ~ |", "refused: the data have changed"),
+        Lane("before", "3 0 | 2 1 | .5 .4", "stopped; 5 and 4 were to come"),
+        Lane("7 rows, right", "~ ~ | ~ ~ |", "refused: 6 rows have become 7"),
         Lane("7 rows, wrong", "~ ~ | ~ ~ | !6 !2", "goes on in another order"),
     ],
     "length": [
@@ -127,9 +128,9 @@ PICTURES = {
         Lane("wrong", "1 1 1 !1 0", "the loss counts padding"),
     ],
     "growth": [
-        Lane("1,024 rows", "* *", "until the first batch"),
-        Lane("65,536, right", "* *"),
-        Lane("65,536, wrong", "! ! ! ! ! ! ! ! ! !", "64 times as long"),
+        Lane("1,024 rows", "*", "until the first batch"),
+        Lane("65,536, right", "*"),
+        Lane("65,536, wrong", "! ! ! ! ! ! ... !", "64 times as long"),
     ],
 }  # fmt: skip
 
@@ -163,12 +164,14 @@ def draw_lane(lane: Lane, y: int) -> list[str]:
 
 
 def draw_cell(word: str, x: int, y: int) -> list[str]:
-    kind = word[0] if word[0] in "+*%!-~" else " "
-    text = word.lstrip("+*%!-~")
+    kind = word[0] if word[0] in "+*%!-.~" else " "
+    text = "..." if word == "..." else word.lstrip("+*%!-.~")
     box = f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" rx="3"'
     label = f'<text x="{x + CELL // 2}" y="{y + 20}">{text}</text>' if text else ""
     if kind == "~":
         return []
+    if word == "...":
+        return [label.replace("<text", '<text class="m"')]
     if kind == "-":
         dashes = f'fill="none" stroke="{RED}" stroke-width="2" stroke-dasharray="4 3"'
         gray = label.replace("<text", '<text class="m"')
@@ -188,11 +191,13 @@ def words(law: str) -> str:
 
 
 def step_in_words(cells: str) -> str:
-    """The cells of a step: "3 0", "1 cell" where they have no text, "none" where one is missing."""
-    found = [cell.lstrip("+*%!") for cell in cells.split()]
+    """The cells of a step: "3 0", "a bar of 2 cells" where they have no text, "none" where one is missing."""
+    if "..." in cells:
+        return "a long bar, not drawn in full"
+    found = [cell.lstrip("+*%!") for cell in cells.split() if cell[0] != "."]
     texts = ["none" if cell.startswith("-") else cell for cell in found if cell != "~"]
     if texts and not any(texts):
-        return f"a bar of {len(texts)} cells"
+        return f"a bar of {len(texts)} cell{'s' * (len(texts) > 1)}"
     return " ".join(texts)
 
 

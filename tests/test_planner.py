@@ -244,6 +244,40 @@ def test_each_problem_is_said(script) -> None:
     assert [script("problemsOf", preset) for preset in PRESETS] == [[]] * len(PRESETS)
 
 
+def test_tokens_are_written_and_read_in_short_and_in_full(script) -> None:
+    said = {
+        "9.5T": 9_500_000_000_000,
+        "200B": 200_000_000_000,
+        "2M": 2_000_000,
+        "500k": 500_000,
+        "9,500,000,000,017": 9_500_000_000_017,
+        "65,537": 65_537,
+        "7": 7,
+    }
+    for words, tokens in said.items():
+        assert script("spell", tokens) == words
+        assert script("tokensIn", words) == tokens
+    assert script("tokensIn", "9500000000000") == 9_500_000_000_000
+    for words in ("9.5X", "many", "T"):
+        assert script(
+            "(text) => Number.isNaN(tokensIn(text)) || tokensIn(text) === 0", words
+        )
+    for preset in PRESETS:
+        for source in preset["sources"]:
+            assert (
+                script("(n) => tokensIn(spell(n))", source["tokens"])
+                == source["tokens"]
+            )
+
+
+def test_ranks_agree_before_the_strip_of_another_world_begins(script) -> None:
+    for dp, ranks in ((192, 96), (2, 4), (64, 64)):
+        p = plan(dp=dp, B=1, G=192, ranks=ranks)
+        begin = script("figuresOf", p)["begin"]
+        assert begin == max(0, min(dp, ranks) - 16)
+        assert all(k % dp == k % ranks for k in range(begin))
+
+
 # ---- what it writes
 
 

@@ -141,6 +141,23 @@ def test_the_tables_are_those_of_the_committed_results() -> None:
     assert re.search(r"^\| Nanotron \|( 1\.0 \|){6}$", SPEED, flags=re.M)
 
 
+def test_the_speeds_have_a_month_and_the_pinned_versions() -> None:
+    pinned = (ROOT / "benchmarks" / "constraints.txt").read_text()
+    versions = dict(re.findall(r"^([\w-]+)==(\S+)$", pinned, flags=re.M))
+    assert SPEED.split("\n\n")[1].startswith(
+        "Measured in November 2026 with Nanotron 2e36d6f"
+    )
+    names = {
+        "Megatron-Core": "megatron-core",
+        "OLMo-core": "ai2-olmo-core",
+        "grain": "grain",
+        "litdata": "litdata",
+        "datatrove": "datatrove",
+    }
+    for name, package in names.items():
+        assert f"{name} {versions[package]}" in " ".join(SPEED.split())
+
+
 def test_the_readme_says_the_speeds_of_the_table() -> None:
     rows = re.findall(r"^\| \**([\w-]+)\** \| [\d.]+ \| ([\d.]+) \|", SPEED, flags=re.M)
     first = dict(

@@ -96,6 +96,10 @@ def test_the_sentences_follow() -> None:
     assert ranks == 128 and f"*{speed(LLAMA) * 4 / ranks / 1e3:.0f} kB/s* each" in PAGE
     index = first("steps", SMOL) * 576 * 16
     assert f"*{index / 1e9:.1f} GB*" in PAGE
+    dollars = first("steps", SMOL) * 576 * 0.40 / 1e6  # a request for each row
+    assert f"${round(dollars, -1):,.0f} of requests" in (
+        Path(__file__).parent.parent / "docs" / "speed.md"
+    ).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("run", "name"), [(OLMO, "olmo-2-32b"), (SMOL, "smollm3-3b")])

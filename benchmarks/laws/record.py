@@ -48,53 +48,30 @@ def versions(name: str) -> dict[str, str]:
     return found
 
 
-def short_table() -> str:
-    """The loaders that broke a law: the first law of each, and its smallest case."""
-    lines = [
-        "| loader | version | broken law: the smallest case found |",
-        "|---|---|---|",
-    ]
-    for key, record in json.loads(RESULTS.read_text()).items():
-        loader, _, package = key.rpartition(" (")
-        broken = [
-            law for law, outcome in record["laws"].items() if outcome["is"] == "broken"
-        ]
-        if broken:
-            words = record["laws"][broken[0]]["finding"]["words"]
-            more = f"; and `{'` `'.join(broken[1:])}`" if broken[1:] else ""
-            lines.append(
-                f"| {loader} | {package[:-1]} | `{broken[0]}`: {words}{more} |"
-            )
-    return "\n".join(lines)
-
-
 def table() -> str:
-    """The results as a table of Markdown."""
-    lines = [
-        "| loader | version, month | laws held | broken: the smallest case found |",
-        "|---|---|---|---|",
-    ]
+    """The results as a table of Markdown, those that broke a law first, each with its smallest case."""
+    rows = []
     for key, record in json.loads(RESULTS.read_text()).items():
         loader, _, package = key.rpartition(" (")
-        laws = record["laws"].items()
+        laws = record["laws"]
         held = [
             f"`{law}`" + (f" ({outcome['cases']} cases)" if outcome["late"] else "")
-            for law, outcome in laws
+            for law, outcome in laws.items()
             if outcome["is"] == "holds"
         ]
-        broken = [
-            f"`{law}`: {outcome['finding']['words']}"
-            for law, outcome in laws
-            if outcome["is"] == "broken"
-        ]
-        cells = [
-            loader,
-            f"{package[:-1]}, {record['month']}",
-            " ".join(held),
-            "; ".join(broken) or "-",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        broken = [law for law, outcome in laws.items() if outcome["is"] == "broken"]
+        case = "-"
+        if broken:
+            case = f"`{broken[0]}`: {laws[broken[0]]['finding']['words']}"
+        if broken[1:]:
+            case += f"; and `{'` `'.join(broken[1:])}`"
+        rows.append((not broken, [loader, package[:-1], case, " ".join(held)]))
+    lines = [
+        "| loader | version | broken law: the smallest case found | laws held |",
+        "|---|---|---|---|",
+    ]
+    rows.sort(key=lambda row: row[0])  # keeps the order of the names
+    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for _, cells in rows)])
 
 
 def main() -> None:
@@ -114,7 +91,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.table:
-        print(table(), short_table(), sep="\n\n")
+        print(table())
         return
     chosen = [name for name in PEERS if any(part in name for part in options.only)]
     for name in chosen:

@@ -64,6 +64,16 @@ def test_a_step_of_pythia_is_one_stretch_of_a_published_file(run, ask):
     assert asked == rows[:2]
 
 
+def test_bytes_that_cross_a_row_are_answered_by_two_lines_as_on_the_page(run, tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "cards.md"
+    text = page.read_text(encoding="utf-8")
+    shown = text[text.index("query\tstage") :].partition("```")[0]
+    asked = shown.splitlines()[1].split("\t")[0]
+    (tmp_path / "questions.txt").write_text(f"{asked}\n")
+    words = "when", "--run", "pythia-1.4b", "--bulk", tmp_path / "questions.txt"
+    assert run(*words)[1] == shown
+
+
 def test_the_shipped_demo_is_the_card_of_its_config(run, demo):
     words = "card", "tokens.yaml", "--name", "demo", "--date", "2026-11"
     code, text, _ = run(*words)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.laws.record import short_table, table
+from benchmarks.laws.record import table
 from laws.mutants import FAULTS, adapter_of
 from nanoset_ref.laws import (
     LAWS,
@@ -371,7 +371,22 @@ def test_the_page_of_peers_shows_the_committed_results() -> None:
     """As `python -m benchmarks.laws.record --table` prints them."""
     page = Path(__file__).parents[2] / "docs" / "peers_under_the_laws.md"
     assert table() in page.read_text()
-    assert short_table() in page.read_text()
+    results = json.loads(
+        (page.parents[1] / "benchmarks" / "results" / "laws_peers.json").read_text()
+    )
+    assert {record["month"] for record in results.values()} == {"2026-11"}
+    assert "All were tested in November 2026" in page.read_text()
+    loaders = (
+        page.parent / "loaders.md"
+    ).read_text()  # has the versions that were tested
+    for name, package in {
+        "HF datasets": "datasets",
+        "litData": "litdata",
+        "grain": "grain",
+    }.items():
+        (row,) = re.findall(rf"^\| \*\*{name}\*\* .*", loaders, re.MULTILINE)
+        tested = re.findall(rf"\({package} ([\d.]+)\)", " ".join(results))
+        assert max(tested) in row, (name, tested)
 
 
 def test_the_page_has_the_recorded_runs_of_right_loaders_and_planted_faults() -> None:
