@@ -262,10 +262,13 @@ def numbered(draw):
 
 
 def blended(draw):
-    lengths = arrays_of(draw, np.int64, draw(st.integers(1, 5)), 2**40, least=1)
+    most = draw(st.sampled_from([3, 2**40]))  # few lengths: many of equal weight
+    lengths = arrays_of(draw, np.int64, draw(st.integers(1, 5)), most, least=1)
     weights = base.normalize_weights(lengths.tolist(), len(lengths))
     kind = draw(st.sampled_from([np.uint32, np.uint64]))
-    return lengths, weights, np.cumsum(lengths) - lengths, np.zeros(50, dtype=kind)
+    firsts = np.cumsum(lengths) - lengths
+    groups = nanotron.groups_of(weights)
+    return lengths, weights, firsts, *groups, np.zeros(50, dtype=kind)
 
 
 def blended_with_limits(draw):
