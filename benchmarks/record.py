@@ -100,8 +100,10 @@ def bucket(folder: Path, latency: int) -> Iterator[str]:
     words = [sys.executable, str(server), str(folder), str(latency / 1000)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        process.kill()
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
 
 
 def bytes_sent(url: str) -> int:
