@@ -30,12 +30,8 @@ def read_tokens(name, folder):
 
 
 def read_pair(folder):
-    """The sequences, mapped and not."""
     verify(folder / "t.bin")
-    return [
-        [ids.tolist() for ids in MMapIndexedDataset(folder / "t", mmap)]
-        for mmap in (True, False)
-    ]
+    return [ids.tolist() for ids in MMapIndexedDataset(folder / "t")]
 
 
 def read_compressed(folder):

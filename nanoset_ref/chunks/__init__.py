@@ -16,7 +16,6 @@ The public names are listed in `__init__.pyi` and imported on first use.
 
 downloads                          download
 subsets, packing, tokenize_config  tokenize: documents packed into rows
-pipeline                           the same with datatrove
 mixing                             mix
 validation                         validate
 chunk_conversion                   convert

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
 from nanoset_ref.io.object_cache import PIECE, read_cached
+from nanoset_ref.io.options import counted_from_0
 from nanoset_ref.io.urls import BucketPath
 
 LANES = 64  # threads
@@ -92,9 +93,10 @@ class BucketIds:
 
     def _run(self, first: int, stop: int) -> Any:
         """The ids in the bytes first:stop."""
-        extents = []
-        for start in range(first, stop, PIECE):
-            extents.append((self, start, min(start + PIECE, stop)))
+        extents = [
+            (self, start, min(start + PIECE, stop))
+            for start in range(first, stop, PIECE)
+        ]
         return np.frombuffer(b"".join(fetch(extents)), self.dtype)
 
     @functools.cached_property
@@ -146,19 +148,10 @@ def _check_places(index: Any, count: int) -> NDArray[np.int64]:
     given = np.asarray(index)
     if given.dtype == np.bool_ and given.shape == (count,):
         return np.flatnonzero(given)
-    if given.size == 0 and isinstance(index, list):
-        return np.zeros(given.shape, dtype=np.int64)
-    if given.dtype.kind not in "iu":
-        raise IndexError(
-            f"ids are indexed by slices, numbers and arrays of numbers; got {index!r}"
-        )
-    outside = (given < -count) | (given >= count)
-    if outside.any():
-        raise IndexError(
-            f"index {given[outside].flat[0]} is outside of the {count} ids"
-        )
-    places = given.astype(np.int64)
-    return np.where(places < 0, places + count, places)
+    try:
+        return counted_from_0(index, count, "ids")
+    except TypeError as error:
+        raise IndexError(str(error)) from None
 
 
 Extent = tuple[BucketIds, int, int]  # the bytes [start, stop) of an object

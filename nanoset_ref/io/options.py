@@ -1,4 +1,4 @@
-"""Checks of a user's options: whole numbers and unknown names."""
+"""Checks of a user's values: whole numbers, positions and unknown names."""
 
 import dataclasses
 import difflib
@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 Kind = TypeVar("Kind", bound=Any)
 
@@ -35,6 +36,30 @@ def whole_number(
     if bits is not None and number >= 2**bits:
         raise ValueError(f"{name} must be below 2**{bits}, got {number}")
     return number
+
+
+def counted_from_0(
+    positions: Any, length: int, what: str = "samples"
+) -> NDArray[np.int64]:
+    """Positions in [-length, length), int64 of their shape, the negative ones counted from the end.
+
+    Raises:
+        IndexError: a position outside.
+        TypeError: not integers.
+    """
+    given = np.asarray(positions)
+    if not given.size:  # NumPy takes [] for floats
+        given = given.astype(np.int64)
+    if given.dtype.kind not in "iuO":  # O: integers beyond 64 bits
+        raise TypeError(f"positions must be integers, got {positions!r:.200}")
+    is_outside = (given < -length) | (given >= length)
+    outside = given[is_outside]
+    if outside.size:
+        raise IndexError(
+            f"position {outside[0]} is outside a sequence of {length} {what}"
+        )
+    inside = given.astype(np.int64, casting="same_kind")
+    return inside + length * (inside < 0)
 
 
 def refuses_unknown(options: Kind) -> Kind:

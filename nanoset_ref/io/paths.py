@@ -30,8 +30,7 @@ def as_path(path: Any, allow_unversioned: bool = False) -> Path:
     place = place_of(path, allow_unversioned)
     if isinstance(place, str):
         return Path(path)
-    bucket_path: Path = place
-    return bucket_path
+    return place
 
 
 def place_of(path: Any, allow_unversioned: bool = False) -> Any:

@@ -4,9 +4,8 @@ import html
 import json
 import platform
 import re
-import sys
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import version
 from typing import Any
 
 from nanoset_ref.laws.adapter import Adapter
@@ -27,7 +26,7 @@ PAGE = """<!doctype html>
 <title>{title}</title>
 <style>:root {{color-scheme: light dark}} body {{font-family: sans-serif; margin: 1em}}</style>
 <h1>{title}</h1>
-<p>{versions}; seed {seed}</p>
+<p>{judge}; seed {seed}</p>
 {body}
 </html>
 """
@@ -149,14 +148,10 @@ class LawReport:
         return f"{make.__module__}:{make.__qualname__}"
 
     def to_html(self) -> str:
-        """The report as a page, with the loader and the versions of what its module imports."""
-        versions = [
-            f"Python {platform.python_version()}",
-            *_versions(self.adapter.make.__module__),
-        ]
+        """The report as a page, with the loader and the version that judged it."""
         return PAGE.format(
             title=html.escape(f"{self.loader} under the laws of loading"),
-            versions=", ".join(versions),
+            judge=f"Python {platform.python_version()}, nanoset_ref {version('nanoset_ref')}",
             seed=self.seed,
             body=self._repr_html_(),
         )
@@ -213,16 +208,3 @@ def _batch_text(batches: list[Any]) -> str:
     """The rows of the batch of one step, or "-" if there is none."""
     rows = [str(row).removeprefix("tokens ") for batch in batches for row in batch]
     return " ".join(rows) if batches else "-"
-
-
-def _versions(module: str) -> list[str]:
-    """The name and version of each package that a module imports from."""
-    values = vars(sys.modules[module]).values()
-    names = {
-        str(getattr(value, "__module__", getattr(value, "__name__", "")))
-        for value in values
-    }
-    packages = {name.partition(".")[0] for name in names}
-    known = packages_distributions()
-    versions = [known[name][0] for name in sorted(packages & known.keys())]
-    return [f"{name} {version(name)}" for name in versions]

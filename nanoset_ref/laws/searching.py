@@ -193,8 +193,7 @@ class Search:
             limits = tool.settings(max_examples=count, database=None, deadline=None)
             cases = _cases(tool.strategies, adapter, law, most_rows)
             with suppress(tool.errors.NoSuchExample):
-                case: Case = tool.find(cases, breaks, settings=limits, random=random)
-                return case
+                return tool.find(cases, breaks, settings=limits, random=random)
         if law == "once" and adapter.format == "rows":
             for rows in BOUNDARIES:
                 if rows <= adapter.largest and breaks(Case(rows=rows)):

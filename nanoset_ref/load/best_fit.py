@@ -310,8 +310,7 @@ class PackedNanoset(Nanoset):
         near = np.flatnonzero((starts > begin - self.row_length) & (starts < end))
         pieces = near[starts[near] + lengths[near] > begin]
         rows = np.searchsorted(row_offsets, pieces, side="right") - 1
-        distinct: list[int] = np.unique(rows).tolist()
-        return distinct
+        return np.unique(rows).tolist()
 
     def _describe(self) -> dict[str, Any]:
         description = super()._describe()

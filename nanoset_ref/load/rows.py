@@ -19,7 +19,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import Int64Array, Json, counted_from_0
+from nanoset_ref.io.options import counted_from_0
+from nanoset_ref.orders.base import Int64Array, Json
 from nanoset_ref.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -277,8 +278,7 @@ class Rows(_TorchDataset):
 
         Each access returns a fresh copy. The first one reads the rows at the probes.
         """
-        plan: Json = json.loads(self._plan)
-        return plan
+        return json.loads(self._plan)
 
     @functools.cached_property
     def _plan(self) -> str:

@@ -19,7 +19,7 @@ from nanoset_ref.megatron.nanoset_config import (
     refuse_too_many,
 )
 from nanoset_ref.megatron.piece_rows import ALGORITHM, PieceRows, Positions, Route
-from nanoset_ref.tokens.bin_idx import require
+from nanoset_ref.tokens.manifest import TokenFileError
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -59,11 +59,12 @@ class BlendedNanoset(PieceRows):
         self.padded = any(dataset.padded for dataset in self.datasets)
         refuse_too_many(len(self.datasets))
         for dataset in self.datasets:
-            require(
-                len(dataset),
-                f"the {self.split} split of {dataset.corpus.path_prefix} has 0 samples: give the "
-                "split a larger part, or leave the corpus out of it with data_path_per_split",
-            )
+            if len(dataset) == 0:
+                raise TokenFileError(
+                    f"the {self.split} split of {dataset.corpus.path_prefix} has 0 samples: give "
+                    "the split a larger part, or leave the corpus out of it with "
+                    "data_path_per_split"
+                )
         self.shares = self.weights if self.size is None else normalize(self.weights)
         self.dataset_index, self.dataset_sample_index = load_or_build(
             config.path_to_cache,
@@ -76,12 +77,13 @@ class BlendedNanoset(PieceRows):
             self._wrap_around()
             return
         for dataset, count in zip(self.datasets, self.counts, strict=True):
-            require(
-                count <= len(dataset),
-                f"the {self.split} blend takes {count} samples of {dataset.corpus.path_prefix}, "
-                f"which has {len(dataset)}: raise mid_level_dataset_surplus "
-                f"(now {config.mid_level_dataset_surplus}) two- or tenfold, or request fewer",
-            )
+            if count > len(dataset):
+                raise TokenFileError(
+                    f"the {self.split} blend takes {count} samples of "
+                    f"{dataset.corpus.path_prefix}, which has {len(dataset)}: raise "
+                    f"mid_level_dataset_surplus (now {config.mid_level_dataset_surplus}) two- or "
+                    "tenfold, or request fewer"
+                )
 
     def _wrap_around(self) -> None:
         """Read samples that a part lacks as GPT-NeoX does: sample i becomes i % (len - 1)."""
@@ -89,10 +91,8 @@ class BlendedNanoset(PieceRows):
             self.dataset_index
         ]
         lacks = self.dataset_sample_index >= lengths
-        require(
-            lengths[lacks].min(initial=2) > 1,
-            "GPT-NeoX cannot read a part of 1 sample twice",
-        )
+        if lengths[lacks].min(initial=2) < 2:
+            raise TokenFileError("GPT-NeoX cannot read a part of 1 sample twice")
         wrapped = self.dataset_sample_index % np.maximum(lengths - 1, 1)
         self.dataset_sample_index = np.where(lacks, wrapped, self.dataset_sample_index)
 

@@ -69,7 +69,7 @@ class NanosetBuilder:
         prefixes, weights = blend
 
         def read(prefix: str, num_samples: int | None) -> MegatronNanoset:
-            corpus = self._open(prefix, mmap=config.mmap_bin_files)
+            corpus = self._open(prefix)
             start, stop = bounds
             first = round(start * len(corpus))
             last = round(stop * len(corpus))

@@ -15,7 +15,8 @@ from nanoset_ref.load.rows import describe_file
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.megatron.piece_rows import ALGORITHM, PieceRows, Positions, Route
-from nanoset_ref.tokens.bin_idx import MMapIndexedDataset, require
+from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
+from nanoset_ref.tokens.manifest import TokenFileError
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,8 @@ class MegatronNanoset(PieceRows):
     def __post_init__(self) -> None:
         corpus = self.corpus
         config = self.config
-        require(corpus.num_tokens > 0, f"{corpus.path} holds no tokens")
+        if corpus.num_tokens == 0:
+            raise TokenFileError(f"{corpus.path} holds no tokens")
         corpus.require_ids()
         if not 0 <= self.first <= self.stop <= len(corpus):
             raise ValueError(
@@ -91,7 +93,8 @@ class MegatronNanoset(PieceRows):
                 f"{self.first}:{self.stop} of {len(self.corpus)}, without tokens: give it a larger "
                 "part, or leave it out with a 0 in split"
             )
-            require(self.num_samples is None, problem)
+            if self.num_samples is not None:
+                raise TokenFileError(problem)
             logger.warning("%s; it has 0 samples, as in Megatron-LM", problem)
         drops_partial = (
             self.config.drop_last_partial_validation_sequence or self.split != "valid"
@@ -146,11 +149,7 @@ class MegatronNanoset(PieceRows):
         }
 
     def _describe(self) -> dict[str, Any]:
-        corpus = self.corpus
-        file = describe_file(corpus) | {
-            "idx": corpus.idx_checksum,
-            "pieces": corpus.fingerprint,
-        }
+        file = describe_file(self.corpus) | {"idx": self.corpus.idx_checksum}
         return {
             "order": {"kind": "megatron", "algorithm": ALGORITHM, **self._order},
             "rows": {"row_length": self.row_length, "pad_id": self.config.pad_id},

@@ -86,7 +86,6 @@ class NanosetConfig(DocumentOptions):
             Megatron-Core does; False: shuffle all epochs together, as GPT-NeoX does (Pythia).
         mid_level_dataset_surplus: the fraction of samples that each corpus of a weighted blend has
             in reserve, for the blend's rounding.
-        mmap_bin_files: map .bin; False: read it with pread.
         eod_id: id of the end-of-document token; required by the flags below.
         pad_id: id that pads partial samples; -1 does not occur in any vocabulary.
         reset_position_ids: position ids restart at 0 after each EOD.
@@ -116,7 +115,6 @@ class NanosetConfig(DocumentOptions):
     drop_last_partial_validation_sequence: bool = True
     separate_final_epoch: bool = True
     mid_level_dataset_surplus: float = 0.005
-    mmap_bin_files: bool = True
     pad_id: int = -1
     create_attention_mask: bool = False
 

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.load.documents import document_spans
 from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, Starts
@@ -109,11 +108,7 @@ class PieceRows(Rows):
         if not self.config.drop_last_partial_validation_sequence:
             out[:] = self.config.pad_id
         for corpus, pieces in self.pieces(positions):
-            if corpus.mmap or in_bucket(corpus.path):
-                copy_from_file(corpus, pieces, out)
-                continue
-            for row, start, stop, column in pieces.tolist():
-                out[row, column : column + stop - start] = corpus.read(start, stop)
+            copy_from_file(corpus, pieces, out)
 
     def _starts(self, positions: Positions) -> Starts:
         """Starts of sequences, which are Megatron's documents; every pad is also a document."""

@@ -40,6 +40,7 @@ from nanoset_ref.preprocess import (
 )
 from nanoset_ref.preprocess.text import open_text
 from nanoset_ref.preprocess.text_blocks import OnError
+from nanoset_ref.tokens.manifest import TokenFileError
 
 # Megatron-LM's names; AutoTokenizer loads all of them, from --tokenizer-model or its folder
 TokenizerType = Literal[
@@ -64,7 +65,6 @@ def document_sink(
 ) -> Iterator[Any]:
     """Write the ids of `encoder` to a pair, which appears when it is complete."""
     # imported here: --help does not need numba
-    from nanoset_ref.tokens.bin_idx import require
     from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
     dtype = np.uint16 if encoder.vocab_size < NARROW_VOCABULARY else np.int32
@@ -81,7 +81,8 @@ def document_sink(
 
         sink = SimpleNamespace(write=write, num_documents=0, num_tokens=0)
         yield sink
-        require(builder.num_sequences > 0, f"{path_prefix}: the input has no tokens")
+        if builder.num_sequences == 0:
+            raise TokenFileError(f"{path_prefix}: the input has no tokens")
 
 
 @in_rank_0

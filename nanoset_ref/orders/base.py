@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.options import whole_number
+from nanoset_ref.io.options import counted_from_0, whole_number
 
 Int64Array = NDArray[np.int64]
 Json = dict[str, Any]  # an object of JSON
@@ -399,28 +399,6 @@ def pairs_of(firsts, instances):
         datasets[n] = low
         samples[n] = instance - firsts[low]
     return datasets, samples
-
-
-def counted_from_0(positions: Any, length: int) -> Int64Array:
-    """Positions in [-length, length), int64 of their shape, the negative ones counted from the end.
-
-    Raises:
-        IndexError: a position outside.
-        TypeError: not integers.
-    """
-    given = np.asarray(positions)
-    if not given.size:  # NumPy takes [] for floats
-        given = given.astype(np.int64)
-    if given.dtype.kind not in "iuO":  # O: integers beyond 64 bits
-        raise TypeError(f"positions must be integers, got {positions!r:.200}")
-    is_outside = (given < -length) | (given >= length)
-    outside = given[is_outside]
-    if outside.size:
-        raise IndexError(
-            f"position {outside[0]} is outside a sequence of {length} samples"
-        )
-    inside = given.astype(np.int64, casting="same_kind")
-    return inside + length * (inside < 0)
 
 
 def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64]:

@@ -1,8 +1,5 @@
 """``order="nanotron"``: the order of Nanotron's Nanosets (2024) bit for bit, one epoch stored once.
 
-One epoch of ``sum(dataset_lengths)`` samples is blended greedily, shuffled by
-``RandomState(seed)``, and read again and again: every epoch is the same sequence.
-
 Nanotron keeps 16 bytes for each of the ``num_samples`` positions, and 40 at the peak. Here the
 dataset index and the sample index are one number (the sample's instance), in uint32 while an epoch
 has at most 2**32 samples: 4 bytes per sample of one epoch, and one shuffle instead of two. Position

@@ -9,7 +9,7 @@ import html
 import io
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from nanoset_ref.orders.base import Order
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+# label, sources and color of sources that are drawn as one
+Group = tuple[str, list[int], str]
 STRETCHES = 60
 COUNTED = 4096  # positions of a stretch, at most
 MOST_SHOWN = 7  # sources that have a color of their own; the others are drawn as one
@@ -30,14 +32,6 @@ MOST_EPOCHS = 12  # that are drawn separately
 MOST_ROWS = 20  # of a table
 MOST_CHARACTERS = 26  # of a name
 UNITS = {"trillion": 10**12, "billion": 10**9, "million": 10**6}
-
-
-class Group(NamedTuple):
-    """Sources that are drawn as one."""
-
-    label: str
-    sources: list[int]
-    color: str
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -213,11 +207,11 @@ def _groups(names: Sequence[str], read: Floats) -> list[Group]:
     for source, name in enumerate(names):
         if source in most:
             color = COLORS[len(groups)]
-            groups.append(Group(name, [source], color))
+            groups.append((name, [source], color))
         else:
             others.append(source)
     if others:
-        groups.append(Group(f"{len(others):,} others", others, REST))
+        groups.append((f"{len(others):,} others", others, REST))
     return groups
 
 
@@ -279,7 +273,7 @@ def _draw_passes(
         axes.text(length, place, text, va="center", fontsize=8, color=INK)
         longest = max(longest, length)
     axes.axvline(1, color=INK, lw=1, ls=":")
-    labels = [_shortened(group.label) for group in groups]
+    labels = [_shortened(label) for label, _, _ in groups]
     axes.set_yticks(places, labels, fontsize=8)
     axes.set_xlim(0, longest * 1.6)  # space for the text
     parts = "; a part of a bar is an epoch of the order" if len(read) > 1 else ""

@@ -200,10 +200,11 @@ def _differing_probes(
     shared = [position for position in saved if position in now]
     differ = [position for position in shared if saved[position] != now[position]]
     what = "a hash of the tokens"
-    other_pairs = []
-    for position in differ:
-        if _pair(saved[position]) != _pair(now[position]):
-            other_pairs.append(position)
+    other_pairs = [
+        position
+        for position in differ
+        if _pair(saved[position]) != _pair(now[position])
+    ]
     if other_pairs:
         differ = other_pairs
         what = "file and sample"

@@ -249,10 +249,11 @@ def rows_to_skip(
         if before:
             first_step = reader.schedule.first_step
         breaks = np.flatnonzero(np.diff(positions) > 1) + 1
-        ranges = []
-        for part in np.split(positions, breaks):
-            if len(part):
-                ranges.append([int(part[0]), int(part[-1]) + 1])
+        ranges = [
+            [int(part[0]), int(part[-1]) + 1]
+            for part in np.split(positions, breaks)
+            if len(part)
+        ]
         stage = {
             "stage": reader.name,
             "rows": len(positions),

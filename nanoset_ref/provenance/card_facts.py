@@ -297,8 +297,7 @@ class CardFacts:
         positions = np.array([*map(int, probes)], dtype=np.int64)
         pairs = np.stack(order.lookup(positions), axis=1)
         differ = (pairs != np.array([*probes.values()]).reshape(-1, 2)).any(axis=1)
-        wrong: list[int] = positions[differ].tolist()
-        return wrong
+        return positions[differ].tolist()
 
 
 def num_bytes(file: Any) -> int:

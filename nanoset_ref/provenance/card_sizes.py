@@ -4,7 +4,7 @@ import hashlib
 import re
 import urllib.request
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nanoset_ref.io.pools import call_side_by_side
 from nanoset_ref.provenance.card import Card
@@ -53,7 +53,7 @@ def fetch_sizes(
 
 def _fetch_list(address: str) -> bytes:
     try:
-        return _request(address, "GET").content
+        return _request(address, "GET")[1]
     except OSError as error:
         raise OSError(f"{error}; give a copy of this list (--names)") from error
 
@@ -86,23 +86,18 @@ def mirrored(address: str, mirror: str | None) -> str:
 
 
 def _size_of(address: str) -> int:
-    size = _request(address, "HEAD").headers["Content-Length"]
+    headers, _ = _request(address, "HEAD")
+    size = headers["Content-Length"]
     if size is None:
         raise OSError(f"{address}: the server does not report its size")
     return int(size)
 
 
-class Response(NamedTuple):
-    """The response of a server."""
-
-    headers: Any
-    content: bytes
-
-
-def _request(address: str, method: str) -> Response:
+def _request(address: str, method: str) -> tuple[Any, bytes]:
+    """The headers and the content of a server's response."""
     request = urllib.request.Request(address, method=method)
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
-            return Response(response.headers, response.read())
+            return response.headers, response.read()
     except OSError as error:
         raise OSError(f"{address}: {error}") from error

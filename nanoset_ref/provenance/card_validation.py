@@ -33,8 +33,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 @functools.cache
 def card_schema() -> Schema:
     """The committed schema, parsed."""
-    schema: Schema = read_json(SCHEMA)
-    return schema
+    return read_json(SCHEMA)
 
 
 def problems_of_card(facts: Any) -> list[str]:

@@ -119,9 +119,9 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Facts:
         files |= {name: _files_of(name) for name in _folders(dataset)}
     paths = dict.fromkeys(itertools.chain(*files.values()))
     numbers = {path: number for number, path in enumerate(paths)}
-    orders = []
-    for stage in stages:
-        orders.append(_nanotron_order(config, stage["data"], files, numbers))
+    orders = [
+        _nanotron_order(config, stage["data"], files, numbers) for stage in stages
+    ]
     layout = "contiguous" if is_main else "strided"
     facts = {
         "dtype": config.take("dtype", dtype),
@@ -399,8 +399,7 @@ def from_llm_c(config: ForeignConfig) -> Facts:
 
 def read_yaml(path: PathLike) -> Facts:
     """The content of a YAML file."""
-    config: Facts = train.read_yaml(path)
-    return config
+    return train.read_yaml(path)
 
 
 def read_neox(path: PathLike) -> Facts:

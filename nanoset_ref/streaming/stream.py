@@ -111,8 +111,7 @@ class TokenStream(Resumable):
         It has the checksums of the text, the tokenizer (see `Encoder.identity`) and the options.
         The first access reads the whole text.
         """
-        plan: State = json.loads(self._plan)
-        return plan
+        return json.loads(self._plan)
 
     @cached_property
     def _plan(self) -> str:
@@ -123,11 +122,10 @@ class TokenStream(Resumable):
             options |= {"shuffle_buffer": 0, "seed": None}  # nothing is shuffled
         if self.options.special_tokens == "refuse":
             options["special_tokens"] = "keep"  # the same tokens, if no text is refused
-        files = []
-        for part in self.source.parts:
-            files.append(
-                {"name": os.path.basename(part.path), "checksum": _content(part)}
-            )
+        files = [
+            {"name": os.path.basename(part.path), "checksum": _content(part)}
+            for part in self.source.parts
+        ]
         plan = {
             "version": VERSION,
             "algorithm": ALGORITHM,

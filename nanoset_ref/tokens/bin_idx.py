@@ -9,10 +9,9 @@
                    int8 [S] modes, if multimodal
     <prefix>.seal  in pairs of this package: a checksum of both, JSON; upstream ignores it
 
-A reader maps the index and needs no memory. The ids are mapped too, or read with pread where a
-mapping is unwanted (network filesystems). Opening reads the index once: the sequences must lie end
-to end and fill .bin exactly, and documents must not decrease, so a damaged index cannot name wrong
-tokens (upstream trusts it, and reads beyond the file). This pass reads 12 bytes per sequence;
+A reader maps both files and needs no memory. Opening reads the index once: the sequences must lie
+end to end and fill .bin exactly, and documents must not decrease, so a damaged index cannot name
+wrong tokens (upstream trusts it, and reads beyond the file). This pass reads 12 bytes per sequence;
 benchmarks/megatron.py measures it.
 
 Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset.py (core_v0.16.1).
@@ -21,14 +20,11 @@ Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset
 import functools
 import logging
 import multiprocessing
-import os
 import struct
-import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import (
@@ -50,16 +46,10 @@ MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
 NAMES = "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()
 DTYPES = [np.dtype(name) for name in NAMES]  # of codes 1, 2, ...
-EXCERPT = 1 << 16  # ids
+SEQUENCES_AT_ONCE = 1 << 16  # checked when an index is opened
 ARRAYS = "sequence_lengths sequence_pointers document_indices sequence_modes".split()
 _warned: list[Path] = []  # the pair whose missing seal was logged
 logger = logging.getLogger(__name__)
-
-
-def require(holds: Any, message: str) -> None:
-    """Raise a TokenFileError unless `holds`."""
-    if not holds:
-        raise TokenFileError(message)
 
 
 def seal_path(path: PathLike) -> Path:
@@ -73,10 +63,9 @@ class MMapIndexedDataset(Tokens):
     Args:
         path_prefix: the path without .bin and .idx, or the URL: then .idx is copied once, to a file
             without a name, and .bin read by ranges.
-        mmap: map .bin (True), or read each item with pread (False).
 
-    `[i]` is the ids of sequence i, a 1-d array of `dtype` (read-only if mapped); a slice is a list
-    of them; negative indexes count from the end.
+    `[i]` is the ids of sequence i, a read-only 1-d array of `dtype`; a slice is a list of them;
+    negative indexes count from the end.
 
     Attributes:
         sequence_lengths: int32 [S], in tokens.
@@ -91,15 +80,12 @@ class MMapIndexedDataset(Tokens):
             another pair; in a worker process, other files than the dataset was opened with.
     """
 
-    def __init__(self, path_prefix: PathLike, mmap: bool = True) -> None:
+    def __init__(self, path_prefix: PathLike) -> None:
         place = place_of(path_prefix)
         self._given = path_prefix
         self.path_prefix = str(place)
-        self._remote = in_bucket(place)
-        self.mmap = mmap and not self._remote
-        ids = (
-            place.with_suffix(f"{place.suffix}.bin") if self._remote else f"{place}.bin"
-        )
+        remote = in_bucket(place)
+        ids = place.with_suffix(f"{place.suffix}.bin") if remote else f"{place}.bin"
         super().__init__(ids, ".idx")
         if self.version is None or self.companions[".idx"] is None:
             raise FileNotFoundError(
@@ -108,15 +94,12 @@ class MMapIndexedDataset(Tokens):
             )
         self._read_index()
         self._check_index()
-        if not self._remote:
+        if not remote:
             # mapped when they are used: a process has 65,530 mappings
             for name in ARRAYS:
                 delattr(self, name)
         if not _warned and not self.seal_path.exists():
             _warn_unsealed(self.path)
-        if not (mmap or self._remote):
-            self._descriptor = os.open(self.place, os.O_RDONLY)
-            weakref.finalize(self, os.close, self._descriptor)
 
     @property
     def idx_path(self) -> Path:
@@ -145,16 +128,18 @@ class MMapIndexedDataset(Tokens):
         magic, version, code, sequences, entries = HEADER.unpack(
             head.ljust(HEADER.size, b"\0")
         )
-        known = (magic, version) == (MAGIC, 1) and code in range(1, 9)
-        wanted = f"{MAGIC!r}, version 1 and a dtype code of 1 to 8"
-        require(known, f"{name} begins with {head!r}, not with {wanted}")
+        if (magic, version) != (MAGIC, 1) or code not in range(1, 9):
+            raise TokenFileError(
+                f"{name} begins with {head!r}, not with {MAGIC!r}, version 1 and a dtype code "
+                "of 1 to 8"
+            )
         expected = HEADER.size + 12 * sequences + 8 * entries
-        require(
-            size in (expected, expected + sequences),
-            f"{name} has {size} bytes, but {sequences} sequences and {entries} document entries "
-            f"take {expected} ({expected + sequences} with modes): it is truncated or damaged; "
-            "copy it again",
-        )
+        if size not in (expected, expected + sequences):
+            raise TokenFileError(
+                f"{name} has {size} bytes, but {sequences} sequences and {entries} document "
+                f"entries take {expected} ({expected + sequences} with modes): it is truncated "
+                "or damaged; copy it again"
+            )
         parts = np.split(
             index[HEADER.size :], np.cumsum([4 * sequences, 8 * sequences, 8 * entries])
         )
@@ -215,28 +200,16 @@ class MMapIndexedDataset(Tokens):
         """A checksum of both files."""
         return seal(checksum(self.path), self.idx_path)
 
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """32 hexadecimal digits: a hash of .idx, and of 256 evenly spaced excerpts of 64 Ki ids of
-        .bin (of all ids up to 16 Mi); not of the path.
-        """
-        digest = xxhash.xxh3_128(self.idx_checksum.encode())
-        for begin in np.linspace(
-            0, max(0, self.num_tokens - EXCERPT), 256, dtype=np.int64
-        ).tolist():
-            digest.update(self.read(begin, min(begin + EXCERPT, self.num_tokens)).data)
-        return digest.hexdigest()
-
     def check_content(self) -> bool:
         """See `Tokens.check_content`; a pair without a seal has no checksum to compare."""
         sealed = self.seal_path
         if not sealed.exists():
             return False
-        require(
-            read_json(sealed) == self.content_checksum(),
-            f"{self.path} or {self.idx_path.name} has changed since it was sealed: copy all again, "
-            f"or remove {sealed} if another tool wrote them",
-        )
+        if read_json(sealed) != self.content_checksum():
+            raise TokenFileError(
+                f"{self.path} or {self.idx_path.name} has changed since it was sealed: copy all "
+                f"again, or remove {sealed} if another tool wrote them"
+            )
         return True
 
     def __len__(self) -> int:
@@ -258,26 +231,12 @@ class MMapIndexedDataset(Tokens):
         """
         available = int(self.sequence_lengths[index])
         stop = available if length is None else offset + length
-        inside = 0 <= offset <= stop <= available
-        require(
-            inside,
-            f"tokens {offset}:{stop} are outside sequence {index} of {available}",
-        )
+        if not 0 <= offset <= stop <= available:
+            raise TokenFileError(
+                f"tokens {offset}:{stop} are outside sequence {index} of {available}"
+            )
         first = int(self.sequence_pointers[index]) // self.dtype.itemsize
-        return self.read(first + offset, first + stop)
-
-    def read(self, begin: int, end: int) -> NDArray[Any]:
-        """Ids begin:end of .bin, mapped or with pread; safe in threads and after a fork."""
-        if self.mmap or self._remote:
-            return self.tokens[begin:end]
-        start = begin * self.dtype.itemsize
-        stop = end * self.dtype.itemsize
-        ids = os.pread(self._descriptor, stop - start, start)
-        whole = len(ids) == stop - start
-        require(
-            whole, f"{self.path} ends before byte {stop}: it was truncated meanwhile"
-        )
-        return np.frombuffer(ids, self.dtype)
+        return self.tokens[first + offset : first + stop]
 
     def __repr__(self) -> str:
         documents = f"{len(self):,} sequences in {self.num_documents:,} documents"
@@ -287,10 +246,9 @@ class MMapIndexedDataset(Tokens):
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process opens the files again, without reading them for their checksums."""
         state: dict[str, Any] = {"version": self.version, "companions": self.companions}
-        for name in ("idx_checksum", "fingerprint"):
-            if name in self.__dict__:
-                state[name] = self.__dict__[name]
-        return MMapIndexedDataset, (self._given, self.mmap), state
+        if "idx_checksum" in self.__dict__:
+            state["idx_checksum"] = self.idx_checksum
+        return MMapIndexedDataset, (self._given,), state
 
 
 def _warn_unsealed(path: Path) -> None:
@@ -324,9 +282,10 @@ def _end_to_end(
         return -1
     total = 0
     # blocks that stay in the processor's cache
-    for first in range(0, len(lengths), EXCERPT):
-        begins = pointers[first : first + EXCERPT]
-        sizes = lengths[first : first + EXCERPT].astype(np.int64) * itemsize
+    for first in range(0, len(lengths), SEQUENCES_AT_ONCE):
+        stop = first + SEQUENCES_AT_ONCE
+        begins = pointers[first:stop]
+        sizes = lengths[first:stop].astype(np.int64) * itemsize
         stops = begins + sizes
         if begins[0] != total or sizes.min() < 0 or np.any(stops[:-1] != begins[1:]):
             return -1

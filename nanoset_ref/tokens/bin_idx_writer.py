@@ -25,9 +25,9 @@ from nanoset_ref.tokens.bin_idx import (
     HEADER,
     MAGIC,
     MMapIndexedDataset,
-    require,
     seal_path,
 )
+from nanoset_ref.tokens.manifest import TokenFileError
 
 
 class MMapIndexedDatasetBuilder:
@@ -54,8 +54,10 @@ class MMapIndexedDatasetBuilder:
         overwrite: bool = False,
     ) -> None:
         self.dtype = np.dtype(dtype).newbyteorder("<")
-        known = self.dtype in DTYPES
-        require(known, f"the format knows the dtypes {DTYPES}, got {self.dtype.name}")
+        if self.dtype not in DTYPES:
+            raise TokenFileError(
+                f"the format knows the dtypes {DTYPES}, got {self.dtype.name}"
+            )
         self.bin_path = Path(bin_path)
         self.idx_path = self.bin_path.with_suffix(".idx")
         self.multimodal = multimodal
@@ -116,16 +118,16 @@ class MMapIndexedDatasetBuilder:
         part = MMapIndexedDataset(path_prefix)
         theirs = part.dtype.name
         ours = self.dtype.name
-        fits = theirs == ours
-        require(
-            fits, f"cannot merge {path_prefix} of {theirs} ids into a corpus of {ours}"
-        )
+        if theirs != ours:
+            raise TokenFileError(
+                f"cannot merge {path_prefix} of {theirs} ids into a corpus of {ours}"
+            )
         modes = part.sequence_modes
-        require(
-            self.multimodal == (modes is not None),
-            f"cannot merge {path_prefix}: every sequence of a multimodal corpus has a mode, "
-            "and no sequence of another corpus",
-        )
+        if self.multimodal != (modes is not None):
+            raise TokenFileError(
+                f"cannot merge {path_prefix}: every sequence of a multimodal corpus has a mode, "
+                "and no sequence of another corpus"
+            )
         self._append(
             part.tokens, part.sequence_lengths, part.document_indices[1:], modes
         )
@@ -136,15 +138,16 @@ class MMapIndexedDatasetBuilder:
         Raises:
             TokenFileError: a sequence does not belong to a document (`end_document` is missing).
         """
-        require(
-            Path(idx_path) == self.idx_path,
-            f"the index of {self.bin_path} is {self.idx_path}, got {idx_path}",
-        )
+        if Path(idx_path) != self.idx_path:
+            raise TokenFileError(
+                f"the index of {self.bin_path} is {self.idx_path}, got {idx_path}"
+            )
         rest = self.num_sequences - self._documents[-1]
-        require(
-            rest == 0,
-            f"{rest} sequences belong to no document: call end_document after the last add_item",
-        )
+        if rest:
+            raise TokenFileError(
+                f"{rest} sequences belong to no document: call end_document after the last "
+                "add_item"
+            )
         lengths = np.asarray(self._lengths)
         pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * self.dtype.itemsize
         code = DTYPES.index(self.dtype) + 1
@@ -183,29 +186,29 @@ class MMapIndexedDatasetBuilder:
         """Append sequences; `ends` [documents] counts sequences up to each document's end."""
         ids = np.asarray(tensor).reshape(-1)
         sizes = np.asarray(lengths, dtype=np.int64)
-        require(
-            sizes.sum() == ids.size and ((sizes >= 0) & (sizes < 2**31)).all(),
-            f"the sequence lengths must lie in [0, 2**31) and add up to the {ids.size} ids given, "
-            f"got {sizes.sum()}",
-        )
+        if sizes.sum() != ids.size or ((sizes < 0) | (sizes >= 2**31)).any():
+            raise TokenFileError(
+                f"the sequence lengths must lie in [0, 2**31) and add up to the {ids.size} ids "
+                f"given, got {sizes.sum()}"
+            )
         stored = np.ascontiguousarray(ids, dtype=self.dtype)
         if self.dtype.kind != "f" and ids.dtype != self.dtype:
             wrong = ids[stored != ids]
-            require(
-                not len(wrong),
-                f"id {wrong[:1]} does not fit the {self.dtype.name} of {self.bin_path}: take a "
-                "wider dtype, int32 for vocabularies above 65,536",
-            )
+            if wrong.size:
+                raise TokenFileError(
+                    f"id {wrong[:1]} does not fit the {self.dtype.name} of {self.bin_path}: take "
+                    "a wider dtype, int32 for vocabularies above 65,536"
+                )
         if self.multimodal:
             labels = (
                 np.zeros(len(sizes), np.int8)
                 if modes is None
                 else np.asarray(modes, np.int8)
             )
-            require(
-                len(labels) == len(sizes),
-                f"got {len(labels)} modes for {len(sizes)} sequences; give one each",
-            )
+            if len(labels) != len(sizes):
+                raise TokenFileError(
+                    f"got {len(labels)} modes for {len(sizes)} sequences; give one each"
+                )
             self._modes.frombytes(labels.tobytes())
         self._digest.update(stored.data)
         self._bin.write(stored.data)
@@ -235,7 +238,8 @@ def merge_corpora(
         FileExistsError: the output exists and `overwrite` is False.
     """
     prefixes = as_list(input)
-    require(prefixes, "there is nothing to merge: give at least one prefix")
+    if not prefixes:
+        raise TokenFileError("there is nothing to merge: give at least one prefix")
     first = MMapIndexedDataset(prefixes[0])
     modes = first.sequence_modes is not None
     target = f"{output_prefix}.bin"

@@ -34,7 +34,8 @@ SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 
 
 class DataStage(Section):
-    """
+    """A stage: the data that the run reads from a step on.
+
     Args:
         name: the stage's name in the progress and in the state.
         start_training_step: the first step, from 1, whose samples come from this stage.
@@ -47,7 +48,8 @@ class DataStage(Section):
 
 
 class TokensConfig(Section):
-    """
+    """How long the samples are, and how many a step and the run read.
+
     Args:
         sequence_length: input tokens per sample; one more token is read for the labels.
         train_steps: optimizer steps of the whole run.
@@ -81,10 +83,11 @@ class TokenizerConfig(Section):
 
 
 class ModelConfig(Section):
-    """
+    """The model: a transformers config with random initial weights.
+
     Args:
         fields: `model_config` in the file: the fields of a transformers config, including
-            `model_type`. The initial weights are random.
+            `model_type`.
         dtype: the dtype of forward and backward passes; parameters and optimizer are float32.
     """
 
@@ -124,7 +127,8 @@ def transformers_config(fields: dict[str, Any]) -> Any:
 
 
 class CheckpointsConfig(Section):
-    """
+    """Where checkpoints are saved, how often, and how many are kept.
+
     Args:
         checkpoints_path: the run's folder, visible to all ranks; the run continues its newest valid
             checkpoint.

@@ -230,27 +230,19 @@ class ChunksSection(DatasetSection):
     @property
     def paths(self) -> list[Path]:
         """The files of the chunks, starting with `first_chunk`."""
-        # imported here: only a config with chunks needs this module
-        from nanoset_ref.chunks.chunk_conversion import chunk_files
-
-        return chunk_files(self.chunks)[self.first_chunk :]
+        return _chunk_conversion().chunk_files(self.chunks)[self.first_chunk :]
 
     def tokens(self) -> list[Tokens]:
         """Open the first chunk."""
-        # imported here: only a config with chunks needs this module
-        from nanoset_ref.chunks.chunk_conversion import chunk_tokens
-
         if not self.paths:
             raise ValueError(
                 f"{self.chunks} has no chunk {self.first_chunk}; they are counted from 0"
             )
-        return [chunk_tokens(self.paths[0], self.vocab_size)]
+        return [_chunk_conversion().chunk_tokens(self.paths[0], self.vocab_size)]
 
     def each(self) -> Iterator[tuple[str, int, ChunksSection]]:
         """Yield the name and samples of each chunk, and the section that begins with it."""
-        # imported here: only a config with chunks needs this module
-        from nanoset_ref.chunks.chunk_conversion import count_rows
-
+        count_rows = _chunk_conversion().count_rows
         for number, path in enumerate(self.paths, self.first_chunk):
             yield (
                 path.stem,
@@ -267,6 +259,13 @@ class ChunksSection(DatasetSection):
         return Nanoset(
             chunk, None, sequence_length, num_samples, seed, order="identity"
         )
+
+
+def _chunk_conversion() -> Any:
+    # imported here: only a config with chunks needs this module
+    from nanoset_ref.chunks import chunk_conversion
+
+    return chunk_conversion
 
 
 class TextSection(DatasetSection):
@@ -335,7 +334,8 @@ def _section_by_key(given: Any) -> Any:
 
 
 class DataConfig(Section):
-    """
+    """The data of a stage, and how it is read ahead.
+
     Args:
         dataset: the data to read.
         num_loading_workers: processes per rank that read ahead; 0: read in the training process.

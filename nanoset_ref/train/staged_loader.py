@@ -98,8 +98,7 @@ def rows_of_stage(stage: Stage, record: StageRecord, num_samples: int) -> Rows:
     dataset: Any = stage.data.dataset
     if dataset.has_order and not dataset.names_folders:
         return _token_file_rows(stage, record, num_samples)
-    rows: Rows = dataset.open(stage.sequence_length, num_samples, stage.data.seed)
-    return rows
+    return dataset.open(stage.sequence_length, num_samples, stage.data.seed)
 
 
 def _token_file_rows(stage: Stage, record: StageRecord, num_samples: int) -> Nanoset:

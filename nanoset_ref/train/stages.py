@@ -21,13 +21,8 @@ from nanoset_ref.train.config import Config, DataStage
 from nanoset_ref.train.data_section import ChunksSection, DataConfig, DatasetConfig
 from nanoset_ref.train.strict_yaml import ConfigError
 
-
-class StagePart(NamedTuple):
-    """A stage of the config, or a chunk of one."""
-
-    name: str
-    data: DataConfig
-    steps: range
+# name, data and steps of a stage of the config, or of a chunk of one
+StagePart = tuple[str, DataConfig, range]
 
 
 class Stage(NamedTuple):
@@ -90,7 +85,7 @@ def _expand_chunks(config: Config) -> Iterator[StagePart]:
                 stage, stage.data.dataset, steps, config.global_batch_size
             )
         else:
-            yield StagePart(stage.name, stage.data, steps)
+            yield stage.name, stage.data, steps
 
 
 def _chunk_parts(
@@ -109,7 +104,7 @@ def _chunk_parts(
             )
         stop = min(first + samples // batch_size, steps.stop)
         data = stage.data.model_copy(update={"dataset": section})
-        yield StagePart(f"{stage.name}, {name}", data, range(first, stop))
+        yield f"{stage.name}, {name}", data, range(first, stop)
         first = stop
     if first < steps.stop:
         raise ConfigError(

@@ -30,9 +30,9 @@ def lists(arrays):
     return [array.tolist() for array in arrays]
 
 
-@pytest.fixture(params=["mapped", "read"])
-def corpus(write_corpus, request):
-    return MMapIndexedDataset(write_corpus(DOCUMENTS), mmap=request.param == "mapped")
+@pytest.fixture
+def corpus(write_corpus):
+    return MMapIndexedDataset(write_corpus(DOCUMENTS))
 
 
 def test_sequences_slices_and_parts(corpus):
@@ -60,11 +60,7 @@ def test_what_is_not_there_cannot_be_read_nor_anything_written(corpus):
 
 def test_a_corpus_travels_to_other_processes(corpus):
     copy = pickle.loads(pickle.dumps(corpus))
-    assert (lists(copy), copy.mmap, copy.fingerprint) == (
-        SEQUENCES,
-        corpus.mmap,
-        corpus.fingerprint,
-    )
+    assert (lists(copy), copy.idx_checksum) == (SEQUENCES, corpus.idx_checksum)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -265,18 +261,6 @@ def test_an_empty_corpus_is_named_but_can_be_merged(write_corpus, tmp_path):
         NanosetBuilder(config).build()
     merge_corpora([empty, full, empty], tmp_path / "m")
     assert lists(MMapIndexedDataset(tmp_path / "m")) == [[0, 1]]
-
-
-def test_a_fingerprint_knows_the_content_and_not_the_path(write_corpus):
-    one, two = write_corpus(DOCUMENTS, "one"), write_corpus(DOCUMENTS, "two")
-    first = MMapIndexedDataset(one).fingerprint
-    assert first == MMapIndexedDataset(two).fingerprint
-    spoil(two, "bin", 7, b"\x55")
-    assert MMapIndexedDataset(two).fingerprint != first
-    assert (
-        MMapIndexedDataset(write_corpus([[3], [2], [4], [1]], "three")).fingerprint
-        != first
-    )
 
 
 def test_a_pair_without_a_seal_is_named_once_and_verify_makes_one_that_finds_damage(

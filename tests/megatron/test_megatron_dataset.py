@@ -18,6 +18,7 @@ from nanoset_ref.megatron import (
     NanosetConfig,
 )
 from nanoset_ref.megatron.nanoset_config import parse_split
+from nanoset_ref.orders.plans import differences
 
 
 def splits(data_path, **fields):
@@ -35,13 +36,12 @@ def build(data_path, **fields):
 # ---- reading
 
 
-@pytest.mark.parametrize("mmap", [True, False])
-def test_a_batch_is_its_samples(write_corpus, mmap):
+def test_a_batch_is_its_samples(write_corpus):
     with pytest.raises(
         ValueError, match="holds float32 values; token ids are integers"
     ):
         build(write_corpus([[9]], dtype=np.float32))
-    dataset = build(write_corpus([[50], [30]]), mmap_bin_files=mmap)
+    dataset = build(write_corpus([[50], [30]]))
     positions = np.array([3, 0, -1, 3])
     rows = dataset.read(positions)
     assert rows.tolist() == [
@@ -203,7 +203,6 @@ def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(
         prefix,
         split_num_samples=(41, None, None),
         path_to_cache=cache,
-        mmap_bin_files=False,
     )
     assert (base.epochs, base.fingerprint) == (same.epochs, same.fingerprint)
     for number, fields in enumerate(
@@ -233,6 +232,21 @@ def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(
     one, two = (build({prefix: 1, other: weight}, **asked) for weight in (1, 2))
     assert one.fingerprint != two.fingerprint
     assert [one.counts.tolist(), two.counts.tolist()] == [[15, 15], [10, 20]]
+
+
+def test_a_pair_without_a_seal_is_known_by_its_index_and_the_tokens_of_its_probes(
+    write_corpus,
+):
+    prefix = write_corpus([[90], [40]])
+    Path(f"{prefix}.seal").unlink()
+    plan = build(prefix).plan
+    assert plan["files"][0]["known_by"] == "probes"
+    ids = np.fromfile(f"{prefix}.bin", np.uint16)
+    (ids + 1).tofile(f"{prefix}.bin")
+    (changed,) = differences(plan, build(prefix).plan)
+    assert "a hash of the tokens at position 0" in changed.part
+    other = build(write_corpus([[40], [90]]))
+    assert any(part.endswith(".idx") for part, *_ in differences(plan, other.plan))
 
 
 def test_representations_say_what_is_read(write_corpus):

@@ -81,11 +81,10 @@ def data_path(names, weights):
 # ---- files
 
 
-@pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("name", CORPORA)
-def test_corpora_are_read(name, mmap):
+def test_corpora_are_read(name):
     expected = CORPORA[name]
-    corpus = MMapIndexedDataset(HERE / "corpora" / name, mmap=mmap)
+    corpus = MMapIndexedDataset(HERE / "corpora" / name)
     assert corpus.dtype.name == expected["dtype"]
     counts = [expected[f"num_{what}"] for what in ("sequences", "documents", "tokens")]
     assert [len(corpus), corpus.num_documents, corpus.num_tokens] == counts
@@ -131,9 +130,8 @@ def test_merging_is_byte_for_byte(tmp_path, name):
 # ---- indexes and samples of one corpus
 
 
-@pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("case_id", INDEX)
-def test_indexes_and_all_samples(case_id, mmap):
+def test_indexes_and_all_samples(case_id):
     case = INDEX[case_id]
     arrays = np.load(HERE / "gpt_index.npz")
     expected_splits = {entry["split"]: entry for entry in case["splits"]}
@@ -142,7 +140,7 @@ def test_indexes_and_all_samples(case_id, mmap):
     ]
     for split, dataset in zip(
         SPLITS,
-        NanosetBuilder(config_of(case, mmap_bin_files=mmap)).build(),
+        NanosetBuilder(config_of(case)).build(),
         strict=True,
     ):
         if dataset is None:
