@@ -31,11 +31,11 @@ def interleaved(
 
 
 def timed_process(
-    words: list[str], folder: Path, environment: dict[str, str]
+    words: list[str], folder: Path, environment: dict[str, str], code: int = 0
 ) -> tuple[str, float, float]:
     """Run a process: its output, its time by the clock, and its user and system time, in seconds.
 
-    The times of a process that fails are NaN, and the last line of its errors is printed.
+    The times of a process that ends with another exit code are NaN, and the last line of its errors is printed.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.perf_counter()
@@ -44,7 +44,7 @@ def timed_process(
     )
     clock = time.perf_counter() - begun
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
+    if done.returncode != code:
         print(f"{words} fails: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
         return "", float("nan"), float("nan")
     cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
@@ -100,8 +100,10 @@ def bucket(folder: Path, latency: int) -> Iterator[str]:
     words = [sys.executable, str(server), str(folder), str(latency / 1000)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        process.kill()
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
 
 
 def bytes_sent(url: str) -> int:

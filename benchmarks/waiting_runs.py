@@ -12,10 +12,15 @@ Every row is a process of its own, in interleaved rounds; medians, and the least
                   .bin/.idx here, Megatron-Core with its fast cache over the same pairs, OLMo-core over the same .npy
     questions     `where` on two such files of 500 GB; `where` and `when` on a card of 146 million rows; `--help`
                   beside them
+    beyond        the same in a process that has answered the same question about other rows: the seconds of the answer
+                  alone, without the start of Python and its imports
     bulk          `when --bulk`: a million byte ranges of that card, seconds of the process
     steps         the share of its time that a training loop waits for data, at 8 x 4,096 tokens and steps of 20 ms (a
                   sleep): read in this process, by a thread, by two workers, past an empty page cache, and from a
-                  bucket that answers after 20 ms
+                  bucket that answers after 20 ms; and what even a loop without a loader waits after each sleep: a call
+                  that returns a number; four views of tensors that it keeps, cut at each step, or for 64 steps at once
+                  as the collator does. The share is of all steps; the median is of a step, in microseconds, and as a
+                  share of that step
 
 10^10 samples are not asked of other loaders: Megatron-Core would keep 240 GB of indexes, and OLMo-core numbers
 instances in 32 bits (`benchmarks.startup` has both up to 10^8 samples). A peer that is not installed has no row.
@@ -35,7 +40,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import bucket, command, machine, save, timed_process
+from benchmarks.record import bucket, machine, save, timed_process
 from nanoset_ref.tokens.bin_idx import HEADER, MAGIC
 
 ROOT = Path(__file__).parent.parent
@@ -48,6 +53,34 @@ QUESTIONS = {
     "when --run pythia-1.4b": "when --run pythia-1.4b --sample 41990144",
     "when --bulk, a million": "when --run pythia-1.4b --bulk ranges.txt",
 }
+SMALL = TERABYTE.replace("big", "beside/000")
+# row -> a question first, so that all is imported, and the question that is timed
+BEYOND = {
+    "beyond the start: where, a terabyte": (
+        f"where --step 5 {SMALL}",
+        f"where --step 41007 {TERABYTE}",
+    ),
+    "beyond the start: where --run": (
+        "where --run pythia-2.8b 5",
+        "where --run pythia-1.4b 41007",
+    ),
+    "beyond the start: when --run": (
+        "when --run pythia-2.8b --sample 5",
+        "when --run pythia-1.4b --sample 41990144",
+    ),
+}
+ANSWER = """
+import contextlib, io, json, sys, time
+from nanoset_ref.cli import main
+def answer(line):
+    begun = time.perf_counter()
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        main(line.split())
+    assert said.getvalue()
+    return time.perf_counter() - begun
+answer(sys.argv[1])
+print(json.dumps({"seconds": answer(sys.argv[2])}))
+"""
 MANY = """
 import json, os, resource, sys, time
 import torch
@@ -143,26 +176,65 @@ BESIDE: dict[str, tuple[tuple[str, str], str]] = {
     "10^6 of 2,000 files: Megatron-Core, fast cache": (MEGATRON, ".bin"),
     "10^6 of 2,000 files: OLMo-core": (OLMO, ".npy"),
 }
-STEPS = """
-import json, os, sys, time
+LOADER = """
+import json, os, sys
 from nanoset_ref import Nanoset, build_nanoset_dataloader
-path, options, steps = sys.argv[1], json.loads(sys.argv[2]), 300
+path, options = sys.argv[1], json.loads(sys.argv[2])
 if options.pop("cold", False):
     file = os.open(path, os.O_RDONLY)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 data = Nanoset(path, None, 4096, 10**9, order="stateless")
 batches = iter(build_nanoset_dataloader(data, micro_batch_size=8, **options))
+"""
+NOTHING = """
+import itertools
+batches = itertools.repeat(0)
+"""
+TENSORS = """
+import itertools
+import torch
+rows = torch.zeros(512, 4097, dtype=torch.int64)
+mask = torch.ones(512, 4096, dtype=torch.bool)
+names = "input_ids", "input_mask", "label_ids", "label_mask"
+columns = rows[:, :-1], mask, rows[:, 1:], mask
+"""
+CUT = """
+def cut():
+    for first in itertools.cycle(range(0, 512, 8)):
+        yield dict(zip(names, [column[first : first + 8] for column in columns]))
+batches = cut()
+"""
+CUT_AT_ONCE = """
+def cut():
+    while True:
+        views = [column.unsafe_split_with_sizes([8] * 64) for column in columns]
+        for batch in zip(*views):
+            yield dict(zip(names, batch))
+batches = cut()
+"""
+STEPS = """
+import json, statistics, time
+steps, waited, took = 300, [], []
 for _ in range(2000):  # the kernels are compiled, and the blocks have their full size
     next(batches)
-waited = 0.0
-first = time.perf_counter()
 for _ in range(steps):
     begun = time.perf_counter()
     next(batches)
-    waited += time.perf_counter() - begun
+    waited.append(time.perf_counter() - begun)
     time.sleep(0.02)
-print(json.dumps({"share": waited / (time.perf_counter() - first)}))
+    took.append(time.perf_counter() - begun)
+median = statistics.median(waited)
+print(json.dumps({
+    "share": sum(waited) / sum(took),
+    "median_share": median / statistics.median(took),
+    "median_microseconds": 1e6 * median,
+}))
 """
+CONTROLS = {
+    "nothing": NOTHING,
+    "four views of tensors in memory": TENSORS + CUT,
+    "four views, cut for 64 batches at once": TENSORS + CUT_AT_ONCE,
+}
 PLACES: dict[str, dict[str, Any]] = {
     "in this process": {},
     "thread": {"read_ahead": 2},
@@ -195,24 +267,21 @@ def main() -> None:
         folder = Path(name)
         write_files(folder)
         with bucket(folder / "bucket", 20) as url:
-            for number in range(-1, options.rounds):  # the first round fills the caches
-                for row, figures in a_round(folder, url, options.only).items():
+            # the first round fills the caches; what drops them is measured after all else
+            rounds = [(number, False) for number in range(-1, options.rounds)]
+            rounds += [(number, True) for number in range(options.rounds)]
+            for number, forgotten in rounds:
+                rows = a_round(folder, url, options.only, forgotten)
+                for row, figures in rows.items():
                     if number >= 0:
                         found.setdefault(row, []).append(figures)
                     print(f"round {number}: {row}: {figures}", flush=True)
-    result = {
-        "command": command("waiting_runs"),
-        "machine": machine(),
-        "load_before": load,
-    }
-    rows: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     if options.only != [""] and options.output and options.output.exists():
-        rows = json.loads(options.output.read_text())["rows"]
-    result |= {
-        "rounds": options.rounds,
-        "rows": rows | {k: spread(it) for k, it in found.items()},
-    }
-    save(result, options.output)
+        kept = json.loads(options.output.read_text())["rows"]
+    for name, runs in found.items():
+        kept[name] = spread(runs) | {"rounds": len(runs), "load_before": round(load, 1)}
+    save({"machine": machine(), "rows": kept}, options.output)
 
 
 def write_files(folder: Path) -> None:
@@ -260,11 +329,14 @@ def write_pairs(folder: Path, samples: int = 500) -> None:
                 file.truncate((samples + 1) * 4096)
 
 
-def a_round(folder: Path, url: str, only: list[str]) -> dict[str, dict[str, float]]:
-    """Row -> its figures."""
+def a_round(
+    folder: Path, url: str, only: list[str], forgotten: bool
+) -> dict[str, dict[str, float]]:
+    """Row -> its figures; of the rows that drop the kernel's caches first, or of the others."""
 
     def chosen(name: str) -> bool:
-        return any(word in name for word in only)
+        in_turn = ("forgotten" in name) == forgotten
+        return in_turn and any(word in name for word in only)
 
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
@@ -292,9 +364,17 @@ def a_round(folder: Path, url: str, only: list[str]) -> dict[str, dict[str, floa
         words = [sys.executable, "-m", "nanoset_ref.cli", *line.split()]
         _, clock, cpu = timed_process(words, folder, environment)
         rows[name] = {"seconds": clock, "cpu_seconds": cpu}
+    for name, questions in filter(lambda row: chosen(row[0]), BEYOND.items()):
+        words = [sys.executable, "-c", ANSWER, *questions]
+        said, _, _ = timed_process(words, folder, environment)
+        rows[name] = json.loads(said)
+    for name, program in filter(lambda row: chosen(row[0]), CONTROLS.items()):
+        words = [sys.executable, "-c", program + STEPS]
+        said, _, _ = timed_process(words, folder, environment)
+        rows[name] = json.loads(said)
     for name, options in filter(lambda row: chosen(row[0]), PLACES.items()):
         path = f"{url if 'bucket' in name else 'bucket'}/steps.npy"
-        words = [sys.executable, "-c", STEPS, path, json.dumps(options)]
+        words = [sys.executable, "-c", LOADER + STEPS, path, json.dumps(options)]
         said, _, _ = timed_process(words, folder, environment)
         rows[name] = json.loads(said)
     return rows
@@ -306,9 +386,9 @@ def forget_files() -> None:
     Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
-def spread(runs: list[dict[str, float]]) -> dict[str, list[float]]:
+def spread(runs: list[dict[str, float]]) -> dict[str, Any]:
     """Figure -> its median, least and most over the rounds."""
-    found = {}
+    found: dict[str, Any] = {}
     for key in runs[0]:
         values = [run[key] for run in runs]
         found[key] = [

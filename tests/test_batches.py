@@ -332,6 +332,24 @@ def test_a_tokenizer_file_is_what_transformers_makes_of_it(folder):
     assert one.found.names == other.found.names
 
 
+def test_a_tokenizer_file_encodes_and_decodes_as_transformers_does(folder):
+    ours, theirs = open_tokenizer(folder), load_tokenizer(folder)
+    end = theirs.eos_token
+    for text in (
+        "",
+        " a  b\n",
+        f"café {end}, it 's  . {end}{end}",
+        "\N{PILE OF POO}",
+        "x" * 9,
+    ):
+        ids = theirs.encode(text, add_special_tokens=False)
+        assert ours.encode(text, add_special_tokens=False) == ids
+        for cut in range(len(ids) + 1):
+            assert ours.decode(ids[:cut]) == theirs.decode(ids[:cut])
+        loose = theirs.decode(ids, clean_up_tokenization_spaces=False)
+        assert ours.decode(ids, clean_up_tokenization_spaces=False) == loose
+
+
 @pytest.mark.parametrize(
     "change",
     [

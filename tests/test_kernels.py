@@ -30,7 +30,7 @@ from nanoset_ref.load import documents, pieces
 from nanoset_ref.megatron import piece_rows
 from nanoset_ref.megatron.index import three_indexes
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
-from nanoset_ref.orders import base, nanotron, share_tree, stateless, windows
+from nanoset_ref.orders import base, blend, share_tree, stateless, windows
 
 INLINED = (
     "from nanoset_ref.io.njit import njit\n\n\n@njit\ndef inner(x):\n    return x + 1\n"
@@ -262,10 +262,13 @@ def numbered(draw):
 
 
 def blended(draw):
-    lengths = arrays_of(draw, np.int64, draw(st.integers(1, 5)), 2**40, least=1)
+    most = draw(st.sampled_from([3, 2**40]))  # few lengths: many of equal weight
+    lengths = arrays_of(draw, np.int64, draw(st.integers(1, 5)), most, least=1)
     weights = base.normalize_weights(lengths.tolist(), len(lengths))
     kind = draw(st.sampled_from([np.uint32, np.uint64]))
-    return lengths, weights, np.cumsum(lengths) - lengths, np.zeros(50, dtype=kind)
+    firsts = np.cumsum(lengths) - lengths
+    groups = blend.groups_of(weights)
+    return lengths, weights, firsts, *groups, np.zeros(50, dtype=kind)
 
 
 def blended_with_limits(draw):
@@ -325,7 +328,7 @@ EDGES = {  # of every kernel that Python runs at first: it, and how its argument
     "_find": (stateless._find, found),
     "share_of": (share_tree.share_of, shared),
     "pairs_of": (base.pairs_of, numbered),
-    "blend": (nanotron.blend, blended),
+    "blend": (blend.blend, blended),
     "blend_samples": (three_indexes.blend_samples, blended_with_limits),
     "_cut_stream": (three_indexes._cut_stream, cut),
     "_locate": (piece_rows._locate, located_pieces),

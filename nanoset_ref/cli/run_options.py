@@ -262,7 +262,7 @@ class RunOptions(FileOptions):
 @functools.cache
 def tokenizer_by_name(name: str) -> Any:
     """Load a tokenizer, once per process."""
-    return preprocess.load_tokenizer(name)
+    return preprocess.open_tokenizer(name)
 
 
 def _is_pair(path: str, prefix: str) -> bool:

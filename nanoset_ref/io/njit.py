@@ -1,9 +1,9 @@
 """`njit` for the package's kernels: run by Python at first, and compiled by numba after that.
 
-Importing numba takes half a second and compiling an order takes 6 seconds. Plain Python answers a
-question about a few rows in a millisecond. So a kernel that can count its `work` starts in Python.
-It is compiled once it has done PLAIN_WORK units of work, so the total is at most twice that of the
-better choice made in advance. Every other kernel is compiled at its first call.
+Importing numba and loading a compiled order take a second, compiling it 8 seconds. Plain Python
+answers a question about a few rows in a millisecond. So a kernel that can count its `work` starts
+in Python. It is compiled once it has done PLAIN_WORK units of work, so the total is at most twice
+that of the better choice made in advance. Every other kernel is compiled at its first call.
 
 numba reuses a compiled function until the function's file changes. But kernels inline functions
 from other files (`windows.locate` inlines `permutation.derive`), and numba would continue to run
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-PLAIN_WORK = 1_000_000  # units of work, of about half a microsecond each
+PLAIN_WORK = 4_000_000  # units of work, of about a quarter of a microsecond each
 
 
 class Kernel:

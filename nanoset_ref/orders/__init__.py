@@ -4,7 +4,7 @@ An order's module is imported when the order is asked for. To add one, write a m
 subclass of `Order`, and add the class to `__init__.pyi` and its name to `ORDERS`.
 
 base                              `Order`: checks, slices, counts, fingerprints; weights normalized
-nanotron, mt19937                 Nanotron's order (2024), and its shuffle
+nanotron, blend, mt19937          Nanotron's order (2024), its blend and its shuffle
 stateless                         an order that stores nothing, made of the next three
 share_tree, windows, permutation  exact shares, the source of each position, shuffles by formula
 named_options                     options in the name of an order, or beside it

@@ -18,7 +18,6 @@ The order has three defects, which are kept for parity and explained in notebook
 import numpy as np
 
 from nanoset_ref.io.memory import physical_memory
-from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Json, NumberedOrder
 from nanoset_ref.orders.mt19937 import shuffle
 
@@ -71,47 +70,15 @@ class NanotronOrder(NumberedOrder):
         # a single dataset needs no blend: its numbers are 0, 1, 2, ...
         self.numbers = np.arange(count, dtype=f"u{itemsize}")
         if len(self.dataset_lengths) > 1:
-            blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
-        shuffle(self.random_seed, self.numbers)
+            # the loader of a single file does without this module
+            from nanoset_ref.orders.blend import blend, groups_of
 
-
-@njit
-def furthest_behind(weights, taken, limits, t):
-    """The dataset with the largest `weight * max(t, 1.0) - taken` among those below their limits.
-
-    The first of equals wins. weights, taken: float64 [datasets]; limits: int64 or float64
-    [datasets]; t: int64.
-    """
-    due = max(float(t), 1.0)
-    largest = -np.inf
-    furthest = 0
-    for dataset in range(len(weights)):
-        lag = weights[dataset] * due - taken[dataset]
-        if lag > largest and taken[dataset] < limits[dataset]:
-            largest = lag
-            furthest = dataset
-    return furthest
-
-
-def _work(lengths, weights, firsts, instances):
-    """Units of work (see `Kernel`): 4 for each position, and 2 for each dataset compared there."""
-    return len(instances) * (4 + 2 * len(weights))
-
-
-@njit(work=_work)
-def blend(lengths, weights, firsts, instances):
-    """Fill `instances`, unsigned integers [sum of lengths], with one blended epoch.
-
-    lengths, firsts: int64 [datasets]; weights: float64 [datasets], of sum 1.
-    """
-    taken = np.zeros(len(lengths))  # samples of each dataset, exact below 2**53
-    limits = np.full(len(lengths), np.inf)
-    for t in range(len(instances)):
-        furthest = furthest_behind(weights, taken, limits, t)
-        if lengths[furthest] == 0:
-            raise ValueError(
-                "the blend has to read a dataset that has no samples; leave it out"
+            groups = groups_of(self.dataset_weights)
+            blend(
+                self.dataset_lengths,
+                self.dataset_weights,
+                self.firsts,
+                *groups,
+                self.numbers,
             )
-        sample = np.int64(taken[furthest]) % lengths[furthest]
-        instances[t] = firsts[furthest] + sample
-        taken[furthest] += 1
+        shuffle(self.random_seed, self.numbers)

@@ -37,7 +37,7 @@ class TokenizerError(ValueError):
 
 
 class TokenizerFile:
-    """A folder's tokenizer.json, with those attributes of transformers' class that encoding needs.
+    """A folder's tokenizer.json, with what encoding and showing need of transformers' class.
 
     Args:
         folder: the folder.
@@ -78,6 +78,19 @@ class TokenizerFile:
             setattr(self, f"{name}_id", special.get(token or ""))
             if token is not None:
                 self.all_special_tokens.append(token)
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """See transformers."""
+        found = self.backend_tokenizer.encode(
+            text, add_special_tokens=add_special_tokens
+        )
+        return found.ids
+
+    def decode(
+        self, ids: list[int], *, clean_up_tokenization_spaces: bool = False
+    ) -> str:
+        """See transformers. Spaces are never cleaned up: no entry of the folder asks for it."""
+        return self.backend_tokenizer.decode(ids, skip_special_tokens=False)
 
 
 def _folder_of(name_or_path: str | os.PathLike[str]) -> Path:

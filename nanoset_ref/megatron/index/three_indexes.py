@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
+from nanoset_ref.orders.blend import furthest_behind
 from nanoset_ref.orders.mt19937 import shuffle
-from nanoset_ref.orders.nanotron import furthest_behind
 
 
 @dataclasses.dataclass(frozen=True)
