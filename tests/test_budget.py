@@ -349,8 +349,10 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # checks of samplers, ranks and options, one folder for Megatron's indexes, opening without pathlib 1,200;
         # the commas at the ends of calls that no longer fit into 88 columns 350; signals while workers are forked 15;
         # a file each for the rows, the samples and the blends of Megatron 160; files of equal weight blended as
-        # one group, in a file of its own 230; a tokenizer that decodes without transformers 70
-        {"package": 157_800},
+        # one group, in a file of its own 230; a tokenizer that decodes without transformers 70; options of
+        # orders, weights in a mapping, dtypes and positions that were read in silence 310;
+        # taken out: a second way to read pairs, a hash of excerpts, twins and wrappers of one use 900
+        {"package": 158_182},
     ),
     "tokens per line": (
         tokens_per_line,
