@@ -378,7 +378,9 @@ def read_some(
         stream.close()
     end = consumed + count - consumed % count
     size = draw["dp_size"] * draw["micro_batch_size"]
-    consumed = end if whole else min(consumed + number * size, end)
+    # the last batch of an epoch counts the tail that is dropped
+    is_at_end = whole or 0 < number == len(plan[0])
+    consumed = end if is_at_end else consumed + number * size
     states = [loader.state_dict() for loader in loaders.values()]
     assert [state["consumed_train_samples"] for state in states] == [consumed] * len(
         states
