@@ -65,6 +65,7 @@ def table() -> str:
             case = f"`{broken[0]}`: {laws[broken[0]]['finding']['words']}"
         if broken[1:]:
             case += f"; and `{'` `'.join(broken[1:])}`"
+        loader = loader.replace("--no-data-sharding", "`--no-data-sharding`")
         rows.append((not broken, [loader, package[:-1], case, " ".join(held)]))
     lines = [
         "| loader | version | broken law: the smallest case found | laws held |",
