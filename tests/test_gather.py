@@ -261,6 +261,7 @@ def test_any_number_of_files_is_read_under_any_limit(tmp_path, plain_rows):
     gather = Gatherer(files)
     gather.plain_rows = plain_rows
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gc.collect()  # what earlier tests left open
     used = len(os.listdir("/dev/fd"))
     limit = 2 * used + 200
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limits[1]))
