@@ -144,7 +144,7 @@ PICTURES: dict[str, list[Any]] = {
         "flow",
         "→ rank 3|int32 [4, 8]|label_mask|activations|layers|flow",
     ],
-    "sharding.readers": [RANKS, "fair", "parts, 4 GPUs|28|page|fair"],
+    "sharding.readers": [RANKS, "fair", "parts, 4 GPUs|28|sample|fair"],
     "sharding.machine": [
         LAYOUTS,
         ["input_ids\n[0, 2]", ""] * 4,
