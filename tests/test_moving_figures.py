@@ -262,6 +262,15 @@ def test_documents_are_placed_as_the_fast_kernel_places_them() -> None:
         assert shown["wrap", str(placed)][0] == said
 
 
+def test_the_text_below_a_figure_says_what_its_title_says() -> None:
+    shown = settings(embedded("16_documents_in_a_row"))
+    assert " in 6 rows, 4 cut" in shown["wrap", "12"][0]
+    assert " in 7 rows, 0 cut" in shown["best fit", "12"][0]
+    page = (FOLDER / "16_documents_in_a_row.ipynb").read_text(encoding="utf-8")
+    assert "Wrapping takes six rows and cuts four of the twelve" in page
+    assert "best fit takes a seventh row and cuts none" in page
+
+
 def test_what_is_never_read_follows_from_the_weights() -> None:
     shown = settings(embedded("02_indexing"))
     for weight in (1, 8):
