@@ -73,6 +73,18 @@ def test_the_minutes_of_the_map_are_about_those_of_the_pages() -> None:
         assert abs(minutes_of_the_map()[path.name[:2]] - total) <= 5, path.name
 
 
+def test_the_map_says_what_the_pages_need() -> None:
+    needs = re.findall(r"^\| \[(\d\d) .*\| ([\d, ]*) ?\|$", MAP, re.MULTILINE)
+    assert len(needs) == len(minutes_of_the_map())
+    for number, said in needs:
+        [path] = NOTEBOOKS.glob(f"{number}_*.ipynb")
+        page = json.loads(path.read_text(encoding="utf-8"))
+        text = "\n".join("".join(cell["source"]) for cell in page["cells"])
+        [line] = re.findall(r"\*\*You need\*\*:? (.*?)Words:|$", text)[:1]
+        listed = sorted(re.findall(r"\[(\d\d)\]", line))
+        assert listed == re.findall(r"\d\d", said), number
+
+
 def test_the_minutes_of_a_path_are_the_sum_of_its_pages() -> None:
     paths = re.findall(
         r"^- \*\*\w+\*\*(.*?): (\d+) minutes", MAP, re.MULTILINE | re.DOTALL

@@ -144,7 +144,7 @@ PICTURES: dict[str, list[Any]] = {
         "flow",
         "→ rank 3|int32 [4, 8]|label_mask|activations|layers|flow",
     ],
-    "sharding.readers": [RANKS, "fair", "parts, 4 GPUs|28|page|fair"],
+    "sharding.readers": [RANKS, "fair", "parts, 4 GPUs|28|sample|fair"],
     "sharding.machine": [
         LAYOUTS,
         ["input_ids\n[0, 2]", ""] * 4,
@@ -318,11 +318,11 @@ PICTURES: dict[str, list[Any]] = {
     ],
     "experiments.intervals": [
         {
-            "corpus": {"file order": (0.5, 0.1, "x"), "16 epochs": (-0.2, 0.1, "")},
-            "real": {"file order": (0, 1, "")},
+            "corpus": {"against fresh text:": None, "16 epochs": (-0.2, 0.1, "")},
+            "real": {"file order": (0, 1, "x")},
         },
         "What is left",
-        "What is left|corpus|real|file order|16 epochs|extra nats per token|x",
+        "What is left|corpus|real|against fresh text:|16 epochs|extra nats per token|x",
     ],
     "experiments.differences": [
         {"corpus": COSTS, "real": COSTS},

@@ -118,11 +118,10 @@ def test_samples_stand_where_the_order_of_plain_puts_them() -> None:
         ]
         if stage == "three files":
             assert shown == [names[:5], names[5:8], names[8:]]
-        elif stage == "one order":
-            assert shown == [ordered]
         else:
-            wide = int(size)
-            assert shown == [ordered[k : k + wide] for k in range(0, 10, wide)]
+            assert shown == [ordered]
+        if stage == "batches":
+            assert frame[0].startswith(f"Ten samples in {10 // int(size)} batches")
 
 
 def test_workers_hold_what_left_the_sampler_and_did_not_reach_the_loop() -> None:
@@ -263,6 +262,15 @@ def test_documents_are_placed_as_the_fast_kernel_places_them() -> None:
         assert shown["wrap", str(placed)][0] == said
 
 
+def test_the_text_below_a_figure_says_what_its_title_says() -> None:
+    shown = settings(embedded("16_documents_in_a_row"))
+    assert " in 6 rows, 4 cut" in shown["wrap", "12"][0]
+    assert " in 7 rows, 0 cut" in shown["best fit", "12"][0]
+    page = (FOLDER / "16_documents_in_a_row.ipynb").read_text(encoding="utf-8")
+    assert "Wrapping takes six rows and cuts four of the twelve" in page
+    assert "best fit takes a seventh row and cuts none" in page
+
+
 def test_what_is_never_read_follows_from_the_weights() -> None:
     shown = settings(embedded("02_indexing"))
     for weight in (1, 8):
@@ -283,7 +291,7 @@ def test_what_is_never_read_follows_from_the_weights() -> None:
             if never
             else "Every sample is read"
         )
-        assert shown["stateless", str(weight), str(epochs)][0].endswith(said)
+        assert shown["stateless", str(weight), str(epochs)][0].startswith(said)
 
 
 def test_the_last_round_is_the_permutation_of_plain() -> None:

@@ -135,6 +135,27 @@ def test_no_comparison_is_switched_off_and_nothing_is_hidden_that_github_shows(
         assert set(tags(cell)) <= {"exercise"}
 
 
+def test_no_placeholder_and_no_confession_is_in_print(notebook: dict) -> None:
+    for cell in notebook["cells"]:
+        assert "@@" not in source(cell)
+        assert "not run yet" not in source(cell)
+
+
+def test_a_fold_ends_its_cell(notebook: dict) -> None:
+    """Nothing puts room between `</details>` and a paragraph, but the end of a cell does."""
+    for cell in notebook["cells"]:
+        assert "</details>" not in source(cell).rstrip().removesuffix("</details>")
+
+
+def test_versions_stand_before_the_references_and_not_before_the_first_section(
+    notebook: dict,
+) -> None:
+    [place] = [
+        source(cell) for cell in notebook["cells"] if "**Versions**" in source(cell)
+    ]
+    assert "## References\n\n**Versions**: " in place
+
+
 def test_it_opens_with_a_question_and_a_picture(notebook: dict) -> None:
     question, install, picture, plan = notebook["cells"][:4]
     assert re.match(r"# \d\d · ", source(question))

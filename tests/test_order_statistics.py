@@ -93,6 +93,7 @@ SAID = [
     ("sixteen epochs", ["16 epochs"], 2),
     ("the best source first", ["first fifth, falling rate: better source"], 2),
     ("or last at a constant rate", ["last fifth, constant rate: better source"], 2),
+    ("a constant against a falling", ["spread out, constant - falling rate"], 2),
     ("**On one**: eight epochs", ["8 epochs"], 1),
     ("shuffling sixteen epochs anew", ["16 epochs, anew - same order"], 1),
     ("Nanotron's blend", ["blend, Nanotron: small source"], 1),

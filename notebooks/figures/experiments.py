@@ -75,7 +75,7 @@ def differences(
     """
     ways = list(next(iter(contents.values())))
     figure, places = panels(
-        contents, 0.31 * len(ways) + 1.3, sharex=True, sharey=True, headline=title
+        contents, 0.4 * len(ways) + 1.3, sharex=True, sharey=True, headline=title
     )
     figure.supxlabel(f"extra nats per token, compared with {reference}", size="medium")
     for axes, found in places:
@@ -83,41 +83,37 @@ def differences(
             seeds = np.asarray(found[way])
             colour = RED if seeds.min() > 0 else LINES[0] if seeds.max() < 0 else GREY
             axes.plot(seeds, [row] * len(seeds), "o", ms=6, color=colour, alpha=0.45, mew=0)
-            axes.plot([seeds.mean()] * 2, [row - 0.32, row + 0.32], color=colour, lw=2.5)
-            side, shift, align = (
-                (seeds.max(), (7, 0), "left")
-                if seeds.mean() >= 0
-                else (seeds.min(), (-7, 0), "right")
-            )
-            text = f"{seeds.mean():+z.2f}"
-            axes.annotate(
-                text,
-                (side, row),
-                shift,
-                textcoords="offset points",
-                ha=align,
-                va="center",
-                color=colour,
-            )
+            axes.plot([seeds.mean()] * 2, [row - 0.3, row + 0.3], color=colour, lw=2.5)
+            place = (seeds.mean(), row - 0.3)
+            above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
+            above["bbox"] = {"facecolor": "white", "lw": 0, "pad": 0.5}
+            axes.annotate(f"{seeds.mean():+z.2f}", place, (0, 1), size=9, color=colour, **above)
         axes.axvline(0, color=GREY, lw=1)
         axes.margins(x=0.35)
         axes.set(yticks=range(len(ways)), yticklabels=ways)
-    places[0][0].set_ylim(len(ways) - 0.4, -0.6)
+    places[0][0].set_ylim(len(ways) - 0.4, -0.9)
     return figure
 
 
-def intervals(contents: Mapping[str, Mapping[str, tuple[float, float, str]]], title: str) -> Figure:
+def intervals(
+    contents: Mapping[str, Mapping[str, tuple[float, float, str] | None]], title: str
+) -> Figure:
     """Differences with their intervals, a row each, a panel per title; a panel without a row leaves it empty.
 
     Args:
-        contents: by title, by row, (mean, half of the interval, a mark). A row with a mark has a full dot.
+        contents: by title, by row, (mean, half of the interval, a mark). A row with a mark has a full dot;
+            one with None is a heading.
         title: of the picture.
     """
     rows = list(dict.fromkeys(row for found in contents.values() for row in found))
+    headings = {row for found in contents.values() for row in found if found[row] is None}
     figure, places = panels(contents, 0.185 * len(rows) + 1, sharey=True, headline=title)
-    figure.supxlabel("extra nats per token", size="medium")
     for axes, found in places:
-        for name, (mean, reach, mark) in found.items():
+        axes.set_xlabel("extra nats per token")
+        for name, interval in found.items():
+            if interval is None:
+                continue
+            mean, reach, mark = interval
             row = rows.index(name)
             colour = GREY if not mark else RED if mean > 0 else LINES[0]
             axes.hlines(row, mean - reach, mean + reach, color=colour, lw=2)
@@ -134,5 +130,8 @@ def intervals(contents: Mapping[str, Mapping[str, tuple[float, float, str]]], ti
         axes.grid(axis="y", alpha=0.25)
         axes.set(yticks=range(len(rows)), yticklabels=rows)
         axes.tick_params(axis="y", labelsize=9, length=0)
+        for label in axes.get_yticklabels():
+            is_heading = label.get_text() in headings
+            label.set_weight("bold" if is_heading else "normal")
     places[0][0].set_ylim(len(rows) - 0.4, -0.6)
     return figure

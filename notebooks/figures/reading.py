@@ -164,7 +164,9 @@ def against_samples(contents: Mapping[str, Mapping[str, Mapping[str, float]]]) -
             samples, seconds = [int(n) for n in ways[name]], list(ways[name].values())
             (dash, mark), colour, inside = looks.get(name, (("-", "o"), OURS, OURS))
             lighter = {"color": colour, "marker": mark, "ms": 5, "mfc": inside}
-            axes.plot(samples, seconds, ls=dash, lw=1.5 if name in looks else 2.5, **lighter)
+            on_top = 3 if name in looks else 2  # where two curves coincide, both are seen
+            width = 1.5 if name in looks else 4
+            axes.plot(samples, seconds, ls=dash, lw=width, zorder=on_top, **lighter)
             height = max(seconds[-1], 3.6 * height)  # no name on another
             axes.plot(
                 [1.15 * samples[-1], 1.6 * samples[-1]], [seconds[-1], height], color=colour, lw=0.7

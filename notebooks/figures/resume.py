@@ -14,7 +14,13 @@ STAGES = ("#eaf3fb", "#fdf1e4", "#e9f5f0")
 Bars = Mapping[str, Sequence[tuple[float, str, str, float]]]  # by row: left, text, colour, width
 
 
-def lanes(rows: Bars, marks: Mapping[float, str], title: str = "", inches: float = 0.36) -> Figure:
+def lanes(
+    rows: Bars,
+    marks: Mapping[float, str],
+    title: str = "",
+    inches: float = 0.36,
+    positions: Sequence[int] = (),
+) -> Figure:
     """Bars side by side, one row per run, process or file.
 
     Args:
@@ -22,6 +28,7 @@ def lanes(rows: Bars, marks: Mapping[float, str], title: str = "", inches: float
         marks: lines across all rows, with what they mean.
         title: the takeaway.
         inches: of height of a row.
+        positions: whose numbers stand below their cells.
     """
     drawn = {}
     for name, bars in rows.items():
@@ -35,6 +42,10 @@ def lanes(rows: Bars, marks: Mapping[float, str], title: str = "", inches: float
     for place in marks:
         axes.axvline(place - GAP / 2, -0.05, 1, color=INK, lw=1.2, ls=":", clip_on=False)
     heads(axes, {place - GAP / 2: text for place, text in marks.items()}, size=9)
+    for place in positions:
+        axes.text(place + 0.46, len(rows) + 0.02, str(place), size=9, ha="center", va="top")
+    if positions:
+        axes.set_ylim(len(rows) + 0.5, -0.05)
     axes.set_title(title, loc="left", size=11)
     return figure
 

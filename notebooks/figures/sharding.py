@@ -14,10 +14,10 @@ FILLS = {"input": COLOURS[4], "label": COLOURS[3]}  # no source has these
 
 
 def readers(rows: Mapping[str, Sequence[tuple[int, bool]]], title: str) -> Figure:
-    """One row of cells per way of sharing: the number in cell k is the rank that reads page k.
+    """One row of cells per way of sharing: the number in cell k is the rank that reads sample k.
 
     Args:
-        rows: per way, the rank of each page, and whether it reads the page in the first step: these are coloured.
+        rows: per way, the rank of each sample, and whether it reads it in the first step: these are coloured.
         title: the takeaway.
     """
     drawn = {
@@ -28,7 +28,7 @@ def readers(rows: Mapping[str, Sequence[tuple[int, bool]]], title: str) -> Figur
         for name, cells in rows.items()
     }
     figure, axes = picture(drawn, 0.37, room=0.75, title=title)
-    heads(axes, {k + 0.47: str(k) for k in range(0, 32, 4)}, "page", size=9)
+    heads(axes, {k + 0.47: str(k) for k in range(0, 32, 4)}, "sample", size=9)
     return figure
 
 

@@ -70,7 +70,7 @@ def collective(steps: Sequence[int], title: str) -> Figure:
         Cell(together, "has left", "none", 1, {"lw": 0}),
         Cell(together, "waits for all ranks", COLOURS[4]),
     ]
-    both = [Cell(step, f"step {step}", COLOURS[5]) for step in range(together)]
+    both = [Cell(step, f"step {step + 1}", COLOURS[5]) for step in range(together)]
     rows = {f"rank {rank}": [*both, ends[own > together]] for rank, own in enumerate(steps)}
     figure, axes = picture(rows, 0.33, title=title)
     axes.vlines(np.arange(together) + 0.47, HEIGHT, len(steps) - 1, color=INK, lw=1.2, zorder=0)

@@ -88,7 +88,8 @@ def answer_2(lengths):
 
 @answer("01.3", 0, words=("65,536 becomes 0",))
 def answer_3():
-    print(np.array([65_535, 65_536]).astype(np.uint16), "and id 0 is", pieces([0]))
+    kept, lost = np.array([65_535, 65_536]).astype(np.uint16).tolist()
+    print(f"65535 -> {kept}, 65536 -> {lost}, which is {pieces([lost])[0]}")
     try:
         with TokenFileWriter("data/x_input_ids.npy", dtype="uint16", overwrite=True) as file:
             file.write_document([65_535, 65_536])
@@ -124,7 +125,8 @@ def figure_1(paths, sources):
     def state(stage, seed, size):
         tiny = Nanoset(list(paths.values()), None, 8, train_split_num_samples=10, random_seed=seed)
         order = [tiny.order[k] for k in range(10)]
-        first = ", ".join(f"{sources[dataset]} {sample}" for dataset, sample in order[:size])
+        source, number = order[0]
+        first = f"{sources[source]} {number}"
         if stage == "three files":
             in_files = {
                 name: [box(j, d, j) for j in range(tiny.dataset_lengths[d])]
@@ -136,25 +138,25 @@ def figure_1(paths, sources):
         if stage == "one order":
             heads = {k + 0.5: str(k) for k in range(10)}
             boxes = [box(k, *order[k]) for k in range(10)]
-            return State(
-                f"Seed {seed}: position 0 has {first.split(',')[0]}", {"position": boxes}, heads
-            )
-        batches = {
-            f"batch {start // size}": [box(k, *order[start + k]) for k in range(size)]
-            for start in range(0, 10, size)
+            return State(f"Seed {seed}: position 0 has {first}", {"position": boxes}, heads)
+        gap = 0.4  # between two batches
+        boxes = [box(k + gap * (k // size), *order[k]) for k in range(10)]
+        heads = {
+            start + gap * number + size / 2: f"batch {number}"
+            for number, start in enumerate(range(0, 10, size))
         }
-        return State(f"Seed {seed}, {size} samples in a batch; the first has {first}", batches)
+        return State(f"Ten samples in {10 // size} batches (seed {seed})", {"order": boxes}, heads)
 
     show(
         Moving(
             {"show": [*STAGES], "seed": [1234, 99, 7], "samples in a batch": [2, 5]},
             state,
             ("batches", 1234, 2),
-            length=10,
+            length=11.6,
             gliding=True,
         ),
         "s3 is sample 3 of the stories, a of arithmetic, p of programs.",
-        "Five batches of two samples, those at positions 0 to 9 of the order: the first has stories 3 and programs 0. "
+        "Five batches of two samples side by side, positions 0 to 9: the first has stories 3 and programs 0. "
         "Moved back, the ten samples stand in one order, and before that in three files.",
     )
 

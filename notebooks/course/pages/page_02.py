@@ -112,7 +112,7 @@ def figure_1():
             if never
             else "Every sample is read"
         )
-        return State(f"{order}, {weight} : 1 : 1, epochs: {epochs}. {says}", rows)
+        return State(f"{says} ({order}, {weight} : 1 : 1, epochs: {epochs})", rows)
 
     ORDERS = {"Nanotron": NanotronOrder, "stateless": StatelessOrder}
     controls = {

@@ -17,30 +17,30 @@ from nanoset_ref.train import layout_of_rank
 
 LAYOUTS = {"like cards": "strided", "in blocks": "contiguous"}
 WAYS = [*LAYOUTS, "in parts"]
-PAGES, AT_ONCE = 32, 16  # pages of the book; pages that all GPUs together read in a step
+SAMPLES, AT_ONCE = 32, 16  # of the run; that all GPUs together read in a step
 
 
 def share_out(way, gpus, size):
-    """For each GPU, the pages it reads in each step, `size` at a time."""
+    """For each GPU, the samples it reads in each step, `size` at a time."""
     if way in LAYOUTS:
         return [
-            [*ResumableBatchSampler(PAGES, size, gpu, gpus, layout=LAYOUTS[way])]
+            [*ResumableBatchSampler(SAMPLES, size, gpu, gpus, layout=LAYOUTS[way])]
             for gpu in range(gpus)
         ]
-    part = PAGES // gpus
+    part = SAMPLES // gpus
     own = [*ResumableBatchSampler(part, size)]
-    return [[[gpu * part + page for page in batch] for batch in own] for gpu in range(gpus)]
+    return [[[gpu * part + sample for sample in batch] for batch in own] for gpu in range(gpus)]
 
 
 def readers(way, gpus):
-    """For each page: the GPU that reads it, and whether in the first step."""
+    """For each sample: the GPU that reads it, and whether in the first step."""
     shares = share_out(way, gpus, AT_ONCE // gpus)
-    who = {page: gpu for gpu, batches in enumerate(shares) for page in chain(*batches)}
-    return [(who[page], page in shares[who[page]][0]) for page in range(PAGES)]
+    who = {sample: gpu for gpu, batches in enumerate(shares) for sample in chain(*batches)}
+    return [(who[sample], sample in shares[who[sample]][0]) for sample in range(SAMPLES)]
 
 
 def step_of(way, gpus, size, step):
-    """The pages that all GPUs together read in a step."""
+    """The samples that all GPUs together read in a step."""
     return sorted(
         chain(*[chain(*batches[step - 1 : step]) for batches in share_out(way, gpus, size)])
     )
@@ -86,13 +86,13 @@ def bytes_of_a_position(positions=100_000):
 def opening():
     show(
         sharding.readers(
-            {way: readers(way, 8) for way in WAYS}, "Three fair ways to share 32 pages"
+            {way: readers(way, 8) for way in WAYS}, "Three fair ways to share 32 samples"
         ),
-        "The number in a page's cell is the GPU that reads it. Colored pages are read in the first step, "
+        "The number in a sample's cell is the GPU that reads it. Colored samples are read in the first step, "
         "two by each GPU.",
         "Three rows of 32 cells. Like cards: GPUs 0 to 7 in turns. In blocks: 0 0 1 1 and so on. In parts: "
-        "four neighboring pages for each GPU. The first two ways color pages 0 to 15, the third pairs all "
-        "over the book.",
+        "four neighbors for each GPU. The first two ways color samples 0 to 15, the third pairs all "
+        "over the row.",
     )
 
 
@@ -128,11 +128,11 @@ def answer_3():
     )
 
 
-@answer("04.4", (16, 16, 8), words=("same *set* of samples", "half of the pages"))
+@answer("04.4", (16, 16, 8), words=("same *set* of samples", "half of the samples"))
 def answer_4():
     for way in WAYS:
         still = {*step_of(way, 8, 2, step=1)} & {*step_of(way, 4, 4, step=1)}
-        print(f"{way}: {len(still)} of the 16 pages")
+        print(f"{way}: {len(still)} of the 16 samples")
 
 
 @figure("04.1")
@@ -140,39 +140,41 @@ def figure_1():
     def state(way, gpus, size, step):
         now, rows, fallen = step_of(way, gpus, size, step), {}, set()
         for gpu, share in enumerate(share_out(way, gpus, size)):
-            pages = [*chain(*share[:step])]
-            fallen.update(pages)
+            samples = [*chain(*share[:step])]
+            fallen.update(samples)
             rows[f"GPU {gpu}"] = [
-                Box(page, page, colour_of(gpu), look="thick" * (page in now)) for page in pages
+                Box(sample, sample, colour_of(gpu), look="thick" * (sample in now))
+                for sample in samples
             ]
         rows = {
-            "not yet read": [Box(page, page) for page in range(PAGES) if page not in fallen],
+            "not yet read": [
+                Box(sample, sample) for sample in range(SAMPLES) if sample not in fallen
+            ],
             **rows,
         }
-        firsts, lasts = ([page for page in now if page + beside not in now] for beside in (-1, 1))
+        firsts, lasts = ([k for k in now if k + beside not in now] for beside in (-1, 1))
         runs = ", ".join(
             f"{first} to {last}" if first < last else str(first)
             for first, last in zip(firsts, lasts)
         )
         return State(
-            f"Step {step} {way} on {gpus} GPUs reads pages {runs}"
+            f"Step {step} {way} on {gpus} GPUs reads samples {runs}"
             if now
-            else "Every page has been read",
+            else "Every sample has been read",
             rows,
         )
 
     controls = {
         "shared": WAYS,
         "GPUs": [2, 4, 8],
-        "pages at a time, each": [1, 2, 4],
+        "samples at a time, each": [1, 2, 4],
         "step": [1, 2, 3, 4],
     }
     show(
-        Moving(controls, state, ("like cards", 8, 2, 1), length=PAGES, gliding=True),
-        "Who reads which page, step by step. Every page falls to the GPU that reads it.",
-        "A row of pages that are not yet read, and a row for each GPU below it. In the first step the eight "
-        "GPUs read pages 0 to 15, dealt out like cards: GPU 0 has pages 0 and 8, GPU 1 pages 1 and 9, and so"
-        " on.",
+        Moving(controls, state, ("in parts", 4, 4, 1), length=SAMPLES, gliding=True),
+        "Who reads which sample, step by step. Every sample falls to the GPU that reads it.",
+        "A row of samples that are not yet read, and a row for each of four GPUs below it. In parts, the first "
+        "step reads samples 0 to 3, 8 to 11, 16 to 19 and 24 to 27, one run of four for each GPU.",
     )
 
 
@@ -213,6 +215,8 @@ def answer_6():
         print(
             f"{way:<7} rank 0 attends to {first} tokens, rank 1 to {last}: {last / first:.1f} times as many"
         )
+    rank_1 = columns_of(32, cp_size=4)["zig-zag"][1].tolist()
+    print("of 32 columns and 4 ranks, zig-zag gives rank 1 columns", *rank_1)
     show(
         sharding.columns(
             ways, "Slices load the last rank 2.8 times as much, zig-zag loads both alike"

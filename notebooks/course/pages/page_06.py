@@ -199,19 +199,15 @@ def answer_2(whole):
 def answer_3(before, whole, newest):
     train("data/06_killed.yaml")
     after = lines_of("killed")
-    print("steps:", [line["step"] for line in after] == list(range(1, 46)))
-    print("before the kill:", before == whole[: len(before)])
-    print("after the second start:", after == whole)
+    assert [line["step"] for line in after] == list(range(1, 46))
     assert before == whole[: len(before)] and after == whole
 
     resumed = [line for line in after if line["step"] > read_state(newest)["step"]]
     starts = {"first start": before[:20], "second start": resumed}
     starts = {name: [(line["step"], line["loss"]) for line in run] for name, run in starts.items()}
     losses = [line["loss"] for line in whole]
-    print(
-        "largest difference:",
-        max(abs(loss - losses[step - 1]) for run in starts.values() for step, loss in run),
-    )
+    farthest = max(abs(loss - losses[step - 1]) for run in starts.values() for step, loss in run)
+    print(len(after), "steps; the largest difference of a loss is", farthest)
     stages = {"stories": 1, "stories and sums": 16, "mostly programs": 31}
     show(
         plots.same_losses(losses, starts, stages, killed=20),

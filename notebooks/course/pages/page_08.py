@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from course import DOCUMENTS, show, tiny_corpus
+from course.pages.page_16 import encoded_corpus
 from course.registry import answer, rule
 from figures import megatron as plots
 from nanoset_ref import open_tokens, plain, prepare_corpus
@@ -60,6 +61,19 @@ def many_documents(weights, samples):
         split_num_samples=(samples, 100, 0),
         path_to_cache="data/08_cache",
     )
+
+
+def every_tenth_held_out():
+    """The ids of each document of the embedded corpus: every tenth, and all others."""
+    ids, lengths = encoded_corpus()
+    documents = [part.tolist() for part in np.split(np.asarray(ids), np.cumsum(lengths)[:-1])]
+    others = [document for number, document in enumerate(documents) if number % 10]
+    return documents[::10], others
+
+
+def runs_of(ids, length):
+    """All runs of so many neighbors in a document."""
+    return {tuple(ids[first : first + length]) for first in range(len(ids) - length + 1)}
 
 
 def third_pass(config, n):

@@ -226,18 +226,18 @@ def figure_2(before, after, whole):
     source = list(np.repeat(list(DOCUMENTS), [42, 26, 19]))
     drawn = {"first job": dict(enumerate(before)) | dict.fromkeys(range(5, 9))}
     drawn |= {
-        f"then rank {rank}": {5 + 2 * k + rank: row for k, row in enumerate(after[rank])}
+        f"restarted, rank {rank}": {5 + 2 * k + rank: row for k, row in enumerate(after[rank])}
         for rank in range(2)
     }
-    cell = {None: ("lost", "")} | {row: (f"row {row}", source[8 * row]) for row in whole}
+    cell = {None: ("read ahead", "")} | {row: (f"row {row}", source[8 * row]) for row in whole}
     show(
         plots.handed_over(
             {name: {k: cell[row] for k, row in places.items()} for name, places in drawn.items()},
             "One rank dies, two ranks continue the same order",
         ),
         "Rows by position in the run. Gray: what two workers had ready, two batches each, when the job died.",
-        f"Positions 0 to 8. The first job delivers rows {str(before)[1:-1]} at positions 0 to 4 and loses what "
-        "was ready for 5 to 8. Then rank 0 delivers positions 5 and 7, rank 1 positions 6 and 8.",
+        f"Positions 0 to 8. The first job delivers rows {str(before)[1:-1]} at positions 0 to 4 and had read "
+        "ahead what stands at 5 to 8. Restarted, rank 0 delivers positions 5 and 7, rank 1 positions 6 and 8.",
     )
 
 

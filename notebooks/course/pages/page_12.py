@@ -205,10 +205,10 @@ def answer_4():
 @figure("12.1")
 def figure_1(sources, shuffled_sources, blend):
     runs = {"Dealt: one at a time": sources, "Shuffled: about right": shuffled_sources}
-    runs["Blended: always right"] = blend.dataset_index
+    runs["Blended: right to a row or two"] = blend.dataset_index
     for title, read in runs.items():
         print(
-            f"{title:<21} first 64 rows {np.bincount(read[:64], minlength=3)}, all {np.bincount(read, minlength=3)}"
+            f"{title:<31} first 64 rows {np.bincount(read[:64], minlength=3)}, all {np.bincount(read, minlength=3)}"
         )
     show(
         pictures.mixture_over_time(runs, NAMES, 64),

@@ -184,8 +184,8 @@ def answer_4():
             "the disk",
             "From a disk, rows that are announced come many times faster",
         ),
-        "As above, but each candidate begins with an empty page cache. **A kept map** reads the same rows "
-        "unannounced. Dashed: **fio**, from the same disk in blocks of the same size. AMD EPYC, two cores.",
+        "Dots and lines as above, 5 rounds; each candidate begins with an empty page cache. **A kept map** reads the "
+        "same rows unannounced. Dashed: **fio**, from the same disk in blocks of the same size. AMD EPYC, two cores.",
         "A row per reader on a logarithmic axis. nanoset_ref with two workers lies on the dashed line of the disk, "
         "without workers at two thirds of it, litdata at a quarter, the others at a twentieth or less.",
     )
@@ -214,7 +214,7 @@ def answer_5():
 def answer_6():
     memory = results("memory")
     titles = {
-        "nanoset_ref": "A map kept: to the limit",
+        "nanoset_ref": "One map, kept",
         "rebuilt": "Mapped per sample",
         "preadv": "A system call per row",
     }

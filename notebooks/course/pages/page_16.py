@@ -63,11 +63,8 @@ def shares(sizes, R):
         "best fit": np.mean(sizes > R),
     }
     documents_cut["cut"] = shortened / len(sizes)
-    padding = {
-        "pad": 1 - sizes.sum() / (R * (-(-sizes // R)).sum()),
-        "best fit": 1 - sizes.sum() / (R * num_rows),
-    }
-    rows = {"wrap": -(-sizes.sum() // R), "best fit": num_rows}
+    rows = {"wrap": -(-sizes.sum() // R), "pad": (-(-sizes // R)).sum(), "best fit": num_rows}
+    padding = {way: 1 - sizes.sum() / (R * number) for way, number in rows.items()}
     return documents_cut, {"cut": lost / sizes.sum(), **padding}, rows
 
 
@@ -281,9 +278,7 @@ def answer_2(collections):
         print(f"{name + ',':<13} rows of 8,193    documents cut   tokens lost   padding")
         for way in ("wrap", "cut", "pad", "best fit"):
             cut = cuts.get(way, cuts["best fit"])  # padding cuts what best fit cuts
-            lost, padded = (
-                tokens.get(way, 0) * (way in which) for which in ("cut", ("pad", "best fit"))
-            )
+            lost, padded = (0, tokens[way]) if way in rows else (tokens[way], 0)
             print(f"  {way:<28} {cut:>14.1%} {lost:>13.1%} {padded:>9.2%}")
         print(f"  wrap takes {rows['wrap']} rows, best fit {rows['best fit']}")
     show(

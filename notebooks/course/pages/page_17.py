@@ -137,7 +137,7 @@ def answer_3():
         for n, column in zip(epochs[1:], gap.T):
             agree = abs(np.sign(column).sum()) == len(column)
             print(
-                f"  {n:>2} epochs {column.mean():+.3f}, {'all seeds agree' if agree else 'the seeds differ'}"
+                f"  {n:>2} epochs {column.mean():+z.3f}, {'all seeds agree' if agree else 'the seeds differ'}"
             )
     axis = {"xscale": "log", "xlabel": "epochs", "xticks": epochs, "xticklabels": epochs}
     show(
@@ -204,7 +204,9 @@ def answer_5():
         assert rows["in the first fifth", "better source, falling rate"].min() > 0
         print(f"{best} in the last fifth, compared with spread out")
         for kind, values in panels[f"{best} last"].items():
-            print(f"  {kind:<28} {values.mean():+.2f} ({values.min():+.2f} to {values.max():+.2f})")
+            print(
+                f"  {kind:<28} {values.mean():+z.2f} ({values.min():+z.2f} to {values.max():+z.2f})"
+            )
     show(
         plots.differences(
             panels, "Last helps that source, if the rate is still high", "spread out"
@@ -237,20 +239,28 @@ def answer_6():
     assert min(blends[TEXTS["real"]]["the small source"]) > 0
 
 
+# by experiment and reference, the heading of its rows in the last figure
+BASELINES = {
+    ("buffers", "shuffled"): "against a full shuffle",
+    ("buffers", "blended, each in file order"): "against a blend in file order",
+    ("repetition", "fresh"): "against fresh text",
+    ("blend", "stateless"): "against the stateless order",
+} | {("repetition", f"{n} epochs, same order"): "against the same order" for n in (2, 4, 8, 16)}
+
+
 @figure("17.1")
 def figure_1():
-    shown = {}
+    shown = {label: {} for label in TEXTS.values()}
     for found in findings(results()):
+        rows, question = shown[TEXTS[found.text]], found.question
+        heading = BASELINES.get((question.experiment, question.reference), "against spread out")
+        rows[f"{heading}:"] = None
         star = "\u2217" if found.holm < 0.05 else ""
-        shown.setdefault(TEXTS[found.text], {})[found.question.label] = (
-            found.mean,
-            found.reach,
-            star,
-        )
+        rows[question.label] = (found.mean, found.reach, star)
     show(
         plots.intervals(shown, "What survives a test"),
         "Extra loss in nats per token: the mean of five seeds and its 95% interval; a full dot and a star where p is "
-        "below 0.05 after Holm's correction.",
+        "below 0.05 after Holm's correction. Bold: what the rows below are compared with. The two scales differ.",
         "Two panels of some thirty rows, one per text: a dot and an interval for each comparison. File order, small "
         "buffers and sources kept apart lie far right of zero with a star; the rows from 2 to 8 epochs touch zero.",
     )
