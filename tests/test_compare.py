@@ -16,10 +16,12 @@ ROOT = Path(__file__).parent.parent
 SIZES = ["--rounds", "1", "--scale", "0.005", "--seconds", "0.01"]
 ROWS = {
     *(
-        f"read {length}, {workers} workers"
+        f"{kind} {length}, {workers} workers"
+        for kind in ("read", "cold")
         for length in (512, 2048, 8192)
         for workers in (0, 2)
     ),
+    *(f"bucket {length}" for length in (512, 2048, 8192)),
     *(f"megatron rows {length}" for length in (512, 2048, 8192)),
     *(f"stateless lookup {sources}" for sources in (1, 2, 8, 32, 128, 1000)),
     *(
