@@ -149,19 +149,33 @@ class Nanoset(Rows):
     def from_config(
         cls,
         dataset_path: Files,
-        *arguments: Any,
+        sequence_length: int,
+        train_split_num_samples: int | None,
+        random_seed: int = 1234,
         **options: Any,
     ) -> Self:
         """Build from a `dataset_path` of the YAML: one path, a list of paths, or {path: weight}.
 
-        Other arguments are those of the class, `dataset_weights` left out.
+        Other arguments are those of the class.
         """
-        return cls(dataset_path, None, *arguments, **options)
+        return cls(
+            dataset_path,
+            None,
+            sequence_length,
+            train_split_num_samples,
+            random_seed,
+            **options,
+        )
 
     @property
     def files(self) -> list[Tokens]:
         """See `Rows.files`."""
         return self._files
+
+    @property
+    def random_seed(self) -> int:
+        """The order's seed."""
+        return self.order.random_seed
 
     @property
     def dataset_paths(self) -> list[str]:
@@ -340,7 +354,7 @@ class Nanoset(Rows):
         return (
             f"{type(self).__name__}({len(self.files)} files: {names}; "
             f"sequence_length={self.sequence_length}, {len(self):,} samples, {epochs:.2f} epochs, "
-            f"order={self.order.name!r}, seed={self.order.random_seed})"
+            f"order={self.order.name!r}, seed={self.random_seed})"
         )
 
 
