@@ -2,84 +2,27 @@
 
     python docs/waiting_pictures.py
 
-A function for each picture. A bar has its name above it and its number behind it; a line is what is
-wanted. tests/test_waiting.py draws the pictures again and compares the words.
+A function for each panel; `waiting_bars` draws them. tests/test_waiting.py draws the pictures again and
+compares the words.
 """
 
 import json
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path += [str(ROOT), str(ROOT / "notebooks")]
+sys.path += [str(ROOT / "docs"), str(ROOT / "notebooks")]
+
+from waiting_bars import Bar, Limit, Panel, digits, draw, seconds  # noqa: E402
 
 import figures  # noqa: E402, F401 (registers the typeface of the course)
-from figures.draw import COLOURS, GREY, INK, LINES, RED  # noqa: E402
 
 FOLDER = ROOT / "docs" / "waiting"
-OURS, OTHERS = LINES[0], COLOURS[5]
-WIDTH, MARGIN = 5.6, 0.14  # inches
-NUMBER = 1.35  # the room behind the longest bar
-STEP, BAR = 0.47, 0.19  # from bar to bar, and the height of one
-
-
-class Bar(NamedTuple):
-    """A measured figure; `said` stands behind it in place of the number."""
-
-    label: str
-    value: float
-    is_ours: bool = True
-    said: str = ""
-
-
-class Limit(NamedTuple):
-    """A line: what is wanted, or what a bar is compared with."""
-
-    label: str
-    value: float
-
-
-class Panel(NamedTuple):
-    """Bars of one scale.
-
-    Args:
-        heading: what is measured, with its unit.
-        bars: from top to bottom.
-        limits: the lines, from left to right.
-        say: the number behind a bar.
-        most: where the scale ends; a longer bar is cut there. None: at the longest.
-    """
-
-    heading: str
-    bars: list[Bar]
-    limits: list[Limit]
-    say: Callable[[float], str]
-    most: float | None = None
-
-    @property
-    def height(self) -> float:
-        return 0.3 + 0.2 * len(self.limits) + STEP * len(self.bars) + 0.1
-
-
-def digits(value: float) -> str:
-    """Two digits: 0.80, 4.9, 130."""
-    return (
-        f"{value:#.2g}".removesuffix(".")
-        if value < 99.5
-        else f"{float(f'{value:.2g}'):,.0f}"
-    )
-
-
-def seconds(value: float) -> str:
-    return f"{digits(1000 * value)} ms" if value < 0.1 else f"{digits(value)} s"
+OF_TORCH = "User and system time of the process, in imports of torch"
 
 
 def result(name: str) -> dict[str, Any]:
@@ -112,8 +55,7 @@ def commands() -> Panel:
         "show, transformers": "show, of GPT-2's class: transformers loads it",
     }
     limits = [Limit("wanted: half of it at most", 0.5), Limit("import torch", 1)]
-    heading = "User and system time of the process, in imports of torch"
-    return Panel(heading, bars_of_commands(names), limits, digits)
+    return Panel(OF_TORCH, bars_of_commands(names), limits, digits)
 
 
 def questions() -> Panel:
@@ -129,16 +71,14 @@ def questions() -> Panel:
         "when --run": "when --run pythia-1.4b",
     }
     limits = [Limit("wanted: import torch at most", 1)]
-    heading = "User and system time of the process, in imports of torch"
-    return Panel(heading, bars_of_commands(names), limits, digits, 1.1)
+    return Panel(OF_TORCH, bars_of_commands(names), limits, digits, 1.1)
 
 
 def imports() -> Panel:
     rows = rows_of("waiting")
     name = "from nanoset_ref import Nanoset"
     bars = [Bar(name, rows[name]["of_import_torch"])]
-    heading = "User and system time of the process, in imports of torch"
-    return Panel(heading, bars, [Limit("import torch", 1)], digits)
+    return Panel(OF_TORCH, bars, [Limit("import torch", 1)], digits)
 
 
 def first_batch() -> Panel:
@@ -367,81 +307,6 @@ PICTURES: dict[str, tuple[str, list[Callable[[], Panel]]]] = {
         [some_questions, some_text, some_resumes],
     ),
 }
-
-
-# ---- how they are drawn
-
-
-def draw(title: str, panels: list[Panel]) -> Figure:
-    """A picture, written from top to bottom in inches from the upper left corner."""
-    lines = textwrap.wrap(title, 58)
-    height = 0.2 + 0.25 * len(lines) + sum(panel.height for panel in panels)
-    figure = Figure(figsize=(WIDTH, height))
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, WIDTH), ylim=(height, 0))
-    axes.axis("off")
-    y = 0.08
-    for line in lines:
-        y += 0.25
-        write(axes, MARGIN, y, line, size=14, weight="bold")
-    y += 0.05
-    for panel in panels:
-        draw_panel(axes, y, panel)
-        y += panel.height
-    return figure
-
-
-def draw_panel(axes: Axes, y: float, panel: Panel) -> None:
-    """The heading, the names of the lines, and the bars."""
-    write(axes, MARGIN, y + 0.2, panel.heading, color=GREY)
-    values = [bar.value for bar in panel.bars] + [limit.value for limit in panel.limits]
-    most = panel.most or max(values)
-    scale = (WIDTH - 2 * MARGIN - NUMBER) / most
-    y += 0.3
-    bottom = y + 0.2 * len(panel.limits) + STEP * len(panel.bars)
-    for limit in panel.limits:
-        y += 0.2
-        x = MARGIN + scale * limit.value
-        # white on both sides, so that the line can be seen on a bar in gray as well
-        axes.vlines(x, y - 0.02, bottom, color="white", lw=4, zorder=2)
-        axes.vlines(x, y - 0.02, bottom, color=RED, lw=1.4, zorder=3)
-        side = "left" if limit.value < 0.55 * most else "right"
-        shift = 0.04 if side == "left" else -0.04
-        write(axes, x + shift, y, limit.label, ha=side, color=RED, zorder=4, bbox=PAPER)
-    for bar in panel.bars:
-        y += STEP
-        draw_bar(axes, y, bar, scale, most, panel.say)
-
-
-def draw_bar(
-    axes: Axes,
-    y: float,
-    bar: Bar,
-    scale: float,
-    most: float,
-    say: Callable[[float], str],
-) -> None:
-    """A bar whose lower edge is at y."""
-    length = scale * min(bar.value, most)
-    color = OURS if bar.is_ours else OTHERS
-    write(axes, MARGIN, y - BAR - 0.06, bar.label, zorder=4, bbox=PAPER)
-    box = Rectangle((MARGIN, y - BAR), length, BAR, facecolor=color, edgecolor=GREY)
-    box.set(linewidth=0.5 if length else 0)
-    axes.add_patch(box)
-    if bar.value > most:
-        write(axes, MARGIN + length - 0.3, y - 0.03, "//", color="white", weight="bold")
-    number = bar.said or say(bar.value)
-    write(axes, MARGIN + length + 0.07, y - 0.035, number, zorder=4, bbox=PAPER)
-
-
-PAPER = {"facecolor": "white", "lw": 0, "pad": 1}  # hides the line behind a word
-
-
-def write(
-    axes: Axes, x: float, y: float, words: str, size: float = 11, **style: Any
-) -> None:
-    style.setdefault("color", INK)
-    axes.text(x, y, words, size=size, va="baseline", **style)
 
 
 def save(folder: Path) -> None:
