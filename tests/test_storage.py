@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import sys
+import threading
 import urllib.parse
 import urllib.request
 from itertools import islice
@@ -25,6 +26,7 @@ from nanoset_ref.cli import main
 from nanoset_ref.io import bucket_ids, buckets
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath, StorageError
+from nanoset_ref.load import collator
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
@@ -233,6 +235,19 @@ def test_a_server_with_faults_is_asked_again_and_given_up(
         rows.read(positions[:1])
     assert "\n" not in str(error.value)
     server.faults.clear()
+
+
+def test_batches_stay_lazy_copies_beside_the_threads_that_read_a_bucket(
+    bucket, folder, monkeypatch
+):
+    next(iter(loader_of(dataset(bucket))))
+    readers = bucket_ids._lanes(bucket_ids.LANES)._threads
+    assert readers
+    threads = [threading.main_thread(), *readers]
+    monkeypatch.setattr(collator.threading, "enumerate", lambda: threads)
+    assert torch._C._is_cow_tensor(collator.own_copy(torch.zeros(3)))
+    threads.append(threading.Thread(name="of the caller"))
+    assert not torch._C._is_cow_tensor(collator.own_copy(torch.zeros(3)))
 
 
 def test_an_answer_that_is_too_short_is_asked_for_again(bucket, folder, server):

@@ -30,9 +30,9 @@ from nanoset_ref.load.rows import SampleBlock
 if TYPE_CHECKING:
     from nanoset_ref.load.documents import DocumentOptions
 
-# names of threads that never write into a batch: those of `read_ahead`, and Python's own that feed
-# worker processes
-READING_THREADS = "nanoset_ref-read-ahead", "QueueFeederThread"
+# names of threads that never write into a batch: those of this package, which read, and those with
+# which Python feeds worker processes
+READING_THREADS = "nanoset_ref-", "QueueFeederThread"
 
 
 @dataclasses.dataclass(frozen=True)
