@@ -10,14 +10,14 @@ from collections.abc import Sized
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset
+from torch.utils import data
 
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.compressed import CompressedDictionary
 
 
-class _ListLike(Dataset[Any], Sized):
+class _ListLike(data.Dataset[Any], Sized):
     """A Dataset that is indexed like a list; a subclass has `__len__` and `_at(place)`."""
 
     @abstractmethod
@@ -99,28 +99,26 @@ class CompressedDataset(_ListLike):
         return self.dictionary[int(self._keys[place])]
 
 
-class StackDataset(_ListLike):
+class StackDataset(_ListLike, data.StackDataset[tuple[Any, ...]]):
     """`zip` for datasets: element i is the tuple of their i-th elements; as long as the shortest.
 
-    torch.utils.data.StackDataset refuses datasets of different lengths, and slices.
+    torch's StackDataset, which alone refuses datasets of different lengths, and slices.
 
     Args:
         datasets: at least one, each with `len` and an index. If lengths differ, it warns.
     """
 
+    _at = data.StackDataset.__getitem__
+
     def __init__(self, *datasets: Any) -> None:
-        self.datasets = datasets
         lengths = [len(dataset) for dataset in datasets]
-        self._length = min(lengths)
-        if self._length < max(lengths):
+        shortest = min(lengths)
+        if shortest < max(lengths):
             warnings.warn(
-                f"the datasets have the lengths {lengths}; the stack has the shortest, "
-                f"{self._length}",
+                f"the datasets have the lengths {lengths}; the stack has the shortest, {shortest}",
                 stacklevel=2,
             )
-
-    def __len__(self) -> int:
-        return self._length
-
-    def _at(self, place: int) -> tuple[Any, ...]:
-        return tuple(dataset[place] for dataset in self.datasets)
+            datasets = tuple(
+                data.Subset(dataset, range(shortest)) for dataset in datasets
+            )
+        super().__init__(*datasets)

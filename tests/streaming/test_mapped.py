@@ -65,6 +65,18 @@ def test_slices_are_lists_and_stacks_can_be_stacked_and_sent_to_workers():
     )
 
 
+def test_a_stack_cut_to_the_shortest_asks_a_dataset_that_has_whole_batches():
+    class Batched(Indexed):
+        def __getitems__(self, places):
+            return [("batch", self[place]) for place in places]
+
+    with pytest.warns(UserWarning, match=r"lengths \[5, 3\]"):
+        stack = StackDataset(Batched(5), MapDataset(None, Scaled(3)))
+    batches = list(DataLoader(stack, batch_size=2, collate_fn=list))
+    assert batches == [[(("batch", k), k) for k in part] for part in ([0, 1], [2])]
+    assert (stack[-1], stack[1:]) == ((2, 2), [(1, 1), (2, 2)])
+
+
 def test_not_in_memory_asks_an_adapter_that_can_index():
     assert list(MapDataset(None, Indexed(4), keep_in_memory=False)) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="__getitem__ that fit __iter__; Scaled"):
