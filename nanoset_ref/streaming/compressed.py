@@ -8,9 +8,9 @@ record is a signed 32-bit key, followed by a value as compressed UTF-8 JSON.
     29 00 00 00  00 00 00 00  42 5a 68 39 ...          key 0, a bz2 stream of 0x29 - 4 bytes
 
 The PyPI package compressed-dictionary writes and reads the same files. This package does not depend
-on it, because version 1.2.1 loads whole files into memory, accepts truncated files, sets any
-attribute that a header names, decompresses without a limit, loses the compression in a merge, and
-is licensed under the GPL.
+on it, because version 1.2.1 (November 2026) loads whole files into memory, accepts truncated files,
+sets any attribute that a header names, decompresses without a limit, loses the compression in a
+merge, and is licensed under the GPL. Law 11 of docs/laws.md has the figures.
 
 Files from untrusted sources are safe to open: they contain JSON, which is not executable, every
 length is checked against the file, and decompression stops as soon as a value exceeds
