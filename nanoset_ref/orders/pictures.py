@@ -28,10 +28,8 @@ MOST_SHOWN = 7  # sources that have a color of their own; the others are drawn a
 COLORS = ("#005a8f", "#bf5200", "#00795a", "#8e4585", "#1a76b5", "#8a6d00", "#b3261e")
 REST = "#6b6b6b"
 INK = "#222222"
-MOST_EPOCHS = 12  # that are drawn separately
 MOST_ROWS = 20  # of a table
 MOST_CHARACTERS = 26  # of a name
-UNITS = {"trillion": 10**12, "billion": 10**9, "million": 10**6}
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -93,8 +91,7 @@ def draw_sources(
         f"{title}\n{len(positions):,} positions, {how}", fontsize=11, color=INK
     )
     _draw_shares(top, edges, fractions, groups, shares)
-    by_epoch = _by_epoch(edges, read, int(sizes.sum()))
-    _draw_passes(bottom, by_epoch, groups, sizes)
+    _draw_passes(bottom, read.sum(axis=0), groups, sizes)
     return figure
 
 
@@ -174,28 +171,6 @@ def _count(
     return np.array(counts)
 
 
-def _by_epoch(
-    edges: Ints,
-    read: Floats,
-    epoch: int,
-) -> Floats:
-    """Samples of each source in each epoch of the order, float64 [epochs, sources].
-
-    One row where there are too many epochs.
-    """
-    first_end = (edges[0] // epoch + 1) * epoch
-    last = edges[-1]
-    ends = [*range(first_end, last, epoch), last]
-    if len(ends) > MOST_EPOCHS:
-        ends = ends[-1:]
-    columns = []
-    for source in read.T:
-        total = np.append(0, np.cumsum(source))
-        columns.append(np.interp(ends, edges, total))
-    read_by_end = np.array(columns).T
-    return np.diff(read_by_end, axis=0, prepend=0)
-
-
 def _groups(names: Sequence[str], read: Floats) -> list[Group]:
     """The sources that are read most, in their own order, and all others as one group."""
     shown = MOST_SHOWN
@@ -239,10 +214,7 @@ def _draw_shares(
     axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(0, 1)
     axes.set_ylabel(f"share of samples{promise}")
-    size, unit = unit_of(edges[-1])
-    in_unit = f", in {unit}s" if unit else ""
-    axes.set_xlabel(f"position in the global order{in_unit}")
-    axes.xaxis.set_major_formatter(lambda position, _: f"{position / size:,g}")
+    axes.set_xlabel("position in the global order")
     axes.yaxis.set_major_formatter("{x:.0%}")
     axes.legend(
         loc="upper left",
@@ -259,42 +231,22 @@ def _draw_passes(
     groups: list[Group],
     sizes: Ints,
 ) -> None:
-    """A bar for each group: how often it is read, from the samples read [epochs, sources]."""
+    """A bar for each group: how often it is read, from the samples read [sources]."""
     longest = 1.0
     places = range(len(groups) - 1, -1, -1)
     for place, (_, sources, color) in zip(places, groups, strict=True):
         samples = sizes[sources].sum()
-        passes = read[:, sources].sum(axis=1) / max(samples, 1)
-        ends = np.cumsum(passes)
-        begins = ends - passes
-        axes.barh(place, passes, 0.7, begins, color=color, edgecolor="white", lw=1)
-        length = ends[-1]
-        text = f" {length:,.2f} x {rounded(samples)} samples"
-        axes.text(length, place, text, va="center", fontsize=8, color=INK)
-        longest = max(longest, length)
+        passes = read[sources].sum() / max(samples, 1)
+        axes.barh(place, passes, 0.7, color=color)
+        text = f" {passes:,.2f} x {samples:,} samples"
+        axes.text(passes, place, text, va="center", fontsize=8, color=INK)
+        longest = max(longest, passes)
     axes.axvline(1, color=INK, lw=1, ls=":")
     labels = [_shortened(label) for label, _, _ in groups]
     axes.set_yticks(places, labels, fontsize=8)
     axes.set_xlim(0, longest * 1.6)  # space for the text
-    parts = "; a part of a bar is an epoch of the order" if len(read) > 1 else ""
-    axes.set_xlabel(f"how often a source is read (dotted: once{parts})")
+    axes.set_xlabel("how often a source is read (dotted: once)")
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def unit_of(number: float) -> tuple[int, str]:
-    """The unit for a large number: (10**6, "million"); (1, "") for one below a million."""
-    for unit, size in UNITS.items():
-        if number >= size:
-            return size, unit
-    return 1, ""
-
-
-def rounded(number: float) -> str:
-    """12345.0 -> "12,345"; 12821451823.0 -> "about 12.82 billion"."""
-    size, unit = unit_of(number)
-    if not unit:
-        return f"{number:,.0f}"
-    return f"about {number / size:,.4g} {unit}"
 
 
 def _shortened(name: str) -> str:
