@@ -171,7 +171,13 @@ class _TokenizeJob:
 
     def run(self, num_workers: int, overwrite: bool) -> ChunkManifest:
         """Tokenize and pack the subset unless it is complete."""
-        settings = self._settings()
+        settings = {  # they determine the content of the folder
+            "command": "tokenize",
+            "subset": self.name,
+            "files": [[file.name, checksum(file)] for file in self.files],
+            **dataclasses.asdict(dataclasses.replace(self.config, backend="auto")),
+            "carried_in": self.carried,
+        }
         outputs = [ROWS, TOKEN_FILES]
         existing = finished_manifest(self.folder, settings, outputs, overwrite)
         if existing:
@@ -184,16 +190,6 @@ class _TokenizeJob:
         manifest = start_manifest(self.folder, settings, outputs, row_facts)
         paths, counts = self._tokenize(sources, encoder, facts, num_workers)
         return manifest.finish(self.folder, **self._pack(paths, encoder, counts))
-
-    def _settings(self) -> dict[str, Any]:
-        """The settings that determine the content of the folder."""
-        return {
-            "command": "tokenize",
-            "subset": self.name,
-            "files": [[file.name, checksum(file)] for file in self.files],
-            **dataclasses.asdict(dataclasses.replace(self.config, backend="auto")),
-            "carried_in": self.carried,
-        }
 
     def _tokenize(
         self,

@@ -142,7 +142,8 @@ def estimate(
 ) -> None:
     """Hours, memory, disk and epochs of a run before it begins.
 
-    Nothing is built, and no token is read.
+    Nothing is built, and no token is read. An order in a file counts as a fair shuffle: `audit`
+    reads it.
 
     Args:
         tokens_per_second: throughput of the whole run; adds hours to the report.

@@ -87,7 +87,12 @@ class RunOptions(FileOptions):
             workers: DataLoader workers per rank, of a stretch over --data.
         """
         if self.run:
-            return self._stretches_of_card(schedule)
+            card = self.card(schedule)
+            if not self.data:
+                raise UsageError(
+                    f"this needs the token files of {card.name}: give them with --data"
+                )
+            return provenance.stretches_of_card(card, self.data, self.open)
         if self.config:
             return provenance.stretches_of_config(self._config)
         rows = self._rows()
@@ -129,14 +134,6 @@ class RunOptions(FileOptions):
         if schedule != Schedule():
             card = card.with_ranks(schedule)
         return card
-
-    def _stretches_of_card(self, schedule: Schedule) -> list[Stretch]:
-        card = self.card(schedule)
-        if not self.data:
-            raise UsageError(
-                f"this needs the token files of {card.name}: give them with --data"
-            )
-        return provenance.stretches_of_card(card, self.data, self.open)
 
     def readers(
         self, schedule: Schedule, source: int

@@ -202,7 +202,10 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
         except (EOFError, OSError):
             process.join(1)
             trace = EpochTrace(error=f"the process died: exit code {process.exitcode}")
-        trace.error += _innermost_frame(_last_stack(stack))
+        # the main thread of the last stack that faulthandler wrote, innermost frame first
+        stacks = os.pread(stack.fileno(), 1 << 20, 0).decode()
+        main_thread = stacks.rpartition("(most recent call first)")[2]
+        trace.error += _innermost_frame(main_thread)
         self._kill(0)
         return trace
 
@@ -275,12 +278,6 @@ def describe_error(error: Exception) -> str:
     frames = "".join(traceback.format_tb(error.__traceback__)).splitlines()
     stack = "\n".join(reversed(frames + said))
     return ends + _innermost_frame(stack)
-
-
-def _last_stack(file: Any) -> str:
-    """The main thread of the last stack that faulthandler wrote, innermost frame first."""
-    text = os.pread(file.fileno(), 1 << 20, 0).decode()
-    return text.rpartition("(most recent call first)")[2]
 
 
 def _innermost_frame(stack: str) -> str:

@@ -214,23 +214,13 @@ class TokenStream(Resumable):
         if found is None:
             return None
         last = position_at(self.schedule, consumed, self.dp_size - 1, item)
-        if not self._advance_to_last_rank(position, last, shards[number]):
-            return None
+        # a text that ends must have a row for every rank; one that repeats has
+        if not self.options.repeat and position != last:
+            of_last_rank = _row_at(last, shards[number])
+            if of_last_rank is None:
+                return None
         _, window_cursor, ids = found
         return number, window_cursor, ids
-
-    def _advance_to_last_rank(
-        self, position: int, last: int, rows: Iterator[Any]
-    ) -> bool:
-        """Advance `rows` from this rank's position to the last rank's.
-
-        Returns:
-            Whether the text has a row for each rank. A stream that repeats always has, and is not
-            advanced.
-        """
-        if self.options.repeat or position == last:
-            return True
-        return _row_at(last, rows) is not None
 
     def _encoder(self, backend: Backend) -> Encoder:
         """Make an encoder in this process: a parent's threads do not survive a fork.

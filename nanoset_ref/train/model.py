@@ -145,7 +145,9 @@ class DistributedModel:
         if self.module.is_first:
             inputs = [batch["input_ids"] for batch in batches]
         if self.module.is_last:
-            labels = [_counted_labels(batch) for batch in batches]
+            for batch in batches:
+                of_batch = batch["label_ids"].long()
+                labels.append(of_batch.masked_fill(~batch["label_mask"], IGNORED))
         # 1. count the labels
         counted = sum(int((target != IGNORED).sum()) for target in labels)
         here = torch.tensor(counted, dtype=torch.float64, device=self.world.device)
@@ -202,11 +204,6 @@ class DistributedModel:
             for gradient in gradients:
                 gradient.mul_(max_norm / norm)
         return norm
-
-
-def _counted_labels(batch: Batch) -> Tensor:
-    """The labels of a micro-batch, int64 [B, S], IGNORED where the mask is False."""
-    return batch["label_ids"].long().masked_fill(~batch["label_mask"], IGNORED)
 
 
 def _build(config: Config) -> Any:
