@@ -219,12 +219,12 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
     dataset = stage.data.dataset
     length = stage.sequence_length
     if dataset.streams_text:
-        return SourceBlend(sources=(), order="text")
+        return SourceBlend(sources=(), weights=(), order="text")
     if isinstance(dataset, sections.ChunksSection):
         _, rows, _ = next(dataset.each())
         path = dataset.paths[0]
         source = Source(path=str(path), disk_bytes=path.stat().st_size, samples=rows)
-        return SourceBlend(sources=[source], order="identity")
+        return SourceBlend(sources=[source], weights=[None], order="identity")
     if isinstance(dataset, sections.MegatronSection):
         fields = dataset.model_dump(exclude={"num_samples"})
         fields["split_num_samples"] = (dataset.num_samples or samples, 0, 0)
@@ -303,7 +303,7 @@ def _estimated(
         of_source = SourceEstimate(
             path=source.path,
             samples=source.samples,
-            share=source.share,
+            share=blend.shares[number],
             read=round(read),
             epochs=read / max(source.samples, 1),
             never_read=source.samples - round(distinct),

@@ -6,6 +6,7 @@ No order and no index is built.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,14 +30,12 @@ class Source:
         disk_bytes: size of its ids in the files, in bytes.
         samples: samples in one epoch of it.
         tail_tokens: tokens in no sample.
-        share: its share of the blend; all shares add up to 1.
     """
 
     path: str
     disk_bytes: int
     samples: int
     tail_tokens: int = 0
-    share: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,16 +44,16 @@ class SourceBlend:
 
     Attributes:
         sources: the sources.
+        weights: the weight of each source; None: its samples.
         order: "nanotron", "stateless", "identity", "megatron", "text", or the path of a published
             order.
-        weighted: whether weights were given; without weights, shares follow from the samples.
         index_bytes: size of the index that each process holds, or maps from a cache of indexes.
         padded: whether rows may end in padding; no file records how much.
     """
 
     sources: Sequence[Source]
+    weights: Sequence[float | None]
     order: str
-    weighted: bool = False
     index_bytes: int = 0
     padded: bool = False
 
@@ -63,11 +62,20 @@ class SourceBlend:
         """Samples in one epoch of all sources."""
         return sum(source.samples for source in self.sources)
 
+    @functools.cached_property
+    def shares(self) -> list[float]:
+        """The share of each source in the blend; in sum 1."""
+        amounts = [
+            float(source.samples if weight is None else weight)
+            for source, weight in zip(self.sources, self.weights, strict=True)
+        ]
+        return normalize_weights(amounts, len(amounts)).tolist()
+
     def expected_reads(self, number: int, stop: int) -> float:
         """The expected number of samples of source `number` in positions [0, stop)."""
         source = self.sources[number]
         if self.order != "identity":
-            return source.share * stop
+            return self.shares[number] * stop
         first = sum(earlier.samples for earlier in self.sources[:number])
         epochs, rest = divmod(stop, max(self.epoch, 1))
         return epochs * source.samples + min(max(rest - first, 0), source.samples)
@@ -81,10 +89,11 @@ class SourceBlend:
             stop: the position after the last read.
         """
         samples = self.sources[number].samples
-        if self.order != "nanotron" or not self.weighted:
+        weighted = any(weight is not None for weight in self.weights)
+        if self.order != "nanotron" or not weighted:
             return min(read, samples)
         # every epoch has the same samples: the first ones, and some twice if a source is too short
-        in_epoch = self.sources[number].share * self.epoch
+        in_epoch = self.shares[number] * self.epoch
         done = min(1.0, stop / max(self.epoch, 1))
         if in_epoch <= samples or done == 1:
             return min(in_epoch * done, samples)
@@ -118,32 +127,11 @@ def token_blend(
             Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail)
         )
         padded |= any(file.windows == "padded" for file in files)
-    blend = SourceBlend(
-        sources=_with_shares(sources, weights),
-        order=order,
-        weighted=any(weight is not None for weight in weights),
-        padded=padded,
-    )
+    blend = SourceBlend(sources=sources, weights=weights, order=order, padded=padded)
     if order != "nanotron":
         return blend
     number_bytes = 4 if blend.epoch <= 2**32 else 8
     return dataclasses.replace(blend, index_bytes=blend.epoch * number_bytes)
-
-
-def _with_shares(
-    sources: list[Source], weights: Sequence[float | None]
-) -> list[Source]:
-    """The sources with their shares: by weight, or by samples without a weight."""
-    amounts = [
-        float(source.samples if weight is None else weight)
-        for source, weight in zip(sources, weights, strict=True)
-    ]
-    return [
-        dataclasses.replace(source, share=share)
-        for source, share in zip(
-            sources, normalize_weights(amounts, len(amounts)).tolist(), strict=True
-        )
-    ]
 
 
 def _tail(file: Tokens, length: int, disjoint: bool) -> int:
@@ -181,9 +169,9 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
         positions = sum(source.samples for source in sources) if size is None else size
         index_bytes += BLEND_BYTES * positions
     return SourceBlend(
-        sources=_with_shares(sources, weights),
+        sources=sources,
+        weights=weights,
         order="megatron",
-        weighted=bool(blend.weights),
         index_bytes=index_bytes,
     )
 
