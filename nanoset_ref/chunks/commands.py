@@ -67,6 +67,9 @@ def tokenize(
             The result is the same for any number.
         subfolders: tokenize only these subsets, comma separated.
         overwrite: replace the output of other settings.
+
+    Returns:
+        The exit code: 0, or 3 if more than 1 % of a subset's documents were left out.
     """
     manifests = chunks.tokenize(
         input_root,
@@ -77,7 +80,15 @@ def tokenize(
         overwrite=overwrite,
     )
     found = manifests or {}  # None in the ranks of torchrun other than 0
-    return _report_subsets(found.values())
+    short = [
+        account.subset
+        for account in _print_accounts(found.values())
+        if too_many(account.skipped_documents, account.documents)
+    ]
+    if not short:
+        return 0
+    print(f"more than 1 % of the documents were left out of {', '.join(short)}")
+    return LEFT_OUT_MANY
 
 
 def mix(
@@ -183,28 +194,12 @@ def convert(
     print(f"{output_prefix}: {rows:,} rows")
 
 
-def _print_accounts(manifests: Iterable[ChunkManifest]) -> None:
+def _print_accounts(manifests: Iterable[ChunkManifest]) -> list[Any]:
+    """Print the accounts of all subsets, and return them."""
     accounts = [account for manifest in manifests for account in manifest.conservation]
     if accounts:
         print(chunks.report(accounts))
-
-
-def _report_subsets(manifests: Iterable[ChunkManifest]) -> int:
-    """Print the accounts, and the subsets that lost many documents; return the exit code."""
-    manifests = list(manifests)
-    _print_accounts(manifests)
-    accounts: list[Any] = [
-        account for manifest in manifests for account in manifest.conservation
-    ]
-    short = [
-        account.subset
-        for account in accounts
-        if too_many(account.skipped_documents, account.documents)
-    ]
-    if not short:
-        return 0
-    print(f"more than 1 % of the documents were left out of {', '.join(short)}")
-    return LEFT_OUT_MANY
+    return accounts
 
 
 COMMANDS: dict[str, Any] = {
