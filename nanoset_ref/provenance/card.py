@@ -20,7 +20,12 @@ from numpy.typing import NDArray
 
 from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.orders.inverse import find_each
-from nanoset_ref.provenance.card_facts import CardFacts, Facts, stop_of
+from nanoset_ref.provenance.card_facts import (
+    CardFacts,
+    Facts,
+    samples_holding,
+    stop_of,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,8 +198,7 @@ class Card(CardFacts):
         window = self.facts["window"]
         begin = (first - header) // self._itemsize
         end = -(-(last - header) // self._itemsize)
-        lowest = max(0, -(-(begin - window["row_length"] + 1) // window["stride"]))
-        return range(lowest, min(num_rows, -(-end // window["stride"])))
+        return range(*samples_holding(begin, end, num_rows, **window))
 
     def _rows(
         self,

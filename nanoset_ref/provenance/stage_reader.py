@@ -12,6 +12,7 @@ from nanoset_ref.load.documents import concatenated_ranges
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.orders.inverse import find_each
+from nanoset_ref.provenance.card_facts import samples_holding
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,12 +89,13 @@ class StageReader:
         tables = []
         for file, source in enumerate(self.sources):
             indices = np.flatnonzero((sources == source) & is_filled)
-            # sample j holds tokens j * stride .. j * stride + row_length - 1
-            stride = self.strides[file]
-            length = self.lengths[file]
-            lowest = firsts[indices] - self.row_length + 1
-            lows = np.clip(-(-lowest // stride), 0, length)
-            highs = np.clip(-(-stops[indices] // stride), lows, length)
+            lows, highs = samples_holding(
+                firsts[indices],
+                stops[indices],
+                self.lengths[file],
+                stride=self.strides[file],
+                row_length=self.row_length,
+            )
             samples = concatenated_ranges(lows, highs - lows)
             queries = np.repeat(indices, highs - lows)
             files = np.full_like(samples, file)
