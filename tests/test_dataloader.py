@@ -1,5 +1,6 @@
 """The DataLoader of a rank: Nanotron's batches, and the resume contract."""
 
+import copy
 import hashlib
 import json
 import multiprocessing
@@ -407,6 +408,33 @@ def test_a_loaded_state_ends_the_iteration_under_way(numbered, options):
     assert loader.state_dict()["consumed_train_samples"] == 40
     assert positions_of(next(iter(loader))) == [40, 41]
     assert loader.state_dict()["consumed_train_samples"] == 42
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"read_ahead": 2},
+        {"num_loading_workers": 1},
+        {"num_loading_workers": 1, "persistent_workers": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_a_copy_made_in_an_iteration_goes_on_by_itself(numbered, options, copied):
+    nanoset, positions_of = numbered
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=2, **options)
+    batches = iter(loader)
+    next(batches)
+    of_copy = iter(copied(loader))
+    assert positions_of(next(of_copy)) == [2, 3]
+    assert positions_of(next(of_copy)) == [4, 5]
+    assert positions_of(next(batches)) == [2, 3], "the copy ended what it was made of"
+    assert loader.state_dict()["consumed_train_samples"] == 4
 
 
 def test_fewer_samples_than_a_global_batch_are_refused(numbered):

@@ -97,6 +97,10 @@ class OneIterationLoader(DataLoader[Any], ABC):
         if earlier is not None:
             earlier.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle gets: the state, without the iteration under way."""
+        return vars(self) | {"_iteration": None}
+
 
 class NanosetDataLoader(OneIterationLoader):
     """A DataLoader that knows how many samples it has delivered and can continue from there.
@@ -165,6 +169,11 @@ class NanosetDataLoader(OneIterationLoader):
         self.consumed_train_samples = batch_sampler.consumed_train_samples
         self._options = options
         self._workers: Any = None  # persistent workers, reused by the next iteration
+
+    def __getstate__(self) -> dict[str, Any]:
+        """See OneIterationLoader; a copy also has a sampler of its own, which counts."""
+        own = {"batch_sampler": copy.copy(self.batch_sampler)}
+        return super().__getstate__() | own | {"_workers": None, "_iterator": None}
 
     def batches(self) -> Generator[Any, None, None]:
         """The rest of the epoch; counts each batch as it is delivered."""
