@@ -427,3 +427,12 @@ def test_positions_are_a_row_of_integers_of_any_kind(tmp_path):
             ValueError, match=f"one-dimensional array of positions, got shape {shape}"
         ):
             nanoset.read(positions)
+
+
+@pytest.mark.parametrize("kind", [set, frozenset, lambda paths: str(paths[0]).encode()])
+def test_paths_without_an_order_are_refused(tmp_path, kind):
+    paths = [write_range(tmp_path / f"{name}.npy", 64) for name in "ab"]
+    with pytest.raises(
+        TypeError, match="a list of them, in an order that every process"
+    ):
+        Nanoset(kind(paths), None, 4)

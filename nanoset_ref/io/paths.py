@@ -124,9 +124,17 @@ def may_read(path: PathLike) -> bool:
 
 
 def as_list(given: Any, *single: type) -> list[Any]:
-    """Convert `given` to a list; a string, a path or an instance of `single` is one element."""
+    """Convert `given` to a list; a string, a path or an instance of `single` is one element.
+
+    Raises:
+        TypeError: a set, whose order differs from process to process; or bytes.
+    """
     if isinstance(given, (str, os.PathLike, *single)):
         return [given]
+    if isinstance(given, (set, frozenset, bytes)):
+        raise TypeError(
+            f"give a str, a path or a list of them, in an order that every process has; got {given!r}"
+        )
     return list(given)
 
 
