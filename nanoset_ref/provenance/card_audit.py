@@ -32,7 +32,9 @@ def audit_card(card: Card) -> list[Facts]:
         number = stage["order"]
         start = stage["first_position"]
         stop = stop_of(stage)
-        expected = stops.get(number, 0)
+        # an order that continues from a ledger was read up to there by the stages before
+        ledger = card.facts["orders"][number].get("options", {}).get("start")
+        expected = stops.get(number, ledger["position"] if ledger else 0)
         stops[number] = stop
         detail = f"stage {stage['name']} reads positions {start:,} to {stop:,}"
         if start != expected:

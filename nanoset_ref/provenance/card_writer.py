@@ -128,11 +128,12 @@ def probes_of(order: Any, samples: int) -> dict[str, list[int]]:
     """{position: [file, sample]} at 64 evenly spaced positions from the first to the last.
 
     Args:
-        order: an order; only its `lookup` is used.
-        samples: the positions of the order.
+        order: an order; only its `lookup` and `first_position` are used.
+        samples: the position after its last one.
     """
-    count = min(NUM_PROBES, samples)
+    first = order.first_position
+    count = min(NUM_PROBES, samples - first)
     last = max(count - 1, 1)
-    positions = [(samples - 1) * k // last for k in range(count)]
+    positions = [first + (samples - 1 - first) * k // last for k in range(count)]
     pairs = np.stack(order.lookup(np.array(positions, dtype=np.int64)), axis=1)
     return dict(zip(map(str, positions), pairs.tolist(), strict=True))

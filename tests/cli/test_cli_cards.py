@@ -530,3 +530,30 @@ def test_a_pair_in_a_bucket_is_read_as_one_on_the_disk(run, ask, demo, public):
         found = [ask("where", "--data", path, *words) for path in ("stories.bin", url)]
         samples = [[row["sample"] for row in rows] for rows in found]
         assert samples[0] == samples[1]
+
+
+def test_stages_that_continue_each_other_are_in_the_card(run, ask, demo):
+    """In the stateless order a later stage goes on from what the earlier ones have read."""
+    text = (demo / "tokens.yaml").read_text()
+    text = text.replace("dataset: {", "dataset: {order: stateless, ")
+    text = text.replace("reuse: restart", "reuse: continue")
+    (demo / "tokens.yaml").write_text(text)
+    code, _, error = run(
+        *("card", "tokens.yaml", "--name", "a", "--date", "2026-11"),
+        *("--output", "a.json"),
+    )
+    assert (code, error) == (0, "")
+    first_of_second = Card.load("a.json").stages[1]["first_position"]
+    assert first_of_second > 0
+    probes = Card.load("a.json").facts["orders"][1]["probes"]
+    assert min(map(int, probes)) == first_of_second
+    assert run("audit", "--run", "a.json")[0] == 0
+    for step in (1, 12):
+        asked = [
+            ask("where", "--step", step, *named)
+            for named in (("--run", "a.json"), ("--config", "tokens.yaml"))
+        ]
+        of_card, of_config = (
+            [(row["sample"], Path(row["path"]).name) for row in rows] for rows in asked
+        )
+        assert of_card == of_config
