@@ -41,6 +41,9 @@ def check_loader(
         badge: print a line for a README at the end
     """
     sys.path.insert(0, os.getcwd())
+    for path in filter(None, (html, script)):
+        if not path.parent.is_dir():
+            raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
     made = _loader(loader)
     progress = None if json else partial(print, end="", flush=True)
     try:
@@ -49,9 +52,9 @@ def check_loader(
         raise UsageError(str(error)) from error
     print(report.to_json() if json else report.tables())
     if html:
-        html.write_text(report.to_html())
+        html.write_text(report.to_html(), encoding="utf-8")
     if script and report.broken:
-        script.write_text(report.script(report.broken[0]))
+        script.write_text(report.script(report.broken[0]), encoding="utf-8")
     if badge:
         print(report.badge())
     if report.broken:
@@ -67,9 +70,14 @@ def _loader(name: str) -> Any:
             f"a loader is named MODULE:NAME, such as {module}:make; got {name!r}"
         )
     module = module.removesuffix(".py")
+    if os.sep in module:
+        raise UsageError(
+            f"MODULE is a name that can be imported, such as package.module, not a path; got "
+            f"{module!r}: go to its folder, and name {Path(module).name}:{member}"
+        )
     try:
         made = vars(import_module(module)).get(member)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end itself
         raise UsageError(f"cannot import {module}: {describe_error(error)}") from error
     if made is None:
         raise UsageError(

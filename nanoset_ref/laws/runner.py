@@ -267,7 +267,7 @@ def _use_one_thread() -> None:
         sys.modules["torch"].set_num_threads(1)
 
 
-def describe_error(error: Exception) -> str:
+def describe_error(error: BaseException) -> str:
     """An error in one line, with the innermost frame of a loader and its libraries.
 
     The message of an error that another process raised may hold a traceback: its first and last

@@ -559,6 +559,13 @@ def test_claims_that_are_no_string_are_refused_by_the_fixture_too() -> None:
             "typing_error:make",
             "keyword argument 'formt', in <module> (typing_error.py:3)",
         ),
+        ("script:make", "cannot import script: SystemExit: 0, in <module> (script.py"),
+        (
+            "./right.py:make",
+            "not a path; got './right': go to its folder, and name right:",
+        ),
+        ("right:make --html no/laws.html", "no/laws.html: there is no folder no; make"),
+        ("right:make --script no/laws.py", "no/laws.py: there is no folder no; make"),
         ("claims_list:make", "claims must be one string of names, got ['once']"),
         ("no_format:make", "format must be rows or one of npy, bin"),
     ],
@@ -573,13 +580,14 @@ def test_a_wrong_module_or_adapter_is_an_error_in_one_line_and_no_broken_law(
     right = LOADER.format(less=0)
     for module, text in (
         ("right", right),
+        ("script", f"{right}\nraise SystemExit(0)"),
         ("typing_error", right.replace("tail=", "formt=")),
         ("claims_list", right.replace('"once ranks"', '["once"]')),
         ("no_format", right.replace("tail=", "format='bin16', tail=")),
     ):
         (tmp_path / f"{module}.py").write_text(text.strip())
     monkeypatch.chdir(tmp_path)
-    assert laws_command.main([name]) == 2
+    assert laws_command.main(name.split()) == 2
     said = capsys.readouterr()
     assert message in said.err and said.err.count("\n") == 1 and said.out == ""
     assert laws_command.main(["right.py:make", "--budget", "1e-9"]) == 3
