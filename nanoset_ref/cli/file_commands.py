@@ -184,8 +184,11 @@ def merge(*sources_and_target: str, options: CopyOptions) -> None:
         )
     else:
         facts = None
-        if options.tokenizer and not tokens.agreed_facts(sources).get("tokenizer"):
+        known = tokens.agreed_facts(sources)
+        if options.tokenizer and not known.get("tokenizer"):
             facts = facts_of_tokenizer(options.tokenizer, sources)
+        elif options.eos_token_id is not None:
+            facts = _facts_of_eos(options.eos_token_id, sources)
         written = tokens.convert(
             sources,
             target,
@@ -236,13 +239,14 @@ def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
         sources: the files with the ids.
     """
     tokenizer = preprocess.load_tokenizer(name)
-    eos = tokenizer.eos_token_id
-    return {
-        "tokenizer": name,
-        "vocab_size": len(tokenizer),
-        "eos_token_id": eos,
-        "appended_eod": eos is not None and _all_end_with(eos, sources),
-    }
+    facts = {"tokenizer": name, "vocab_size": len(tokenizer)}
+    return facts | _facts_of_eos(tokenizer.eos_token_id, sources)
+
+
+def _facts_of_eos(eos: int | None, sources: Sequence[Tokens]) -> dict[str, Any]:
+    """The facts of a manifest that follow from the EOS id."""
+    appended = eos is not None and _all_end_with(eos, sources)
+    return {"eos_token_id": eos, "appended_eod": appended}
 
 
 def _all_end_with(eos: int, sources: Sequence[Tokens]) -> bool:

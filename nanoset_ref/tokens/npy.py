@@ -157,7 +157,10 @@ class TokenFile(Tokens):
     def facts(self) -> Facts:
         """See `Tokens.facts`."""
         if self.manifest is not None:
-            return {name: getattr(self.manifest, name) for name in KEPT_FACTS}
+            facts = {name: getattr(self.manifest, name) for name in KEPT_FACTS}
+            if self.manifest.eos_token_id is None:
+                del facts["appended_eod"]  # False then says that nobody knew
+            return facts
         if self.eos_token_id is None:
             return {}
         return {

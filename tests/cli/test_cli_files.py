@@ -50,6 +50,23 @@ def test_raw_ids_and_a_tokenizer_become_a_described_file(run, corpus, tmp_path):
     assert TokenFile(tmp_path / "c.npy").manifest == original.manifest
 
 
+def test_the_eos_id_of_a_pair_is_kept_and_what_nobody_knew_is_no_fact(
+    run, corpus, tmp_path
+):
+    """A .bin records no EOS id, so its copy says appended_eod=False until somebody names the id."""
+    eos = TokenFile(ids_of(corpus)).manifest.eos_token_id
+    run("convert", ids_of(corpus), tmp_path / "a.bin")
+    run("convert", tmp_path / "a.bin", tmp_path / "unknown.npy")
+    assert "appended_eod" not in TokenFile(tmp_path / "unknown.npy").facts
+    for source in ("a.bin", "unknown.npy"):
+        target = tmp_path / f"of {source}.npy"
+        run("convert", tmp_path / source, target, "--eos-token-id", eos)
+        found = TokenFile(target).manifest
+        assert (found.eos_token_id, found.appended_eod) == (eos, True)
+    merged = run("merge", ids_of(corpus), tmp_path / "unknown.npy", tmp_path / "m.npy")
+    assert merged[0] == 0
+
+
 def test_verify_seals_what_holds_no_checksum_if_asked(run, ask, corpus, tmp_path):
     run("convert", ids_of(corpus), tmp_path / "a.bin")
     (tmp_path / "a.seal").unlink()
