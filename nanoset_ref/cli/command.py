@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import dis
 import inspect
+import io
 import logging
 import os
 import signal
@@ -238,8 +239,9 @@ def _unexpected(error: Exception) -> str:
 
 
 def _prepare_process(prog: str, level: int) -> None:
-    """Set up logging, and make Ctrl-C and SIGTERM raise."""
+    """Set up output and logging, and make Ctrl-C and SIGTERM raise."""
     _ended.clear()
+    _prepare_output()
     interrupts_raise()
     end_with_launcher()
     logging.basicConfig(
@@ -249,6 +251,16 @@ def _prepare_process(prog: str, level: int) -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, _terminate)
+
+
+def _prepare_output() -> None:
+    """Replace closed standard streams, and escape characters that their encoding does not have."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # or the next file gets its descriptor
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (used to the end)
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _terminate(*_: Any) -> None:

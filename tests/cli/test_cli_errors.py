@@ -265,6 +265,30 @@ def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(tmp_path, words):
         )
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_command_without_an_output_does_its_work(tmp_path, closed):
+    write_range(tmp_path / "raw.npy", 41)
+    command = (
+        f"{sys.executable} -m nanoset_ref.cli convert raw.npy b.bin --eos-token-id 7"
+    )
+    done = subprocess.run(f"{command} {closed}", shell=True, cwd=tmp_path)
+    assert done.returncode == 0
+    assert tokens.open_tokens(tmp_path / "b.bin").num_tokens == 41
+
+
+def test_what_an_output_cannot_encode_is_escaped(tmp_path):
+    write_range(tmp_path / "raw.npy", 41)
+    words = "audit --data raw.npy --sequence-length 4".split()
+    told = subprocess.run(
+        [sys.executable, "-m", "nanoset_ref.cli", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )
+    assert (told.returncode, told.stderr) == (0, b"")
+    assert b"\\u2584" in told.stdout
+
+
 def python(folder, *words):
     """Run `python -m` with the modules of a folder first."""
     environment = os.environ | {
