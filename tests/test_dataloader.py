@@ -25,6 +25,10 @@ from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.tokens import TokenFileWriter
 
 
+def default_collate_of_ids(samples):
+    return {"ids": torch.from_numpy(np.stack([row["input_ids"] for row in samples]))}
+
+
 def digest(batches):
     tensors = [batch[key] for batch in batches for key in ("input_ids", "label_ids")]
     return hashlib.sha256(
@@ -435,6 +439,33 @@ def test_a_copy_made_in_an_iteration_goes_on_by_itself(numbered, options, copied
     assert positions_of(next(of_copy)) == [4, 5]
     assert positions_of(next(batches)) == [2, 3], "the copy ended what it was made of"
     assert loader.state_dict()["consumed_train_samples"] == 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"read_ahead": 2},
+        {"num_loading_workers": 1},
+        {"num_loading_workers": 1, "collate_fn": default_collate_of_ids},
+        {"documents": DocumentOptions(eod_id=3, reset_position_ids=True)},
+    ],
+    ids=str,
+)
+def test_batches_are_on_the_cpu_whatever_the_default_device(numbered, options):
+    nanoset, _ = numbered
+    expected = next(
+        iter(build_nanoset_dataloader(nanoset, micro_batch_size=2, **options))
+    )
+    torch.set_default_device("meta")  # stands for cuda
+    try:
+        loader = build_nanoset_dataloader(nanoset, micro_batch_size=2, **options)
+        batch = next(iter(loader))
+    finally:
+        torch.set_default_device(None)
+    for name, tensor in batch.items():
+        assert tensor.device.type == "cpu"
+        assert tensor.equal(expected[name]), name
 
 
 def test_fewer_samples_than_a_global_batch_are_refused(numbered):

@@ -115,4 +115,4 @@ def allocate_buffers(
 
     kind = torch.from_numpy(np.empty(0, dtype)).dtype
     with outside_inference_mode():
-        return [torch.empty(shape, dtype=kind) for _ in range(count)]
+        return [torch.empty(shape, dtype=kind, device="cpu") for _ in range(count)]

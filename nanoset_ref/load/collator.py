@@ -276,7 +276,7 @@ def as_tensors(fields: dict[str, Any]) -> Batch:
 def all_true(rows: int, columns: int) -> torch.Tensor:
     """bool [rows, columns], True everywhere. Masks are copies of it; it never reaches a caller."""
     with outside_inference_mode():
-        return torch.ones((rows, columns), dtype=torch.bool)
+        return torch.ones((rows, columns), dtype=torch.bool, device="cpu")
 
 
 def outside_inference_mode() -> contextlib.AbstractContextManager[None]:

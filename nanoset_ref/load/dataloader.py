@@ -97,6 +97,11 @@ class OneIterationLoader(DataLoader[Any], ABC):
         if earlier is not None:
             earlier.close()
 
+    def batches_of_torch(self) -> Iterator[Any]:
+        """An iteration of torch's DataLoader, which draws its seed on the default device."""
+        with torch.device("cpu"):
+            return super().__iter__()
+
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle gets: the state, without the iteration under way."""
         return vars(self) | {"_iteration": None}
@@ -207,7 +212,7 @@ class NanosetDataLoader(OneIterationLoader):
             collator.check_row_lengths({dataset.row_length})
             blocks = self._row_blocks(dataset, collator.needs_starts)
             return map(collator.split, self._ahead(blocks))
-        return ([batch] for batch in self._ahead(DataLoader.__iter__(self)))
+        return ([batch] for batch in self._ahead(self.batches_of_torch()))
 
     def _row_blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
         """The rows of the sampler's batches, read in blocks by this process or by workers."""
@@ -359,6 +364,7 @@ def build_nanoset_dataloader(
             continues another one, so that it has no position 0 (see `Order.first_position`).
         TypeError: an unknown option.
     """
+    num_workers = whole_number(num_loading_workers, "num_loading_workers", 0)
     seed = whole_number(seed, "seed")
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
@@ -383,8 +389,8 @@ def build_nanoset_dataloader(
     # torch draws a number when it starts workers: not from the global state, which the model uses
     options.setdefault("generator", torch.Generator().manual_seed(seed))
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
-    if num_loading_workers:
-        options["num_workers"] = num_loading_workers
+    if num_workers:
+        options["num_workers"] = num_workers
         _set_options_of_workers(options, has_data, seed, dp_rank)
     if collate_fn is None:
         collate_fn = collator

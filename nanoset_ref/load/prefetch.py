@@ -229,7 +229,9 @@ class WorkerBlocks:
 
     def __iter__(self) -> Iterator[RowBlock]:
         # the caller's thread forks the workers: in that of `read_ahead` they would wait for its end
-        return map(self._arrived, self.loader)
+        with torch.device("cpu"):  # torch draws its seed on the default device
+            filled = iter(self.loader)
+        return map(self._arrived, filled)
 
     def _arrived(self, filled: FilledBuffer) -> RowBlock:
         buffer = self.buffers[filled.buffer]

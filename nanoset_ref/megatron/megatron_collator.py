@@ -52,7 +52,7 @@ class MegatronCollator(Collator):
         config = self.config
         self.row_length = config.row_length
         masks_documents = config.create_attention_mask and config.reset_attention_mask
-        self._positions = torch.arange(config.sequence_length)
+        self._positions = torch.arange(config.sequence_length, device="cpu")
         self._documents = dataclasses.replace(
             config, reset_attention_mask=masks_documents
         )

@@ -91,7 +91,7 @@ class IterableDataset(Resumable):
         if start_from_step:
             self._batches_done *= read_count(hparams, "accumulate_grad_batches")
         self._expands = inspect.isgeneratorfunction(adapter.preprocess_line)
-        self._dropped = torch.zeros(1, dtype=torch.int64).share_memory_()
+        self._dropped = torch.zeros(1, dtype=torch.int64, device="cpu").share_memory_()
         self.restart(start_from_epoch)
 
     @property

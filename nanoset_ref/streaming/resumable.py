@@ -50,7 +50,8 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         self.schedule = Schedule(
             dp_size=self.dp_size, micro_batch_size=micro_batch_size
         )
-        self._epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64).share_memory_()
+        epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64, device="cpu")
+        self._epochs = epochs.share_memory_()
         self._place: State = {}  # the place of the current `for`
         self._loaded: State = {}  # the place from which the next `for` resumes
 

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, default_collate, get_worker_info
+from torch.utils.data import default_collate, get_worker_info
 
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, checksum
@@ -282,7 +282,7 @@ class TokenStreamDataLoader(OneIterationLoader):
     def batches(self) -> Generator[Any, None, None]:
         """See `OneIterationLoader.batches`."""
         self.stream.seek(**self._start)
-        for batch, cursors in DataLoader.__iter__(self):
+        for batch, cursors in self.batches_of_torch():
             self._start["consumed_train_samples"] += (
                 self.stream.schedule.samples_per_micro_step
             )
