@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.extras import extra
-
-Int64Array = NDArray[np.int64]
 
 S = 8  # tokens in a row
 

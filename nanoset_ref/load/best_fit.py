@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
@@ -41,7 +42,7 @@ from nanoset_ref.load.documents import concatenated_ranges, document_spans
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Span, Starts
-from nanoset_ref.orders import Int64Array, Order
+from nanoset_ref.orders import Order
 from nanoset_ref.tokens import Tokens
 
 CACHE_NAMES = ("row_offsets", "piece_starts", "piece_lengths")

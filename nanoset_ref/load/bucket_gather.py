@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.bucket_ids import BucketIds, fetch
-from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
 

@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.options import refuses_unknown
 from nanoset_ref.load.rows import Span, Starts
-from nanoset_ref.orders.base import Int64Array, Json
+from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens import Tokens
 
 

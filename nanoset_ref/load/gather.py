@@ -35,8 +35,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
 FAULT_BYTES = 1 << 16  # bytes that a page fault maps

@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import no_garbage_collection, physical_memory
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, as_list, in_bucket
@@ -27,7 +28,7 @@ from nanoset_ref.load.rows import (
     Starts,
     describe_file,
 )
-from nanoset_ref.orders import Int64Array, Order, Weights, build_order
+from nanoset_ref.orders import Order, Weights, build_order
 from nanoset_ref.orders.base import normalize_weights
 from nanoset_ref.tokens import Tokens, open_tokens
 

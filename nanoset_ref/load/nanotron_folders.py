@@ -13,13 +13,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM, RowBlock, TensorPointer
 from nanoset_ref.load.documents import DocumentOptions, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Starts
 from nanoset_ref.orders import NanotronOrder
-from nanoset_ref.orders.base import Int64Array, Weights
+from nanoset_ref.orders.base import Weights
 from nanoset_ref.orders.folders import FolderOrder
 from nanoset_ref.tokens import Tokens, Windows, datatrove_files
 

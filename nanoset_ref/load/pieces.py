@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import in_bucket
-from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.tokens import Tokens
 
 

@@ -19,8 +19,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.options import counted_from_0
-from nanoset_ref.orders.base import Int64Array, Json
+from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens import Tokens
 
 if TYPE_CHECKING:

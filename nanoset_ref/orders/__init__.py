@@ -22,7 +22,8 @@ from collections.abc import Sequence
 
 import lazy_loader
 
-from nanoset_ref.orders.base import Int64Array, Order, Weights
+from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.orders.base import Order, Weights
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

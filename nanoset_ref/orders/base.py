@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array as Int64Array
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.options import counted_from_0, whole_number
 
-Int64Array = NDArray[np.int64]
 Json = dict[str, Any]  # an object of JSON
 Pairs = tuple[Int64Array, Int64Array]  # datasets and samples, [n] each
 Found = tuple[Int64Array, Int64Array]  # numbers of pairs, and positions that read them

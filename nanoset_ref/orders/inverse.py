@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.orders.base import (
     NO_POSITIONS,
     Found,
-    Int64Array,
     Order,
     in_every_epoch,
 )

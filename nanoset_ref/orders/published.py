@@ -15,11 +15,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.paths import PathLike, require_regular
 from nanoset_ref.orders.base import (
     Found,
-    Int64Array,
     Json,
     NumberedOrder,
     Order,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nanoset_ref.orders.base import Int64Array, Json, Order, Pairs
+from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.orders.base import Json, Order, Pairs
 
 
 class SkippingOrder(Order):

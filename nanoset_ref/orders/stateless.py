@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Found, Int64Array, Json, Order, Pairs, Weights
+from nanoset_ref.orders.base import Found, Json, Order, Pairs, Weights
 from nanoset_ref.orders.permutation import derive, permute_each, unpermute
 from nanoset_ref.orders.share_tree import build_tree, share_of
 from nanoset_ref.orders.windows import SIZE, locate

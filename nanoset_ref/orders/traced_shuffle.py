@@ -15,8 +15,8 @@ so which step a block begins with has to be counted once. This is the method of 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Int64Array
 
 BLOCK = 1 << 17  # words of 64 bits, two draws each
 SLOTS = 1 << 17  # of the table in which `_follow` looks numbers up

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.provenance.auditing import Stretch
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts, num_bytes, stop_of

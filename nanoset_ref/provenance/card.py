@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import Int64Array
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.orders.inverse import find_each
 from nanoset_ref.provenance.card_facts import (
     CardFacts,

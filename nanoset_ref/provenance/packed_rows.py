@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.documents import document_spans
 from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Starts, describe_file
 from nanoset_ref.orders import build_order
-from nanoset_ref.orders.base import NO_POSITIONS, Int64Array, Json
+from nanoset_ref.orders.base import NO_POSITIONS, Json
 from nanoset_ref.orders.others import packed_instances
 from nanoset_ref.tokens import Tokens
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.orders.base import Int64Array
 
 MAX_PARTS = 64  # of the steps
 SECTIONS = 16  # of a file

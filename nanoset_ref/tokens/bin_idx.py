@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import (
     PathLike,
     as_path,
@@ -38,7 +39,7 @@ from nanoset_ref.io.paths import (
 )
 from nanoset_ref.io.torchrun import is_main_rank
 from nanoset_ref.tokens.companions import local_copy
-from nanoset_ref.tokens.interface import Int64Array, Tokens
+from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 
 MAGIC = b"MMIDIDX\x00\x00"

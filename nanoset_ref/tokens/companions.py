@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import (
     PathLike,
     as_path,
@@ -18,7 +19,7 @@ from nanoset_ref.io.paths import (
     read_in_blocks,
     require_regular,
 )
-from nanoset_ref.tokens.interface import BLOCK_IDS, Int64Array
+from nanoset_ref.tokens.interface import BLOCK_IDS
 from nanoset_ref.tokens.manifest import TokenFileError
 
 

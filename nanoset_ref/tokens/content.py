@@ -7,7 +7,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.tokens.interface import BLOCK_IDS, Int64Array, Tokens
+from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
 
 # the documents' ids back to back, and their lengths
 Block = tuple[NDArray[Any], Int64Array]

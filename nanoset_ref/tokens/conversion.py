@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.files import write_together
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens.content import Block, content_hash, document_blocks, hash_blocks
 from nanoset_ref.tokens.ds import DatatroveWriter
-from nanoset_ref.tokens.interface import Facts, Int64Array, Tokens
+from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
 from nanoset_ref.tokens.opening import open_tokens

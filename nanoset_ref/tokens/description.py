@@ -10,8 +10,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.tokens.content import document_blocks
-from nanoset_ref.tokens.interface import Facts, Int64Array, Tokens
+from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 
 MAX_ID = 1 << 24  # ids are counted one by one, up to the largest

@@ -17,6 +17,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import (
     FileVersion,
@@ -31,7 +32,6 @@ from nanoset_ref.io.paths import (
 )
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
-Int64Array = NDArray[np.int64]
 Facts = dict[str, Any]
 
 BLOCK_IDS = 1 << 22  # ids that are processed at once

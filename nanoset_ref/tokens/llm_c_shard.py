@@ -12,8 +12,9 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.tokens.interface import Int64Array, Tokens
+from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 
 HEADER_BYTES = 1024

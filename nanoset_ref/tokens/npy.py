@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import (
     FileVersion,
     PathLike,
@@ -17,7 +18,7 @@ from nanoset_ref.io.paths import (
     may_read,
     place_of,
 )
-from nanoset_ref.tokens.interface import Facts, Int64Array, Tokens
+from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,
     MANIFEST_SUFFIX,

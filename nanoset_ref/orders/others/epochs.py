@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import NO_POSITIONS, Found, Int64Array, Order, Pairs
+from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.orders.base import NO_POSITIONS, Found, Order, Pairs
 
 
 class EpochOrder(Order):

@@ -11,8 +11,9 @@ import numpy as np
 from numpy import uint64
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Found, Int64Array
+from nanoset_ref.orders.base import Found
 from nanoset_ref.orders.others.epochs import EpochOrder
 
 ROUNDS = 4

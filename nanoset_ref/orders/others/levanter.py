@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.orders.base import Found, Int64Array, Order, Pairs, in_every_epoch
+from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.orders.base import Found, Order, Pairs, in_every_epoch
 
 ROUNDS = 5
 FACTOR = np.uint64(2654435761)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.orders.base import Int64Array, Order, Pairs
+from nanoset_ref.orders.base import Order, Pairs
 
 SEED = 42  # llm.c has no other
 

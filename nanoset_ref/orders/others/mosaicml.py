@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.orders.base import Int64Array, Order
+from nanoset_ref.orders.base import Order
 from nanoset_ref.orders.others.epochs import EpochOrder
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import (
     NO_POSITIONS,
-    Int64Array,
     Json,
     Order,
     Pairs,
