@@ -219,7 +219,7 @@ def test_the_three_forms_of_dataset_path(tmp_path):
         ),
         (
             {"order": StatelessOrder([9], None, 10)},
-            r"over datasets of \[9\] samples; .* these files have \[10\]",
+            r"over sources of \[9\] samples; .* these files have \[10\]",
         ),
         (
             {"dataset_paths": {"a.npy": 1}, "dataset_weights": [1]},

@@ -68,7 +68,7 @@ def test_the_example_in_its_docstring_is_what_it_gives():
     rows = [
         line.split()
         for line in NanotronOrder.__doc__.splitlines()
-        if line.split()[:1] in (["dataset"], ["sample"])
+        if line.split()[:1] in (["source"], ["sample"])
     ]
     lengths = np.array([8, 2, 5, 5])
     order = plain.greedy_blend(plain.normalize([10, 50, 30, 10]), 20)

@@ -17,7 +17,7 @@ from nanoset_ref.orders import (
 
 
 def test_a_source_above_its_limit_is_an_error_before_the_run():
-    message = r"dataset 1 would be read 4\.70 times, max_repetitions allows 4: lower its weight or shorten"
+    message = r"source 1 would be read 4\.70 times, max_repetitions allows 4: lower its weight or shorten"
     for start in (None, Ledger(50, (32, 18))):  # what was read before counts
         with pytest.raises(ValueError, match=message):
             StatelessOrder([1000, 10], [1, 1], 100, start=start, max_repetitions=4)
@@ -119,13 +119,13 @@ def test_a_sample_that_does_not_exist_has_no_positions(order):
 @pytest.mark.parametrize(
     ("lengths", "weights", "num_samples", "seed", "message"),
     [
-        ([], None, 5, 1, "samples in at least one dataset"),
+        ([], None, 5, 1, "samples in at least one source"),
         ([3, -1], None, 5, 1, "no negative length"),
-        ([0, 0], None, 5, 1, "samples in at least one dataset"),
-        ([3, 4], [1], 5, 1, "one weight per dataset"),
-        ([3, 4], [1, float("nan")], 5, 1, "dataset 1 has nan"),
-        ([3, 4], [1, float("inf")], 5, 1, "dataset 1 has inf"),
-        ([3, 4], [1, -2], 5, 1, "dataset 1 has -2"),
+        ([0, 0], None, 5, 1, "samples in at least one source"),
+        ([3, 4], [1], 5, 1, "one weight per source"),
+        ([3, 4], [1, float("nan")], 5, 1, "source 1 has nan"),
+        ([3, 4], [1, float("inf")], 5, 1, "source 1 has inf"),
+        ([3, 4], [1, -2], 5, 1, "source 1 has -2"),
         ([3, 4], [0, 0], 5, 1, "positive, finite sum"),
         ([3, 4], None, -5, 1, "^num_samples must be at least 0, got -5$"),
         ([3, 4], None, 2**63, 1, rf"^num_samples must be below 2\*\*63, got {2**63}$"),

@@ -133,7 +133,7 @@ class Nanoset(Rows):
         lengths = order.dataset_lengths.tolist()
         if len(order) != count or lengths != self.dataset_lengths:
             raise ValueError(
-                f"the order has {len(order)} positions over datasets of {lengths} samples; "
+                f"the order has {len(order)} positions over sources of {lengths} samples; "
                 f"train_split_num_samples is {count}, and these files have {self.dataset_lengths}"
             )
         own = order.dataset_weights

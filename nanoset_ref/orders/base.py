@@ -1,18 +1,21 @@
-"""The base class of orders: a pure function from a position to (dataset, sample), and its inverse.
+"""The base class of orders: a pure function from a position to (source, sample), and its inverse.
+
+A source is one token file of the blend. Nanotron calls it a dataset, and so do `dataset_lengths`,
+`dataset_weights` and other public names.
 
 An order behaves as a Python sequence of `num_samples` pairs, but need not store them. A subclass
 implements `lookup`. It may also implement the inverse; otherwise the order is read through:
 
-    lookup            positions -> datasets and samples
-    reverse_lookup    dataset and sample -> positions; or find_each, which does it for many pairs
+    lookup            positions -> sources and samples
+    reverse_lookup    source and sample -> positions; or find_each, which does it for many pairs
 
 `positions`, `counts` and `order[...]` check the arguments of these.
 Checks, negative indices, slices, counts and the fingerprint are written once, here.
 
-Samples also have numbers that run through all datasets, one dataset after another. Such a number
+Samples also have numbers that run through all sources, one source after another. Such a number
 is called an instance:
 
-    lengths 2, 0, 3      sample    (0,0) (0,1) (2,0) (2,1) (2,2)         (dataset, sample)
+    lengths 2, 0, 3      sample    (0,0) (0,1) (2,0) (2,1) (2,2)         (source, sample)
                          instance    0     1     2     3     4
 """
 
@@ -29,28 +32,28 @@ from nanoset_ref.io.njit import njit
 from nanoset_ref.io.options import counted_from_0, whole_number
 
 Json = dict[str, Any]  # an object of JSON
-Pairs = tuple[Int64Array, Int64Array]  # datasets and samples, [n] each
+Pairs = tuple[Int64Array, Int64Array]  # sources and samples, [n] each
 Found = tuple[Int64Array, Int64Array]  # numbers of pairs, and positions that read them
 Weights = Sequence[float] | NDArray[np.float64]
 NO_POSITIONS = np.empty(0, dtype=np.int64)
 
 
 class Order(ABC):
-    """Position k -> (dataset, sample), for k in [0, num_samples).
+    """Position k -> (source, sample), for k in [0, num_samples).
 
     Args:
-        dataset_lengths: samples in each dataset (not tokens).
-        dataset_weights: one finite, non-negative number per dataset, normalized here; None reads
-            each dataset in proportion to its length.
+        dataset_lengths: samples in each source (not tokens).
+        dataset_weights: one finite, non-negative number per source, normalized here; None reads
+            each source in proportion to its length.
         num_samples: positions of the run, over all ranks; need not be a multiple of an epoch.
         random_seed: 0 .. 2**32 - 1.
 
     Attributes:
-        dataset_lengths: int64, one per dataset, in samples.
-        dataset_weights: float64, one per dataset, summing to one.
+        dataset_lengths: int64, one per source, in samples.
+        dataset_weights: float64, one per source, summing to one.
         weighted: whether weights were given.
         samples_per_epoch: sum of the lengths.
-        firsts: int64, the first instance of each dataset.
+        firsts: int64, the first instance of each source.
 
     A subclass sets `name`, implements `lookup`, implements `build` if it stores anything, and
     overrides the class attributes that apply:
@@ -61,14 +64,14 @@ class Order(ABC):
         options: further keyword arguments of `build_order` that made this order, as JSON; part of
             its identity.
         seeded: whether the pairs depend on the seed.
-        keeps_shares: whether every range of positions reads the datasets in proportion to their
-            weights, up to chance. If this is False, the order accepts no weights per dataset.
+        keeps_shares: whether every range of positions reads the sources in proportion to their
+            weights, up to chance. If this is False, the order accepts no weights per source.
         repeats: whether all epochs are the same.
         first_position: the first valid position; above 0 only if the order continues another one.
 
     Raises:
-        ValueError: no datasets, only empty ones, a negative length, weights that are not one finite
-            non-negative number per dataset or are all zero, weights of an order that takes none,
+        ValueError: no sources, only empty ones, a negative length, weights that are not one finite
+            non-negative number per source or are all zero, weights of an order that takes none,
             num_samples below zero, a seed out of range.
     """
 
@@ -94,7 +97,7 @@ class Order(ABC):
         self.samples_per_epoch = sum(lengths)
         if min(lengths, default=0) < 0 or self.samples_per_epoch == 0:
             raise ValueError(
-                "an order needs samples in at least one dataset, and no negative length; "
+                "an order needs samples in at least one source, and no negative length; "
                 f"got {lengths}"
             )
         self.weighted = dataset_weights is not None
@@ -117,11 +120,11 @@ class Order(ABC):
 
     @abstractmethod
     def lookup(self, positions: Int64Array) -> Pairs:
-        """The datasets and samples at positions: [n], all in [0, num_samples)."""
+        """The sources and samples at positions: [n], all in [0, num_samples)."""
 
     def reverse_lookup(
         self,
-        dataset: int,
+        source: int,
         sample: int,
         until: int,
     ) -> Int64Array:
@@ -129,14 +132,14 @@ class Order(ABC):
 
         The sample exists, and `until` is in 0 .. num_samples; `positions` checks both.
         """
-        datasets = np.array([dataset])
+        sources = np.array([source])
         samples = np.array([sample])
-        _, positions = self.find_each(datasets, samples, until)
+        _, positions = self.find_each(sources, samples, until)
         return np.sort(positions)
 
     def find_each(
         self,
-        datasets: Int64Array,
+        sources: Int64Array,
         samples: Int64Array,
         until: int,
     ) -> Found:
@@ -146,10 +149,10 @@ class Order(ABC):
         """
         from nanoset_ref.orders.inverse import read_through  # imported lazily
 
-        return read_through(self, datasets, samples, until)
+        return read_through(self, sources, samples, until)
 
     def _counts(self, until: int) -> Int64Array:
-        """How often positions [0, until) read each dataset."""
+        """How often positions [0, until) read each source."""
         reads = self.read_counts(0, until)
         counts = [of_samples.sum() for of_samples in reads]
         return np.array(counts, dtype=np.int64)
@@ -200,8 +203,8 @@ class Order(ABC):
         from nanoset_ref.orders.plans import fingerprint_of  # imported lazily
 
         positions = np.array(self.fingerprint_positions, dtype=np.int64)
-        datasets, samples = self.lookup(positions)
-        pairs = [datasets.tolist(), samples.tolist()]
+        sources, samples = self.lookup(positions)
+        pairs = [sources.tolist(), samples.tolist()]
         return fingerprint_of([self.identity, *pairs])
 
     @property
@@ -228,10 +231,10 @@ class Order(ABC):
             indices = k.indices(self.num_samples)
             return self.lookup(np.arange(*indices))
         positions = counted_from_0(k, self.num_samples)
-        datasets, samples = self.lookup(positions.ravel())
+        sources, samples = self.lookup(positions.ravel())
         if positions.ndim == 0:
-            return int(datasets[0]), int(samples[0])
-        return datasets.reshape(positions.shape), samples.reshape(positions.shape)
+            return int(sources[0]), int(samples[0])
+        return sources.reshape(positions.shape), samples.reshape(positions.shape)
 
     def positions(
         self,
@@ -241,20 +244,23 @@ class Order(ABC):
     ) -> Int64Array:
         """Every k below `until` (None: all) with `order[k] == (dataset, sample)`, ascending.
 
+        Args:
+            dataset: the number of a source.
+
         Raises:
-            IndexError: no such dataset, or no such sample of it (neither counts from the end).
+            IndexError: no such source, or no such sample of it (neither counts from the end).
         """
-        dataset = operator.index(dataset)
+        source = operator.index(dataset)
         sample = operator.index(sample)
-        dataset_exists = 0 <= dataset < len(self.dataset_lengths)
-        if not dataset_exists or not 0 <= sample < self.dataset_lengths[dataset]:
+        source_exists = 0 <= source < len(self.dataset_lengths)
+        if not source_exists or not 0 <= sample < self.dataset_lengths[source]:
             raise IndexError(
-                f"there is no sample {sample} of dataset {dataset} in {self}"
+                f"there is no sample {sample} of source {source} in {self}"
             )
-        return self.reverse_lookup(dataset, sample, self._end(until))
+        return self.reverse_lookup(source, sample, self._end(until))
 
     def counts(self, until: int | None = None) -> Int64Array:
-        """Samples that positions below `until` (None: all) read from each dataset, int64."""
+        """Samples that positions below `until` (None: all) read from each source, int64."""
         return self._counts(self._end(until))
 
     def _end(self, until: int | None) -> int:
@@ -268,7 +274,7 @@ class Order(ABC):
         return position // self.samples_per_epoch
 
     def coverage(self, until: int) -> list[tuple[int, int]]:
-        """For each dataset, (samples read at least once, reads of the most-read sample).
+        """For each source, (samples read at least once, reads of the most-read sample).
 
         Counted from `first_position` to `until`; reads of an earlier plan are not included.
         """
@@ -281,20 +287,20 @@ class Order(ABC):
         return coverage
 
     def read_counts(self, start: int, stop: int) -> list[NDArray[np.uint32]]:
-        """How often positions [start, stop) read each sample: for each dataset, uint32 [length]."""
+        """How often positions [start, stop) read each sample: for each source, uint32 [length]."""
         from nanoset_ref.orders.inverse import read_counts  # imported lazily
 
         return read_counts(self, start, stop)
 
     def pairs(self, instances: NDArray[Any]) -> Pairs:
-        """Datasets and samples, int64 [n] each, of instances: integers [n]."""
+        """Sources and samples, int64 [n] each, of instances: integers [n]."""
         return pairs_of(self.firsts, instances)
 
     def plot(self, names: Sequence[str] | None = None) -> Any:
-        """A picture: the share of each dataset along the positions, and how often each is read.
+        """A picture: the share of each source along the positions, and how often each is read.
 
         Args:
-            names: of the datasets; default: their numbers.
+            names: of the sources; default: their numbers.
 
         Returns:
             A matplotlib Figure, 750 pixels wide.
@@ -319,7 +325,7 @@ class Order(ABC):
         return (
             f"{type(self).__name__}({self.num_samples:,} samples, "
             f"{epochs:.2f} epochs of {self.samples_per_epoch:,} "
-            f"from {len(self.dataset_lengths)} dataset(s){weights}, seed {self.random_seed})"
+            f"from {len(self.dataset_lengths)} source(s){weights}, seed {self.random_seed})"
         )
 
 
@@ -338,12 +344,12 @@ class NumberedOrder(Order):
 
     def reverse_lookup(
         self,
-        dataset: int,
+        source: int,
         sample: int,
         until: int,
     ) -> Int64Array:
         """One vectorized pass over the numbers, about 0.3 ns for each."""
-        instance = int(self.firsts[dataset]) + sample
+        instance = int(self.firsts[source]) + sample
         places = np.flatnonzero(self.numbers[:until] == instance)
         epoch = len(self.numbers)
         _, positions = in_every_epoch(places, places, epoch, until)
@@ -377,17 +383,17 @@ def in_every_epoch(
 
 @njit(work=lambda firsts, instances: 30 * len(instances))
 def pairs_of(firsts, instances):
-    """Datasets and samples of instances: int64 [n] each.
+    """Sources and samples of instances: int64 [n] each.
 
     Args:
-        firsts: int64 [datasets], ascending, the first instance of each dataset.
+        firsts: int64 [sources], ascending, the first instance of each source.
         instances: integers [n] below the sum of all lengths.
     """
-    datasets = np.empty(len(instances), dtype=np.int64)
+    sources = np.empty(len(instances), dtype=np.int64)
     samples = np.empty(len(instances), dtype=np.int64)
     for n in range(len(instances)):
         instance = np.int64(instances[n])
-        # the last dataset that begins at or before the instance; np.searchsorted is slower
+        # the last source that begins at or before the instance; np.searchsorted is slower
         low = 0
         high = len(firsts)
         while high - low > 1:
@@ -396,28 +402,28 @@ def pairs_of(firsts, instances):
                 low = middle
             else:
                 high = middle
-        datasets[n] = low
+        sources[n] = low
         samples[n] = instance - firsts[low]
-    return datasets, samples
+    return sources, samples
 
 
-def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64]:
+def normalize_weights(weights: Weights, num_sources: int) -> NDArray[np.float64]:
     """Divide weights by their sum in float64, exactly as Nanotron does (the last bit decides ties).
 
     Raises:
-        ValueError: not one weight per dataset, a negative or infinite one, or a sum of zero.
+        ValueError: not one weight per source, a negative or infinite one, or a sum of zero.
     """
     values = np.asarray(weights, dtype=np.float64)
-    if values.shape != (num_datasets,):
+    if values.shape != (num_sources,):
         raise ValueError(
-            f"give one weight per dataset: expected {num_datasets}, got {values.size}"
+            f"give one weight per source: expected {num_sources}, got {values.size}"
         )
     is_valid = np.isfinite(values) & (values >= 0)
     invalid = np.flatnonzero(~is_valid)
     if invalid.size:
-        dataset = invalid[0]
+        source = invalid[0]
         raise ValueError(
-            f"weights must be finite and not negative; dataset {dataset} has {values[dataset]}"
+            f"weights must be finite and not negative; source {source} has {values[source]}"
         )
     total = values.sum()
     if not 0 < total < np.inf:

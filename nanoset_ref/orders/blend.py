@@ -1,4 +1,4 @@
-"""The greedy blend of several datasets: the one that is furthest behind gives its next sample."""
+"""The greedy blend of several sources: the one that is furthest behind gives its next sample."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,26 +8,26 @@ from nanoset_ref.io.njit import njit
 
 @njit
 def furthest_behind(weights, taken, limits, t):
-    """The dataset with the largest `weight * max(t, 1.0) - taken` among those below their limits.
+    """The source with the largest `weight * max(t, 1.0) - taken` among those below their limits.
 
-    The first of equals wins. weights, taken: float64 [datasets]; limits: int64 or float64
-    [datasets]; t: int64.
+    The first of equals wins. weights, taken: float64 [sources]; limits: int64 or float64
+    [sources]; t: int64.
     """
     due = max(float(t), 1.0)
     largest = -np.inf
     furthest = 0
-    for dataset in range(len(weights)):
-        lag = weights[dataset] * due - taken[dataset]
-        if lag > largest and taken[dataset] < limits[dataset]:
+    for source in range(len(weights)):
+        lag = weights[source] * due - taken[source]
+        if lag > largest and taken[source] < limits[source]:
             largest = lag
-            furthest = dataset
+            furthest = source
     return furthest
 
 
 def groups_of(
     weights: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Datasets of equal weight: their numbers, group by group, and where each group ends."""
+    """Sources of equal weight: their numbers, group by group, and where each group ends."""
     _, groups = np.unique(weights, return_inverse=True)
     return np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))
 
@@ -41,20 +41,20 @@ def _work(lengths, weights, firsts, members, ends, instances):
 def blend(lengths, weights, firsts, members, ends, instances):
     """Fill `instances`, unsigned integers [sum of lengths], with one blended epoch.
 
-    Datasets of equal weight are a group. They are read in turn, in the order of their numbers: one
+    Sources of equal weight are a group. They are read in turn, in the order of their numbers: one
     that was just read is furthest behind again when all others of its group were read as often. So
-    only the next dataset of each group is compared: 100,000 files of one length are one group.
+    only the next source of each group is compared: 100,000 files of one length are one group.
 
     Example: weights 0.2, 0.4, 0.2, 0.2; members 0 2 3 | 1; ends 3, 4.
 
-    lengths, firsts: int64 [datasets]; weights: float64 [datasets], of sum 1; members: int64
-    [datasets], group by group; ends: int64 [groups], of the groups in `members`.
+    lengths, firsts: int64 [sources]; weights: float64 [sources], of sum 1; members: int64
+    [sources], group by group; ends: int64 [groups], of the groups in `members`.
     """
     starts = np.append(0, ends[:-1])
-    places = starts.copy()  # of each group's next dataset in `members`
+    places = starts.copy()  # of each group's next source in `members`
     following = members[starts]  # and its number
     shares = weights[following]
-    taken = np.zeros(len(ends))  # samples of the next dataset, exact below 2**53
+    taken = np.zeros(len(ends))  # samples of the next source, exact below 2**53
     for t in range(len(instances)):
         due = max(float(t), 1.0)
         largest = -np.inf
@@ -66,12 +66,12 @@ def blend(lengths, weights, firsts, members, ends, instances):
             ):
                 largest = lag
                 group = other
-        dataset = following[group]
-        if lengths[dataset] == 0:
+        source = following[group]
+        if lengths[source] == 0:
             raise ValueError(
-                "the blend has to read a dataset that has no samples; leave it out"
+                "the blend has to read a source that has no samples; leave it out"
             )
-        instances[t] = firsts[dataset] + np.int64(taken[group]) % lengths[dataset]
+        instances[t] = firsts[source] + np.int64(taken[group]) % lengths[source]
         places[group] += 1
         if places[group] == ends[group]:
             places[group] = starts[group]

@@ -18,7 +18,7 @@ POSITIONS_AT_ONCE = 1 << 20
 
 def find_each(
     order: Any,
-    datasets: Int64Array,
+    sources: Int64Array,
     samples: Int64Array,
     until: int,
 ) -> Found:
@@ -29,29 +29,29 @@ def find_each(
 
     Args:
         order: an `Order`, or anything else with its methods `find_each` and `reverse_lookup`.
-        datasets, samples: int64 [n] each, pairs that exist and that differ from each other.
+        sources, samples: int64 [n] each, pairs that exist and that differ from each other.
 
     Returns:
         Numbers of pairs and positions, int64 each; ascending by the first, then by the second.
     """
     if len(samples) == 1:
-        dataset = int(datasets[0])
+        source = int(sources[0])
         sample = int(samples[0])
-        positions = order.reverse_lookup(dataset, sample, until)
+        positions = order.reverse_lookup(source, sample, until)
         return np.zeros_like(positions), positions
-    numbers, positions = order.find_each(datasets, samples, until)
+    numbers, positions = order.find_each(sources, samples, until)
     ascending = np.lexsort((positions, numbers))
     return numbers[ascending], positions[ascending]
 
 
 def read_through(
     order: Order,
-    datasets: Int64Array,
+    sources: Int64Array,
     samples: Int64Array,
     until: int,
 ) -> Found:
     """As `find_each`, but not sorted: looks up one epoch, or the whole order if epochs differ."""
-    instances = order.firsts[datasets] + samples
+    instances = order.firsts[sources] + samples
     by_instance = np.argsort(instances)
     is_wanted = np.zeros(order.samples_per_epoch, dtype=np.bool_)
     is_wanted[instances] = True
@@ -65,8 +65,8 @@ def read_through(
     for first in range(begin, period, POSITIONS_AT_ONCE):
         stop = min(first + POSITIONS_AT_ONCE, period)
         positions = np.arange(first, stop)
-        datasets_there, samples_there = order.lookup(positions)
-        instances_there = order.firsts[datasets_there] + samples_there
+        sources_there, samples_there = order.lookup(positions)
+        instances_there = order.firsts[sources_there] + samples_there
         hits = np.flatnonzero(is_wanted[instances_there])
         places.append(positions[hits])
         read.append(instances_there[hits])
@@ -92,11 +92,11 @@ def read_counts(
     counts = np.zeros(order.samples_per_epoch, dtype=np.uint32)
     for first in range(begin, end, POSITIONS_AT_ONCE):
         positions = np.arange(first, min(first + POSITIONS_AT_ONCE, end))
-        datasets, samples = order.lookup(positions)
+        sources, samples = order.lookup(positions)
         # position p comes at p, p + period, ...; the last epoch before a bound, -1 if none
         last_before_stop = (stop - 1 - positions) // period
         last_before_start = (start - 1 - positions) // period
         times = (last_before_stop - last_before_start).astype(np.uint32)
-        instances = order.firsts[datasets] + samples
+        instances = order.firsts[sources] + samples
         np.add.at(counts, instances, times)
     return np.split(counts, order.firsts[1:])

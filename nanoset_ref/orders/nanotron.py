@@ -8,9 +8,9 @@ k reads place k mod epoch.
 The order has three defects, which are kept for parity and explained in notebook 02:
 
     - every epoch has the same shuffle
-    - with weights, a dataset that is read less than once per epoch shows the same first samples in
+    - with weights, a source that is read less than once per epoch shows the same first samples in
       every epoch, and never the others
-    - a dataset of weight zero that is listed first is read once per epoch
+    - a source of weight zero that is listed first is read once per epoch
 
 ``order="stateless"`` has none of them.
 """
@@ -26,24 +26,24 @@ class NanotronOrder(NumberedOrder):
     """The documented dataset index and dataset sample index of Nanotron's Nanoset.
 
     1. weights (None: the lengths) are divided by their sum in float64
-    2. for t = 0 .. epoch - 1, the dataset that is furthest behind,
+    2. for t = 0 .. epoch - 1, the source that is furthest behind,
        `argmax(weight * max(t, 1.0) - taken)`, gives its next sample, `taken mod length`
     3. the epoch is shuffled by `np.random.RandomState(random_seed).shuffle`
     4. position k reads place `k mod epoch`
 
     Example (Nanotron's): lengths [8, 2, 5, 5], weights 0.1, 0.5, 0.3, 0.1, an epoch of 20::
 
-        dataset  1 2 0 1 3 1 2 1 2 1 0 1 2 1 3 1 2 1 2 1     before the shuffle
+        source   1 2 0 1 3 1 2 1 2 1 0 1 2 1 3 1 2 1 2 1     before the shuffle
         sample   0 0 0 1 0 0 1 1 2 0 1 1 3 0 1 1 4 0 0 1
 
-    Dataset 0 gives 2 of its 8 samples, the same ones in every epoch. To get this example, pass the
+    Source 0 gives 2 of its 8 samples, the same ones in every epoch. To get this example, pass the
     weights as [10, 50, 30, 10]: in float64, 0.1 + 0.5 + 0.3 + 0.1 is 0.9999999999999999, and
     dividing by that changes a tie at t = 10.
 
     Args: see `Order`.
 
     Raises:
-        ValueError: a dataset without samples would have to be read.
+        ValueError: a source without samples would have to be read.
         MemoryError: one epoch does not fit into this machine's memory.
     """
 
@@ -67,7 +67,7 @@ class NanotronOrder(NumberedOrder):
                 f"order='nanotron' stores one epoch: {count:,} samples need {size:,} bytes "
                 f"(this machine has {memory:,}); order='stateless' stores nothing"
             )
-        # a single dataset needs no blend: its numbers are 0, 1, 2, ...
+        # a single source needs no blend: its numbers are 0, 1, 2, ...
         self.numbers = np.arange(count, dtype=f"u{itemsize}")
         if len(self.dataset_lengths) > 1:
             # the loader of a single file does without this module

@@ -96,10 +96,10 @@ def draw_sources(
 
 
 def draw_order(order: Order, names: Sequence[str] | None) -> Any:
-    """`draw_sources` of an order; names of its datasets, or None for their numbers."""
+    """`draw_sources` of an order; names of its sources, or None for their numbers."""
     if not names:
         numbers = range(len(order.dataset_lengths))
-        names = [f"dataset {number}" for number in numbers]
+        names = [f"source {number}" for number in numbers]
     shares = None
     if order.keeps_shares:
         shares = order.dataset_weights
@@ -126,7 +126,7 @@ def order_table(order: Order) -> str:
     shares = order.dataset_weights.tolist()
     numbers = range(len(lengths))
     rows = [*zip(numbers, lengths, shares, strict=True)]
-    head = "dataset", "samples", "share"
+    head = "source", "samples", "share"
     return html_table(type(order).__name__, facts, head, rows)
 
 

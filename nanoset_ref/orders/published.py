@@ -54,12 +54,12 @@ class IdentityOrder(Order):
 
     def find_each(
         self,
-        datasets: Int64Array,
+        sources: Int64Array,
         samples: Int64Array,
         until: int,
     ) -> Found:
         """See `Order.find_each`."""
-        places = self.firsts[datasets] + samples
+        places = self.firsts[sources] + samples
         numbers = np.arange(len(places))
         return in_every_epoch(numbers, places, self.samples_per_epoch, until)
 

@@ -98,13 +98,13 @@ class SkippingOrder(Order):
 
     def reverse_lookup(
         self,
-        dataset: int,
+        source: int,
         sample: int,
         until: int,
     ) -> Int64Array:
         """See `Order.reverse_lookup`."""
         end = self._original_of(until)
-        there = self.order.positions(dataset, sample, end)
+        there = self.order.positions(source, sample, end)
         stretch = np.searchsorted(self._kept_firsts, there, side="right") - 1
         is_kept = there < self._kept_stops[stretch]
         here = there - self._shifts[stretch]

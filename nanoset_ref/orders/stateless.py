@@ -104,7 +104,7 @@ class StatelessOrder(Order):
         if too_often.size:
             source = too_often[0]
             raise ValueError(
-                f"dataset {source} would be read {times[source]:.2f} times, "
+                f"source {source} would be read {times[source]:.2f} times, "
                 f"max_repetitions allows {allowed}: lower its weight or shorten the run"
             )
 
@@ -128,7 +128,7 @@ class StatelessOrder(Order):
         empty = np.flatnonzero(is_empty)
         if empty.size:
             raise ValueError(
-                f"dataset {empty[0]} has no samples but a positive weight; leave it out"
+                f"source {empty[0]} has no samples but a positive weight; leave it out"
             )
         self._reads = np.array(start.reads, dtype=np.int64)
         if start.position or self._reads.any():
@@ -195,16 +195,16 @@ class StatelessOrder(Order):
 
     def find_each(
         self,
-        datasets: Int64Array,
+        sources: Int64Array,
         samples: Int64Array,
         until: int,
     ) -> Found:
         """As `orders.inverse.find_each`: a window of each pass is looked up for each sample."""
-        readable = np.flatnonzero(self._tree.parts[datasets])
+        readable = np.flatnonzero(self._tree.parts[sources])
         start = self.start.position
         owners, items = _find(
             self._tree,
-            datasets[readable],
+            sources[readable],
             samples[readable],
             self.dataset_lengths,
             self._source_keys,
@@ -220,8 +220,8 @@ class StatelessOrder(Order):
             is_below = positions < until
             positions = positions[is_below]
             numbers = numbers[is_below]
-            sources, samples_there = self.lookup(positions)
-            is_read = sources == datasets[numbers]
+            sources_there, samples_there = self.lookup(positions)
+            is_read = sources_there == sources[numbers]
             is_read &= samples_there == samples[numbers]
             reads.append((numbers[is_read], positions[is_read]))
         table = np.concatenate(reads, axis=1)

@@ -41,7 +41,7 @@ class EpochOrder(Order):
     def _find_in_epoch(
         self,
         epoch: int,
-        datasets: Int64Array,
+        sources: Int64Array,
         samples: Int64Array,
     ) -> Found:
         """The samples [n], by their numbers, that an epoch reads, and their places in it."""
@@ -57,14 +57,14 @@ class EpochOrder(Order):
 
     def find_each(
         self,
-        datasets: Int64Array,
+        sources: Int64Array,
         samples: Int64Array,
         until: int,
     ) -> Found:
         reads = [(NO_POSITIONS, NO_POSITIONS)]
         firsts = range(0, until, self.epoch_length)
         for epoch, first in enumerate(firsts):
-            numbers, places = self._find_in_epoch(epoch, datasets, samples)
+            numbers, places = self._find_in_epoch(epoch, sources, samples)
             reads.append((numbers, first + places))
         numbers, positions = np.concatenate(reads, axis=1)
         is_read = positions < until

@@ -74,10 +74,10 @@ class GrainOrder(EpochOrder):
     def _find_in_epoch(
         self,
         epoch: int,
-        datasets: Int64Array,
+        sources: Int64Array,
         samples: Int64Array,
     ) -> Found:
-        instances = self.firsts[datasets] + samples
+        instances = self.firsts[sources] + samples
         numbers = np.arange(len(instances))
         if not self._repeats_one:
             return numbers, self._inverse(epoch, instances)

@@ -60,11 +60,11 @@ class LevanterOrder(Order):
 
     def find_each(
         self,
-        datasets: Int64Array,
+        sources: Int64Array,
         samples: Int64Array,
         until: int,
     ) -> Found:
-        instances = self.firsts[datasets] + samples
+        instances = self.firsts[sources] + samples
         places = self._walk(instances, back=True)
         numbers = np.arange(len(places))
         return in_every_epoch(numbers, places, self.samples_per_epoch, until)

@@ -109,15 +109,15 @@ class MaxTextOrder(Order):
 
     def find_each(
         self,
-        datasets: Int64Array,
+        sources: Int64Array,
         samples: Int64Array,
         until: int,
     ) -> Found:
         reads = [(NO_POSITIONS, NO_POSITIONS)]
         elements = -(-until // self._hosts)
         periods, rest = divmod(elements, self._period)
-        for source in np.unique(datasets).tolist():
-            asked = np.flatnonzero(datasets == source)
+        for source in np.unique(sources).tolist():
+            asked = np.flatnonzero(sources == source)
             part = self._parts[source]
             # places of the source's shuffle that all hosts together read below `until`
             most = periods * part + self._counts_before[source, rest]

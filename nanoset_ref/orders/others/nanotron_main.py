@@ -115,12 +115,12 @@ class NanotronMainOrder(Order):
 
     def reverse_lookup(
         self,
-        dataset: int,
+        source: int,
         sample: int,
         until: int,
     ) -> Int64Array:
-        folder = self._folder_of[dataset]
-        row = self.firsts[dataset] - self._folder_firsts[folder] + sample
+        folder = self._folder_of[source]
+        row = self.firsts[source] - self._folder_firsts[folder] + sample
         turn = row - self.offsets[folder]
         if not 0 <= turn < self._states[-1, folder]:
             return NO_POSITIONS

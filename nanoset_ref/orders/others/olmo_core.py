@@ -126,22 +126,22 @@ class OLMoCoreOrder(EpochOrder):
 
     def find_each(
         self,
-        datasets: Int64Array,
+        sources: Int64Array,
         samples: Int64Array,
         until: int,
     ) -> Found:
         if self._num_chunks < SHORT or len(samples) > MOST_TRACED:
-            return read_through(self, datasets, samples, until)
-        return super().find_each(datasets, samples, until)
+            return read_through(self, sources, samples, until)
+        return super().find_each(sources, samples, until)
 
     def _find_in_epoch(
         self,
         epoch: int,
-        datasets: Int64Array,
+        sources: Int64Array,
         samples: Int64Array,
     ) -> Found:
-        numbers = np.flatnonzero(samples < self._kept[datasets])
-        files = datasets[numbers]
+        numbers = np.flatnonzero(samples < self._kept[sources])
+        files = sources[numbers]
         firsts = self._ends[files] - self._kept[files]
         rows = firsts + samples[numbers]
         chunks = rows // self.chunk_size
