@@ -6,8 +6,8 @@ Each of these is a few short functions below, with a worked example. The rest of
 the same things fast and safely, and its tests compare it with this page.
 
     1. files       token ids on disk, and the samples in them
-    2. order       position k -> (dataset, sample)
-    3. rows        (dataset, sample) -> S + 1 token ids
+    2. order       position k -> (source, sample)
+    3. rows        (source, sample) -> S + 1 token ids
     4. schedule    the positions of each rank, and where a stopped run continues
     5. collator    rows -> inputs, labels, masks
 
@@ -18,7 +18,8 @@ That is the default pipeline. The other chapters can be read in any order, or no
     8. chunks      documents packed into rows, and rows distributed over files
     9. no index    orders that compute the sample at a position instead of storing it
 
-S is `sequence_length`, in tokens. Here is the whole pipeline, for rank 1 of 2 and its second
+S is `sequence_length`, in tokens. A source is one token file of the blend; Nanotron calls it a
+dataset. Here is the whole pipeline, for rank 1 of 2 and its second
 micro-batch of two rows:
 
 >>> files = [np.arange(33), np.arange(100, 117)]                    # two token files
@@ -28,7 +29,7 @@ micro-batch of two rows:
 >>> positions = micro_batches_of_rank(left, dp_rank=1, dp_size=2, micro_batch_size=2)[1]
 >>> positions
 [5, 7]
->>> pairs = [nanotron_at(k, epoch) for k in positions]              # (dataset, sample)
+>>> pairs = [nanotron_at(k, epoch) for k in positions]              # (source, sample)
 >>> pairs
 [(1, 3), (0, 0)]
 >>> rows = read_rows(files, pairs, 4)
@@ -93,7 +94,7 @@ def count_samples(num_tokens, sequence_length, disjoint=False):
     return (num_tokens - overlap) // stride
 
 
-# ---- 2. order: position k -> (dataset, sample)
+# ---- 2. order: position k -> (source, sample)
 
 
 def normalize(weights):
@@ -107,10 +108,10 @@ def normalize(weights):
 
 
 def greedy_blend(weights, size, limits=np.inf):
-    """At each position, take the next sample of the dataset that lags most behind its share.
+    """At each position, take the next sample of the source that lags most behind its share.
 
-    The first dataset wins a tie. A dataset from which `limits` samples were taken is exhausted.
-    Returns `size` pairs (dataset, sample).
+    The first source wins a tie. A source from which `limits` samples were taken is exhausted.
+    Returns `size` pairs (source, sample).
 
     >>> greedy_blend(normalize([5, 3, 2]), 6).T
     array([[0, 1, 2, 0, 1, 0],
@@ -121,17 +122,17 @@ def greedy_blend(weights, size, limits=np.inf):
     for k in range(size):
         lag = weights * max(k, 1) - taken
         lag[taken >= limits] = -np.inf
-        dataset = np.argmax(lag)
-        order[k] = dataset, taken[dataset]
-        taken[dataset] += 1
+        source = np.argmax(lag)
+        order[k] = source, taken[source]
+        taken[source] += 1
     return order
 
 
 def nanotron_order(lengths, weights, seed):
-    """One epoch of Nanotron's order: sum(lengths) pairs (dataset, sample).
+    """One epoch of Nanotron's order: sum(lengths) pairs (source, sample).
 
-    1. Normalize the weights (None: the lengths), and blend the datasets greedily.
-    2. A dataset with too few samples starts over.
+    1. Normalize the weights (None: the lengths), and blend the sources greedily.
+    2. A source with too few samples starts over.
     3. Shuffle the epoch.
 
     Lengths 3 and 2 give 00 10 01 11 02 before the shuffle, and after it:
@@ -159,7 +160,7 @@ def nanotron_at(k, epoch):
     return tuple(pair.tolist())
 
 
-# ---- 3. rows: (dataset, sample) -> S + 1 token ids
+# ---- 3. rows: (source, sample) -> S + 1 token ids
 
 
 def read_sample(tokens, sample, sequence_length, disjoint=False):
@@ -179,14 +180,14 @@ def read_sample(tokens, sample, sequence_length, disjoint=False):
 
 
 def read_rows(files, pairs, sequence_length):
-    """One row for each (dataset, sample).
+    """One row for each (source, sample).
 
     >>> read_rows([np.arange(9), np.arange(50, 59)], [(1, 0), (0, 1)], 4).tolist()
     [[50, 51, 52, 53, 54], [4, 5, 6, 7, 8]]
     """
     rows = []
-    for dataset, sample in pairs:
-        row = read_sample(files[dataset], sample, sequence_length)
+    for source, sample in pairs:
+        row = read_sample(files[source], sample, sequence_length)
         rows.append(row)
     return np.stack(rows)
 
@@ -602,16 +603,18 @@ def best_fit(lengths, row_length):
     """
     pieces = []
     for document, length in enumerate(lengths):
-        for begin in range(0, length, row_length):
-            end = min(begin + row_length, length)
-            pieces.append((document, begin, end))
+        for start in range(0, length, row_length):
+            end = min(start + row_length, length)
+            pieces.append((document, start, end))
     pieces.sort(key=lambda piece: piece[1] - piece[2])
     rows: list = []
     rows_by_space: dict = {}  # free tokens -> the rows that have as many
-    for document, begin, end in pieces:
-        length = end - begin
+    for document, start, end in pieces:
+        length = end - start
         spaces = [
-            space for space, found in rows_by_space.items() if found and space >= length
+            space
+            for space, rows_with_it in rows_by_space.items()
+            if rows_with_it and space >= length
         ]
         if spaces:
             space = min(spaces)
@@ -620,7 +623,7 @@ def best_fit(lengths, row_length):
             space = row_length
             row = len(rows)
             rows.append([])
-        rows[row].append((document, begin, end))
+        rows[row].append((document, start, end))
         rows_by_space.setdefault(space - length, []).append(row)
     return rows
 
@@ -650,7 +653,7 @@ def distribute(rows, num_chunks, num_valid, rng):
 
 
 def pair_of(instance, lengths):
-    """The pair (dataset, sample) of an instance: published runs number samples file by file.
+    """The pair (source, sample) of an instance: published runs number samples file by file.
 
     Pythia reads instance k at position k. OLMo's `global_indices.npy` lists the instance at each
     position.
@@ -659,18 +662,18 @@ def pair_of(instance, lengths):
     [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]
     """
     pairs = []
-    for dataset, length in enumerate(lengths):
+    for source, length in enumerate(lengths):
         for sample in range(length):
-            pairs.append((dataset, sample))
+            pairs.append((source, sample))
     return pairs[instance]
 
 
 def stateless_at(k, lengths, weights, seed):
-    """The pair (dataset, sample) at position k of the stateless order.
+    """The pair (source, sample) at position k of the stateless order.
 
-    1. The window of 64 positions around k: which dataset does k read, and for the n-th time?
-    2. The n-th read of a dataset is place n mod length of pass n // length.
-    3. Each pass is a permutation of the dataset, with a key of its own.
+    1. The window of 64 positions around k: which source does k read, and for the n-th time?
+    2. The n-th read of a source is place n mod length of pass n // length.
+    3. Each pass is a permutation of the source, with a key of its own.
 
     Without weights an epoch reads every sample once. With weights there is one endless epoch.
 
@@ -680,19 +683,19 @@ def stateless_at(k, lengths, weights, seed):
     [(0, 2), (1, 1), (1, 0), (0, 0), (0, 1)]
     """
     # 1.
-    first, before, datasets = window_of(k, lengths, weights, seed)
-    dataset = datasets[k - first]
-    earlier = datasets[: k - first]
-    n = before[dataset] + earlier.count(dataset)
+    first, before, sources = window_of(k, lengths, weights, seed)
+    source = sources[k - first]
+    earlier = sources[: k - first]
+    n = before[source] + earlier.count(source)
     # 2.
-    number, place = divmod(n, lengths[dataset])
+    pass_number, place = divmod(n, lengths[source])
     # 3.
-    key = derive(seed, 1, dataset, number)
-    return dataset, permute(place, lengths[dataset], key)
+    key = derive(seed, 1, source, pass_number)
+    return source, permute(place, lengths[source], key)
 
 
 def window_of(position, lengths, weights, seed):
-    """The window of a position: (first position, reads of each dataset before it, its datasets).
+    """The window of a position: (first position, reads of each source before it, its sources).
 
     1. A tree of shares divides the window: side by side, its places are 2 2 1 1 1 0 0 0 ...
     2. Twelve stages of coin flips shuffle the places, with strides 1, 2, 4, 8, 16, 32 and the same
@@ -710,11 +713,11 @@ def window_of(position, lengths, weights, seed):
     tree = share_tree(lengths, weights)
     before = share_out(first, tree)
     after = share_out(first + size, tree)
-    sorted_datasets = []
-    for dataset in before:
-        quota = after[dataset] - before[dataset]
-        sorted_datasets += [dataset] * quota
-    datasets = []
+    sorted_sources = []
+    for source in before:
+        quota = after[source] - before[source]
+        sorted_sources += [source] * quota
+    sources = []
     for start in range(64):
         # 2.
         place = start
@@ -727,14 +730,14 @@ def window_of(position, lengths, weights, seed):
                 place ^= stride
         # 3.
         if place < size:
-            datasets.append(sorted_datasets[place])
-    return first, before, datasets
+            sources.append(sorted_sources[place])
+    return first, before, sources
 
 
 def share_tree(lengths, weights):
-    """Huffman's tree over the datasets, by their parts of the whole.
+    """Huffman's tree over the sources, by their parts of the whole.
 
-    A tree is a dataset, or (left tree, right tree, parts of the left one, parts of both).
+    A tree is a source, or (left tree, right tree, parts of the left one, parts of both).
 
     >>> share_tree([5, 2, 1], None)
     ((2, 1, 1, 3), 0, 3, 8)
@@ -746,9 +749,9 @@ def share_tree(lengths, weights):
             part = round(share * 2**46)
             parts.append(max(part, share > 0))  # a positive share has a part
     heap: list = []
-    for dataset, part in enumerate(parts):
+    for source, part in enumerate(parts):
         if part > 0:
-            heapq.heappush(heap, (int(part), dataset, dataset))
+            heapq.heappush(heap, (int(part), source, source))
     age = len(parts)  # of two trees with equal parts, the older one comes first
     while len(heap) > 1:
         left_parts, _, left = heapq.heappop(heap)
@@ -761,7 +764,7 @@ def share_tree(lengths, weights):
 
 
 def share_out(items, tree):
-    """How many of the first `items` each dataset gets.
+    """How many of the first `items` each source gets.
 
     Where the left tree has l of d parts, items * l / d of them go left, rounded.
 
@@ -816,11 +819,11 @@ def permute(x, n, key, back=False):
         # 1.
         cell = list(divmod(x, columns))
         # 2.
-        for number in rounds:
+        for round_number in rounds:
             # 0: the row index changes (a column slides), 1: the column index
-            moved = number % 2
+            moved = round_number % 2
             line = cell[1 - moved]
-            step = slide_by(line, number, key, sides[moved])
+            step = slide_by(line, round_number, key, sides[moved])
             if back:
                 step = -step
             cell[moved] += step
@@ -832,47 +835,47 @@ def permute(x, n, key, back=False):
             return x
 
 
-def slide_by(line, number, key, side):
-    """How far a row or column slides in round `number`: a hash of its number, scaled to range(side).
+def slide_by(line, round_number, key, side):
+    """How far a row or column slides in a round: a hash of its number, scaled to range(side).
 
     >>> [slide_by(line, 0, 7, side=100) for line in range(8)]
     [6, 90, 17, 44, 87, 75, 51, 31]
     """
-    z = line * 0xBF58476D1CE4E5B9 + key + number * 0x9E3779B97F4A7C15
+    z = line * 0xBF58476D1CE4E5B9 + key + round_number * 0x9E3779B97F4A7C15
     z = z % 2**64
     z = (z ^ z >> 32) * 0x94D049BB133111EB % 2**64
     return (z >> 32) * side >> 32
 
 
-def stateless_positions(dataset, sample, lengths, weights, seed, until):
+def stateless_positions(source, sample, lengths, weights, seed, until):
     """The inverse: every position below `until` that reads a sample, one in each pass.
 
-    1. Undo the permutation of the pass: the sample is the n-th read of its dataset.
+    1. Undo the permutation of the pass: the sample is the n-th read of its source.
     2. Search for the window that contains the n-th read.
-    3. In that window, take the dataset's position number (n - reads before the window).
+    3. In that window, take the source's position number (n - reads before the window).
 
     >>> stateless_positions(1, 0, [3, 2], None, seed=0, until=20)
     [3, 7, 14, 15]
     """
     tree = share_tree(lengths, weights)
-    length = lengths[dataset]
+    length = lengths[source]
 
     def reads_before(position):
-        return share_out(position, tree).get(dataset, 0)
+        return share_out(position, tree).get(source, 0)
 
-    found: list = []
-    for number in itertools.count():
+    reads: list = []
+    for pass_number in itertools.count():
         # 1.
-        key = derive(seed, 1, dataset, number)
-        n = number * length + permute(sample, length, key, back=True)
+        key = derive(seed, 1, source, pass_number)
+        n = pass_number * length + permute(sample, length, key, back=True)
         # 2.
         after = bisect.bisect(range(until + 64), n, key=reads_before)
-        first, before, datasets = window_of(after - 1, lengths, weights, seed)
+        first, before, sources = window_of(after - 1, lengths, weights, seed)
         if first >= until:
-            return [position for position in found if position < until]
+            return [position for position in reads if position < until]
         # 3.
         positions = []
-        for position, other in enumerate(datasets, first):
-            if other == dataset:
+        for position, other in enumerate(sources, first):
+            if other == source:
                 positions.append(position)
-        found.append(positions[n - before[dataset]])
+        reads.append(positions[n - before[source]])
