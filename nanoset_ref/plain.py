@@ -19,8 +19,7 @@ That is the default pipeline. The other chapters can be read in any order, or no
     9. no index    orders that compute the sample at a position instead of storing it
 
 S is `sequence_length`, in tokens. A source is one token file of the blend; Nanotron calls it a
-dataset. Here is the whole pipeline, for rank 1 of 2 and its second
-micro-batch of two rows:
+dataset. Here is the whole pipeline, for rank 1 of 2 and its second micro-batch of two rows:
 
 >>> files = [np.arange(33), np.arange(100, 117)]                    # two token files
 >>> lengths = [count_samples(len(tokens), 4) for tokens in files]   # S = 4: 8 and 4 samples
