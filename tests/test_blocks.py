@@ -18,10 +18,10 @@ from test_nanoset import write_range
 
 from nanoset_ref.load import blocks, collator, prefetch
 from nanoset_ref.load.blocks import (
-    RowsInBlocks,
+    BlockSizes,
     allocate_buffers,
     batches_per_block,
-    num_buffers,
+    count_buffers,
 )
 from nanoset_ref.load.collator import own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
@@ -80,7 +80,7 @@ def test_blocks_hold_the_batches_of_the_sampler(
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("ahead", [0, 2])
-def test_a_loader_allocates_as_many_buffers_as_num_buffers_counts(
+def test_a_loader_allocates_as_many_buffers_as_count_buffers_says(
     tmp_path, monkeypatch, workers, ahead
 ):
     counts = []
@@ -98,7 +98,7 @@ def test_a_loader_allocates_as_many_buffers_as_num_buffers_counts(
     options = {"num_loading_workers": workers, "read_ahead": ahead}
     for _ in build_nanoset_dataloader(nanoset, micro_batch_size=4, **options):
         pass
-    assert sum(counts) == num_buffers(workers, 2, ahead)
+    assert sum(counts) == count_buffers(workers, 2, ahead)
     assert (
         sum(counts)
         == {(0, 0): 2, (0, 2): 5, (1, 0): 5, (1, 2): 8, (2, 0): 7, (2, 2): 10}[
@@ -225,16 +225,17 @@ def test_a_new_iteration_ends_the_one_before_and_goes_on_where_it_was(nanoset, o
 
 
 def test_workers_that_are_not_forked_fill_the_same_buffers(nanoset):
-    rows = RowsInBlocks(nanoset, ResumableBatchSampler(160, 8), 2, 3, (16, 5))
+    sampler = ResumableBatchSampler(160, 8)
+    sizes = BlockSizes(2, 3, (16, 5))
     options = {
         "num_workers": 1,
         "multiprocessing_context": "spawn",
         "prefetch_factor": 1,
     }
     sizes = []
-    for block in WorkerBlocks(rows, False, own_copy, options):
+    for block in WorkerBlocks(nanoset, sampler, sizes, False, own_copy, options):
         assert np.array_equal(block.rows[:8], expected_rows(nanoset, sum(sizes)))
-        assert block.copy(block.rows).equal(block.rows)
+        assert block.copy_tensor(block.rows).equal(block.rows)
         sizes.append(len(block.rows) // 8)
     assert sizes == [1, *9 * [2], 1]
 

@@ -27,7 +27,7 @@ from nanoset_ref.cli.estimate_sources import (
     token_blend,
 )
 from nanoset_ref.cli.run_options import RunOptions
-from nanoset_ref.load.blocks import batches_per_block, num_buffers
+from nanoset_ref.load.blocks import batches_per_block, count_buffers
 from nanoset_ref.load.schedule import Schedule
 
 ID_BYTES = 4  # rows are read as int32
@@ -202,7 +202,7 @@ def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
         stop = start + len(stage.steps) * schedule.global_batch_size
         blend = _blend_of(stage, stop - start)
         name = f"{stage.name} (text)" if blend.order == "text" else stage.name
-        buffers = num_buffers(
+        buffers = count_buffers(
             stage.data.num_loading_workers, PREFETCH_FACTOR, stage.data.read_ahead
         )
         positions = range(start, stop)
@@ -269,7 +269,7 @@ def _stage_of_options(
         source.path: blend.expected_reads(n, start)
         for n, source in enumerate(blend.sources)
     }
-    buffers = num_buffers(workers, PREFETCH_FACTOR, 0)
+    buffers = count_buffers(workers, PREFETCH_FACTOR, 0)
     return _estimated("run", blend, positions, schedule, length, buffers, read)
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nanoset_ref.load.rows import Rows
-    from nanoset_ref.load.samplers import ResumableBatchSampler
 
 BLOCK_BYTES = 4 << 20
 ALL_BLOCKS_BYTES = 48 << 20  # all buffers together
@@ -51,7 +50,9 @@ def batches_per_block(
     return max(1, block_bytes // batch_bytes)
 
 
-def num_buffers(num_workers: int, prefetch_factor: int | None, read_ahead: int) -> int:
+def count_buffers(
+    num_workers: int, prefetch_factor: int | None, read_ahead: int
+) -> int:
     """How many blocks a loader keeps in memory, all of them shared if it has workers."""
     count = 2  # the block being split, and the one whose last batch the caller may still hold
     if read_ahead:
@@ -70,39 +71,30 @@ def _free_shared_memory() -> int:
         return sys.maxsize
 
 
-class RowsInBlocks(NamedTuple):
-    """The rows of a sampler's batches, and the blocks that they are read in.
+class BlockSizes(NamedTuple):
+    """How many batches a block has, and how many blocks are in memory.
 
     Attributes:
-        dataset: the rows.
-        sampler: names their positions.
-        batches_per_block: the most batches in a block.
+        batches: the most batches in a block.
         num_buffers: how many blocks are in memory at the same time.
         shape: [rows, row_length] of each.
     """
 
-    dataset: Rows
-    sampler: ResumableBatchSampler
-    batches_per_block: int
+    batches: int
     num_buffers: int
     shape: tuple[int, int]
 
-    @classmethod
-    def of(
-        cls,
-        dataset: Rows,
-        sampler: ResumableBatchSampler,
-        num_buffers: int,
-        shared: bool,
-    ) -> RowsInBlocks:
-        """Blocks as large as `batches_per_block` allows."""
-        size = sampler.micro_batch_size
-        batch_bytes = size * dataset.row_length * dataset.row_dtype.itemsize
-        batches = batches_per_block(
-            batch_bytes, num_buffers, dataset.block_factor, shared=shared
-        )
-        shape = batches * size, dataset.row_length
-        return cls(dataset, sampler, batches, num_buffers, shape)
+
+def choose_sizes(
+    dataset: Rows, micro_batch_size: int, num_buffers: int, *, shared: bool
+) -> BlockSizes:
+    """Blocks as large as `batches_per_block` allows."""
+    batch_bytes = micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize
+    batches = batches_per_block(
+        batch_bytes, num_buffers, dataset.block_factor, shared=shared
+    )
+    shape = batches * micro_batch_size, dataset.row_length
+    return BlockSizes(batches, num_buffers, shape)
 
 
 def allocate_buffers(

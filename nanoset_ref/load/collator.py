@@ -56,13 +56,13 @@ class RowBlock(NamedTuple):
         rows: integers [n, row_length]; read by the collator and never handed out.
         batch_size: rows per batch; the last batch of a block may have fewer.
         starts: bool [n, row_length], True where a document begins, if the collator `needs_starts`.
-        copy: copies a tensor; the receiver of the copy may write to it.
+        copy_tensor: copies a tensor; the receiver of the copy may write to it.
     """
 
     rows: torch.Tensor
     batch_size: int
     starts: NDArray[np.bool_] | None = None
-    copy: Callable[[torch.Tensor], torch.Tensor] = torch.clone
+    copy_tensor: Callable[[torch.Tensor], torch.Tensor] = torch.clone
 
 
 class Collator(ABC):
@@ -211,9 +211,9 @@ class DataCollatorForCLM(Collator):
                     continue
                 # "unsafe": autograd cannot follow writes into the views; ids have no gradients
                 columns.append(
-                    block.copy(rows)[:, tokens].unsafe_split_with_sizes(sizes)
+                    block.copy_tensor(rows)[:, tokens].unsafe_split_with_sizes(sizes)
                 )
-                columns.append(block.copy(mask).unsafe_split_with_sizes(sizes))
+                columns.append(block.copy_tensor(mask).unsafe_split_with_sizes(sizes))
         documents = self.documents
         first = 0
         for input_ids, input_mask, label_ids, label_mask in zip(*columns):  # noqa: B905 (repeat has no end)

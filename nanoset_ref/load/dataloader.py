@@ -24,7 +24,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.options import unknown_key, whole_number
-from nanoset_ref.load.blocks import RowsInBlocks, allocate_buffers, num_buffers
+from nanoset_ref.load.blocks import (
+    BlockSizes,
+    allocate_buffers,
+    choose_sizes,
+    count_buffers,
+)
 from nanoset_ref.load.collator import (
     Collator,
     DataCollatorForCLM,
@@ -180,6 +185,8 @@ class NanosetDataLoader(OneIterationLoader):
         own = {"batch_sampler": copy.copy(self.batch_sampler)}
         return super().__getstate__() | own | {"_workers": None, "_iterator": None}
 
+    # ---- counting: the state
+
     def batches(self) -> Generator[Any, None, None]:
         """The rest of the epoch; counts each batch as it is delivered."""
         sampler = self.batch_sampler
@@ -200,58 +207,9 @@ class NanosetDataLoader(OneIterationLoader):
             yield batch
         self.consumed_train_samples = rest.end
 
-    def _batches_by_block(self) -> Iterable[Iterable[Any]]:
-        """The batches of the sampler, a few at a time."""
-        dataset = self.dataset
-        collator = self.collate_fn
-        if isinstance(dataset, EmptyInfiniteDataset):
-            return (
-                [collator([{}] * len(positions))] for positions in self.batch_sampler
-            )
-        if isinstance(dataset, Rows) and isinstance(collator, Collator):
-            collator.check_row_lengths({dataset.row_length})
-            blocks = self._row_blocks(dataset, collator.needs_starts)
-            return map(collator.split, self._ahead(blocks))
-        return ([batch] for batch in self._ahead(self.batches_of_torch()))
-
-    def _row_blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
-        """The rows of the sampler's batches, read in blocks by this process or by workers."""
-        if self.num_workers and self.persistent_workers and self._workers is not None:
-            return self._workers
-        count = num_buffers(self.num_workers, self.prefetch_factor, self.read_ahead)
-        rows = RowsInBlocks.of(dataset, self.batch_sampler, count, self.num_workers > 0)
-        pinned = self.pin_memory and torch.accelerator.is_available()
-        # torch keeps pinned memory and uses it again
-        copy_tensor = Tensor.pin_memory if pinned else own_copy
-        if not self.num_workers:
-            return read_blocks(rows, needs_starts, copy_tensor)
-        from nanoset_ref.load.prefetch import WorkerBlocks  # imported lazily
-
-        self._workers = WorkerBlocks(rows, needs_starts, copy_tensor, self._options)
-        return self._workers
-
-    def _ahead(self, items: Iterable[Any]) -> Iterable[Any]:
-        """The items, read ahead by a thread if the loader has one."""
-        if not self.read_ahead:
-            return items
-        from nanoset_ref.load.prefetch import read_ahead  # imported lazily
-
-        return read_ahead(items, self.read_ahead)
-
-    def __repr__(self) -> str:
-        sampler = self.batch_sampler
-        place = f"rank {sampler.dp_rank} of {sampler.schedule.dp_size}, micro-batches of {sampler.micro_batch_size}"
-        count = f"{len(self):,} batches left of this epoch, at sample {self.consumed_train_samples:,}"
-        return f"NanosetDataLoader({self.dataset!r}, {place}, {count}, {self.num_workers} workers)"
-
     def __len__(self) -> int:
         """Batches that the next iteration yields."""
         return self.batch_sampler.rest_of_epoch(self.consumed_train_samples).num_batches
-
-    def _repr_html_(self) -> str:
-        from nanoset_ref.orders.pictures import loader_table  # imported lazily
-
-        return loader_table(self)
 
     @property
     def plan(self) -> Plan | None:
@@ -282,27 +240,92 @@ class NanosetDataLoader(OneIterationLoader):
 
             check_plan(state["plan"], self.plan)
         self.end_iteration()
-        self.consumed_train_samples = self.batch_sampler.consumed_train_samples = (
-            consumed
+        self.consumed_train_samples = consumed
+        self.batch_sampler.consumed_train_samples = consumed
+
+    # ---- reading: the rows of a block, and its batches
+
+    def _batches_by_block(self) -> Iterable[Iterable[Any]]:
+        """The batches of the sampler: for each block, its batches."""
+        dataset = self.dataset
+        collator = self.collate_fn
+        if isinstance(dataset, EmptyInfiniteDataset):
+            return (
+                [collator([{}] * len(positions))] for positions in self.batch_sampler
+            )
+        if isinstance(dataset, Rows) and isinstance(collator, Collator):
+            collator.check_row_lengths({dataset.row_length})
+            blocks = self._row_blocks(dataset, collator.needs_starts)
+            return map(collator.split, self._ahead(blocks))
+        return ([batch] for batch in self._ahead(self.batches_of_torch()))
+
+    def _row_blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
+        """The rows of the sampler's batches, read in blocks by this process or by workers."""
+        if self.num_workers and self.persistent_workers and self._workers is not None:
+            return self._workers
+        sampler = self.batch_sampler
+        num_buffers = count_buffers(
+            self.num_workers, self.prefetch_factor, self.read_ahead
         )
+        sizes = choose_sizes(
+            dataset,
+            sampler.micro_batch_size,
+            num_buffers,
+            shared=self.num_workers > 0,
+        )
+        pinned = self.pin_memory and torch.accelerator.is_available()
+        # torch keeps pinned memory and uses it again
+        copy_tensor = Tensor.pin_memory if pinned else own_copy
+        if not self.num_workers:
+            return read_blocks(dataset, sampler, sizes, needs_starts, copy_tensor)
+        from nanoset_ref.load.prefetch import WorkerBlocks  # imported lazily
+
+        self._workers = WorkerBlocks(
+            dataset, sampler, sizes, needs_starts, copy_tensor, self._options
+        )
+        return self._workers
+
+    def _ahead(self, items: Iterable[Any]) -> Iterable[Any]:
+        """The items, read ahead by a thread if the loader has one."""
+        if not self.read_ahead:
+            return items
+        from nanoset_ref.load.prefetch import read_ahead  # imported lazily
+
+        return read_ahead(items, self.read_ahead)
+
+    # ---- what is shown
+
+    def __repr__(self) -> str:
+        sampler = self.batch_sampler
+        place = f"rank {sampler.dp_rank} of {sampler.schedule.dp_size}, micro-batches of {sampler.micro_batch_size}"
+        count = f"{len(self):,} batches left of this epoch, at sample {self.consumed_train_samples:,}"
+        return f"NanosetDataLoader({self.dataset!r}, {place}, {count}, {self.num_workers} workers)"
+
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import loader_table  # imported lazily
+
+        return loader_table(self)
 
 
 def read_blocks(
-    rows_in_blocks: RowsInBlocks, needs_starts: bool, copy: Callable[[Tensor], Tensor]
+    dataset: Rows,
+    sampler: ResumableBatchSampler,
+    sizes: BlockSizes,
+    needs_starts: bool,
+    copy_tensor: Callable[[Tensor], Tensor],
 ) -> Iterator[RowBlock]:
     """Read the rows of the sampler's batches in this process.
 
     Args:
-        rows_in_blocks: the rows, and the blocks' sizes.
+        dataset: the rows.
+        sampler: names their positions.
+        sizes: of the blocks.
         needs_starts: whether the blocks have `starts`.
-        copy: see `RowBlock`.
+        copy_tensor: see `RowBlock`.
     """
-    dataset, sampler = rows_in_blocks.dataset, rows_in_blocks.sampler
-    buffers = allocate_buffers(
-        rows_in_blocks.num_buffers, rows_in_blocks.shape, dataset.row_dtype
-    )
+    buffers = allocate_buffers(sizes.num_buffers, sizes.shape, dataset.row_dtype)
     for positions, buffer in zip(
-        sampler.blocks(rows_in_blocks.batches_per_block),
+        sampler.blocks(sizes.batches),
         itertools.cycle(buffers),
         strict=False,
     ):
@@ -310,7 +333,7 @@ def read_blocks(
         starts = dataset.starts(positions) if needs_starts else None
         # numpy() gives a buffer new memory if a batch still holds a lazy copy of it
         dataset.fill(positions, rows.numpy())
-        yield RowBlock(rows, sampler.micro_batch_size, starts, copy)
+        yield RowBlock(rows, sampler.micro_batch_size, starts, copy_tensor)
 
 
 def build_nanoset_dataloader(

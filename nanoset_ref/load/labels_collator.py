@@ -23,7 +23,7 @@ class DataCollatorWithLabels(Collator):
     def split(self, block: RowBlock) -> Iterable[Batch]:
         """See `Collator.split`."""
         ids = block.rows.long()
-        inputs = block.copy(ids).unsafe_split(block.batch_size)
-        labels = block.copy(ids).unsafe_split(block.batch_size)
+        inputs = block.copy_tensor(ids).unsafe_split(block.batch_size)
+        labels = block.copy_tensor(ids).unsafe_split(block.batch_size)
         for input_ids, label_ids in zip(inputs, labels, strict=True):
             yield {"input_ids": input_ids, "labels": label_ids}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.pools import close_pool
-from nanoset_ref.load.blocks import RowsInBlocks
+from nanoset_ref.load.blocks import BlockSizes
 from nanoset_ref.load.collator import RowBlock, own_copy
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.samplers import ResumableBatchSampler
@@ -200,27 +200,28 @@ class WorkerBlocks:
     """Blocks of rows that worker processes read into shared memory.
 
     Args:
-        rows_in_blocks: the rows, and the blocks' sizes.
+        dataset: the rows.
+        sampler: names their positions.
+        sizes: of the blocks.
         needs_starts: whether the blocks have `starts`.
-        copy: copies a tensor, and pinned blocks.
+        copy_tensor: see `RowBlock`.
         options: options of torch's DataLoader.
     """
 
     def __init__(
         self,
-        rows_in_blocks: RowsInBlocks,
+        dataset: Rows,
+        sampler: ResumableBatchSampler,
+        sizes: BlockSizes,
         needs_starts: bool,
-        copy: Callable[[torch.Tensor], torch.Tensor],
+        copy_tensor: Callable[[torch.Tensor], torch.Tensor],
         options: dict[str, Any],
     ) -> None:
-        dataset, sampler = rows_in_blocks.dataset, rows_in_blocks.sampler
-        self.buffers = shared_buffers(
-            rows_in_blocks.num_buffers, rows_in_blocks.shape, dataset.row_dtype
-        )
+        self.buffers = shared_buffers(sizes.num_buffers, sizes.shape, dataset.row_dtype)
         self.batch_size = sampler.micro_batch_size
-        self.copy = copy
+        self.copy_tensor = copy_tensor
         reader = BufferReader(dataset, self.buffers, needs_starts)
-        requests = ReadRequests(sampler, rows_in_blocks.batches_per_block, self.buffers)
+        requests = ReadRequests(sampler, sizes.batches, self.buffers)
         # only the buffers' numbers travel; collating and pinning follow
         unchanged = {"batch_size": None, "collate_fn": None, "pin_memory": False}
         self.loader = DataLoader(
@@ -237,12 +238,12 @@ class WorkerBlocks:
         buffer = self.buffers[filled.buffer]
         rows = torch.from_numpy(buffer.rows[: filled.num_rows])
         starts = None if filled.starts is None else filled.starts.numpy()
-        copy = self.copy
-        if copy is own_copy and HAS_PRIVATE_MAPPINGS:
-            copy = functools.partial(_copied, rows, buffer)
-        elif copy is own_copy:
+        copy_tensor = self.copy_tensor
+        if copy_tensor is own_copy and HAS_PRIVATE_MAPPINGS:
+            copy_tensor = functools.partial(_copied, rows, buffer)
+        elif copy_tensor is own_copy:
             rows = rows.clone()
-        return RowBlock(rows, self.batch_size, starts, copy)
+        return RowBlock(rows, self.batch_size, starts, copy_tensor)
 
 
 def _copied(
