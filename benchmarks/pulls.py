@@ -12,7 +12,8 @@ import numpy as np
 from benchmarks.peers import Tokens, endless
 from nanoset_ref.load.blocks import batches_per_block
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
-from nanoset_ref.load.gather import FAULT_BYTES, Gatherer
+from nanoset_ref.load.gather import Gatherer
+from nanoset_ref.load.mapped_files import REGION_BYTES
 from nanoset_ref.load.nanoset import Nanoset
 
 BATCH = 8
@@ -46,7 +47,7 @@ def from_iterator(batches: Iterator[Any]) -> Pull:
 def visit(nanoset: Nanoset) -> None:
     """Visit every window of the files twice, so that all are mapped."""
     for number, file in enumerate(nanoset.files):
-        starts = np.arange(0, file.num_tokens - 8, FAULT_BYTES // 4)
+        starts = np.arange(0, file.num_tokens - 8, REGION_BYTES // 4)
         for _ in range(2):
             nanoset._gather(
                 np.full(len(starts), number),
@@ -61,7 +62,7 @@ def first_touch(nanoset: Nanoset) -> Pull:
         2 * nanoset.row_length,
         sum(2 * file.num_tokens for file in nanoset.files),
     )
-    at_once = file_bytes // (row_bytes + FAULT_BYTES) // 8 // BATCH
+    at_once = file_bytes // (row_bytes + REGION_BYTES) // 8 // BATCH
     batches = endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH))
 
     def pull(count: int) -> Seconds:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from nanoset_ref.load import gather_kernel
 from nanoset_ref.load.gather import (
     ANNOUNCED_ROWS,
-    FAULT_BYTES,
     MAX_PLAIN_ROWS,
     Gatherer,
 )
+from nanoset_ref.load.mapped_files import REGION_BYTES
 from nanoset_ref.tokens import TokenFile, TokenFileError, open_tokens
 
 
@@ -113,30 +113,32 @@ def test_a_window_is_mapped_from_its_second_visit_on(tmp_path):
     )
     gather = kernel_of(path)
     rows_of(gather, [0, 1], [0, 0], 1)  # opens both
-    gather._arrays.visited[:] = 0
+    gather._mapped.arrays.visited[:] = 0
     other = np.arange(100, dtype=np.int32).astype("<u2")
-    addresses = gather._arrays.addresses.copy()
-    gather._arrays.addresses[:] = np.uint64(other.ctypes.data) - np.uint64(2 * 70_000)
+    addresses = gather._mapped.arrays.addresses.copy()
+    gather._mapped.arrays.addresses[:] = np.uint64(other.ctypes.data) - np.uint64(
+        2 * 70_000
+    )
 
     assert rows_of(gather, [0], [70_000], 4) == [[10_000, 10_001, 10_002, 10_003]]
     assert rows_of(gather, [0], [70_000], 4) == [[0, 1, 2, 3]], "the address was asked"
-    gather._arrays.addresses[:] = addresses
+    gather._mapped.arrays.addresses[:] = addresses
     assert rows_of(gather, [0], [70_001], 4) == [[10_001, 10_002, 10_003, 10_004]]
     assert rows_of(gather, [1, 1], [5, 5], 4) == [[5, 6, 7, 8]] * 2
-    assert np.flatnonzero(gather._arrays.visited).tolist() == [
-        70_000 * 2 // FAULT_BYTES,
-        200_000 // FAULT_BYTES + 1,
+    assert np.flatnonzero(gather._mapped.arrays.visited).tolist() == [
+        70_000 * 2 // REGION_BYTES,
+        200_000 // REGION_BYTES + 1,
     ]
 
 
 def test_many_windows_share_a_few_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr("nanoset_ref.load.gather.MAX_REGIONS", 2)
+    monkeypatch.setattr("nanoset_ref.load.mapped_files.MAX_REGIONS", 2)
     gather = kernel_of(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
-    assert len(gather._arrays.visited) == 2
     for start in [0, 150_000, 40_000, 199_990] * 2:
         assert rows_of(gather, [0], [start], 10) == [
             [(start + i) % 60_000 for i in range(10)]
         ]
+    assert len(gather._mapped.arrays.visited) == 2
 
 
 def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
@@ -144,8 +146,8 @@ def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
         token_files(tmp_path, (np.arange(100), "<u2"), (np.arange(100), "<i4"))
     )
     rows_of(gather, [0, 1], [0, 0], 1)  # opens and maps both
-    gather._arrays.visited[:] = 0
-    gather._open.kept[:] = 1 << 30
+    gather._mapped.arrays.visited[:] = 0
+    gather._open.descriptors[:] = 1 << 30
     assert rows_of(gather, [0, 1], [1, 97], 3) == [[1, 2, 3], [97, 98, 99]]
 
 
@@ -189,8 +191,8 @@ def test_nothing_stays_open(tmp_path):
 def test_a_long_row_is_whole(tmp_path):
     gather = kernel_of(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
     assert (
-        rows_of(gather, [0, 0], [7, 7], 2 * FAULT_BYTES)
-        == [[k % 60_000 for k in range(7, 7 + 2 * FAULT_BYTES)]] * 2
+        rows_of(gather, [0, 0], [7, 7], 2 * REGION_BYTES)
+        == [[k % 60_000 for k in range(7, 7 + 2 * REGION_BYTES)]] * 2
     )
 
 

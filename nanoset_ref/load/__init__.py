@@ -4,6 +4,7 @@ rows                       the interface: position -> sequence_length + 1 token 
 nanoset, best_fit          rows of token files: cut into samples, or packed with whole documents
 nanotron_folders           folders of .ds files as Nanotron reads them
 gather, gather_kernel      read many rows through the page cache
+mapped_files               mappings of their files, for the kernel
 direct, direct_kernel      read many rows past it
 bucket_gather              read many rows from a bucket
 pieces                     rows put together from several places of a file

@@ -30,9 +30,9 @@ class BucketGatherer:
         length = out.shape[1]
         extents = []
         rows = []
-        for number in np.unique(sources).tolist():
-            ids = self._files[number].tokens
-            for row in np.flatnonzero(sources == number).tolist():
+        for source in np.unique(sources).tolist():
+            ids = self._files[source].tokens
+            for row in np.flatnonzero(sources == source).tolist():
                 start = int(first_tokens[row])
                 if isinstance(ids, BucketIds):
                     size = ids.dtype.itemsize

@@ -34,9 +34,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.load.gather import DISK_BLOCK, OpenFiles, cut_short
+from nanoset_ref.load.gather import OpenFiles, cut_short
 from nanoset_ref.tokens import Tokens
 
+DISK_BLOCK = 1 << 12  # bytes; reads past the page cache begin and end at its multiples
 DEPTH = 64  # rows under way; with 128, two workers read less: their memory leaves the CPU's cache
 MEMORY = 8 << 20  # bytes for them; of long rows fewer are under way
 HUGE_PAGE = 1 << 21  # bytes
@@ -133,15 +134,16 @@ def _read_plainly(
     Returns:
         -1, or the first row that cannot be read.
     """
-    for row, (descriptor, begin, size) in enumerate(reads.tolist()):
-        first = begin // DISK_BLOCK * DISK_BLOCK
-        end = begin - first + size
+    for row, (descriptor, first_byte, size) in enumerate(reads.tolist()):
+        first = first_byte // DISK_BLOCK * DISK_BLOCK
+        start = first_byte - first
+        end = start + size
         blocks = -(-end // DISK_BLOCK)
         count = os.preadv(descriptor, [memory[: blocks * DISK_BLOCK].data], first)
         if count < end:
             return row
         dtype = f"<u{size // out.shape[1]}"
-        out[row] = memory[begin - first : end].view(dtype)
+        out[row] = memory[start:end].view(dtype)
     return -1
 
 

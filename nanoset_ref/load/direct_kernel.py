@@ -4,7 +4,8 @@ import numpy as np
 from numba import types
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.gather import DISK_BLOCK, widen
+from nanoset_ref.load.direct import DISK_BLOCK
+from nanoset_ref.load.gather_kernel import widen
 
 _syscall = types.ExternalFunction("syscall", types.intp(*6 * [types.intp]))
 
@@ -54,12 +55,12 @@ def read_rows(system_calls, context, places, reads, out):
         count = _syscall(system_calls[2], context, least, depth, address, 0)
         for number in range(count):  # -1 if a signal interrupted the call
             row, place = divmod(events[number, 0], depth)
-            begin = reads[row, 1] % DISK_BLOCK
-            end = begin + reads[row, 2]
+            start = reads[row, 1] % DISK_BLOCK
+            end = start + reads[row, 2]
             if events[number, 2] < end:
                 failed = row
             else:
-                _widen(places[place, begin:end], out[row])
+                _widen(places[place, start:end], out[row])
             free[depth - (asked - arrived)] = place
             arrived += 1
     return failed
@@ -71,9 +72,9 @@ def _prepare(request, place, mark, read):
 
     request: int64 [8]; place: uint8 [bytes], its memory; mark: int64; read: see `read_rows`.
     """
-    descriptor, begin, size = read
-    first = begin // DISK_BLOCK * DISK_BLOCK
-    stop = -(-(begin + size) // DISK_BLOCK) * DISK_BLOCK
+    descriptor, first_byte, size = read
+    first = first_byte // DISK_BLOCK * DISK_BLOCK
+    stop = -(-(first_byte + size) // DISK_BLOCK) * DISK_BLOCK
     request[0] = mark
     request[2] = descriptor << 32  # the lower half is IOCB_CMD_PREAD, 0
     request[3] = np.int64(place.ctypes.data)

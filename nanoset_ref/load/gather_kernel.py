@@ -1,4 +1,9 @@
-"""The kernel of `gather`: reads rows of open files by pread or through mappings."""
+"""The kernel of `gather`: reads rows of open files by pread or through mappings.
+
+It walks the rows of a call, and widens their ids to int32 straight into the output. It prefetches
+the first cache lines of a row two rows in advance. From a disk, it announces each row some rows in
+advance, since the system's own read-ahead would fetch megabytes around each.
+"""
 
 import mmap
 import os
@@ -10,7 +15,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.gather import FAULT_BYTES, widen
+from nanoset_ref.load.mapped_files import REGION_BYTES
 
 UNKNOWN_END = np.iinfo(np.int64).max
 CACHE_LINE = 64  # bytes
@@ -67,7 +72,7 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
 
     Args:
         files: a `FileArrays`; `visited` is updated.
-        sources: int64 [rows], the number of each row's file.
+        sources: int64 [rows], the file of each row, by its number.
         first_bytes: int64 [rows], the byte at which each row begins in its file.
         rows_ahead: how many rows before it is read a row is announced, by madvise(WILLNEED); 0
             announces none.
@@ -96,21 +101,22 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
             for line in range(CACHE_LINES):
                 _prefetch(address + np.uint64(CACHE_LINE * line))
         source = sources[row]
-        begin = first_bytes[row]
+        first_byte = first_bytes[row]
         size = length * itemsizes[source]
         if ends[source] < 0:
             end = _lseek(descriptors[source], 0, os.SEEK_END)
             ends[source] = end if end >= 0 else UNKNOWN_END
-        if begin + size > ends[source]:
+        if first_byte + size > ends[source]:
             return row
-        region = (first_regions[source] + begin // FAULT_BYTES) % len(visited)
+        region = (first_regions[source] + first_byte // REGION_BYTES) % len(visited)
         is_new = visited[region] == 0 or addresses[source] == 0
         visited[region] = 1
-        address = addresses[source] + np.uint64(begin)
+        address = addresses[source] + np.uint64(first_byte)
         if itemsizes[source] == 2:
             if (
                 is_new
-                and _pread(descriptors[source], scratch.ctypes, size, begin) == size
+                and _pread(descriptors[source], scratch.ctypes, size, first_byte)
+                == size
             ):
                 widen(scratch, out[row])
             elif addresses[source] == 0:
@@ -120,7 +126,8 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
         else:
             is_read = (
                 is_new
-                and _pread(descriptors[source], out[row].ctypes, size, begin) == size
+                and _pread(descriptors[source], out[row].ctypes, size, first_byte)
+                == size
             )
             if not is_read and addresses[source] == 0:
                 return row
@@ -130,12 +137,18 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
 
 
 @njit
-def _announce(address, begin, size):
-    """Announce a read of bytes begin : begin + size of the file mapped at `address`.
+def _announce(address, first_byte, size):
+    """Announce a read of `size` bytes of the file mapped at `address`, from `first_byte` on.
 
     For a file that is not mapped, madvise returns an error, which is ignored.
     """
-    first = begin // mmap.PAGESIZE * mmap.PAGESIZE
-    _madvise(
-        address + np.uint64(first), np.uintp(begin + size - first), mmap.MADV_WILLNEED
-    )
+    page = first_byte // mmap.PAGESIZE * mmap.PAGESIZE
+    count = first_byte + size - page
+    _madvise(address + np.uint64(page), np.uintp(count), mmap.MADV_WILLNEED)
+
+
+@njit
+def widen(ids, out):
+    """Copy integers [n] into `out`, integers [n] of another width; `ids` may be longer."""
+    for i in range(len(out)):
+        out[i] = ids[i]

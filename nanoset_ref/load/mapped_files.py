@@ -1,0 +1,84 @@
+"""Mappings of token files, and which parts of them have been read, for `gather_kernel`.
+
+A row comes from the page cache in one of two ways:
+
+    1. by pread, for regions of 64 KiB that have not been read before: 1.7 us for 512 tokens. (A
+       mapping would take 5: a page fault maps 16 pages, where the row needs one.)
+    2. through a mapping of the file, for regions that have: 0.13 us.
+"""
+
+import mmap
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.load.gather import OpenFiles
+from nanoset_ref.tokens import Tokens
+
+REGION_BYTES = 1 << 16  # bytes that a page fault maps
+MAX_REGIONS = 1 << 20  # beyond 64 GiB, regions share an entry and are mapped early
+
+
+class FileArrays(NamedTuple):
+    """The open files, for the kernel.
+
+    Attributes:
+        descriptors: int64 [files].
+        addresses: uint64 [files], of the mappings; 0: not mapped.
+        itemsizes: int64 [files], bytes of an id, 2 or 4.
+        first_regions: int64 [files], the number of each file's first region of REGION_BYTES.
+        visited: uint8 [regions], 1 where a region has been read.
+    """
+
+    descriptors: Int64Array
+    addresses: NDArray[np.uint64]
+    itemsizes: Int64Array
+    first_regions: Int64Array
+    visited: NDArray[np.uint8]
+
+
+class MappedFiles:
+    """Mappings of the files that stay open.
+
+    Args:
+        files: the token files.
+        open_files: their descriptors.
+
+    Attributes:
+        arrays: see `FileArrays`.
+    """
+
+    def __init__(self, files: Sequence[Tokens], open_files: OpenFiles) -> None:
+        self._open = open_files
+        self._mappings: list[mmap.mmap] = []
+        num_tokens = [file.num_tokens for file in files]
+        ends = open_files.header_bytes + open_files.itemsizes * num_tokens
+        regions = -(-ends // REGION_BYTES)
+        count = min(max(1, regions.sum()), MAX_REGIONS)
+        self.arrays = FileArrays(
+            descriptors=open_files.descriptors,
+            addresses=np.zeros(len(files), dtype=np.uint64),
+            itemsizes=open_files.itemsizes,
+            first_regions=np.cumsum(regions) - regions,
+            visited=np.zeros(count, dtype=np.uint8),
+        )
+
+    def map_new(self) -> None:
+        """Map the files that were opened since the last call.
+
+        Scans of `TokenFile.tokens` use their own mapping and keep the system's read-ahead.
+        """
+        while self._open.unmapped:
+            try:
+                source = self._open.unmapped.popleft()
+            except IndexError:
+                return  # another thread took the last one
+            descriptor = int(self._open.descriptors[source])
+            mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+            mapping.madvise(mmap.MADV_RANDOM)
+            self._mappings.append(mapping)
+            address = np.frombuffer(mapping, np.uint8).ctypes.data
+            self.arrays.addresses[source] = address
