@@ -36,6 +36,7 @@ Files = PathLike | Tokens | Sequence[PathLike | Tokens] | Mapping[str, float]
 # seconds that may be spent waiting for files that are opened one after another
 MAX_WAIT = 0.05
 MAX_WAIT_PER_FILE = 0.0005
+FILES_PER_CHECK = 8  # reading the clocks for every file would take longer
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +69,8 @@ class Nanoset(Rows):
     For the example in Nanotron's documentation see `NanotronOrder`.
 
     Attributes:
-        order: the `Order`, position -> (file, sample).
-        dataset_lengths: the number of samples of each file, a list.
+        order: the `Order`, position -> (source, sample).
+        dataset_lengths: the number of samples of each source, a list. Every file is a source.
         strides: int64 [files], tokens from the start of one sample to the next.
 
     Raises:
@@ -220,8 +221,8 @@ class Nanoset(Rows):
         from nanoset_ref.load.documents import document_spans  # imported lazily
 
         source, sample = self.order[position]
-        first = int(sample * self.strides[source])
-        return document_spans(self.files[source], first, first + self.row_length)
+        start = int(sample * self.strides[source])
+        return document_spans(self.files[source], start, start + self.row_length)
 
     def positions_of(
         self,
@@ -231,20 +232,20 @@ class Nanoset(Rows):
         until: int | None = None,
     ) -> Int64Array:
         """See `Rows.positions_of`. Finds the samples with the tokens, then their positions."""
-        begin, end = self.token_range(source, document, tokens)
+        start, stop = self.token_range(source, document, tokens)
         positions = [np.empty(0, dtype=np.int64)]
-        if begin < end:
-            for sample in self._samples_with(source, begin, end):
+        if start < stop:
+            for sample in self._samples_with(source, start, stop):
                 positions.append(self.order.positions(source, sample, until))
         return np.sort(np.concatenate(positions))
 
-    def _samples_with(self, source: int, begin: int, end: int) -> Sequence[int]:
-        """The samples that hold one of the tokens [begin, end) of a file, where begin < end."""
+    def _samples_with(self, source: int, start: int, stop: int) -> Sequence[int]:
+        """The samples that hold one of the tokens [start, stop) of a file, where start < stop."""
         # sample j holds tokens j * stride .. j * stride + S
         stride = int(self.strides[source])
-        first = -(-(begin - self.sequence_length) // stride)
-        stop = (end - 1) // stride + 1
-        return range(max(0, first), min(stop, self.dataset_lengths[source]))
+        first = -(-(start - self.sequence_length) // stride)
+        last = (stop - 1) // stride
+        return range(max(0, first), min(last + 1, self.dataset_lengths[source]))
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """See `Rows.usage`."""
@@ -279,12 +280,12 @@ class Nanoset(Rows):
 
     @property
     def dataset_index(self) -> Int64Array:
-        """int64 [len]: the file of each position. Computed at every access."""
+        """int64 [len]: the source of each position. Computed at every access."""
         return self.order[:][0]
 
     @property
     def dataset_sample_index(self) -> Int64Array:
-        """int64 [len]: the sample within that file. Computed at every access."""
+        """int64 [len]: the sample within that source. Computed at every access."""
         return self.order[:][1]
 
     def summary(self) -> str:
@@ -362,6 +363,11 @@ class Nanoset(Rows):
 def _open_all(
     files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None
 ) -> list[Tokens]:
+    """Open the files one after another; the rest side by side, by threads, once that is slow.
+
+    It is slow in a bucket, and on a disk whose folders are not in memory: then opening is a wait.
+    Where nothing is waited for, threads would only get into each other's way.
+    """
     if not files:
         raise ValueError("dataset_paths must name at least one token file, got none")
 
@@ -371,19 +377,25 @@ def _open_all(
         return open_tokens(file, token_dtype)
 
     opened: list[Tokens] = []
-    begun = time.perf_counter() - time.thread_time()
+    waited_before = _seconds_waited()
     for file in files:
         opened.append(open_one(file))
-        if len(opened) % 8 == 1:
-            waited = time.perf_counter() - time.thread_time() - begun
-            is_slow = waited > MAX_WAIT + MAX_WAIT_PER_FILE * len(opened)
-            if is_slow or in_bucket(opened[-1].place):
+        if len(opened) % FILES_PER_CHECK == 1:
+            waited = _seconds_waited() - waited_before
+            allowed = MAX_WAIT + MAX_WAIT_PER_FILE * len(opened)
+            if waited > allowed or in_bucket(opened[-1].place):
                 break
-    if len(opened) < len(files):
+    rest = files[len(opened) :]
+    if rest:
         from nanoset_ref.io.pools import call_side_by_side  # imported lazily
 
-        opened += call_side_by_side(open_one, files[len(opened) :])
+        opened += call_side_by_side(open_one, rest)
     return opened
+
+
+def _seconds_waited() -> float:
+    """The time in which this thread did not run, since some moment in the past."""
+    return time.perf_counter() - time.thread_time()
 
 
 def _gatherer(files: Sequence[Tokens]) -> Any:
@@ -400,18 +412,18 @@ def _gatherer(files: Sequence[Tokens]) -> Any:
         from nanoset_ref.load.bucket_gather import BucketGatherer  # imported lazily
 
         return BucketGatherer(files)
-    asked = os.environ.get("NANOSET_REF_DIRECT", "")
-    if asked not in ("", "0", "1"):
-        raise ValueError(f"NANOSET_REF_DIRECT must be 0 or 1; got {asked!r}")
+    setting = os.environ.get("NANOSET_REF_DIRECT", "")
+    if setting not in ("", "0", "1"):
+        raise ValueError(f"NANOSET_REF_DIRECT must be 0 or 1; got {setting!r}")
     size = sum(file.num_tokens * file.dtype.itemsize for file in files)
     fits = size <= physical_memory()
-    if asked == "0" or (not asked and fits):
+    if setting == "0" or (not setting and fits):
         return Gatherer(files)
     from nanoset_ref.load.direct import DirectGatherer  # imported lazily
 
     try:
         return DirectGatherer(files)
     except OSError:
-        if asked:
+        if setting:
             raise
         return Gatherer(files)

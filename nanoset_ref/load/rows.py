@@ -41,7 +41,7 @@ class Origin(NamedTuple):
     """The sample at a position.
 
     Attributes:
-        source: the number of its file in `Rows.files`.
+        source: its file, by the number in `Rows.files`.
         sample: its number within the file.
         epoch: from 0.
     """
@@ -195,8 +195,8 @@ class Rows(_TorchDataset):
         """The positions below `until` (None: all), ascending, whose rows hold tokens of a document.
 
         Args:
-            source: number of the file.
-            document: number of the document within it.
+            source: the file, by its number.
+            document: the document, by its number within the file.
             tokens: (start, stop) within the document: only rows with one of these; None: all rows.
 
         Raises:
@@ -214,14 +214,14 @@ class Rows(_TorchDataset):
         file = self.files[checked_number(source, len(self.files), "file")]
         offsets = file.known_documents()
         document = checked_number(document, len(offsets) - 1, "document")
-        first = int(offsets[document])
-        length = int(offsets[document + 1]) - first
+        document_start = int(offsets[document])
+        length = int(offsets[document + 1]) - document_start
         start, stop = tokens or (0, length)
         if not 0 <= start <= stop <= length:
             raise IndexError(
                 f"there are no tokens {start}:{stop} in document {document}, which has {length}"
             )
-        return first + start, first + stop
+        return document_start + start, document_start + stop
 
     @abstractmethod
     def usage(self, start: int, stop: int) -> list[SourceUse]:
@@ -254,9 +254,9 @@ class Rows(_TorchDataset):
             or out.dtype != self.row_dtype
             or not out.flags.c_contiguous
         ):
-            given = f"{out.dtype} {list(out.shape)} with strides {out.strides}"
+            actual = f"{out.dtype} {list(out.shape)} with strides {out.strides}"
             raise ValueError(
-                f"out must be {self.row_dtype.name} {list(shape)} in C order, got {given}"
+                f"out must be {self.row_dtype.name} {list(shape)} in C order, got {actual}"
             )
         self.fill(positions, out)
         return out
