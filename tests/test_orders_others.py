@@ -671,13 +671,13 @@ def test_maxtext_finds_what_it_reads(sizes, weights, seed, hosts, count):
 def test_maxtext_searches_no_further_than_it_is_asked_to(monkeypatch):
     """The mixture repeats after 2,000 records, of which 20 positions ask for the first few."""
     ends = []
-    find_each = GrainOrder.find_each
+    reverse_lookup_each = GrainOrder.reverse_lookup_each
 
     def noting(order, datasets, samples, until):
         ends.append(until)
-        return find_each(order, datasets, samples, until)
+        return reverse_lookup_each(order, datasets, samples, until)
 
-    monkeypatch.setattr(GrainOrder, "find_each", noting)
+    monkeypatch.setattr(GrainOrder, "reverse_lookup_each", noting)
     order = build_order("maxtext", [3, 5], [0.05, 0.95], 20)
     for source, read in enumerate(order.counts(20).tolist()):
         assert order.positions(source, 0).tolist() == [

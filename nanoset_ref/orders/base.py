@@ -7,7 +7,7 @@ An order behaves as a Python sequence of `num_samples` pairs, but need not store
 implements `lookup`. It may also implement the inverse; otherwise the order is read through:
 
     lookup            positions -> sources and samples
-    reverse_lookup    source and sample -> positions; or find_each, which does it for many pairs
+    reverse_lookup    source and sample -> positions; or `reverse_lookup_each`, for many pairs
 
 `positions`, `counts` and `order[...]` check the arguments of these.
 Checks, negative indices, slices, counts and the fingerprint are written once, here.
@@ -33,7 +33,8 @@ from nanoset_ref.io.options import counted_from_0, whole_number
 
 Json = dict[str, Any]  # an object of JSON
 Pairs = tuple[Int64Array, Int64Array]  # sources and samples, [n] each
-Found = tuple[Int64Array, Int64Array]  # numbers of pairs, and positions that read them
+# [n] each: the index of one of the pairs asked for, and a position that reads this pair
+Matches = tuple[Int64Array, Int64Array]
 Weights = Sequence[float] | NDArray[np.float64]
 NO_POSITIONS = np.empty(0, dtype=np.int64)
 
@@ -134,18 +135,22 @@ class Order(ABC):
         """
         sources = np.array([source])
         samples = np.array([sample])
-        _, positions = self.find_each(sources, samples, until)
+        _, positions = self.reverse_lookup_each(sources, samples, until)
         return np.sort(positions)
 
-    def find_each(
+    def reverse_lookup_each(
         self,
         sources: Int64Array,
         samples: Int64Array,
         until: int,
-    ) -> Found:
-        """All positions that read one of many samples; see `nanoset_ref.orders.inverse`.
+    ) -> Matches:
+        """Every position below `until` that reads one of these samples, in any sequence.
 
         A subclass that computes its inverse implements this; here the order is read through.
+        `orders.inverse.find_each` sorts the matches.
+
+        Args:
+            sources, samples: int64 [n] each, pairs that exist and that differ from each other.
         """
         from nanoset_ref.orders.inverse import read_through  # imported lazily
 
@@ -339,8 +344,8 @@ class NumberedOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         """See `Order.lookup`."""
-        places = positions % len(self.numbers)
-        return pairs_of(self.firsts, self.numbers[places])
+        offsets = positions % len(self.numbers)
+        return pairs_of(self.firsts, self.numbers[offsets])
 
     def reverse_lookup(
         self,
@@ -350,35 +355,33 @@ class NumberedOrder(Order):
     ) -> Int64Array:
         """One vectorized pass over the numbers, about 0.3 ns for each."""
         instance = int(self.firsts[source]) + sample
-        places = np.flatnonzero(self.numbers[:until] == instance)
+        offsets = np.flatnonzero(self.numbers[:until] == instance)
         epoch = len(self.numbers)
-        _, positions = in_every_epoch(places, places, epoch, until)
+        _, positions = in_every_epoch(offsets, offsets, epoch, until)
         return positions
 
 
 def in_every_epoch(
-    numbers: Int64Array,
-    places: Int64Array,
+    pairs: Int64Array,
+    offsets: Int64Array,
     period: int,
     until: int,
-) -> Found:
-    """Repeat what was found in the first epoch of `period` places in every epoch below `until`.
+) -> Matches:
+    """Repeat the matches of the first epoch, of `period` positions, in every epoch below `until`.
 
     Example, period 5, until 12::
 
-        numbers 0 1, places 3 0    ->    numbers 0 1 0 1 1, positions 3 0 8 5 10
+        pairs 0 1, offsets 3 0    ->    pairs 0 1 0 1 1, positions 3 0 8 5 10
 
     Args:
-        numbers, places: int64 [n] each.
-
-    Returns:
-        The same as `Order.find_each`.
+        pairs: int64 [n], indices of pairs that were asked for.
+        offsets: int64 [n], where the first epoch reads them.
     """
-    epochs = np.arange(0, until, max(period, 1))
-    positions = np.add.outer(epochs, places).ravel()
-    numbers = np.tile(numbers, len(epochs))
+    epoch_starts = np.arange(0, until, max(period, 1))
+    positions = np.add.outer(epoch_starts, offsets).ravel()
+    pairs = np.tile(pairs, len(epoch_starts))
     is_read = positions < until
-    return numbers[is_read], positions[is_read]
+    return pairs[is_read], positions[is_read]
 
 
 @njit(work=lambda firsts, instances: 30 * len(instances))

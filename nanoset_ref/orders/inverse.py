@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.orders.base import (
     NO_POSITIONS,
-    Found,
+    Matches,
     Order,
     in_every_epoch,
 )
@@ -21,27 +21,28 @@ def find_each(
     sources: Int64Array,
     samples: Int64Array,
     until: int,
-) -> Found:
-    """Every position below `until` that reads one of the samples.
+) -> Matches:
+    """Every position below `until` that reads one of the samples, sorted.
 
     An order that computes its inverse does it in a time that does not depend on its length. Any
     other one is read from front to back, once, unless a single sample is asked for.
 
     Args:
-        order: an `Order`, or anything else with its methods `find_each` and `reverse_lookup`.
+        order: an `Order`, or anything else with its methods `reverse_lookup_each` and
+            `reverse_lookup`.
         sources, samples: int64 [n] each, pairs that exist and that differ from each other.
 
     Returns:
-        Numbers of pairs and positions, int64 each; ascending by the first, then by the second.
+        Indices of pairs and positions, int64 each; ascending by the first, then by the second.
     """
     if len(samples) == 1:
         source = int(sources[0])
         sample = int(samples[0])
         positions = order.reverse_lookup(source, sample, until)
         return np.zeros_like(positions), positions
-    numbers, positions = order.find_each(sources, samples, until)
-    ascending = np.lexsort((positions, numbers))
-    return numbers[ascending], positions[ascending]
+    pairs, positions = order.reverse_lookup_each(sources, samples, until)
+    ascending = np.lexsort((positions, pairs))
+    return pairs[ascending], positions[ascending]
 
 
 def read_through(
@@ -49,31 +50,31 @@ def read_through(
     sources: Int64Array,
     samples: Int64Array,
     until: int,
-) -> Found:
-    """As `find_each`, but not sorted: looks up one epoch, or the whole order if epochs differ."""
+) -> Matches:
+    """`Order.reverse_lookup_each` by looking up one epoch, or the whole order if epochs differ."""
     instances = order.firsts[sources] + samples
     by_instance = np.argsort(instances)
     is_wanted = np.zeros(order.samples_per_epoch, dtype=np.bool_)
     is_wanted[instances] = True
-    begin = order.first_position
+    start = order.first_position
     period = until
     if order.repeats:
-        begin = 0
+        start = 0
         period = min(until, order.samples_per_epoch)
-    places = [NO_POSITIONS]
+    offsets = [NO_POSITIONS]
     read = [NO_POSITIONS]
-    for first in range(begin, period, POSITIONS_AT_ONCE):
+    for first in range(start, period, POSITIONS_AT_ONCE):
         stop = min(first + POSITIONS_AT_ONCE, period)
         positions = np.arange(first, stop)
         sources_there, samples_there = order.lookup(positions)
         instances_there = order.firsts[sources_there] + samples_there
         hits = np.flatnonzero(is_wanted[instances_there])
-        places.append(positions[hits])
+        offsets.append(positions[hits])
         read.append(instances_there[hits])
     instances_read = np.concatenate(read)
     ranks = np.searchsorted(instances, instances_read, sorter=by_instance)
-    numbers = by_instance[ranks]
-    return in_every_epoch(numbers, np.concatenate(places), period, until)
+    pairs = by_instance[ranks]
+    return in_every_epoch(pairs, np.concatenate(offsets), period, until)
 
 
 def read_counts(
@@ -82,16 +83,15 @@ def read_counts(
     stop: int,
 ) -> list[NDArray[np.uint32]]:
     """See `Order.read_counts`."""
-    begin = start
+    looked_up = range(start, stop)
     period = stop  # no position comes twice
     if order.repeats:
         # look up one epoch, and count how often each of its positions comes
-        begin = 0
+        looked_up = range(min(stop, order.samples_per_epoch))
         period = order.samples_per_epoch
-    end = min(stop, period)
     counts = np.zeros(order.samples_per_epoch, dtype=np.uint32)
-    for first in range(begin, end, POSITIONS_AT_ONCE):
-        positions = np.arange(first, min(first + POSITIONS_AT_ONCE, end))
+    for first in range(looked_up.start, looked_up.stop, POSITIONS_AT_ONCE):
+        positions = np.arange(first, min(first + POSITIONS_AT_ONCE, looked_up.stop))
         sources, samples = order.lookup(positions)
         # position p comes at p, p + period, ...; the last epoch before a bound, -1 if none
         last_before_stop = (stop - 1 - positions) // period

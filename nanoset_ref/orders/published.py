@@ -19,8 +19,8 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.paths import PathLike, require_regular
 from nanoset_ref.orders.base import (
-    Found,
     Json,
+    Matches,
     NumberedOrder,
     Order,
     Pairs,
@@ -52,16 +52,16 @@ class IdentityOrder(Order):
         """See `Order.lookup`."""
         return self.pairs(positions % self.samples_per_epoch)
 
-    def find_each(
+    def reverse_lookup_each(
         self,
         sources: Int64Array,
         samples: Int64Array,
         until: int,
-    ) -> Found:
-        """See `Order.find_each`."""
-        places = self.firsts[sources] + samples
-        numbers = np.arange(len(places))
-        return in_every_epoch(numbers, places, self.samples_per_epoch, until)
+    ) -> Matches:
+        """See `Order.reverse_lookup_each`."""
+        instances = self.firsts[sources] + samples
+        pairs = np.arange(len(instances))
+        return in_every_epoch(pairs, instances, self.samples_per_epoch, until)
 
 
 def identity_of_instances(dataset_lengths: Int64Array) -> Json:
@@ -104,10 +104,10 @@ class PublishedOrder(NumberedOrder):
     def build(self) -> None:
         """Read the instance numbers, and check that they fit the files."""
         self.numbers = open_numbers(self.name)
-        given = len(self.numbers)
-        if self.num_samples > given:
+        listed = len(self.numbers)
+        if self.num_samples > listed:
             raise ValueError(
-                f"{self.name} orders {given:,} samples, the run asks for {self.num_samples:,}"
+                f"{self.name} orders {listed:,} samples, the run asks for {self.num_samples:,}"
             )
         largest = self._check_instances(self.numbers)
         if largest < 0.99 * (self.samples_per_epoch - 1):
@@ -160,14 +160,14 @@ class PublishedOrder(NumberedOrder):
         overwrites it in place, a kernel must not read outside of the token files.
         """
         require_whole(self.numbers)
-        given = len(self.numbers)
-        places = np.minimum(positions, given - 1)
-        instances = self.numbers[places].astype(np.int64)
+        listed = len(self.numbers)
+        inside = np.minimum(positions, listed - 1)
+        instances = self.numbers[inside].astype(np.int64)
         self._check_instances(instances)
-        if positions.max(initial=0) >= given:
+        if positions.max(initial=0) >= listed:
             # a witness continues as the identity order does
             in_line = positions % self.samples_per_epoch
-            instances = np.where(positions < given, instances, in_line)
+            instances = np.where(positions < listed, instances, in_line)
         return self.pairs(instances)
 
 
@@ -179,8 +179,8 @@ def open_numbers(path: PathLike) -> NDArray[Any]:
     """
     size = require_regular(path)
     numbers: NDArray[Any]
-    begin = np.fromfile(path, np.uint8, 6).tobytes()
-    if begin == b"\x93NUMPY":
+    first_bytes = np.fromfile(path, np.uint8, 6).tobytes()
+    if first_bytes == b"\x93NUMPY":
         numbers = np.load(path, mmap_mode="r")
     elif size == 0 or size % 4:
         raise ValueError(

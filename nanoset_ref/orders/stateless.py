@@ -22,7 +22,7 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Found, Json, Order, Pairs, Weights
+from nanoset_ref.orders.base import Json, Matches, Order, Pairs, Weights
 from nanoset_ref.orders.permutation import derive, permute_each, unpermute
 from nanoset_ref.orders.share_tree import build_tree, share_of
 from nanoset_ref.orders.windows import SIZE, locate
@@ -193,13 +193,13 @@ class StatelessOrder(Order):
             self._source_keys,
         )
 
-    def find_each(
+    def reverse_lookup_each(
         self,
         sources: Int64Array,
         samples: Int64Array,
         until: int,
-    ) -> Found:
-        """As `orders.inverse.find_each`: a window of each pass is looked up for each sample."""
+    ) -> Matches:
+        """See `Order.reverse_lookup_each`: a window of each pass is looked up for each sample."""
         readable = np.flatnonzero(self._tree.parts[sources])
         start = self.start.position
         owners, items = _find(
@@ -216,17 +216,17 @@ class StatelessOrder(Order):
             some = slice(first, first + WINDOWS)
             window_firsts = start + self._window_start(items[some])
             positions = np.add.outer(window_firsts, np.arange(SIZE)).ravel()
-            numbers = np.repeat(readable[owners[some]], SIZE)
+            pairs = np.repeat(readable[owners[some]], SIZE)
             is_below = positions < until
             positions = positions[is_below]
-            numbers = numbers[is_below]
+            pairs = pairs[is_below]
             sources_there, samples_there = self.lookup(positions)
-            is_read = sources_there == sources[numbers]
-            is_read &= samples_there == samples[numbers]
-            reads.append((numbers[is_read], positions[is_read]))
+            is_read = sources_there == sources[pairs]
+            is_read &= samples_there == samples[pairs]
+            reads.append((pairs[is_read], positions[is_read]))
         table = np.concatenate(reads, axis=1)
-        numbers, positions = np.unique(table, axis=1)
-        return numbers, positions
+        pairs, positions = np.unique(table, axis=1)
+        return pairs, positions
 
     def _counts(self, until: int) -> Int64Array:
         """See `Order._counts`. The reads of the ledger are included."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.orders.base import NO_POSITIONS, Found, Order, Pairs
+from nanoset_ref.orders.base import NO_POSITIONS, Matches, Order, Pairs
 
 
 class EpochOrder(Order):
@@ -43,8 +43,8 @@ class EpochOrder(Order):
         epoch: int,
         sources: Int64Array,
         samples: Int64Array,
-    ) -> Found:
-        """The samples [n], by their numbers, that an epoch reads, and their places in it."""
+    ) -> Matches:
+        """The indices of the pairs that an epoch reads, and their places in it: int64 [n] each."""
         raise NotImplementedError
 
     def lookup(self, positions: Int64Array) -> Pairs:
@@ -55,20 +55,20 @@ class EpochOrder(Order):
             instances[is_here] = self._instances(epoch, places[is_here])
         return self.pairs(instances)
 
-    def find_each(
+    def reverse_lookup_each(
         self,
         sources: Int64Array,
         samples: Int64Array,
         until: int,
-    ) -> Found:
+    ) -> Matches:
         reads = [(NO_POSITIONS, NO_POSITIONS)]
         firsts = range(0, until, self.epoch_length)
         for epoch, first in enumerate(firsts):
-            numbers, places = self._find_in_epoch(epoch, sources, samples)
-            reads.append((numbers, first + places))
-        numbers, positions = np.concatenate(reads, axis=1)
+            pairs, places = self._find_in_epoch(epoch, sources, samples)
+            reads.append((pairs, first + places))
+        pairs, positions = np.concatenate(reads, axis=1)
         is_read = positions < until
-        return numbers[is_read], positions[is_read]
+        return pairs[is_read], positions[is_read]
 
     def epoch_of(self, position: int) -> int:
         return position // self.epoch_length

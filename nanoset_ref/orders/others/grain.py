@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Found
+from nanoset_ref.orders.base import Matches
 from nanoset_ref.orders.others.epochs import EpochOrder
 
 ROUNDS = 4
@@ -76,20 +76,20 @@ class GrainOrder(EpochOrder):
         epoch: int,
         sources: Int64Array,
         samples: Int64Array,
-    ) -> Found:
+    ) -> Matches:
         instances = self.firsts[sources] + samples
-        numbers = np.arange(len(instances))
+        pairs = np.arange(len(instances))
         if not self._repeats_one:
-            return numbers, self._inverse(epoch, instances)
+            return pairs, self._inverse(epoch, instances)
         last = self.epoch_length - 1
-        numbers = numbers[instances != last]  # which is never read
-        places = self._inverse(epoch, instances[numbers])
+        pairs = pairs[instances != last]  # which is never read
+        places = self._inverse(epoch, instances[pairs])
         # the cipher cannot tell the first place and the last one apart
-        twice = numbers[places == 0]
+        twice = pairs[places == 0]
         lasts = np.full_like(twice, last)
-        numbers = np.append(numbers, twice)
+        pairs = np.append(pairs, twice)
         places = np.append(places, lasts)
-        return numbers, places
+        return pairs, places
 
     def _inverse(self, epoch: int, instances: Int64Array) -> Int64Array:
         keys = self._keys(epoch)[::-1].copy()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.orders.base import Found, Order, Pairs, in_every_epoch
+from nanoset_ref.orders.base import Matches, Order, Pairs, in_every_epoch
 
 ROUNDS = 5
 FACTOR = np.uint64(2654435761)
@@ -58,16 +58,16 @@ class LevanterOrder(Order):
         instances = self._walk(numbers, back=False)
         return self.pairs(instances)
 
-    def find_each(
+    def reverse_lookup_each(
         self,
         sources: Int64Array,
         samples: Int64Array,
         until: int,
-    ) -> Found:
+    ) -> Matches:
         instances = self.firsts[sources] + samples
         places = self._walk(instances, back=True)
-        numbers = np.arange(len(places))
-        return in_every_epoch(numbers, places, self.samples_per_epoch, until)
+        pairs = np.arange(len(places))
+        return in_every_epoch(pairs, places, self.samples_per_epoch, until)
 
     def _walk(self, numbers: Int64Array, *, back: bool) -> Int64Array:
         """Steps 2 and 3 for numbers below n, or their inverse: int64 [m] -> int64 [m]."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.orders.base import NO_POSITIONS, Found, Order, Pairs
+from nanoset_ref.orders.base import NO_POSITIONS, Matches, Order, Pairs
 from nanoset_ref.orders.others.grain import GrainOrder
 
 
@@ -107,12 +107,12 @@ class MaxTextOrder(Order):
             _, samples[is_here] = shuffled.lookup(numbers[is_here])
         return sources, samples
 
-    def find_each(
+    def reverse_lookup_each(
         self,
         sources: Int64Array,
         samples: Int64Array,
         until: int,
-    ) -> Found:
+    ) -> Matches:
         reads = [(NO_POSITIONS, NO_POSITIONS)]
         elements = -(-until // self._hosts)
         periods, rest = divmod(elements, self._period)
@@ -121,7 +121,7 @@ class MaxTextOrder(Order):
             part = self._parts[source]
             # places of the source's shuffle that all hosts together read below `until`
             most = periods * part + self._counts_before[source, rest]
-            owners, numbers = self._sources[source].find_each(
+            owners, numbers = self._sources[source].reverse_lookup_each(
                 np.zeros_like(asked), samples[asked], int(most) * self._hosts
             )
             turns, hosts = np.divmod(numbers, self._hosts)

@@ -50,7 +50,7 @@ class Py1eOrder(EpochOrder):
     """
 
     name = "py1e"
-    find_each = Order.find_each  # reads the order through
+    reverse_lookup_each = Order.reverse_lookup_each  # reads the order through
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.orders.base import Found
+from nanoset_ref.orders.base import Matches
 from nanoset_ref.orders.inverse import read_through
 from nanoset_ref.orders.others.epochs import EpochOrder
 from nanoset_ref.orders.traced_shuffle import places_of, values_at
@@ -124,30 +124,30 @@ class OLMoCoreOrder(EpochOrder):
             and self._traces < MOST_TRACES
         )
 
-    def find_each(
+    def reverse_lookup_each(
         self,
         sources: Int64Array,
         samples: Int64Array,
         until: int,
-    ) -> Found:
+    ) -> Matches:
         if self._num_chunks < SHORT or len(samples) > MOST_TRACED:
             return read_through(self, sources, samples, until)
-        return super().find_each(sources, samples, until)
+        return super().reverse_lookup_each(sources, samples, until)
 
     def _find_in_epoch(
         self,
         epoch: int,
         sources: Int64Array,
         samples: Int64Array,
-    ) -> Found:
-        numbers = np.flatnonzero(samples < self._kept[sources])
-        files = sources[numbers]
+    ) -> Matches:
+        pairs = np.flatnonzero(samples < self._kept[sources])
+        files = sources[pairs]
         firsts = self._ends[files] - self._kept[files]
-        rows = firsts + samples[numbers]
+        rows = firsts + samples[pairs]
         chunks = rows // self.chunk_size
         distinct, copies = np.unique(chunks, return_inverse=True)
         traced = places_of(self._seed(epoch), self._num_chunks, distinct)
         row_of_chunk = rows % self.chunk_size
         places = traced[copies] * self.chunk_size + row_of_chunk
         is_read = places < self.epoch_length
-        return numbers[is_read], places[is_read]
+        return pairs[is_read], places[is_read]
