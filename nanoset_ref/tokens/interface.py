@@ -43,6 +43,7 @@ class Tokens(ABC):
     Args:
         path: the file with the ids, little endian, back to back from byte `first_byte` on.
         *companions: suffixes of the other files of its set, which may be missing.
+        version: the version of the file, if its caller has just opened it.
 
     Attributes:
         place: the local path as a string, or a BucketPath for a URL.
@@ -65,12 +66,15 @@ class Tokens(ABC):
     first_byte = 0
     companions: Mapping[str, FileVersion | None] = {}
 
-    def __init__(self, path: PathLike, *companions: str) -> None:
+    def __init__(
+        self, path: PathLike, *companions: str, version: FileVersion | None = None
+    ) -> None:
         self.place = place_of(path)
-        self.version = file_version(self.place)
-        self.companions = {
-            suffix: file_version(self.companion(suffix)) for suffix in companions
-        }
+        self.version = version or file_version(self.place)
+        if companions:
+            self.companions = {
+                suffix: file_version(self.companion(suffix)) for suffix in companions
+            }
 
     @property
     def path(self) -> Path:

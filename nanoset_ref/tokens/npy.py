@@ -1,7 +1,9 @@
 """`TokenFile`: raw ids as Nanotron writes and reads them, with or without a manifest."""
 
+import contextlib
 import functools
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -59,7 +61,7 @@ class TokenFile(Tokens):
             dtype differs from the manifest's, or it has a NumPy header and no manifest.
     """
 
-    companions: dict[str, FileVersion | None] = {MANIFEST_SUFFIX: None}  # noqa: RUF012
+    companions: Mapping[str, FileVersion | None] = {MANIFEST_SUFFIX: None}
     manifest: Manifest | None = None
     _is_ascending = False
 
@@ -69,16 +71,14 @@ class TokenFile(Tokens):
         token_dtype: DTypeLike | None = None,
         eos_token_id: int | None = None,
     ) -> None:
-        self.place = place_of(path)
+        place = place_of(path)
+        version = None
+        head = b""
+        if isinstance(place, str):
+            with contextlib.suppress(FileNotFoundError):
+                version, head = first_bytes(place, len(NUMPY_HEADER))
+        super().__init__(place, version=version)
         self.eos_token_id = eos_token_id
-        begin = b""
-        try:
-            if isinstance(self.place, str):
-                self.version, begin = first_bytes(self.place, len(NUMPY_HEADER))
-            else:
-                self.version = file_version(self.place)
-        except FileNotFoundError:
-            pass
         if self.version is None:
             raise FileNotFoundError(
                 f"no token file at {self.place}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
@@ -87,10 +87,10 @@ class TokenFile(Tokens):
         self.dtype = self._choose_dtype(token_dtype)
         self.num_tokens = self.count_ids()
         # also proves that an object is readable
-        begin = begin or self.tokens[:4].tobytes()
+        head = head or self.tokens[:4].tobytes()
         if self.manifest is not None:
             self._check_size()
-        elif begin.startswith(NUMPY_HEADER):
+        elif head.startswith(NUMPY_HEADER):
             raise TokenFileError(
                 f"{self.place} has a NumPy header; write raw ids: np.load(...).tofile(...)"
             )
@@ -104,11 +104,12 @@ class TokenFile(Tokens):
         place = self.companion(MANIFEST_SUFFIX)
         if isinstance(place, str) and not os.access(place, os.F_OK):
             return
-        self.companions = {}
+        companions: dict[str, FileVersion | None] = {}
+        self.companions = companions
         if skip_denied and not may_read(place):
             return
-        self.companions[MANIFEST_SUFFIX] = file_version(place)
-        if self.companions[MANIFEST_SUFFIX] is None:
+        companions[MANIFEST_SUFFIX] = file_version(place)
+        if companions[MANIFEST_SUFFIX] is None:
             return
         self.manifest = Manifest.read(place)
         self.windows = self.manifest.windows
@@ -116,7 +117,7 @@ class TokenFile(Tokens):
         # boundaries belong to a manifest: without one they are not even looked for
         documents = self.companion(DOCUMENTS_SUFFIX)
         if not skip_denied or may_read(documents):
-            self.companions[DOCUMENTS_SUFFIX] = file_version(documents)
+            companions[DOCUMENTS_SUFFIX] = file_version(documents)
 
     def _check_size(self) -> None:
         """Compare the number of ids with the manifest's."""
@@ -129,11 +130,11 @@ class TokenFile(Tokens):
 
     def _choose_dtype(self, token_dtype: DTypeLike | None) -> np.dtype[Any]:
         """The manifest's dtype, else the given one, else uint16."""
-        given = None
+        asked_for = None
         if token_dtype is not None:
             # ids are below 2**31, so uint32 and int32 have the same bytes
-            given = str(np.dtype(token_dtype)).replace("uint32", "int32")
-        name = given or "uint16"
+            asked_for = str(np.dtype(token_dtype)).replace("uint32", "int32")
+        name = asked_for or "uint16"
         if self.manifest is not None:
             name = self.manifest.dtype
         elif (
@@ -148,9 +149,9 @@ class TokenFile(Tokens):
             raise TokenFileError(
                 f"token_dtype must be one of {TOKEN_DTYPES}, little-endian; got {name}"
             )
-        if given not in (None, name):
+        if asked_for not in (None, name):
             raise TokenFileError(
-                f"{self.path}: token_dtype={given} contradicts the manifest, which says {name}"
+                f"{self.path}: token_dtype={asked_for} contradicts the manifest, which says {name}"
             )
         return DTYPES[name]
 
@@ -193,12 +194,12 @@ class TokenFile(Tokens):
         """See `Tokens.source_of`."""
         if document is None or self._sources is None:
             return None
-        labels, numbers = self._sources
-        return str(labels[numbers[document]]) or None
+        labels, label_of = self._sources
+        return str(labels[label_of[document]]) or None
 
     @functools.cached_property
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """The labels and each document's label number, see `TokenFileWriter.keep_sources`."""
+        """The labels, and the index of each document's label (`TokenFileWriter.keep_sources`)."""
         from nanoset_ref.tokens.companions import read_labels  # imported lazily
 
         return read_labels(self.companion(SOURCES_SUFFIX), self.facts.get("checksum"))
