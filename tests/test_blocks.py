@@ -226,14 +226,14 @@ def test_a_new_iteration_ends_the_one_before_and_goes_on_where_it_was(nanoset, o
 
 def test_workers_that_are_not_forked_fill_the_same_buffers(nanoset):
     sampler = ResumableBatchSampler(160, 8)
-    sizes = BlockSizes(2, 3, (16, 5))
+    two_batches = BlockSizes(2, 3, (16, 5))
     options = {
         "num_workers": 1,
         "multiprocessing_context": "spawn",
         "prefetch_factor": 1,
     }
     sizes = []
-    for block in WorkerBlocks(nanoset, sampler, sizes, False, own_copy, options):
+    for block in WorkerBlocks(nanoset, sampler, two_batches, False, own_copy, options):
         assert np.array_equal(block.rows[:8], expected_rows(nanoset, sum(sizes)))
         assert block.copy_tensor(block.rows).equal(block.rows)
         sizes.append(len(block.rows) // 8)

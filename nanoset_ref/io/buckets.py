@@ -90,13 +90,13 @@ class ObjectVersion(NamedTuple):
     @classmethod
     def of(cls, meta: Any) -> ObjectVersion:
         """The version in obstore's description of an object."""
-        found = cls(meta["size"], meta["e_tag"])
-        if found.is_strong:
-            return found
+        version = cls(meta["size"], meta["e_tag"])
+        if version.is_strong:
+            return version
         changed = meta["last_modified"]
         if not changed.timestamp():  # obstore's default for a server that sends none
             changed = None
-        return found._replace(version=meta["version"], last_modified=changed)
+        return version._replace(version=meta["version"], last_modified=changed)
 
     @property
     def is_known(self) -> bool:

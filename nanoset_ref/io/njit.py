@@ -59,8 +59,8 @@ class Kernel:
             self._plain_work += self._work(*arguments)
             if self._plain_work <= PLAIN_WORK:
                 with np.errstate(over="ignore"):  # words wrap around
-                    found = self.plain(*arguments)
-                return found.item() if isinstance(found, np.generic) else found
+                    result = self.plain(*arguments)
+                return result.item() if isinstance(result, np.generic) else result
         return self.compiled(*arguments)
 
     @property

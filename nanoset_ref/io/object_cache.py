@@ -65,13 +65,13 @@ def read_cached(
         A bytearray per extent.
     """
     home = folder / FOLDER
-    found = [bytearray(stop - start) for _, start, stop in extents]
+    filled = [bytearray(stop - start) for _, start, stop in extents]
     # 1. look for the pieces
     wanted = _pieces_of(extents)
     missing = []
     for name, (piece, numbers) in wanted.items():
         for number in numbers:
-            if not _copy_cached(home / name, piece, extents[number], found[number]):
+            if not _copy_cached(home / name, piece, extents[number], filled[number]):
                 missing.append(name)
                 break
     # 2. fetch the missing ones
@@ -81,11 +81,11 @@ def read_cached(
         for name, content in zip(names, contents, strict=True):
             (_, first, _), numbers = wanted[name]
             for number in numbers:
-                _copy(memoryview(content), first, extents[number], found[number])
+                _copy(memoryview(content), first, extents[number], filled[number])
             _write(home, name, content)
         # 3. evict the least recently used ones
         _evict(home, limit * 7 / 8)
-    return found
+    return filled
 
 
 def _pieces_of(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]:

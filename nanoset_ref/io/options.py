@@ -47,17 +47,17 @@ def counted_from_0(
         IndexError: a position outside.
         TypeError: not integers.
     """
-    given = np.asarray(positions)
+    values = np.asarray(positions)
     # integers beyond 64 bits are objects; NumPy takes [] for floats
-    if given.dtype.kind not in "iu" and not all(type(it) is int for it in given.flat):
+    if values.dtype.kind not in "iu" and not all(type(it) is int for it in values.flat):
         raise TypeError(f"positions must be integers, got {positions!r:.200}")
-    is_outside = (given < -length) | (given >= length)
-    outside = given[is_outside]
+    is_outside = (values < -length) | (values >= length)
+    outside = values[is_outside]
     if outside.size:
         raise IndexError(
             f"position {outside[0]} is outside a sequence of {length} {what}"
         )
-    inside = given.astype(np.int64)
+    inside = values.astype(np.int64)
     return inside + length * (inside < 0)
 
 

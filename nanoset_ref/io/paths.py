@@ -40,10 +40,10 @@ def place_of(path: Any, allow_unversioned: bool = False) -> Any:
         return text
     from nanoset_ref.io.urls import BucketPath, url_or_path  # imported lazily
 
-    found = path
+    place = path
     if not isinstance(path, BucketPath):
-        found = url_or_path(path, allow_unversioned)
-    return text if isinstance(found, Path) else found
+        place = url_or_path(path, allow_unversioned)
+    return text if isinstance(place, Path) else place
 
 
 def in_bucket(path: PathLike) -> bool:
@@ -123,19 +123,19 @@ def may_read(path: PathLike) -> bool:
     return True
 
 
-def as_list(given: Any, *single: type) -> list[Any]:
-    """Convert `given` to a list; a string, a path or an instance of `single` is one element.
+def as_list(values: Any, *single: type) -> list[Any]:
+    """Convert to a list; a string, a path or an instance of `single` is one element.
 
     Raises:
         TypeError: a set, whose order differs from process to process; or bytes.
     """
-    if isinstance(given, (str, os.PathLike, *single)):
-        return [given]
-    if isinstance(given, (set, frozenset, bytes)):
+    if isinstance(values, (str, os.PathLike, *single)):
+        return [values]
+    if isinstance(values, (set, frozenset, bytes)):
         raise TypeError(
-            f"give a str, a path or a list of them, in an order that every process has; got {given!r}"
+            f"give a str, a path or a list of them, in an order that every process has; got {values!r}"
         )
-    return list(given)
+    return list(values)
 
 
 def read_json(path: PathLike) -> Any:

@@ -290,10 +290,10 @@ class PackedNanoset(Nanoset):
         starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
         filled = np.zeros((len(positions), 1), dtype=np.int64)
         for _, pieces in self._pieces(positions):
-            rows, begins, ends, columns = pieces.T
+            rows, first_tokens, ends, columns = pieces.T
             starts[rows, columns] = True
             # the last piece of a row is written last
-            filled[rows, 0] = columns + ends - begins
+            filled[rows, 0] = columns + ends - first_tokens
         is_padding = np.arange(self.row_length) >= filled
         return starts | is_padding
 
@@ -301,15 +301,15 @@ class PackedNanoset(Nanoset):
         """See `Rows.spans`."""
         [(file, pieces)] = self._pieces(np.array([position]))
         spans = []
-        for _, begin, end, _ in pieces.tolist():
-            spans += document_spans(file, begin, end)
+        for _, start, stop, _ in pieces.tolist():
+            spans += document_spans(file, start, stop)
         return spans
 
-    def _samples_with(self, source: int, begin: int, end: int) -> Sequence[int]:
+    def _samples_with(self, source: int, start: int, stop: int) -> Sequence[int]:
         """See `Nanoset._samples_with`. Scans the index."""
         row_offsets, starts, lengths = self.packings[source]
-        near = np.flatnonzero((starts > begin - self.row_length) & (starts < end))
-        pieces = near[starts[near] + lengths[near] > begin]
+        near = np.flatnonzero((starts > start - self.row_length) & (starts < stop))
+        pieces = near[starts[near] + lengths[near] > start]
         rows = np.searchsorted(row_offsets, pieces, side="right") - 1
         return np.unique(rows).tolist()
 

@@ -434,7 +434,7 @@ def refuse_unknown_options(
     """Refuse options that neither `function` nor torch's DataLoader has.
 
     Args:
-        options: the given ones.
+        options: those of the caller.
         function: takes them.
         refused: options of the DataLoader that `function` cannot have, each with its way out.
     """
@@ -466,12 +466,12 @@ def _set_options_of_workers(
 
 
 def _refuse_options_that_change_batches(options: dict[str, Any]) -> None:
-    given = [name for name in OF_BATCHES if options.get(name)]
+    refused = [name for name in OF_BATCHES if options.get(name)]
     if options.get("batch_size", 1) != 1:
-        given.append("batch_size")
-    if given:
+        refused.append("batch_size")
+    if refused:
         raise ValueError(
-            f"{given[0]} cannot be set: the dataset's order and the batch sampler decide what is "
+            f"{refused[0]} cannot be set: the dataset's order and the batch sampler decide what is "
             "in a batch; choose the order, micro_batch_size and tail"
         )
     if not options.get("in_order", True):

@@ -51,11 +51,11 @@ def copy_pieces(tokens, pieces, out):
 
     Args:
         tokens: integers [num_tokens], the ids of the file. Bounds are not checked.
-        pieces: int64 [n, 4], (row, begin, end, column): tokens begin:end go to out[row, column:].
+        pieces: int64 [n, 4], (row, start, stop, column): tokens start:stop go to out[row, column:].
         out: integers [rows, length]. Places that no piece covers keep their values.
     """
     for n in range(len(pieces)):
-        source = tokens[pieces[n, 1] : pieces[n, 2]]
+        ids = tokens[pieces[n, 1] : pieces[n, 2]]
         target = out[pieces[n, 0], pieces[n, 3] :]
-        for i in range(len(source)):  # over two slices, which the compiler vectorizes
-            target[i] = source[i]
+        for i in range(len(ids)):  # over two slices, which the compiler vectorizes
+            target[i] = ids[i]

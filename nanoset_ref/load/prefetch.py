@@ -168,11 +168,11 @@ class ReadRequests:
         self.buffers = buffers
 
     def __iter__(self) -> Iterator[ReadRequest]:
-        numbers = itertools.cycle(range(len(self.buffers)))
+        buffers = itertools.cycle(range(len(self.buffers)))
         for positions in self.sampler.blocks(self.batches_per_block):
-            number = next(numbers)
-            self.buffers[number].separate()
-            yield ReadRequest(positions, number)
+            buffer = next(buffers)
+            self.buffers[buffer].separate()
+            yield ReadRequest(positions, buffer)
 
 
 class BufferReader(Dataset[FilledBuffer]):

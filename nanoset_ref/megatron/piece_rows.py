@@ -116,10 +116,12 @@ class PieceRows(Rows):
         starts[:, 0] = True
         filled = np.zeros((len(positions), 1), dtype=np.int64)
         for _, pieces in self.pieces(positions):
-            rows, begins, ends, columns = pieces.T
-            is_empty = begins == ends
+            rows, first_tokens, stops, columns = pieces.T
+            is_empty = first_tokens == stops
             starts[rows, np.where(is_empty, 0, columns)] = True
-            filled[rows, 0] = columns + ends - begins  # the last piece of a row decides
+            filled[rows, 0] = (
+                columns + stops - first_tokens
+            )  # the last piece of a row decides
         return starts | (np.arange(self.row_length) >= filled)
 
     def origin(self, position: int) -> Origin:
@@ -149,12 +151,12 @@ class PieceRows(Rows):
         """See `Rows.positions_of`; found by a scan of all positions of the file."""
         start, stop = self.token_range(source, document, tokens)
         positions = np.flatnonzero(self.dataset_index[:until] == source)
-        found = [positions[:0]]
+        holding = [positions[:0]]
         for block in np.array_split(positions, len(positions) // POSITIONS_AT_ONCE + 1):
             for _, pieces in self.pieces(block):
                 holds = np.maximum(pieces[:, 1], start) < np.minimum(pieces[:, 2], stop)
-                found.append(block[np.unique(pieces[holds, 0])])
-        return np.concatenate(found)
+                holding.append(block[np.unique(pieces[holds, 0])])
+        return np.concatenate(holding)
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """See `Rows.usage`. Samples are read once, but their documents once per epoch."""
@@ -165,8 +167,8 @@ class PieceRows(Rows):
             self.dataset_index[:stop], minlength=len(self.parts)
         ).tolist()
         uses = []
-        for number, (part, share) in enumerate(self._weighted_parts()):
-            read = after[number] - before[number]
+        for source, (part, share) in enumerate(self._weighted_parts()):
+            read = after[source] - before[source]
             epochs = part.epochs.num_epochs
             use = SourceUse(
                 path=str(part.corpus.path),
@@ -174,7 +176,7 @@ class PieceRows(Rows):
                 num_samples=part.samples_per_epoch,
                 read=read,
                 epochs=read * self.sequence_length / max(part.tokens_per_epoch, 1),
-                distinct=min(after[number], len(part)),
+                distinct=min(after[source], len(part)),
                 repetitions=epochs,
                 tokens=part.tokens_per_epoch * epochs,
                 tail_tokens=part.tail_tokens,

@@ -23,7 +23,7 @@ class SkippingOrder(Order):
 
     Args:
         order: the original order.
-        ranges: (first, stop) pairs, in any order, within the order and not overlapping.
+        ranges: (start, stop) pairs, in any order, within the order and not overlapping.
 
     Raises:
         ValueError: an empty, overlapping or outlying range.
@@ -31,7 +31,7 @@ class SkippingOrder(Order):
 
     def __init__(self, order: Order, ranges: Sequence[tuple[int, int]]) -> None:
         self.order = order
-        self.ranges = sorted((int(first), int(stop)) for first, stop in ranges)
+        self.ranges = sorted((int(start), int(stop)) for start, stop in ranges)
         # e.g. 100 positions without 2 .. 3: the stretches 0 .. 1 and 4 .. 99 are kept
         table = np.array(self.ranges, dtype=int).reshape(-1, 2)
         firsts = table[:, 0]
@@ -69,8 +69,8 @@ class SkippingOrder(Order):
         """See `Order.first_position`."""
         first = self.order.first_position
         skipped = 0
-        for begin, stop in self.ranges:
-            skipped += min(stop, first) - min(begin, first)
+        for start, stop in self.ranges:
+            skipped += min(stop, first) - min(start, first)
         return first - skipped
 
     @property
@@ -80,11 +80,11 @@ class SkippingOrder(Order):
         if not self.ranges:
             return identity
         merged: list[list[int]] = []
-        for first, stop in self.ranges:
-            if merged and merged[-1][1] == first:
+        for start, stop in self.ranges:
+            if merged and merged[-1][1] == start:
                 merged[-1][1] = stop
             else:
-                merged.append([first, stop])
+                merged.append([start, stop])
         skipped_before = identity.get("skipped", [])
         return identity | {"skipped": [*skipped_before, merged]}
 
@@ -111,11 +111,11 @@ class SkippingOrder(Order):
         return here[is_kept]
 
     def _counts(self, until: int) -> Int64Array:
-        begin = self.order.first_position
+        first = self.order.first_position
         end = self._original_of(until)
         counts = self.order.counts(end)
-        for first, stop in self.ranges:
-            if begin < stop and first < end:
-                counts += self.order.counts(max(first, begin))
+        for start, stop in self.ranges:
+            if first < stop and start < end:
+                counts += self.order.counts(max(start, first))
                 counts -= self.order.counts(stop)
         return counts

@@ -284,17 +284,17 @@ def _lookup(tree, epoch, key, items, reads, lengths, keys):
     for first in range(0, len(items), CHUNK):
         chunk = slice(first, first + CHUNK)
         # 1.
-        found, numbers = locate(tree, epoch, key, items[chunk])
+        chunk_sources, numbers = locate(tree, epoch, key, items[chunk])
         # 2.
-        numbers += reads[found]
-        sizes = lengths[found]
+        numbers += reads[chunk_sources]
+        sizes = lengths[chunk_sources]
         passes = numbers // sizes
         places = numbers - passes * sizes
         # 3.
-        pass_keys = np.empty(len(found), dtype=np.uint64)
-        for p in range(len(found)):
-            pass_keys[p] = derive(keys[found[p]], passes[p])
-        sources[chunk] = found
+        pass_keys = np.empty(len(places), dtype=np.uint64)
+        for p in range(len(places)):
+            pass_keys[p] = derive(keys[chunk_sources[p]], passes[p])
+        sources[chunk] = chunk_sources
         samples[chunk] = permute_each(places, sizes, pass_keys)
     return sources, samples
 
@@ -326,11 +326,11 @@ def _find(tree, sources, samples, lengths, keys, reads, until):
         source = sources[n]
         length = lengths[source]
         item = np.int64(0)
-        number = reads[source] // length  # of the pass
+        pass_number = reads[source] // length
         while item < until:
-            key = derive(keys[source], number)
+            key = derive(keys[source], pass_number)
             place = unpermute(samples[n], length, key)
-            read = number * length + place - reads[source]
+            read = pass_number * length + place - reads[source]
             # a search for the item at which the source's share exceeds the reads before
             high = until + SIZE
             while item < high:
@@ -341,5 +341,5 @@ def _find(tree, sources, samples, lengths, keys, reads, until):
                     item = middle + 1
             owners.append(np.int64(n))
             items.append(item)
-            number += 1
+            pass_number += 1
     return np.array(owners, dtype=np.int64), np.array(items, dtype=np.int64)

@@ -285,10 +285,10 @@ def _end_to_end(
     # blocks that stay in the processor's cache
     for first in range(0, len(lengths), SEQUENCES_AT_ONCE):
         stop = first + SEQUENCES_AT_ONCE
-        begins = pointers[first:stop]
+        starts = pointers[first:stop]
         sizes = lengths[first:stop].astype(np.int64) * itemsize
-        stops = begins + sizes
-        if begins[0] != total or sizes.min() < 0 or np.any(stops[:-1] != begins[1:]):
+        stops = starts + sizes
+        if starts[0] != total or sizes.min() < 0 or np.any(stops[:-1] != starts[1:]):
             return -1
         total = int(stops[-1])
     return total

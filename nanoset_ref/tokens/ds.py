@@ -67,10 +67,10 @@ class DatatroveFile(Tokens):
         first_line = self._metadata_text.partition("\n")[0]
         tokenizer, _, size = first_line.rpartition("|")
         if size not in ("2", "4") or token_size not in (None, int(size)):
-            begin = (
-                f"must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}"
+            raise TokenFileError(
+                f"{metadata} must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}, "
+                f"where token_size={token_size}"
             )
-            raise TokenFileError(f"{metadata} {begin}, where token_size={token_size}")
         self._tokenizer = (
             "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer
         )
