@@ -91,9 +91,9 @@ def _row(dataset: Rows, position: int) -> tuple[Tokens, Ids]:
 
 def _position(dataset: Rows, position: int) -> tuple[str, Tokens, Ids]:
     """The name, the file and the ids of the row at a position, which may count from the end."""
-    from nanoset_ref.load.rows import checked_number
+    from nanoset_ref.load.rows import checked_index
 
-    number = checked_number(position, len(dataset), "position")
+    number = checked_index(position, len(dataset), "position")
     return f"position {number}", *_row(dataset, number)
 
 
@@ -102,7 +102,7 @@ def _part_of_file(
 ) -> tuple[str, Tokens, Ids]:
     """The name, the file and the ids of a document, or else of a sample."""
     from nanoset_ref import Nanoset
-    from nanoset_ref.load.rows import checked_number
+    from nanoset_ref.load.rows import checked_index
 
     file = dataset.files[source]
     if document is not None:
@@ -112,7 +112,7 @@ def _part_of_file(
         raise ValueError(
             "a sample of Megatron-style data is not one piece of a file; show a --position or a --document"
         )
-    number = checked_number(sample, dataset.dataset_lengths[source], "sample")
+    number = checked_index(sample, dataset.dataset_lengths[source], "sample")
     first = number * int(dataset.strides[source])
     return f"sample {sample}", file, file.tokens[first : first + dataset.row_length]
 
@@ -237,10 +237,10 @@ def _stretches_with(
     Raises:
         IndexError: the run has no such file.
     """
-    from nanoset_ref.load.rows import checked_number
+    from nanoset_ref.load.rows import checked_index
 
     paths = _paths_of(run, stretches)
-    path = paths[checked_number(source, len(paths), "file")]
+    path = paths[checked_index(source, len(paths), "file")]
     return [
         (stretch, number)
         for stretch in stretches

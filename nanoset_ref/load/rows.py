@@ -211,9 +211,9 @@ class Rows(_TorchDataset):
 
         Raises: see `positions_of`.
         """
-        file = self.files[checked_number(source, len(self.files), "file")]
+        file = self.files[checked_index(source, len(self.files), "file")]
         offsets = file.known_documents()
-        document = checked_number(document, len(offsets) - 1, "document")
+        document = checked_index(document, len(offsets) - 1, "document")
         document_start = int(offsets[document])
         length = int(offsets[document + 1]) - document_start
         start, stop = tokens or (0, length)
@@ -345,10 +345,10 @@ def _hashes(rows: NDArray[Any]) -> list[str]:
     ]
 
 
-def checked_number(number: int, count: int, what: str) -> int:
-    """`number`, if it is in [0, count); otherwise an IndexError."""
-    if not 0 <= operator.index(number) < count:
+def checked_index(index: int, count: int, what: str) -> int:
+    """`index`, if it is in [0, count); otherwise an IndexError."""
+    if not 0 <= operator.index(index) < count:
         raise IndexError(
-            f"there is no {what} {number}: there are {count}, counted from 0"
+            f"there is no {what} {index}: there are {count}, counted from 0"
         )
-    return number
+    return index

@@ -51,9 +51,9 @@ def blend(lengths, weights, firsts, members, ends, instances):
     [sources], group by group; ends: int64 [groups], of the groups in `members`.
     """
     starts = np.append(0, ends[:-1])
-    places = starts.copy()  # of each group's next source in `members`
-    following = members[starts]  # and its number
-    shares = weights[following]
+    cursors = starts.copy()  # where each group's next source stands in `members`
+    next_sources = members[starts]
+    shares = weights[next_sources]
     taken = np.zeros(len(ends))  # samples of the next source, exact below 2**53
     for t in range(len(instances)):
         due = max(float(t), 1.0)
@@ -62,18 +62,18 @@ def blend(lengths, weights, firsts, members, ends, instances):
         for other in range(len(ends)):
             lag = shares[other] * due - taken[other]
             if lag > largest or (
-                lag == largest and following[other] < following[group]
+                lag == largest and next_sources[other] < next_sources[group]
             ):
                 largest = lag
                 group = other
-        source = following[group]
+        source = next_sources[group]
         if lengths[source] == 0:
             raise ValueError(
                 "the blend has to read a source that has no samples; leave it out"
             )
         instances[t] = firsts[source] + np.int64(taken[group]) % lengths[source]
-        places[group] += 1
-        if places[group] == ends[group]:
-            places[group] = starts[group]
+        cursors[group] += 1
+        if cursors[group] == ends[group]:
+            cursors[group] = starts[group]
             taken[group] += 1
-        following[group] = members[places[group]]
+        next_sources[group] = members[cursors[group]]
