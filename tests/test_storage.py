@@ -241,7 +241,7 @@ def test_batches_stay_lazy_copies_beside_the_threads_that_read_a_bucket(
     bucket, folder, monkeypatch
 ):
     next(iter(loader_of(dataset(bucket))))
-    readers = bucket_ids._lanes(bucket_ids.LANES)._threads
+    readers = bucket_ids._pool(bucket_ids.THREADS)._threads
     assert readers
     threads = [threading.main_thread(), *readers]
     monkeypatch.setattr(collator.threading, "enumerate", lambda: threads)

@@ -1,7 +1,7 @@
 """The ids of an object in a bucket as an array, read by ranges.
 
     1. Sort the ranges of a whole block of rows, and merge close neighbors into one request.
-    2. Send the requests from LANES threads, up to MAX_RANGES each: some 500 are in flight.
+    2. Send the requests from THREADS threads, up to MAX_RANGES each: some 500 are in flight.
     3. Cut the answers into the ranges. Every request is for the version that was opened.
 
 A server that refuses a wrong ETag will also refuse a replaced object, so one call of obstore asks
@@ -33,9 +33,9 @@ from nanoset_ref.io.object_cache import PIECE, read_cached
 from nanoset_ref.io.options import counted_from_0
 from nanoset_ref.io.urls import BucketPath
 
-LANES = 64  # threads
+THREADS = 64
 MAX_RANGES = 8  # ranges per call of obstore
-LONE_LANES = 256  # threads if each range is a separate request
+THREADS_OF_SINGLE_RANGES = 256  # if each range is a separate request
 GAP = 1 << 12  # bytes; ranges no further apart become one request
 # objects with separate connections, on which every request has If-Match
 MAX_CLIENTS = 64
@@ -82,20 +82,20 @@ class BucketIds:
     def __getitem__(self, index: Any) -> Any:
         size = self.dtype.itemsize
         if isinstance(index, slice):
-            first, last, step = index.indices(len(self))
+            start, stop, step = index.indices(len(self))
             if step == 1:
-                return self._run(first * size, last * size)
-            index = np.arange(first, last, step)
-        places = _check_places(index, len(self))
-        starts = (places.ravel() * size).tolist()
+                return self._read_bytes(start * size, stop * size)
+            index = np.arange(start, stop, step)
+        indices = _checked_indices(index, len(self))
+        starts = (indices.ravel() * size).tolist()
         content = fetch([(self, start, start + size) for start in starts])
-        return np.frombuffer(b"".join(content), self.dtype).reshape(places.shape)[()]
+        return np.frombuffer(b"".join(content), self.dtype).reshape(indices.shape)[()]
 
-    def _run(self, first: int, stop: int) -> Any:
-        """The ids in the bytes first:stop."""
+    def _read_bytes(self, start: int, stop: int) -> Any:
+        """The ids in the bytes start:stop."""
         extents = [
-            (self, start, min(start + PIECE, stop))
-            for start in range(first, stop, PIECE)
+            (self, first, min(first + PIECE, stop))
+            for first in range(start, stop, PIECE)
         ]
         return np.frombuffer(b"".join(fetch(extents)), self.dtype)
 
@@ -119,10 +119,10 @@ class BucketIds:
     def read(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
         """The bytes of each span [start, stop) of the opened version."""
         if self.connections is not None:
-            found, _ = buckets.attempt(self.path, self._read_at_once, spans)
-            lengths = [len(content) for content in found or ()]
+            contents, _ = buckets.attempt(self.path, self._read_at_once, spans)
+            lengths = [len(content) for content in contents or ()]
             if lengths == [stop - start for start, stop in spans]:
-                return found
+                return contents
         # one by one: each has retries and its error message
         return [buckets.read_range(self.path, *span, self.opened) for span in spans]
 
@@ -139,15 +139,15 @@ def bytes_of(path: BucketPath) -> BucketIds:
     return BucketIds(path, buckets.known_version(path), np.dtype(np.uint8))
 
 
-def _check_places(index: Any, count: int) -> NDArray[np.int64]:
-    """The places that an index selects (other than a slice), int64, in the index's shape.
+def _checked_indices(index: Any, count: int) -> NDArray[np.int64]:
+    """The ids that an index selects (other than a slice), int64, in the index's shape.
 
     Raises:
-        IndexError: a place is outside of the `count` ids, or the index has another type.
+        IndexError: one is outside of the `count` ids, or the index has another type.
     """
-    given = np.asarray(index)
-    if given.dtype == np.bool_ and given.shape == (count,):
-        return np.flatnonzero(given)
+    mask = np.asarray(index)
+    if mask.dtype == np.bool_ and mask.shape == (count,):
+        return np.flatnonzero(mask)
     try:
         return counted_from_0(index, count, "ids")
     except TypeError as error:
@@ -160,59 +160,59 @@ Extent = tuple[BucketIds, int, int]  # the bytes [start, stop) of an object
 def fetch(extents: Sequence[Extent]) -> list[Any]:
     """Read the bytes of each extent, from the cache if there is one; returns buffers."""
     folder = os.environ.get("NANOSET_REF_CACHE")
-    if folder and all(source.opened.is_known for source, _, _ in extents):
+    if folder and all(ids.opened.is_known for ids, _, _ in extents):
         limit = buckets.positive("NANOSET_REF_CACHE_GB", 10) * 1e9
         return read_cached(Path(folder), limit, extents, _fetch)
     return _fetch(extents)
 
 
 @functools.cache
-def _lanes(count: int) -> ThreadPoolExecutor:
+def _pool(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="nanoset_ref-bucket")
 
 
 def _fetch(extents: Sequence[Extent]) -> list[Any]:
     """Read the bytes of each extent without the cache: steps 1 to 3 of the module's docstring."""
     buckets.refuse_forked()
-    numbers: dict[BucketIds, list[int]] = defaultdict(list)
-    for number, (source, _, _) in enumerate(extents):
-        numbers[source].append(number)
-    connected = list(_lanes(LANES).map(lambda source: source.connections, numbers))
+    indices_of: dict[BucketIds, list[int]] = defaultdict(list)
+    for index, (ids, _, _) in enumerate(extents):
+        indices_of[ids].append(index)
+    connected = list(_pool(THREADS).map(lambda ids: ids.connections, indices_of))
     # 1. sort, and group the ranges of one object into jobs
-    most = max(1, min(MAX_RANGES, len(extents) // LANES))
+    most = max(1, min(MAX_RANGES, len(extents) // THREADS))
     jobs: list[list[int]] = []
-    for connections, chosen in zip(connected, numbers.values(), strict=True):
-        chosen.sort(key=lambda number: extents[number][1])
+    for connections, indices in zip(connected, indices_of.values(), strict=True):
+        indices.sort(key=lambda index: extents[index][1])
         step = 1 if connections is None else most
-        for first in range(0, len(chosen), step):
-            jobs.append(chosen[first : first + step])
+        for first in range(0, len(indices), step):
+            jobs.append(indices[first : first + step])
     # 2. and 3. send the requests, and cut the answers into the ranges
-    found: list[Any] = [None] * len(extents)
+    contents: list[Any] = [None] * len(extents)
 
-    def work(chosen: list[int]) -> None:
-        source, _, _ = extents[chosen[0]]
-        ranges = [extents[number][1:] for number in chosen]
-        contents = _read_ranges(source, ranges)
-        for number, content in zip(chosen, contents, strict=True):
-            found[number] = content
+    def work(indices: list[int]) -> None:
+        ids, _, _ = extents[indices[0]]
+        ranges = [extents[index][1:] for index in indices]
+        parts = _read_ranges(ids, ranges)
+        for index, part in zip(indices, parts, strict=True):
+            contents[index] = part
 
-    lanes = LONE_LANES if None in connected else LANES
-    list(_lanes(lanes).map(work, jobs))
-    return found
+    threads = THREADS_OF_SINGLE_RANGES if None in connected else THREADS
+    list(_pool(threads).map(work, jobs))
+    return contents
 
 
-def _read_ranges(source: BucketIds, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+def _read_ranges(ids: BucketIds, ranges: Sequence[tuple[int, int]]) -> list[Any]:
     """Read the bytes of each range, in ascending order."""
     spans = _merge(ranges)
-    contents = source.read(spans)
+    contents = ids.read(spans)
     if len(spans) == len(ranges):
         return contents
     firsts = [first for first, _ in spans]
     parts = []
     for start, stop in ranges:
-        place = bisect.bisect_right(firsts, start) - 1
-        first = firsts[place]
-        parts.append(memoryview(contents[place])[start - first : stop - first])
+        span = bisect.bisect_right(firsts, start) - 1
+        first = firsts[span]
+        parts.append(memoryview(contents[span])[start - first : stop - first])
     return parts
 
 

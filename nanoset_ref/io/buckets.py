@@ -211,9 +211,9 @@ def request(path: BucketPath, act: Callable[[Any], Any], retries: int = 0) -> An
         raise error
     pause = FIRST_PAUSE
     while True:
-        found, error = attempt(path, act, store)
+        result, error = attempt(path, act, store)
         if error is None:
-            return found
+            return result
         if not isinstance(error, TryAgainError):
             raise error
         if time.monotonic() + pause > deadline:
@@ -251,8 +251,8 @@ def attempt(
 
 def _translate(path: BucketPath, kind: str, line: str) -> StorageError:
     """Convert obstore's error, given its type and the first line of its message."""
-    found = re.search(r"status code: (\d+)", line)
-    status = found[1] if found else ""
+    match = re.search(r"status code: (\d+)", line)
+    status = match[1] if match else ""
     if kind == "PreconditionError" or status == "416":
         return _replaced_error(path)
     if kind == "NotSupportedError":
@@ -290,12 +290,12 @@ def _replaced_error(path: BucketPath) -> ReplacedError:
 
 def positive(variable: str, default: float) -> float:
     """Read a positive number from an environment variable."""
-    given = os.environ.get(variable, default)
+    setting = os.environ.get(variable, default)
     with contextlib.suppress(ValueError):
-        if 0 < float(given) < float("inf"):
-            return float(given)
+        if 0 < float(setting) < float("inf"):
+            return float(setting)
     raise StorageError(
-        f"{variable} must be a positive number, such as {default}; got {given!r}"
+        f"{variable} must be a positive number, such as {default}; got {setting!r}"
     )
 
 

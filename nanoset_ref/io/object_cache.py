@@ -69,9 +69,9 @@ def read_cached(
     # 1. look for the pieces
     wanted = _pieces_of(extents)
     missing = []
-    for name, (piece, numbers) in wanted.items():
-        for number in numbers:
-            if not _copy_cached(home / name, piece, extents[number], filled[number]):
+    for name, (piece, indices) in wanted.items():
+        for index in indices:
+            if not _copy_cached(home / name, piece, extents[index], filled[index]):
                 missing.append(name)
                 break
     # 2. fetch the missing ones
@@ -79,9 +79,9 @@ def read_cached(
         names = missing[start : start + AT_ONCE]
         contents = fetch([wanted[name][0] for name in names])
         for name, content in zip(names, contents, strict=True):
-            (_, first, _), numbers = wanted[name]
-            for number in numbers:
-                _copy(memoryview(content), first, extents[number], filled[number])
+            (_, first, _), indices = wanted[name]
+            for index in indices:
+                _copy(memoryview(content), first, extents[index], filled[index])
             _write(home, name, content)
         # 3. evict the least recently used ones
         _evict(home, limit * 7 / 8)
@@ -89,14 +89,14 @@ def read_cached(
 
 
 def _pieces_of(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]:
-    """{name of a piece: (its extent, the numbers of the extents that overlap it)}."""
+    """{name of a piece: (its extent, the indices of the extents that overlap it)}."""
     pieces: dict[str, tuple[Extent, list[int]]] = {}
-    for number, (source, start, stop) in enumerate(extents):
+    for index, (ids, start, stop) in enumerate(extents):
         for first in range(start // PIECE * PIECE, stop, PIECE):
-            last = min(first + PIECE, source.size)
-            piece = source, first, last
-            _, numbers = pieces.setdefault(f"{source.key}-{first}", (piece, []))
-            numbers.append(number)
+            last = min(first + PIECE, ids.size)
+            piece = ids, first, last
+            _, indices = pieces.setdefault(f"{ids.key}-{first}", (piece, []))
+            indices.append(index)
     return pieces
 
 

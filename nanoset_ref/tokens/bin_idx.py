@@ -83,7 +83,7 @@ class MMapIndexedDataset(Tokens):
 
     def __init__(self, path_prefix: PathLike) -> None:
         place = place_of(path_prefix)
-        self._given = path_prefix
+        self._asked_for = path_prefix
         self.path_prefix = str(place)
         remote = in_bucket(place)
         ids = place.with_suffix(f"{place.suffix}.bin") if remote else f"{place}.bin"
@@ -249,7 +249,7 @@ class MMapIndexedDataset(Tokens):
         state: dict[str, Any] = {"version": self.version, "companions": self.companions}
         if "idx_checksum" in self.__dict__:
             state["idx_checksum"] = self.idx_checksum
-        return MMapIndexedDataset, (self._given,), state
+        return MMapIndexedDataset, (self._asked_for,), state
 
 
 def _warn_unsealed(path: Path) -> None:
