@@ -42,7 +42,7 @@ OURS = re.compile(r"[0-9a-f]{24}-\d+(\.[0-9a-f]{8}\.tmp)?")
 PIECE = 1 << 20  # bytes
 CHECKED_BYTES = 1 << 14  # bytes under one checksum
 AT_ONCE = 64  # pieces that are fetched together and kept in memory
-# a source with `key` and `size` (bytes), and a range [start, stop)
+# ids with `key` and `size` (bytes), and a range [start, stop)
 Extent = tuple[Any, int, int]
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def _pieces_of(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]
 
 
 def _copy(content: memoryview, first: int, extent: Extent, out: bytearray) -> None:
-    """Copy the part of an extent that is in `content`, its source's bytes from byte `first` on."""
+    """Copy the part of an extent that is in `content`, the bytes of its object from byte `first` on."""
     _, start, stop = extent
     low = max(start, first)
     high = min(stop, first + len(content))
