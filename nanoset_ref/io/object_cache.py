@@ -101,7 +101,7 @@ def _pieces_of(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]
 
 
 def _copy(content: memoryview, first: int, extent: Extent, out: bytearray) -> None:
-    """Copy the part of an extent that is in `content`, the bytes of its object from byte `first` on."""
+    """Copy the part of an extent that is in `content`, an object's bytes from byte `first` on."""
     _, start, stop = extent
     low = max(start, first)
     high = min(stop, first + len(content))

@@ -70,6 +70,11 @@ _madvise = types.ExternalFunction(
 def gather_rows(files, sources, first_bytes, rows_ahead, out):
     """Fill the rows of `out` with the ids from byte first_bytes[row] on of file sources[row].
 
+    1. Announce a later row to the disk, and prefetch the next but one into the processor's cache.
+    2. Stop at a row that does not lie in its file.
+    3. Read the row by pread if its region has not been read before, or its file is not mapped.
+    4. Copy any other row, and one that pread does not read, out of the mapping.
+
     Args:
         files: a `FileArrays`; `visited` is updated.
         sources: int64 [rows], the file of each row, by its number.
@@ -90,16 +95,17 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
         source = sources[row]
         _announce(addresses[source], first_bytes[row], length * itemsizes[source])
     for row in range(rows):
+        # 1.
         announced = row + rows_ahead
         if rows_ahead and announced < rows:
             source = sources[announced]
-            _announce(
-                addresses[source], first_bytes[announced], length * itemsizes[source]
-            )
+            size = length * itemsizes[source]
+            _announce(addresses[source], first_bytes[announced], size)
         if row + 2 < rows:
             address = addresses[sources[row + 2]] + np.uint64(first_bytes[row + 2])
             for line in range(CACHE_LINES):
                 _prefetch(address + np.uint64(CACHE_LINE * line))
+        # 2.
         source = sources[row]
         first_byte = first_bytes[row]
         size = length * itemsizes[source]
@@ -108,31 +114,28 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
             ends[source] = end if end >= 0 else UNKNOWN_END
         if first_byte + size > ends[source]:
             return row
+        # 3.
         region = (first_regions[source] + first_byte // REGION_BYTES) % len(visited)
         is_new = visited[region] == 0 or addresses[source] == 0
         visited[region] = 1
-        address = addresses[source] + np.uint64(first_byte)
-        if itemsizes[source] == 2:
-            if (
-                is_new
-                and _pread(descriptors[source], scratch.ctypes, size, first_byte)
-                == size
-            ):
+        is_narrow = itemsizes[source] == 2
+        count = 0
+        if is_new and is_narrow:
+            count = _pread(descriptors[source], scratch.ctypes, size, first_byte)
+            if count == size:
                 widen(scratch, out[row])
-            elif addresses[source] == 0:
-                return row
-            else:
-                widen(carray(_pointer(address), length, np.uint16), out[row])
+        elif is_new:
+            count = _pread(descriptors[source], out[row].ctypes, size, first_byte)
+        if count == size:
+            continue
+        # 4.
+        if addresses[source] == 0:
+            return row
+        address = addresses[source] + np.uint64(first_byte)
+        if is_narrow:
+            widen(carray(_pointer(address), length, np.uint16), out[row])
         else:
-            is_read = (
-                is_new
-                and _pread(descriptors[source], out[row].ctypes, size, first_byte)
-                == size
-            )
-            if not is_read and addresses[source] == 0:
-                return row
-            if not is_read:
-                widen(carray(_pointer(address), length, np.int32), out[row])
+            widen(carray(_pointer(address), length, np.int32), out[row])
     return -1
 
 
