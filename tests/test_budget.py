@@ -371,7 +371,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         40,
         {
             "load/dataloader.py:build_nanoset_dataloader": 57,  # a seed's signature
-            "load/gather_kernel.py:gather_rows": 51,  # one loop over rows, for speed
+            "load/gather_kernel.py:gather_rows": 47,  # one loop over rows, for speed
         },
     ),
     "parameters of a function": (

@@ -119,9 +119,9 @@ class DirectGatherer:
                 from nanoset_ref.load.direct_kernel import read_rows  # imports numba
 
                 depth = min(DEPTH, len(memory) // step)
-                places = memory[: depth * step].reshape(depth, step)
+                buffers = memory[: depth * step].reshape(depth, step)
                 calls = SYSTEM_CALLS[platform.machine()]
-                failed = read_rows(calls, context, places, reads, out)
+                failed = read_rows(calls, context, buffers, reads, out)
         if failed >= 0:
             raise cut_short(self._files[sources[failed]], int(first_tokens[failed]))
 

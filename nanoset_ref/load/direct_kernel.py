@@ -11,13 +11,13 @@ _syscall = types.ExternalFunction("syscall", types.intp(*6 * [types.intp]))
 
 
 @njit
-def read_rows(system_calls, context, places, reads, out):
+def read_rows(system_calls, context, buffers, reads, out):
     """Fill the rows of `out` with ids of 2 or 4 bytes.
 
     Args:
         system_calls: the numbers in SYSTEM_CALLS.
         context: int64, the queue; nothing is under way in it.
-        places: uint8 [depth, bytes], the memory for the rows under way: whole blocks of the disk.
+        buffers: uint8 [depth, bytes], the memory for the rows under way: whole blocks of the disk.
         reads: int64 [rows, 3], the file (a descriptor), first byte and size in bytes of each row.
         out: int32 [rows, length].
 
@@ -25,23 +25,23 @@ def read_rows(system_calls, context, places, reads, out):
         -1 or, when nothing is under way any more, a row that cannot be read.
     """
     rows = len(out)
-    depth = len(places)
-    requests = np.zeros((depth, 8), np.int64)  # struct iocb, one for each place
+    depth = len(buffers)
+    requests = np.zeros((depth, 8), np.int64)  # struct iocb, one for each buffer
     pointers = np.empty(depth, np.int64)
     events = np.empty((depth, 4), np.int64)  # struct io_event
-    # of these places, the first depth - (asked - arrived) are free
+    # of these buffers, the first depth - (asked - arrived) are free
     free = np.arange(depth)
     failed = -1
     asked = 0
     arrived = 0
     while arrived < asked or (asked < rows and failed < 0):
-        # 1. ask for rows while places are free
+        # 1. ask for rows while buffers are free
         first = asked
         while asked < rows and failed < 0 and asked - arrived < depth:
-            place = free[depth - 1 - (asked - arrived)]
-            mark = asked * depth + place  # which the answer will bear
-            _prepare(requests[place], places[place], mark, reads[asked])
-            pointers[asked - first] = np.int64(requests[place].ctypes.data)
+            buffer = free[depth - 1 - (asked - arrived)]
+            mark = asked * depth + buffer  # which the answer will bear
+            _prepare(requests[buffer], buffers[buffer], mark, reads[asked])
+            pointers[asked - first] = np.int64(requests[buffer].ctypes.data)
             asked += 1
         if asked > first:
             address = np.int64(pointers.ctypes.data)
@@ -54,30 +54,30 @@ def read_rows(system_calls, context, places, reads, out):
         address = np.int64(events.ctypes.data)
         count = _syscall(system_calls[2], context, least, depth, address, 0)
         for number in range(count):  # -1 if a signal interrupted the call
-            row, place = divmod(events[number, 0], depth)
+            row, buffer = divmod(events[number, 0], depth)
             start = reads[row, 1] % DISK_BLOCK
             end = start + reads[row, 2]
             if events[number, 2] < end:
                 failed = row
             else:
-                _widen(places[place, start:end], out[row])
-            free[depth - (asked - arrived)] = place
+                _widen(buffers[buffer, start:end], out[row])
+            free[depth - (asked - arrived)] = buffer
             arrived += 1
     return failed
 
 
 @njit
-def _prepare(request, place, mark, read):
+def _prepare(request, buffer, mark, read):
     """Describe the read of a row in a struct iocb.
 
-    request: int64 [8]; place: uint8 [bytes], its memory; mark: int64; read: see `read_rows`.
+    request: int64 [8]; buffer: uint8 [bytes], its memory; mark: int64; read: see `read_rows`.
     """
     descriptor, first_byte, size = read
     first = first_byte // DISK_BLOCK * DISK_BLOCK
     stop = -(-(first_byte + size) // DISK_BLOCK) * DISK_BLOCK
     request[0] = mark
     request[2] = descriptor << 32  # the lower half is IOCB_CMD_PREAD, 0
-    request[3] = np.int64(place.ctypes.data)
+    request[3] = np.int64(buffer.ctypes.data)
     request[4] = stop - first
     request[5] = first
 

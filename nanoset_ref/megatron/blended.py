@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.megatron.dataset import MegatronNanoset
@@ -18,7 +19,7 @@ from nanoset_ref.megatron.nanoset_config import (
     normalize,
     refuse_too_many,
 )
-from nanoset_ref.megatron.piece_rows import ALGORITHM, PieceRows, Positions, Route
+from nanoset_ref.megatron.piece_rows import ALGORITHM, PartSamples, PieceRows
 from nanoset_ref.tokens.manifest import TokenFileError
 
 
@@ -110,14 +111,14 @@ class BlendedNanoset(PieceRows):
         """See `PieceRows.parts`."""
         return self.datasets
 
-    def routes(self, positions: Positions) -> Iterable[Route]:
-        """See `PieceRows.routes`."""
+    def samples_by_part(self, positions: Int64Array) -> Iterable[PartSamples]:
+        """See `PieceRows.samples_by_part`."""
         require_whole(self.dataset_index, self.dataset_sample_index)
         sources = self.dataset_index[positions]
         samples = self.dataset_sample_index[positions]
         for source in np.unique(sources).tolist():
-            places = np.flatnonzero(sources == source)
-            yield source, places, samples[places]
+            rows = np.flatnonzero(sources == source)
+            yield source, rows, samples[rows]
 
     def _describe(self) -> dict[str, Any]:
         parts = [part._describe() for part in self.datasets]

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.load.rows import describe_file
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
-from nanoset_ref.megatron.piece_rows import ALGORITHM, PieceRows, Positions, Route
+from nanoset_ref.megatron.piece_rows import ALGORITHM, PartSamples, PieceRows
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 from nanoset_ref.tokens.manifest import TokenFileError
 
@@ -132,8 +133,8 @@ class MegatronNanoset(PieceRows):
         """See `PieceRows.parts`: this dataset alone."""
         return [self]
 
-    def routes(self, positions: Positions) -> Iterable[Route]:
-        """See `PieceRows.routes`."""
+    def samples_by_part(self, positions: Int64Array) -> Iterable[PartSamples]:
+        """See `PieceRows.samples_by_part`."""
         return [(0, np.arange(len(positions)), positions)]
 
     @property

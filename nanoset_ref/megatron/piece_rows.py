@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
 from nanoset_ref.load.documents import document_spans
@@ -32,8 +33,7 @@ from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 if TYPE_CHECKING:
     from nanoset_ref.megatron.dataset import MegatronNanoset
 
-Positions = NDArray[np.int64]
-Route = tuple[int, Positions, Positions]  # see `PieceRows.routes`
+PartSamples = tuple[int, Int64Array, Int64Array]  # see `PieceRows.samples_by_part`
 POSITIONS_AT_ONCE = 1 << 20  # scanned by `positions_of`
 ALGORITHM = 1  # version of the mappings and the blend, like `Order.algorithm`
 
@@ -59,15 +59,15 @@ class PieceRows(Rows):
         """The datasets of single corpora behind these rows."""
 
     @abstractmethod
-    def routes(self, positions: Positions) -> Iterable[Route]:
+    def samples_by_part(self, positions: Int64Array) -> Iterable[PartSamples]:
         """The samples of each part at these positions.
 
         Args:
             positions: int64 [n].
 
         Returns:
-            For each part with a sample: its number, the places in `positions` that read it, and its
-            samples at these places.
+            For each part with a sample: its number, the rows that read it (indices in `positions`),
+            and its samples in these rows.
         """
 
     def __len__(self) -> int:
@@ -79,18 +79,18 @@ class PieceRows(Rows):
         return [part.corpus for part in self.parts]
 
     def pieces(
-        self, positions: Positions
-    ) -> Iterator[tuple[MMapIndexedDataset, Positions]]:
+        self, positions: Int64Array
+    ) -> Iterator[tuple[MMapIndexedDataset, Int64Array]]:
         """The pieces of the rows at these positions.
 
         Args:
             positions: int64 [n].
 
         Yields:
-            (a corpus, its pieces int64 [pieces, 4] in order). A piece is (place in `positions`,
-            start, stop, column): the tokens start:stop of .bin begin at `column` of the row.
+            (a corpus, its pieces int64 [pieces, 4] in order). A piece is (row, start, stop,
+            column): the tokens start:stop of .bin begin at `column` of this row.
         """
-        for source, places, samples in self.routes(positions):
+        for source, rows, samples in self.samples_by_part(positions):
             part = self.parts[source]
             corpus = part.corpus
             mappings = (part.document_index, part.sample_index, part.shuffle_index)
@@ -101,16 +101,16 @@ class PieceRows(Rows):
                 corpus.dtype.itemsize,
             )
             extra = self.row_length - self.sequence_length
-            yield corpus, _locate(mappings, layout, places, samples, extra)
+            yield corpus, _locate(mappings, layout, rows, samples, extra)
 
-    def fill(self, positions: Positions, out: NDArray[Any]) -> None:
+    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         """See `Rows.fill`."""
         if not self.config.drop_last_partial_validation_sequence:
             out[:] = self.config.pad_id
         for corpus, pieces in self.pieces(positions):
             copy_from_file(corpus, pieces, out)
 
-    def _starts(self, positions: Positions) -> Starts:
+    def _starts(self, positions: Int64Array) -> Starts:
         """Starts of sequences, which are Megatron's documents; every pad is also a document."""
         starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
         starts[:, 0] = True
@@ -126,7 +126,7 @@ class PieceRows(Rows):
 
     def origin(self, position: int) -> Origin:
         """See `Rows.origin`; samples and epochs are counted in the stream of shuffled documents."""
-        ((source, _, samples),) = self.routes(np.array([position]))
+        ((source, _, samples),) = self.samples_by_part(np.array([position]))
         part = self.parts[source]
         sample = int(part.shuffle_index[samples[0]])
         return Origin(
@@ -147,7 +147,7 @@ class PieceRows(Rows):
         document: int,
         tokens: tuple[int, int] | None = None,
         until: int | None = None,
-    ) -> Positions:
+    ) -> Int64Array:
         """See `Rows.positions_of`; found by a scan of all positions of the file."""
         start, stop = self.token_range(source, document, tokens)
         positions = np.flatnonzero(self.dataset_index[:until] == source)
@@ -222,12 +222,12 @@ class PieceRows(Rows):
         return type(self), tuple(getattr(self, field.name) for field in fields)
 
 
-def _work(mappings, layout, places, samples, extra):
+def _work(mappings, layout, rows, samples, extra):
     return 100 * len(samples)
 
 
 @njit(work=_work)
-def _locate(mappings, layout, places, samples, extra):
+def _locate(mappings, layout, rows, samples, extra):
     """Find the pieces of samples, int64 [pieces, 4]; see `PieceRows.pieces`.
 
     Args:
@@ -235,7 +235,7 @@ def _locate(mappings, layout, places, samples, extra):
             index int [N] of one part.
         layout: sequence lengths int32 [S] in tokens, their pointers int64 [S] in bytes, and the
             bytes of a token.
-        places: int64 [n], the first column of the result.
+        rows: int64 [n], the first column of the result.
         samples: int64 [n], in 0 .. N - 1, before the shuffle.
         extra: 1 if a sample ends with the first token of the next sample, else 0.
     """
@@ -257,7 +257,7 @@ def _locate(mappings, layout, places, samples, extra):
             start = int(first_token) if i == first else 0
             stop = int(last_token) + extra if i == last else int(lengths[sequence])
             origin = pointers[sequence] // itemsize
-            pieces[piece, 0] = places[n]
+            pieces[piece, 0] = rows[n]
             pieces[piece, 1] = origin + start
             pieces[piece, 2] = origin + stop
             pieces[piece, 3] = column
