@@ -13,7 +13,7 @@ from benchmarks.peers import Tokens, endless
 from nanoset_ref.load.blocks import batches_per_block
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.gather import Gatherer
-from nanoset_ref.load.mapped_files import REGION_BYTES
+from nanoset_ref.load.gather_kernel import REGION_BYTES
 from nanoset_ref.load.nanoset import Nanoset
 
 BATCH = 8

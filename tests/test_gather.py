@@ -19,7 +19,7 @@ from nanoset_ref.load.gather import (
     MAX_PLAIN_ROWS,
     Gatherer,
 )
-from nanoset_ref.load.mapped_files import REGION_BYTES
+from nanoset_ref.load.gather_kernel import REGION_BYTES
 from nanoset_ref.tokens import TokenFile, TokenFileError, open_tokens
 
 

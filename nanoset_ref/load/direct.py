@@ -121,7 +121,7 @@ class DirectGatherer:
                 depth = min(DEPTH, len(memory) // step)
                 buffers = memory[: depth * step].reshape(depth, step)
                 calls = SYSTEM_CALLS[platform.machine()]
-                failed = read_rows(calls, context, buffers, reads, out)
+                failed = read_rows(calls, context, DISK_BLOCK, buffers, reads, out)
         if failed >= 0:
             raise cut_short(self._files[sources[failed]], int(first_tokens[failed]))
 

@@ -4,19 +4,19 @@ import numpy as np
 from numba import types
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.direct import DISK_BLOCK
 from nanoset_ref.load.gather_kernel import widen
 
 _syscall = types.ExternalFunction("syscall", types.intp(*6 * [types.intp]))
 
 
 @njit
-def read_rows(system_calls, context, buffers, reads, out):
+def read_rows(system_calls, context, disk_block, buffers, reads, out):
     """Fill the rows of `out` with ids of 2 or 4 bytes.
 
     Args:
         system_calls: the numbers in SYSTEM_CALLS.
         context: int64, the queue; nothing is under way in it.
+        disk_block: int64, bytes; a request begins and ends at a multiple of them.
         buffers: uint8 [depth, bytes], the memory for the rows under way: whole blocks of the disk.
         reads: int64 [rows, 3], the file (a descriptor), first byte and size in bytes of each row.
         out: int32 [rows, length].
@@ -40,7 +40,7 @@ def read_rows(system_calls, context, buffers, reads, out):
         while asked < rows and failed < 0 and asked - arrived < depth:
             buffer = free[depth - 1 - (asked - arrived)]
             mark = asked * depth + buffer  # which the answer will bear
-            _prepare(requests[buffer], buffers[buffer], mark, reads[asked])
+            _prepare(requests[buffer], buffers[buffer], mark, reads[asked], disk_block)
             pointers[asked - first] = np.int64(requests[buffer].ctypes.data)
             asked += 1
         if asked > first:
@@ -55,7 +55,7 @@ def read_rows(system_calls, context, buffers, reads, out):
         count = _syscall(system_calls[2], context, least, depth, address, 0)
         for number in range(count):  # -1 if a signal interrupted the call
             row, buffer = divmod(events[number, 0], depth)
-            start = reads[row, 1] % DISK_BLOCK
+            start = reads[row, 1] % disk_block
             end = start + reads[row, 2]
             if events[number, 2] < end:
                 failed = row
@@ -67,14 +67,15 @@ def read_rows(system_calls, context, buffers, reads, out):
 
 
 @njit
-def _prepare(request, buffer, mark, read):
+def _prepare(request, buffer, mark, read, disk_block):
     """Describe the read of a row in a struct iocb.
 
-    request: int64 [8]; buffer: uint8 [bytes], its memory; mark: int64; read: see `read_rows`.
+    request: int64 [8]; buffer: uint8 [bytes], its memory; mark: int64; read and disk_block: see
+    `read_rows`.
     """
     descriptor, first_byte, size = read
-    first = first_byte // DISK_BLOCK * DISK_BLOCK
-    stop = -(-(first_byte + size) // DISK_BLOCK) * DISK_BLOCK
+    first = first_byte // disk_block * disk_block
+    stop = -(-(first_byte + size) // disk_block) * disk_block
     request[0] = mark
     request[2] = descriptor << 32  # the lower half is IOCB_CMD_PREAD, 0
     request[3] = np.int64(buffer.ctypes.data)

@@ -15,8 +15,8 @@ from numba import carray, types
 from numba.extending import intrinsic
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.mapped_files import REGION_BYTES
 
+REGION_BYTES = 1 << 16  # bytes that a page fault maps
 UNKNOWN_END = np.iinfo(np.int64).max
 CACHE_LINE = 64  # bytes
 CACHE_LINES = 4  # after these the processor prefetches by itself

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.gather import OpenFiles
+from nanoset_ref.load.gather_kernel import REGION_BYTES
 from nanoset_ref.tokens import Tokens
 
-REGION_BYTES = 1 << 16  # bytes that a page fault maps
 MAX_REGIONS = 1 << 20  # beyond 64 GiB, regions share an entry and are mapped early
 
 
