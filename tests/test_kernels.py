@@ -263,7 +263,8 @@ def numbered(draw):
 
 def blended(draw):
     most = draw(st.sampled_from([3, 2**40]))  # few lengths: many of equal weight
-    lengths = arrays_of(draw, np.int64, draw(st.integers(1, 5)), most, least=1)
+    count = draw(st.integers(1, 5) | st.integers(40, 60))
+    lengths = arrays_of(draw, np.int64, count, most, least=1)
     weights = base.normalize_weights(lengths.tolist(), len(lengths))
     kind = draw(st.sampled_from([np.uint32, np.uint64]))
     firsts = np.cumsum(lengths) - lengths

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nanoset_ref import plain
 from nanoset_ref.orders import NanotronOrder
+from nanoset_ref.orders.blend import FEW_GROUPS, blend, groups_of
 
 REFUSED = {
     "c030",
@@ -61,6 +62,26 @@ def test_equals_plain(datasets, weighted, num_samples, seed):
     assert [order[k] for k in range(num_samples)] == [
         plain.nanotron_at(k, epoch) for k in range(num_samples)
     ]
+
+
+@given(
+    st.lists(st.integers(0, 9) | st.floats(1e-300, 1e9), max_size=20),
+    st.integers(FEW_GROUPS + 1, 8 * FEW_GROUPS),
+    st.floats(0, 3),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 1000),
+)
+def test_many_files_are_blended_as_if_all_were_compared_at_each_position(
+    drawn, count, spread, seed, size
+):
+    random = np.random.RandomState(seed)
+    weights = plain.normalize([*drawn, *random.lognormal(0, spread, count)])
+    numbers = np.zeros(size, dtype=np.uint64)
+    length = size + 1
+    lengths = np.full(len(weights), length)
+    blend(lengths, weights, np.cumsum(lengths) - length, *groups_of(weights), numbers)
+    found = np.stack(np.divmod(numbers.astype(np.int64), length), axis=1)
+    np.testing.assert_array_equal(found, plain.greedy_blend(weights, size))
 
 
 def test_the_example_in_its_docstring_is_what_it_gives():

@@ -1,9 +1,13 @@
 """The greedy blend of several sources: the one that is furthest behind gives its next sample."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
+
+FEW_GROUPS = 32  # that are all compared at every position
 
 
 @njit
@@ -32,9 +36,47 @@ def groups_of(
     return np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))
 
 
+@njit
+def find_near(shares, taken, due, steps, level, near):
+    """Fill `near` with the groups that may be furthest behind in one of the next `steps` positions.
+
+    A group that is not read falls further behind, and `steps` positions read at most as many
+    groups. So if more than `steps` groups are `level` samples behind now, the ones that are read
+    are at least as far behind when they are.
+
+    Args:
+        shares, taken: float64 [groups].
+        due: max(t, 1.0) at the first of these positions.
+        steps: their number, below that of the groups.
+        level: samples; lowered until enough groups are that far behind.
+        near: int64 [groups], filled from the beginning, ascending.
+
+    Returns:
+        The number of groups in `near`, and the level for the next call.
+    """
+    behind = 0
+    while True:
+        for group in range(len(shares)):
+            behind += shares[group] * due - taken[group] >= level
+        if behind > steps:
+            break
+        behind = 0
+        level -= steps / len(shares)
+    count = 0
+    least = level - (due + steps) * 2.0**-50  # products are rounded
+    for group in range(len(shares)):
+        if shares[group] * (due + steps) - taken[group] >= least:
+            near[count] = group
+            count += 1
+    if behind > 3 * steps:
+        level += steps / len(shares)
+    return count, level
+
+
 def _work(lengths, weights, firsts, members, ends, instances):
     """Units of work (see `Kernel`): 4 for each position, and 2 for each group compared there."""
-    return len(instances) * (4 + 2 * len(ends))
+    groups = len(ends)
+    return len(instances) * (4 + 2 * min(groups, 4 * math.isqrt(groups)))
 
 
 @njit(work=_work)
@@ -43,7 +85,8 @@ def blend(lengths, weights, firsts, members, ends, instances):
 
     Sources of equal weight are a group. They are read in turn, in the order of their numbers: one
     that was just read is furthest behind again when all others of its group were read as often. So
-    only the next source of each group is compared: 100,000 files of one length are one group.
+    only the next source of each group is compared: 100,000 files of one length are one group. Of
+    many groups, those that may be furthest behind soon are found once for several positions.
 
     Example: weights 0.2, 0.4, 0.2, 0.2; members 0 2 3 | 1; ends 3, 4.
 
@@ -55,11 +98,17 @@ def blend(lengths, weights, firsts, members, ends, instances):
     next_sources = members[starts]
     shares = weights[next_sources]
     taken = np.zeros(len(ends))  # samples of the next source, exact below 2**53
+    near = np.arange(len(ends))  # the groups that are compared
+    count = len(ends)
+    steps = int(np.sqrt(count / 2))
+    level = 0.5
     for t in range(len(instances)):
         due = max(float(t), 1.0)
+        if len(ends) > FEW_GROUPS and t % steps == 0:
+            count, level = find_near(shares, taken, due, steps, level, near)
         largest = -np.inf
         group = 0
-        for other in range(len(ends)):
+        for other in near[:count]:
             lag = shares[other] * due - taken[other]
             if lag > largest or (
                 lag == largest and next_sources[other] < next_sources[group]
