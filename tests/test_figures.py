@@ -14,7 +14,8 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 import figures
-from figures.draw import COLOURS, GREY, INK, LINES, RED, SOURCES, WIDTH
+from figures.draw import COLOURS, GREY, INK, LINES, RED, SOURCES, WIDTH, lift_title
+from figures.packing import LOST, PADDING
 from nanoset_ref.train import layout_of_rank
 
 DRAW = np.random.RandomState(0)
@@ -371,13 +372,13 @@ PICTURES: dict[str, list[Any]] = {
     "reading.steps": [
         {"nanotron": STEPS, "nanoset_ref": {"copy": 4}},
         "opening",
-        "opening|nanotron: stack|22.8",
+        "opening|nanotron|stack|22.8",
     ],
     "reading.rates": [
         {"512": RATES},
         "memcpy",
         "the limit",
-        "S = 512|nanoset_ref|900|memcpy: 1,999|the limit",
+        "nanoset_ref|900|memcpy: 1,999|the limit",
     ],
     "reading.memory": [
         {"kept": MEMORY, "anew": MEMORY},
@@ -458,6 +459,37 @@ def test_a_number_stands_at_its_own_dot() -> None:
     ).axes
     places = {text.get_text(): text.xy[0] for text in axes.texts if hasattr(text, "xy")}
     assert places == {"4.0": 3.5, "30": 30.5, "900": 925}
+
+
+def test_the_only_panel_s_title_becomes_a_headline_at_the_left_edge() -> None:
+    figure = draw("megatron.passes", [{"stories": 2.38}, "twice"])
+    lift_title(figure)
+    assert figure.get_suptitle() == "twice"
+    assert figure.axes[0].get_title(loc="left") == ""
+    two = draw("orders.epochs", [{"first": [0, 1], "second": [1, 0]}, 2, 0])
+    lift_title(two)
+    assert [axes.get_title(loc="left") for axes in two.axes] == ["first", "second"]
+
+
+def test_each_mean_stands_at_the_right_of_its_panel() -> None:
+    found = {"file order": [1.0, 1.5], "blended": [-0.5, 0.0]}
+    (axes,) = draw(
+        "experiments.differences", [{"text": found}, "cost", "shuffled"]
+    ).axes
+    said = {text.get_text(): text.get_position() for text in axes.texts}
+    assert said == {"+1.25": (1, 0), "-0.25": (1, 1)}
+
+
+def test_what_a_way_to_pack_costs_is_counted() -> None:
+    rows = [
+        [("a", 0, 4), ("b", 1, 1)],
+        [("rest", LOST, 2)],
+        [("c", 2, 3), ("", PADDING, 2)],
+    ]
+    *_, table = draw(
+        "packing.ways", [{"Cut: loses": rows, "Pad": rows[:1] * 4}, 5]
+    ).axes
+    assert [text.get_text() for text in table.texts[4:8]] == ["Cut", "1", "2", "2"]
 
 
 def test_passes_are_as_wide_as_they_are_many() -> None:

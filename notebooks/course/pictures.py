@@ -9,7 +9,7 @@ from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 from PIL import Image
 
-from figures.draw import DPI, WIDTH
+from figures.draw import DPI, WIDTH, lift_title
 from figures.moving import Moving
 
 
@@ -26,6 +26,7 @@ def show(shown: Figure | Moving, caption: str, alt: str) -> None:
         raise ValueError(
             f"the picture is {figure.get_figwidth()} inches wide; the course has one width, {WIDTH}"
         )
+    lift_title(figure)
     file = BytesIO()
     figure.savefig(file, dpi=DPI, facecolor="white", metadata={"Software": None})
     size = {

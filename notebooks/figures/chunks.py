@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
 from figures.cells import HEIGHT, Cell, picture, side_by_side
@@ -45,9 +45,9 @@ def forgetting(
             xticks=range(0, int(step) + 1, 50),
         )
         axes.spines["bottom"].set_bounds(0, step)  # beside it are the names
-        height = 0.0
+        height, gap = -np.inf, 0.075 * np.ptp(axes.get_ylim())
         for source in np.argsort(np.asarray(losses)[-1]):
-            height = max(height + 0.55, np.asarray(losses)[-1][source])
+            height = max(height + gap, np.asarray(losses)[-1][source])
             axes.text(1.02 * step, height, names[source], color=STROKES[source], va="center")
     figure.axes[0].set_ylabel("loss on held-out rows, nats")
     return figure
@@ -86,11 +86,10 @@ def mixture_over_time(
         axes.set_xticks(
             [0, count // 2, count], [f"{bars * samples_per_bar}" for bars in (0, count // 2, count)]
         )
-    patches = [
-        Patch(facecolor=fill, edgecolor=INK, label=name)
-        for name, fill in zip(names, FILLS, strict=True)
-    ]
-    figure.legend(handles=patches[::-1], loc="outside right center", frameon=False, fontsize=10)
+    parts = np.bincount(sources, minlength=len(names)) / len(np.asarray(sources))
+    for name, middle in zip(names, np.cumsum(parts) - parts / 2):
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
+        axes.annotate(name, (1.04, middle), color=INK, annotation_clip=False, **place)
     figure.axes[0].set_ylabel("share of the rows")
     return figure
 

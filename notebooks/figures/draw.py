@@ -13,6 +13,7 @@ from matplotlib.patches import FancyArrowPatch
 
 WIDTH = 7.5  # inches of every picture: the text column
 DPI = 200
+HEADLINE: dict[str, Any] = {"x": 0.005, "ha": "left", "size": 12, "weight": "bold"}
 
 # Okabe and Ito's hues, which color-blind readers can tell apart; each has its own lightness, so print in gray can, too.
 # Lines are dark enough for labels in their color on white, fills light enough for dark type (contrasts of 4.5 or more).
@@ -37,12 +38,25 @@ def panels(
 ) -> tuple[Figure, list[tuple[Axes, Any]]]:
     """A figure of so many inches of height with one panel per title; options of `Figure.subplots`."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    below: dict[str, Any] = {}
     if headline:
-        figure.suptitle(headline, x=0.005, ha="left", size=12, weight="bold")
+        figure.suptitle(headline, **HEADLINE)
+        below = {"size": 10.5, "weight": "normal"}
     places = np.ravel(figure.subplots(rows, len(contents) // rows, **options)).tolist()
     for axes, title in zip(places, contents, strict=True):
-        axes.set_title(title)
+        axes.set_title(title, **below)
     return figure, list(zip(places, contents.values(), strict=True))
+
+
+def lift_title(figure: Figure) -> None:
+    """Move the title of a figure's only panel to the left edge, where all headlines begin."""
+    if len(figure.axes) != 1 or figure.get_suptitle():
+        return
+    (axes,) = figure.axes
+    title = axes.get_title(loc="left")
+    if title:
+        axes.set_title("", loc="left")
+        figure.suptitle(title, **HEADLINE)
 
 
 def draw_lines(axes: Axes, lines: Lines, colours: Sequence[str] = COLOURS, **style: Any) -> None:

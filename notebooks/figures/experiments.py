@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
-from figures.draw import GREY, INK, LINES, RED, panels
+from figures.draw import GREY, IDLE, INK, LINES, RED, panels
 
 Bands = Mapping[
     str, tuple[Sequence[float], ArrayLike]
@@ -69,13 +70,13 @@ def differences(
 
     Args:
         contents: by title, by way, the difference of each seed, in nats per token. Ways that all seeds find worse are
-            red, better blue, and the others grey; every panel has the same ways.
+            red, better blue, and the others grey; every panel has the same ways. The mean stands at the right.
         title: of the picture. All panels have one scale.
         reference: what the differences are taken from.
     """
     ways = list(next(iter(contents.values())))
     figure, places = panels(
-        contents, 0.4 * len(ways) + 1.3, sharex=True, sharey=True, headline=title
+        contents, 0.34 * len(ways) + 1.2, sharex=True, sharey=True, headline=title
     )
     figure.supxlabel(f"extra nats per token, compared with {reference}", size="medium")
     for axes, found in places:
@@ -84,14 +85,16 @@ def differences(
             colour = RED if seeds.min() > 0 else LINES[0] if seeds.max() < 0 else GREY
             axes.plot(seeds, [row] * len(seeds), "o", ms=6, color=colour, alpha=0.45, mew=0)
             axes.plot([seeds.mean()] * 2, [row - 0.3, row + 0.3], color=colour, lw=2.5)
-            place = (seeds.mean(), row - 0.3)
-            above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
-            above["bbox"] = {"facecolor": "white", "lw": 0, "pad": 0.5}
-            axes.annotate(f"{seeds.mean():+z.2f}", place, (0, 1), size=9, color=colour, **above)
+            said: dict[str, Any] = {"ha": "right", "va": "center", "size": 9.5, "color": colour}
+            axes.text(1, row, f"{seeds.mean():+z.2f}", transform=axes.get_yaxis_transform(), **said)
         axes.axvline(0, color=GREY, lw=1)
-        axes.margins(x=0.35)
+        axes.grid(axis="y", alpha=0.25)
+        axes.tick_params(axis="y", length=0)
         axes.set(yticks=range(len(ways)), yticklabels=ways)
-    places[0][0].set_ylim(len(ways) - 0.4, -0.9)
+        axes.spines.left.set_visible(False)
+    low, high = places[0][0].get_xlim()
+    places[0][0].set_xlim(low, high + 0.3 * (high - low))  # room for the column of means
+    places[0][0].set_ylim(len(ways) - 0.5, -0.5)
     return figure
 
 
@@ -127,11 +130,23 @@ def intervals(
                 va="center",
             )
         axes.axvline(0, color=INK, lw=0.8)
-        axes.grid(axis="y", alpha=0.25)
+        axes.spines.left.set_visible(False)
         axes.set(yticks=range(len(rows)), yticklabels=rows)
         axes.tick_params(axis="y", labelsize=9, length=0)
+        reach = -2 if axes is places[0][0] else -0.2  # the first band lies behind the names, too
+        for row, name in enumerate(rows):
+            if name in headings:
+                _band(axes, row, reach)
         for label in axes.get_yticklabels():
             is_heading = label.get_text() in headings
             label.set_weight("bold" if is_heading else "normal")
     places[0][0].set_ylim(len(rows) - 0.4, -0.6)
     return figure
+
+
+def _band(axes: Axes, row: int, reach: float) -> None:
+    """A gray band behind a row, from so many widths of the panel to its right edge."""
+    band = Rectangle((reach, row - 0.5), 1 - reach, 1, color=IDLE, clip_on=False, zorder=-1, lw=0)
+    band.set_transform(axes.get_yaxis_transform())
+    band.set_in_layout(False)
+    axes.add_patch(band)

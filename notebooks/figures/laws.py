@@ -21,8 +21,13 @@ def counterexamples(
         headline: the takeaway.
     """
     lines = max(map(len, tables.values()))
-    steps = max(len(line) for table in tables.values() for line in table.values())
-    figure, places = panels(tables, 0.42 * lines + 1.05, headline=headline)
+    widths = [max(map(len, table.values())) for table in tables.values()]
+    figure, places = panels(
+        tables,
+        0.42 * lines + 1.05,
+        headline=headline,
+        width_ratios=[width + 0.6 for width in widths],
+    )
     for axes, table in places:
         longest = max(map(len, table.values()))
         drawn = {}
@@ -37,7 +42,7 @@ def counterexamples(
             ]
             drawn[name] = cells
         fill(axes, drawn)
-        axes.set_xlim(-0.05, steps)
+        axes.set_xlim(-0.05, longest)
         heads(axes, {step + 0.47: f"step {step}" for step in range(longest)}, size=9)
     return figure
 

@@ -9,7 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from figures.draw import GREY, INK, RED, SOURCES, panels
+from figures.draw import GREY, HEADLINE, INK, RED, SOURCES, panels
+
+UNDER = {"facecolor": "white", "lw": 0, "pad": 1}  # a text hides the dots behind it
 
 
 def greedy_choice(weights: Mapping[str, float], chosen: Sequence[int]) -> Figure:
@@ -34,9 +36,7 @@ def greedy_choice(weights: Mapping[str, float], chosen: Sequence[int]) -> Figure
         axes.set(yticks=(-0.5, 0, 0.5), ylim=(-0.9, 0.6), xticks=steps)
     places[1][0].set_ylabel("samples behind its share")
     places[-1][0].set_xlabel("position t")
-    figure.suptitle(
-        "The source that is furthest behind gives the next sample", x=0.01, ha="left", weight="bold"
-    )
+    figure.suptitle("The source that is furthest behind gives the next sample", **HEADLINE)
     return figure
 
 
@@ -70,7 +70,7 @@ def times_read(counts: Mapping[str, ArrayLike], title: str) -> Figure:
         axes.set(xlim=(0, longest), ylim=(0, top))
     places[len(counts) // 2][0].set_ylabel("times read")
     places[-1][0].set_xlabel("sample, from the beginning of its file to the end")
-    figure.suptitle(title, x=0.01, ha="left", weight="bold")
+    figure.suptitle(title, **HEADLINE)
     return figure
 
 
@@ -107,6 +107,7 @@ def epochs(runs: Mapping[str, ArrayLike], samples_per_epoch: int, followed: int)
             va="top",
             size=9.5,
             weight="bold",
+            bbox=UNDER,
         )
         for begin, end in pairwise(found.tolist()):
             axes.plot([begin, end], [followed, followed], color=INK, lw=1)
@@ -117,6 +118,7 @@ def epochs(runs: Mapping[str, ArrayLike], samples_per_epoch: int, followed: int)
                 ha="center",
                 va="bottom",
                 weight="bold",
+                bbox=UNDER,
             )
         for number, edge in enumerate(range(0, len(samples), samples_per_epoch)):
             axes.axvline(edge, color=GREY, lw=0.8)

@@ -1,13 +1,15 @@
 """Pictures of documents in rows of one length: four ways to pack them, what each costs, and how best fit searches."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from figures.cells import Cell, fill, picture
-from figures.draw import COLOURS, IDLE, INK, LINES, RED, draw_lines, panels
+from figures.draw import COLOURS, IDLE, INK, LINES, RED, WIDTH, draw_lines, panels
 
 PADDING, LOST = -1, -2  # in the place of a document's number
 WAYS = dict(zip(("wrap", "pad", "best fit", "cut"), LINES, strict=True))
@@ -18,17 +20,67 @@ Row = Sequence[tuple[str, int, int]]  # text, number of the document, tokens
 def ways(contents: Mapping[str, Sequence[Row]], row_length: int) -> Figure:
     """Rows of pieces, each with its document's number; padding is gray, what no row holds stands beyond the row's end.
 
+    The way with the most rows stands at the right, the others at the left, and below it what each way costs.
+
     Args:
-        contents: by way, the pieces of each row.
+        contents: by way ("Name: what it does"), the pieces of each row.
         row_length: in tokens; there the row ends.
     """
-    heights = [max(len(rows) for rows in list(contents.values())[at : at + 2]) for at in (0, 2)]
-    figure, places = panels(contents, 0.3 * sum(heights) + 1.1, rows=2, height_ratios=heights)
-    for number, (axes, rows) in enumerate(places):
-        fill(axes, {f"row {row}": _cells(pieces) for row, pieces in enumerate(rows)})
-        axes.set(xlim=(-0.05, 1.42 * row_length), ylim=(heights[number // 2], -0.1))
-        axes.vlines(row_length - 0.03, -0.1, len(rows), color=INK, lw=1.5)
+    tallest = max(contents, key=lambda way: len(contents[way]))
+    stacked = [way for way in contents if way != tallest]
+    width, line = 2.72, 0.27  # inches of a row, from one row to the next
+    at_left = sum(len(contents[way]) + 1.5 for way in stacked)  # a line and a half for titles
+    lines = max(at_left, len(contents[tallest]) + 6.5)
+    figure = Figure(figsize=(WIDTH, line * lines))
+
+    def panel(left: float, top: float, wide: float, high: float) -> Axes:
+        """A panel at so many inches from the left and lines from the top."""
+        box = left / WIDTH, 1 - (top + high) / lines, wide / WIDTH, high / lines
+        return figure.add_axes(box)
+
+    top = 1.2
+    for way in stacked:
+        rows = contents[way]
+        _draw_way(panel(0.45, top, 1.42 * width, len(rows)), way, rows, row_length, 1.42)
+        top += len(rows) + 1.5
+    rows = contents[tallest]
+    _draw_way(panel(4.75, 1.2, width, len(rows)), tallest, rows, row_length, 1)
+    _tell_costs(panel(4.75, len(rows) + 1.8, width, lines - len(rows) - 2), contents)
     return figure
+
+
+def _draw_way(axes: Axes, way: str, rows: Sequence[Row], row_length: int, reach: float) -> None:
+    """The rows of one way to pack, in a panel that reaches so many row lengths to the right."""
+    fill(axes, {f"row {row}": _cells(pieces) for row, pieces in enumerate(rows)})
+    axes.set(title=way, xlim=(-0.05, reach * row_length + 0.05), ylim=(len(rows) - 0.1, -0.1))
+    axes.vlines(row_length - 0.03, -0.1, len(rows) - 0.1, color=INK, lw=1.5)
+
+
+def _tell_costs(axes: Axes, contents: Mapping[str, Sequence[Row]]) -> None:
+    """A small table: of each way, the documents it cuts, the tokens it loses, the tokens of padding."""
+    axes.set(xlim=(0, 1), ylim=(len(contents) + 0.5, -0.5))
+    axes.axis("off")
+    lines = [["", "cut", "lost", "padding"]]
+    for way, rows in contents.items():
+        pieces = [piece for row in rows for piece in row]
+        documents = [document for _, document, _ in pieces if document >= 0]
+        lost = sum(size for _, document, size in pieces if document == LOST)
+        padding = sum(size for _, document, size in pieces if document == PADDING)
+        cut = len(documents) - len(set(documents)) + sum(it == LOST for _, it, _ in pieces)
+        lines.append([way.partition(":")[0], str(cut), str(lost), str(padding)])
+    for row, line in enumerate(lines):
+        style: dict[str, Any] = {"size": 10, "va": "center", "color": INK}
+        axes.text(0, row, line[0], weight="bold", **style)
+        for place, text in zip((0.5, 0.7, 0.98), line[1:], strict=True):
+            axes.text(place, row, text, ha="right", **style)
+    axes.axhline(0.5, color=INK, lw=0.8)
+
+
+def _draw_way(axes: Axes, way: str, rows: Sequence[Row], row_length: int, reach: float) -> None:
+    """The rows of one way to pack, in a panel that reaches so many row lengths to the right."""
+    fill(axes, {f"row {row}": _cells(pieces) for row, pieces in enumerate(rows)})
+    axes.set(title=way, xlim=(-0.05, reach * row_length + 0.05), ylim=(len(rows), -0.1))
+    axes.vlines(row_length - 0.03, -0.1, len(rows), color=INK, lw=1.5)
 
 
 def _cells(pieces: Row) -> list[Cell]:
@@ -70,11 +122,28 @@ def counts(
         axes.set_xticks(row_lengths[::3], [f"{length:,}" for length in row_lengths[::3]])
         axes.minorticks_off()
         if place in (0, len(uppers)):
-            axes.legend(frameon=False, fontsize=10)
+            _name_lines(axes, lines)
     figure.axes[0].set_ylabel("documents cut, %")
     figure.axes[len(uppers)].set_ylabel("tokens lost or padding, %")
     figure.axes[len(uppers) + len(lowers) // 2].set_xlabel("tokens per row")
     return figure
+
+
+def _name_lines(axes: Axes, lines: Mapping[str, tuple[Sequence[int], np.ndarray]]) -> None:
+    """Each name beside its line, where that is farthest from the others."""
+    for name, (x, y) in lines.items():
+        others = np.array([values for way, (_, values) in lines.items() if way != name])
+        gaps = abs(others - y).min(axis=0)
+        gaps[[0, -1]] = -1  # not at the ends
+        place = int(gaps.argmax())
+        is_above = y[place] > others[:, place].max()
+        shift, align = ((5, 5), "bottom") if is_above else ((-5, -6), "top")
+        if y[place] < 8:
+            shift, align = (0, 6), "bottom"
+        style: dict[str, Any] = {"color": WAYS[name], "va": align, "ha": "left", "size": 10}
+        if not is_above:
+            style["ha"] = "right" if y[place] >= 8 else "center"
+        axes.annotate(name, (x[place], y[place]), shift, textcoords="offset points", **style)
 
 
 def tree(counts: Sequence[int], looks: Sequence[int], found: int, title: str) -> Figure:

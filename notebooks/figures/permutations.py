@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import ArrayLike
@@ -15,6 +16,7 @@ from figures.cells import Cell, colour_of, fill, in_line, picture
 from figures.draw import COLOURS, IDLE, INK, LINES, curves, panels
 
 ORANGE = COLOURS[1]
+RAMP = LinearSegmentedColormap.from_list("course", [LINES[3], LINES[0], COLOURS[2], COLOURS[4]])
 
 
 def clouds(
@@ -40,10 +42,10 @@ def rounds(
         title: of the picture.
         slides: the boards, from 0, that are one slide away from the board before; there a line shows it.
     """
-    figure, boards = panels(dict(stages), 4.8, rows=len(stages) // 4, headline=title)
+    figure, boards = panels(dict(stages), 4.2, rows=len(stages) // 4, headline=title)
     before: dict[int, Any] = {}
     for stage, (axes, board) in enumerate(boards):
-        axes.imshow(board, cmap="viridis", interpolation="nearest")
+        axes.imshow(board, cmap=RAMP, interpolation="nearest", aspect="auto")
         axes.axis("off")
         for number, colour in zip(
             traced if axes is not boards[-1][0] else [], ("white", ORANGE), strict=False

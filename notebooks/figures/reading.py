@@ -64,17 +64,20 @@ def hierarchy(rungs: Mapping[str, Sequence[tuple[str, float, str]]], title: str)
 
 def steps(microseconds: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     """Bars of the steps of a batch, one below the other, each reader in its colour: {reader: {step: microseconds}}."""
-    costs = {
-        f"{reader}: {step}": cost
-        for reader, parts in microseconds.items()
-        for step, cost in parts.items()
-    }
-    figure, axes = canvas(0.27 * len(costs) + 0.7)
-    axes.bar_label(
-        axes.barh([*costs], [*costs.values()], 0.7, color=_colours(costs)), fmt="{:,.1f}", padding=3
-    )
+    figure, axes = canvas(0.27 * sum(len(parts) + 1 for parts in microseconds.values()) + 0.7)
+    names, headings = [], []
+    for reader, parts in microseconds.items():
+        headings.append(len(names))
+        names.append(reader)
+        places = [len(names) + place for place in range(len(parts))]
+        bars = axes.barh(places, [*parts.values()], 0.7, color=_colours([reader]))
+        axes.bar_label(bars, fmt="{:,.1f}", padding=3)
+        names += parts
     axes.set(xlabel="microseconds per batch of 8", title=title)
-    axes.invert_yaxis()
+    axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
+    axes.tick_params(axis="y", length=0)
+    for heading in headings:
+        axes.get_yticklabels()[heading].set_weight("bold")
     return figure
 
 
@@ -92,6 +95,8 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title
         title: of the picture.
     """
     titled = {f"S = {int(length):,}": candidates for length, candidates in tokens.items()}
+    if len(titled) == 1:
+        titled = {"": next(iter(titled.values()))}
     first = next(iter(titled.values()))
     names = sorted(first.keys() - {limit}, key=lambda name: np.median(first[name]))
     rows = {

@@ -8,14 +8,12 @@ from textwrap import wrap
 import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
 from figures.cells import HEIGHT, Cell, draw_row, fill, heads, picture
-from figures.draw import COLOURS, IDLE, INK, RED, SOURCES, canvas, panels, printable
+from figures.draw import COLOURS, HEADLINE, IDLE, INK, RED, SOURCES, canvas, panels, printable
 
 FILLS = [fill for fill, _ in SOURCES.values()]
-HEADLINE = {"x": 0.01, "ha": "left", "weight": "bold"}
 TIMES = [("never", RED), ("once", "white"), ("twice", COLOURS[4])]
 
 
@@ -113,7 +111,7 @@ def mixtures(sources: Mapping[str, ArrayLike], height: int, title: str) -> Figur
         height: positions in a column.
         title: the takeaway.
     """
-    figure, places = panels(sources, 1.1 * len(sources) + 0.9, rows=len(sources))
+    figure, places = panels(sources, 1.1 * len(sources) + 0.6, rows=len(sources), headline=title)
     for axes, numbers in places:
         drawn = np.resize(numbers, (np.size(numbers) // height, height)).T
         extent = (0, drawn.size, height, 0)
@@ -123,12 +121,10 @@ def mixtures(sources: Mapping[str, ArrayLike], height: int, title: str) -> Figur
         axes.set(yticks=[])
         axes.label_outer()
     axes.set_xlabel("position in the run")
-    figure.suptitle(title, **HEADLINE)
-    patches = [
-        Patch(facecolor=fill, edgecolor=INK, label=name)
-        for name, fill in zip(SOURCES, FILLS, strict=True)
-    ]
-    figure.legend(handles=patches, loc="outside lower center", ncols=8, frameon=False, fontsize=10)
+    first, numbers = places[0]
+    for number, name in enumerate(SOURCES):
+        middle = float(np.flatnonzero(np.asarray(numbers) == number).mean())
+        first.text(middle, height / 2, name, ha="center", va="center", color=INK)
     return figure
 
 
