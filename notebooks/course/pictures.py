@@ -1,7 +1,7 @@
 """How every picture of the course is shown: one width, 200 dots per inch, a caption, and words in its place."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -42,6 +42,13 @@ def show(shown: Figure | Moving, caption: str, alt: str) -> None:
     display(Markdown(f"*{caption}*"))
 
 
+def show_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Show a table: the names in its first column, numbers at the right of the others."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    display(Markdown("\n".join(f"| {' | '.join(line)} |" for line in lines)))
+
+
 def show_source(*functions: Callable[..., Any]) -> None:
-    """Print the source of functions, without the rest of their module."""
-    print("\n\n".join(inspect.getsource(function).strip() for function in functions))
+    """Show the source of functions, without the rest of their module, in the colors of code."""
+    sources = "\n\n\n".join(inspect.getsource(function).strip() for function in functions)
+    display(Markdown(f"```python\n{sources}\n```"))

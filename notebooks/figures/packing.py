@@ -134,7 +134,7 @@ def _name_lines(axes: Axes, lines: Mapping[str, tuple[Sequence[int], np.ndarray]
     for name, (x, y) in lines.items():
         others = np.array([values for way, (_, values) in lines.items() if way != name])
         gaps = abs(others - y).min(axis=0)
-        gaps[[0, -1]] = -1  # not at the ends
+        gaps[: len(x) // 4] = gaps[-1] = -1  # not at the ends
         place = int(gaps.argmax())
         is_above = y[place] > others[:, place].max()
         shift, align = ((5, 5), "bottom") if is_above else ((-5, -6), "top")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from figures.cells import HEIGHT, Cell, draw_row, fill, heads, picture
-from figures.draw import COLOURS, HEADLINE, IDLE, INK, RED, SOURCES, canvas, panels, printable
+from figures.draw import COLOURS, IDLE, INK, RED, SOURCES, canvas, panels, printable
 
 FILLS = [fill for fill, _ in SOURCES.values()]
 TIMES = [("never", RED), ("once", "white"), ("twice", COLOURS[4])]
@@ -151,7 +151,8 @@ def handed_over(rows: Mapping[str, Mapping[int, tuple[str, str]]], title: str) -
 
 def encoders(contents: Mapping[str, Sequence[Sequence[bool]]], title: str) -> Figure:
     """Which worker encodes which block of text, one panel per way: contents[title][worker][block]."""
-    figure, places = panels(contents, 0.27 * len(next(iter(contents.values()))) + 0.85)
+    workers = len(next(iter(contents.values())))
+    figure, places = panels(contents, 0.27 * workers + 0.85, headline=title)
     for axes, matrix in places:
         rows = {
             f"worker {worker}": [
@@ -162,5 +163,4 @@ def encoders(contents: Mapping[str, Sequence[Sequence[bool]]], title: str) -> Fi
         fill(axes, rows)
         axes.set_xlabel("blocks of the text")
         axes.label_outer()
-    figure.suptitle(title, **HEADLINE)
     return figure

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from course import show
+from course.pictures import show_table
 from course.registry import answer, figure, rule
 from figures import reading as plots
 
@@ -192,23 +193,28 @@ def answer_4():
     )
 
 
-@answer("15.5", 13, words=("fetched  13%",), within=6)
+@answer("15.5", 13, words=("| 13% |",), within=6)
 def answer_5():
     bucket = results("bucket")
-    print("2 rounds of 3 seconds, two cores of an AMD EPYC:")
+    rates = []
     assert bucket["command"].endswith("--rounds 2 --seconds 3")
     for latency, lengths in bucket["by_latency"].items():
         ours, limit = (
             lengths["2048"][name]["million_tokens_per_second"]
             for name in ("nanoset_ref", "the limit")
         )
-        print(f"{latency:>5}: {ours:4.1f} million tokens/s, obstore alone {limit:4.1f}")
+        rates.append([f"answers after {latency}", f"{ours:.1f}", f"{limit:.1f}"])
         assert 0.0015 < bucket["training"][latency]["bucket"]["share_waiting"] < 0.0025
+    show_table(
+        ["million tokens/s (2 rounds of 3 s, AMD EPYC, two cores)", "nanoset_ref", "obstore alone"],
+        rates,
+    )
+    readers = []
     for name in ("nanoset_ref", "litdata", "mosaicml"):
         found = results("streamers")["streamers"][name]
         share, spread = found["fetched_per_byte_first_256_batches"] / 16, found["places"]
-        print(f"{named(name):<11} has fetched {share:4.0%} of it; ", end="")
-        print(f"a batch is spread over {spread:3} places (all shuffled: 163)")
+        readers.append([named(name), f"{share:.0%}", f"{spread} of 163"])
+    show_table(["after a sixteenth", "fetched", "places in a batch"], readers)
 
 
 @answer("15.6", "grows", words=("takes clean pages back",))

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from course import pieces, show, tiny_corpus
+from course.pictures import show_table
 from course.registry import answer, figure, rule
 from figures import packing as pictures
 from figures.draw import SOURCES
@@ -273,14 +274,19 @@ def answer_2(collections):
     LENGTHS = [2**power + 1 for power in range(7, 16)]
 
     found = {name: [shares(sizes, R) for R in LENGTHS] for name, sizes in collections.items()}
-    for name, by_length in found.items():
-        cuts, tokens, rows = by_length[LENGTHS.index(8193)]
-        print(f"{name + ',':<13} rows of 8,193    documents cut   tokens lost   padding")
-        for way in ("wrap", "cut", "pad", "best fit"):
-            cut = cuts.get(way, cuts["best fit"])  # padding cuts what best fit cuts
-            lost, padded = (0, tokens[way]) if way in rows else (tokens[way], 0)
-            print(f"  {way:<28} {cut:>14.1%} {lost:>13.1%} {padded:>9.2%}")
-        print(f"  wrap takes {rows['wrap']} rows, best fit {rows['best fit']}")
+    at_8193 = [by_length[LENGTHS.index(8193)] for by_length in found.values()]
+    assert all(rows["wrap"] == rows["best fit"] for _, _, rows in at_8193)
+    assert all(tokens["wrap"] == tokens["best fit"] for _, tokens, _ in at_8193)
+    table = [
+        ["documents cut: wrap", *[f"{cuts['wrap']:.1%}" for cuts, _, _ in at_8193]],
+        ["cut", *[f"{cuts['cut']:.1%}" for cuts, _, _ in at_8193]],
+        ["pad, best fit", *[f"{cuts['best fit']:.1%}" for cuts, _, _ in at_8193]],
+        ["tokens lost: cut", *[f"{tokens['cut']:.1%}" for _, tokens, _ in at_8193]],
+        ["padding: pad", *[f"{tokens['pad']:.1%}" for _, tokens, _ in at_8193]],
+        ["wrap, best fit", *[f"{tokens['best fit']:.2%}" for _, tokens, _ in at_8193]],
+        ["rows: wrap, best fit", *[str(rows["best fit"]) for _, _, rows in at_8193]],
+    ]
+    show_table(["rows of 8,193", *found], table)
     show(
         pictures.counts(
             LENGTHS,

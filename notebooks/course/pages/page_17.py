@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from course import show
+from course.pictures import show_table
 from course.registry import answer, figure, rule
 from figures import experiments as plots
 
@@ -122,7 +123,7 @@ def answer_2():
 
 @answer("17.3", 16, words=("cost 0.4 to 0.6 nats",))
 def answer_3():
-    epochs, panels = [1, 2, 4, 8, 16], {}
+    epochs, panels, gaps = [1, 2, 4, 8, 16], {}, []
     for text, label in TEXTS.items():
         above = {
             how: np.array([0 * np.array(more(text, "repetition", "fresh", "fresh"))]
@@ -132,13 +133,15 @@ def answer_3():
         panels[label] = {how: (epochs, values) for how, values in above.items()}
         same, anew = above.values()
         assert same[:, 2].mean() < 0.3 * (same[:, 4] - same[:, 2]).mean()
-        gap = (anew - same)[:, 1:]
-        print(f"{label}: shuffled anew, compared with the same order")
-        for n, column in zip(epochs[1:], gap.T):
+        gaps.append((anew - same)[:, 1:].T)
+    table = []
+    for n, *columns in zip(epochs[1:], *gaps, strict=True):
+        said = []
+        for column in columns:
             agree = abs(np.sign(column).sum()) == len(column)
-            print(
-                f"  {n:>2} epochs {column.mean():+z.3f}, {'all seeds agree' if agree else 'the seeds differ'}"
-            )
+            said.append(f"**{column.mean():+z.3f}**" if agree else f"{column.mean():+z.3f}")
+        table.append([f"{n} epochs", *said])
+    show_table(["anew less same order (bold: all seeds agree)", *TEXTS.values()], table)
     axis = {"xscale": "log", "xlabel": "epochs", "xticks": epochs, "xticklabels": epochs}
     show(
         plots.bands(
@@ -202,11 +205,6 @@ def answer_5():
         }
         assert rows["in the last fifth", "better source, constant rate"].max() < 0
         assert rows["in the first fifth", "better source, falling rate"].min() > 0
-        print(f"{best} in the last fifth, compared with spread out")
-        for kind, values in panels[f"{best} last"].items():
-            print(
-                f"  {kind:<28} {values.mean():+z.2f} ({values.min():+z.2f} to {values.max():+z.2f})"
-            )
     show(
         plots.differences(
             panels, "Last helps that source, if the rate is still high", "spread out"

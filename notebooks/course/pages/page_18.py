@@ -75,8 +75,9 @@ def answer_1(Loader, read):
 @answer("18.2", 3, words=("Three, and you knew of one",))
 def answer_2(report):
     assert report.broken == ["ranks", "epochs", "resume"]
-    for line in str(report).splitlines():
-        if "not claimed" not in line:
+    laws_and_epochs = str(report).partition("\nranks: ")[0].splitlines()  # the others are drawn
+    for line in laws_and_epochs:
+        if line and "not claimed" not in line:
             print(
                 *textwrap.wrap(line, 98, subsequent_indent=" " * 22, drop_whitespace=False) or [""],
                 sep="\n",
