@@ -17,9 +17,11 @@ from course import (
     pieces,
     registry,
     show,
+    show_source,
     tally,
     tiny_corpus,
 )
+from course.pictures import show_table
 from course.registry import Answer, Rule
 from nanoset_ref import Nanoset, TokenFile
 
@@ -210,3 +212,21 @@ def test_damage_to_the_kept_guesses_is_no_error(page) -> None:
 def test_a_picture_of_another_width_is_refused() -> None:
     with pytest.raises(ValueError, match="one width"):
         show(Figure(figsize=(3, 2)), "", "")
+
+
+@pytest.fixture
+def displayed(monkeypatch) -> list:
+    shown: list = []
+    monkeypatch.setattr("course.pictures.display", shown.append)
+    return shown
+
+
+def test_a_table_has_its_numbers_at_the_right(displayed) -> None:
+    show_table(["way", "cut"], [["wrap", "3.5%"], ["pad", "0.0%"]])
+    lines = "| way | cut |\n| --- | ---: |\n| wrap | 3.5% |\n| pad | 0.0% |"
+    assert displayed[0].data == lines
+
+
+def test_a_source_has_the_colors_of_code(displayed) -> None:
+    show_source(pieces)
+    assert displayed[0].data.startswith("```python\ndef pieces(")
