@@ -200,7 +200,7 @@ def opening():
             ROW,
         ),
         "Six stories, 0 to 5, in rows of 15 tokens. The line is the end of a row, gray is padding, red text "
-        "is in no row.",
+        "is in no row. The table counts documents cut, tokens lost and tokens of padding.",
         "Four panels. Wrapped, six stories fill three rows and two are cut. Cut, two rows; two stories lose "
         "their ends. Padded, six rows, more than half of them padding. By best fit, three rows, no story "
         "cut, three tokens of padding.",
