@@ -38,7 +38,7 @@ def bars(contents: Mapping[str, Rows], side: bool = False, room: float = 0) -> F
     """Rows of cells, in the colours of sources, or in the shades of documents.
 
     Args:
-        contents: by title.
+        contents: by title; a text on white is no token, and is shown as it is.
         side: panels side by side, not one below the other.
         room: no text in narrower cells.
     """
@@ -46,10 +46,12 @@ def bars(contents: Mapping[str, Rows], side: bool = False, room: float = 0) -> F
     height = 0.33 * max(sum(heights), *map(len, contents.values())) + 0.4 * len(heights)
     figure, places = panels(contents, height, rows=len(heights), height_ratios=heights)
     for axes, content in places:
-        shown = {
-            n: [(printable(str(text)), _colour(kind), wide) for text, kind, wide in row]
-            for n, row in content.items()
-        }
+        shown = {}
+        for name, row in content.items():
+            shown[name] = [
+                (text if kind == "white" else printable(str(text)), _colour(kind), wide)
+                for text, kind, wide in row
+            ]
         fill(axes, {name: side_by_side(row, room=room) for name, row in shown.items()})
     return figure
 

@@ -115,6 +115,13 @@ def inputs_read(dataset, rows=10, tokens=42):
     return [int((count == times).sum()) for times in range(3)]
 
 
+def told(names):
+    """How many documents of each source, such as "6 stories, 2 sums"."""
+    plurals = {"story": "stories", "sum": "sums", "program": "programs"}
+    counts = {plurals[name]: names.count(name) for name in dict.fromkeys(names)}
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
 def opening():
     paths = tiny_corpus()
     merged = convert(
@@ -131,14 +138,15 @@ def opening():
     picture = {
         "documents": list(zip(names, SOURCES, lengths.tolist(), strict=True)),
         "split": [
-            (name, "white", int(lengths[first:stop].sum())) for name, (first, stop) in cuts.items()
+            (f"{name}: {told(names[first:stop])}", "white", int(lengths[first:stop].sum()))
+            for name, (first, stop) in cuts.items()
         ],
     }
     show(
         plots.bars({"Training never sees a program": picture}),
         'Twelve documents in one file, and what `split = "8,2,2"` makes of them.',
         "A row of twelve documents: six stories, four of arithmetic, two programs. Below it the splits: "
-        "train ends within the arithmetic, test is both programs.",
+        "train has six stories and two sums, valid two sums, test both programs.",
     )
 
 
