@@ -107,35 +107,34 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
                 _prefetch(address + np.uint64(CACHE_LINE * line))
         # 2.
         source = sources[row]
+        descriptor = descriptors[source]
         first_byte = first_bytes[row]
         size = length * itemsizes[source]
         if ends[source] < 0:
-            end = _lseek(descriptors[source], 0, os.SEEK_END)
+            end = _lseek(descriptor, 0, os.SEEK_END)
             ends[source] = end if end >= 0 else UNKNOWN_END
         if first_byte + size > ends[source]:
             return row
-        # 3.
+        # 3. and 4.
         region = (first_regions[source] + first_byte // REGION_BYTES) % len(visited)
         is_new = visited[region] == 0 or addresses[source] == 0
         visited[region] = 1
-        is_narrow = itemsizes[source] == 2
-        count = 0
-        if is_new and is_narrow:
-            count = _pread(descriptors[source], scratch.ctypes, size, first_byte)
-            if count == size:
-                widen(scratch, out[row])
-        elif is_new:
-            count = _pread(descriptors[source], out[row].ctypes, size, first_byte)
-        if count == size:
-            continue
-        # 4.
-        if addresses[source] == 0:
-            return row
         address = addresses[source] + np.uint64(first_byte)
-        if is_narrow:
-            widen(carray(_pointer(address), length, np.uint16), out[row])
+        if itemsizes[source] == 2:
+            if is_new and _pread(descriptor, scratch.ctypes, size, first_byte) == size:
+                widen(scratch, out[row])
+            elif addresses[source] == 0:
+                return row
+            else:
+                widen(carray(_pointer(address), length, np.uint16), out[row])
         else:
-            widen(carray(_pointer(address), length, np.int32), out[row])
+            is_read = (
+                is_new and _pread(descriptor, out[row].ctypes, size, first_byte) == size
+            )
+            if not is_read and addresses[source] == 0:
+                return row
+            if not is_read:
+                widen(carray(_pointer(address), length, np.int32), out[row])
     return -1
 
 
