@@ -312,7 +312,7 @@ def _print_answers(
         raise UsageError("--bulk writes a table with tabs; drop --json")
     readers, parser = run.readers(schedule, source)
     written = 0
-    with open(bulk, encoding="utf-8") as lines:
+    with open(bulk, encoding="utf-8-sig") as lines:
         for part in provenance.answer_queries(readers, parser, lines):
             sys.stdout.writelines(f"{line}\n" for line in part)
             written += len(part)

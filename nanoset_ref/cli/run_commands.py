@@ -136,7 +136,7 @@ def skip(
         source: number of the file, from 0, for lines that name none.
     """
     readers, parser = run.readers(schedule, source)
-    with open(bulk, encoding="utf-8") as lines:
+    with open(bulk, encoding="utf-8-sig") as lines:
         stages = provenance.rows_to_skip(readers, parser, lines)
     show_skipped_rows(run, stages)
 

@@ -181,8 +181,12 @@ def audit(stretches: Sequence[Stretch]) -> Report:
     for stretch in stretches:
         steps = stretch.num_steps
         if steps < 1:
+            begin = stretch.schedule.consumed_train_samples
+            left = max(0, len(stretch.dataset) - begin)
             raise ValueError(
-                f"{stretch.name}: num_steps must be at least 1, got {steps}"
+                f"{stretch.name} has {steps} steps: the {left:,} samples left are fewer than "
+                f"a step reads, {stretch.schedule.global_batch_size:,}; take fewer ranks, a "
+                "smaller batch or more samples"
             )
         plan = stretch.dataset.fingerprint
         reports.append(_audit(stretch, last_of_plan.get(plan)))

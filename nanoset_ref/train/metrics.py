@@ -48,7 +48,9 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
                     line["step"] = int(line["step"])
                     metrics.append(line)
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"{path} is not a file of metrics; move it away") from error
+        raise ValueError(
+            f"{path} is not the metrics.jsonl of a run; name another file, or move it away"
+        ) from error
     return metrics
 
 

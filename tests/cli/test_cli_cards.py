@@ -235,7 +235,8 @@ def test_a_step_of_olmo_is_read_from_its_files_by_ranges(public):
 
 
 def test_many_questions_are_answered_in_a_table(run, ask, demo):
-    (demo / "bulk.txt").write_text("139\n0:3\n1:7\n")
+    with_mark = "\ufeff139\n0:3\n1:7\n"  # as some editors save it
+    (demo / "bulk.txt").write_text(with_mark, encoding="utf-8")
     code, text, error = run("when", "--run", "demo", *FILES, "--bulk", "bulk.txt")
     lines = [line.split("\t") for line in text.splitlines()]
     assert code == 0 and not error
@@ -257,7 +258,7 @@ def test_many_questions_are_answered_in_a_table(run, ask, demo):
 
 
 def test_a_run_without_some_documents(run, ask, demo):
-    (demo / "bulk.txt").write_text("139\n")
+    (demo / "bulk.txt").write_text("\ufeff139\n", encoding="utf-8")
     one, two = ask("skip", "bulk.txt", "--run", "demo", *FILES)
     steps = {
         row["step"] for row in ask("when", "--run", "demo", *FILES, "--document", 139)

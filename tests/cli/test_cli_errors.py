@@ -137,7 +137,7 @@ from nanoset_ref.provenance import Stretch
         ("estimate", "name a run"),
         (
             "audit --data raw.npy --sequence-length 4 --micro-batch-size 99",
-            "num_steps must be at least 1",
+            "run has 0 steps: the 10 samples left are fewer than a step reads, 99; take fewer",
         ),
     ],
 )
