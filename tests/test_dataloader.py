@@ -450,7 +450,13 @@ def test_a_copy_made_in_an_iteration_goes_on_by_itself(numbered, options, copied
         {"num_loading_workers": 1, "collate_fn": default_collate_of_ids},
         {"documents": DocumentOptions(eod_id=3, reset_position_ids=True)},
     ],
-    ids=str,
+    ids=[
+        "in this process",
+        "by a thread",
+        "by a worker",
+        "by torch's loader",
+        "documents",
+    ],
 )
 def test_batches_are_on_the_cpu_whatever_the_default_device(numbered, options):
     nanoset, _ = numbered
