@@ -7,7 +7,7 @@ fast:
     io            files that are complete or absent, alone and in sets; locks; buckets; cached indexes and kernels
     tokens        files of token ids in every format (.npy, .bin/.idx, .ds): open, write, verify, describe, convert
     preprocess    text -> token files                                   (python -m nanoset_ref.preprocess)
-    orders        position k -> (file, sample), and back; plans
+    orders        position k -> (source, sample), and back; plans
     load          rows, samplers, collators, the data loader
     megatron      Megatron's three indexes, blends, datasets and batches
     streaming     datasets that tokenize while the model trains
@@ -17,8 +17,14 @@ fast:
     laws          a test that any data loader can be put to             (nanoset-ref laws)
     cli           the command nanoset-ref; how commands are made
 
-Each imports only those above it, except that `cli.command` and `cli.launcher` make every command. The public names are
-listed in `__init__.pyi` and imported when they are used: a process that only tokenizes never loads torch.
+Three interfaces hold them together; the rest implements or uses these:
+
+    tokens.interface.Tokens    a file: its ids, document boundaries and facts
+    orders.base.Order          position -> (source, sample)
+    load.rows.Rows             position -> sequence_length + 1 ids, and where they come from
+
+Each package imports only those above it, except that `cli.command` and `cli.launcher` make every command. The public
+names are listed in `__init__.pyi` and imported when they are used: a process that only tokenizes never loads torch.
 """
 
 import lazy_loader

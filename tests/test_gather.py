@@ -147,7 +147,7 @@ def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
     )
     rows_of(gather, [0, 1], [0, 0], 1)  # opens and maps both
     gather._mapped.arrays.visited[:] = 0
-    gather._open.descriptors[:] = 1 << 30
+    gather._open_files.descriptors[:] = 1 << 30
     assert rows_of(gather, [0, 1], [1, 97], 3) == [[1, 2, 3], [97, 98, 99]]
 
 

@@ -81,7 +81,7 @@ class Packer:
 
 def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[PackedRow]:
     """Pack the documents of a file by best fit; fill up rows of `row_length` with `pad_id`."""
-    from nanoset_ref.load.best_fit import pack_documents  # imported lazily
+    from nanoset_ref.load.best_fit import pack_documents  # only best fit needs it
 
     row_offsets, starts, lengths = pack_documents(file.known_documents(), row_length)
     for first, stop in pairwise(row_offsets.tolist()):

@@ -53,7 +53,9 @@ class FileOptions:
 
     def show_written(self, *files: Tokens) -> None:
         """Print the size and the content hash of token files."""
-        from nanoset_ref.tokens.content import content_hash  # imported lazily
+        from nanoset_ref.tokens.content import (
+            content_hash,
+        )  # only commands that write need it
 
         facts = [
             {
@@ -117,7 +119,7 @@ def verify(
         seal: write a .seal file with the checksum next to each file that has none and passes the
             other checks.
     """
-    from nanoset_ref.tokens.verification import write_seal  # imported lazily
+    from nanoset_ref.tokens.verification import write_seal  # only --seal needs it
 
     results: list[dict[str, Any]] = []
     for file in tokens.without_companions(files):

@@ -88,7 +88,7 @@ def atomic_write_set(
     """
     targets = [as_path(path) for path in paths]
     if any(map(in_bucket, targets)):
-        from nanoset_ref.io.buckets import write_to_bucket  # imported lazily
+        from nanoset_ref.io.buckets import write_to_bucket  # only URLs need it
 
         refuse_existing(targets[-1], overwrite)
         with write_to_bucket(targets) as parts:  # type: ignore[arg-type]

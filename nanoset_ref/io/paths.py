@@ -38,7 +38,7 @@ def place_of(path: Any, allow_unversioned: bool = False) -> Any:
     text = os.fspath(path)
     if ":/" not in text:
         return text
-    from nanoset_ref.io.urls import BucketPath, url_or_path  # imported lazily
+    from nanoset_ref.io.urls import BucketPath, url_or_path  # only URLs need it
 
     place = path
     if not isinstance(path, BucketPath):
@@ -65,7 +65,7 @@ def file_version(path: PathLike) -> FileVersion | None:
     """
     try:
         if in_bucket(path):
-            from nanoset_ref.io.buckets import known_version  # imported lazily
+            from nanoset_ref.io.buckets import known_version  # only URLs need it
 
             return known_version(place_of(path))
         return version_of(os.stat(path), path)
@@ -114,7 +114,7 @@ def may_read(path: PathLike) -> bool:
     """Whether the server allows access; a signed query gives access to a single object."""
     if not in_bucket(path):
         return True
-    from nanoset_ref.io.urls import DeniedError  # imported lazily
+    from nanoset_ref.io.urls import DeniedError  # only URLs need it
 
     try:
         file_version(path)
@@ -159,7 +159,7 @@ def read_in_blocks(path: PathLike) -> Iterator[Any]:
     """Yield the bytes of a file in blocks of 256 KiB, or of an object in blocks of 32 MiB."""
     place: Any = as_path(path)
     if in_bucket(place):
-        from nanoset_ref.io.bucket_ids import bytes_of  # imported lazily
+        from nanoset_ref.io.bucket_ids import bytes_of  # only URLs need it
 
         content = bytes_of(place)
         for first in range(0, len(content), OBJECT_READ):

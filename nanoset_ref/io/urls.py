@@ -133,7 +133,7 @@ class BucketPath:
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the object."""
-        from nanoset_ref.io.buckets import ask  # imported lazily
+        from nanoset_ref.io.buckets import ask  # a path loads no client
 
         ask(self, "delete")
 

@@ -94,7 +94,7 @@ def _npy(path: Path, tokens: Int64Array) -> None:
 
 
 def _bin(path: Path, tokens: Int64Array) -> None:
-    # imported lazily
+    # no other format needs it
     from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
     builder = MMapIndexedDatasetBuilder(path, dtype=np.uint16)
@@ -104,7 +104,7 @@ def _bin(path: Path, tokens: Int64Array) -> None:
 
 
 def _ds(path: Path, tokens: Int64Array) -> None:
-    # imported lazily
+    # no other format needs it
     from nanoset_ref.tokens.ds import DatatroveWriter
 
     with DatatroveWriter(path, dtype="<u2") as writer:

@@ -26,7 +26,8 @@ class Laws:
 
         If no law was judged, skip the test; if only some were, warn of the others.
         """
-        from nanoset_ref.laws.searching import as_adapter, check  # imported lazily
+        # pytest loads the plugin in every project
+        from nanoset_ref.laws.searching import as_adapter, check
 
         claims = as_adapter(loader, options).claims.split()
         if self.only and not {*self.only} & {*claims}:
@@ -58,7 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "loading_law" in metafunc.fixturenames:
-        from nanoset_ref.laws.rules import LAWS  # imported lazily
+        # pytest loads the plugin in every project
+        from nanoset_ref.laws.rules import LAWS
 
         metafunc.parametrize("loading_law", LAWS, indirect=True)
 

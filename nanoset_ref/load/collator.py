@@ -201,7 +201,9 @@ class DataCollatorForCLM(Collator):
         ids = rows.numpy()
         # unsafe_split(batch_size) takes 0.1 microseconds more for each tensor
         full, rest = divmod(len(rows), block.batch_size)
-        sizes = [block.batch_size] * full + [rest] * (rest > 0)
+        sizes = [block.batch_size] * full
+        if rest:
+            sizes.append(rest)
         columns: list[Iterable[Any]] = []
         with outside_inference_mode():
             mask = all_true(len(rows), self.sequence_length)

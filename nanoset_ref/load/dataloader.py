@@ -46,16 +46,19 @@ if TYPE_CHECKING:
 
 
 # options of torch's DataLoader that have another name in `build_nanoset_dataloader`
-OUR_NAMES = {
+RENAMED_OPTIONS = {
     "num_workers": "use num_loading_workers",
     "batch_size": "use micro_batch_size",
     "batch_sampler": "use NanosetDataLoader, which takes one",
 }
 # those that would change the batches
-OF_BATCHES = "shuffle", "sampler", "drop_last"
+OPTIONS_THAT_CHANGE_BATCHES = "shuffle", "sampler", "drop_last"
 # torch refuses all but the first for a loader without workers
 OPTIONS_OF_WORKERS = (
-    "num_workers prefetch_factor persistent_workers multiprocessing_context".split()
+    "num_workers",
+    "prefetch_factor",
+    "persistent_workers",
+    "multiprocessing_context",
 )
 
 
@@ -168,7 +171,7 @@ class NanosetDataLoader(OneIterationLoader):
             )
         super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
         if self.num_workers and isinstance(dataset, Rows):
-            from nanoset_ref.io.urls import refuse_forks  # imported lazily
+            from nanoset_ref.io.urls import refuse_forks  # only workers need it
 
             start_method = (
                 self.multiprocessing_context or multiprocessing
@@ -236,7 +239,7 @@ class NanosetDataLoader(OneIterationLoader):
         """
         consumed = consumed_in(state)
         if state.get("plan") is not None:
-            from nanoset_ref.orders.plans import check_plan  # imported lazily
+            from nanoset_ref.orders.plans import check_plan  # only states need it
 
             check_plan(state["plan"], self.plan)
         self.end_iteration()
@@ -278,7 +281,7 @@ class NanosetDataLoader(OneIterationLoader):
         copy_tensor = Tensor.pin_memory if pinned else own_copy
         if not self.num_workers:
             return read_blocks(dataset, sampler, sizes, needs_starts, copy_tensor)
-        from nanoset_ref.load.prefetch import WorkerBlocks  # imported lazily
+        from nanoset_ref.load.prefetch import WorkerBlocks  # only workers need it
 
         self._workers = WorkerBlocks(
             dataset, sampler, sizes, needs_starts, copy_tensor, self._options
@@ -289,7 +292,7 @@ class NanosetDataLoader(OneIterationLoader):
         """The items, read ahead by a thread if the loader has one."""
         if not self.read_ahead:
             return items
-        from nanoset_ref.load.prefetch import read_ahead  # imported lazily
+        from nanoset_ref.load.prefetch import read_ahead  # only a thread needs it
 
         return read_ahead(items, self.read_ahead)
 
@@ -302,7 +305,7 @@ class NanosetDataLoader(OneIterationLoader):
         return f"NanosetDataLoader({self.dataset!r}, {place}, {count}, {self.num_workers} workers)"
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.orders.pictures import loader_table  # imported lazily
+        from nanoset_ref.orders.pictures import loader_table  # only notebooks need it
 
         return loader_table(self)
 
@@ -325,7 +328,7 @@ def read_blocks(
     """
     buffers = allocate_buffers(sizes.num_buffers, sizes.shape, dataset.row_dtype)
     for positions, buffer in zip(
-        sampler.blocks(sizes.batches),
+        sampler.blocks(sizes.most_batches),
         itertools.cycle(buffers),
         strict=False,
     ):
@@ -391,7 +394,7 @@ def build_nanoset_dataloader(
     seed = whole_number(seed, "seed")
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
-    refuse_unknown_options(options, build_nanoset_dataloader, OUR_NAMES)
+    refuse_unknown_options(options, build_nanoset_dataloader, RENAMED_OPTIONS)
     documents = _document_options(documents, dataset, collate_fn)
     sampler = ResumableBatchSampler(
         len(dataset),
@@ -445,7 +448,9 @@ def refuse_unknown_options(
     for name in options:
         problem = refused.get(name)
         if name not in known:
-            problem = unknown_key(name, known.difference(refused, OF_BATCHES))
+            problem = unknown_key(
+                name, known.difference(refused, OPTIONS_THAT_CHANGE_BATCHES)
+            )
         if problem:
             raise TypeError(f"{function.__name__}: {name}: {problem}")
 
@@ -455,7 +460,7 @@ def _set_options_of_workers(
 ) -> None:
     """Seed the workers; a rank without data has none."""
     if has_data:
-        from nanoset_ref.load.seeding import seed_worker  # imported lazily
+        from nanoset_ref.load.seeding import seed_worker  # only workers need it
 
         options.setdefault(
             "worker_init_fn", functools.partial(seed_worker, seed, dp_rank)
@@ -466,7 +471,7 @@ def _set_options_of_workers(
 
 
 def _refuse_options_that_change_batches(options: dict[str, Any]) -> None:
-    refused = [name for name in OF_BATCHES if options.get(name)]
+    refused = [name for name in OPTIONS_THAT_CHANGE_BATCHES if options.get(name)]
     if options.get("batch_size", 1) != 1:
         refused.append("batch_size")
     if refused:
@@ -503,7 +508,8 @@ def _document_options(
             "leave collate_fn out"
         )
     if rows.padded and collate_fn is None:
-        from nanoset_ref.load.documents import DocumentOptions  # imported lazily
+        # only padded rows need it
+        from nanoset_ref.load.documents import DocumentOptions
 
         documents = dataclasses.replace(
             documents or DocumentOptions(), eod_id=None, eod_mask_loss=True

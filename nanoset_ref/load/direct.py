@@ -73,9 +73,9 @@ class DirectGatherer:
                 f"reading past the page cache needs Linux on {' or '.join(SYSTEM_CALLS)}"
             )
         self._files = files
-        self._open = OpenFiles(files, os.O_DIRECT)
+        self._open_files = OpenFiles(files, os.O_DIRECT)
         # some file systems open such files, and then do not read them
-        for _, descriptors in self._open.parts(np.zeros(1, dtype=np.int64)):
+        for _, descriptors in self._open_files.parts(np.zeros(1, dtype=np.int64)):
             os.preadv(int(descriptors[0]), [mmap.mmap(-1, DISK_BLOCK)], 0)
         self.plain_rows = MAX_PLAIN_ROWS
         with _queue(0):  # an error now, not in the middle of a run
@@ -94,7 +94,7 @@ class DirectGatherer:
         Raises:
             OSError: a row cannot be read.
         """
-        for part, descriptors in self._open.parts(sources):
+        for part, descriptors in self._open_files.parts(sources):
             self._read(descriptors, sources[part], first_tokens[part], out[part])
 
     def _read(
@@ -104,8 +104,8 @@ class DirectGatherer:
         first_tokens: Int64Array,
         out: NDArray[np.int32],
     ) -> None:
-        itemsizes = self._open.itemsizes[sources]
-        first_bytes = self._open.header_bytes[sources] + first_tokens * itemsizes
+        itemsizes = self._open_files.itemsizes[sources]
+        first_bytes = self._open_files.header_bytes[sources] + first_tokens * itemsizes
         sizes = out.shape[1] * itemsizes
         reads = np.stack([descriptors[sources], first_bytes, sizes], axis=1)
         # the most bytes of a request; whole pages, so that a fork during a read is harmless

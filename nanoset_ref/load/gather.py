@@ -57,7 +57,7 @@ class Gatherer:
 
     def __init__(self, files: Sequence[Tokens]) -> None:
         self._files = files
-        self._open = OpenFiles(files)
+        self._open_files = OpenFiles(files)
         self._blocks_read = resource.getrusage(THREAD).ru_inblock
         self._reads_from_disk = True  # whether the last call read blocks from a disk
         self.plain_rows = MAX_PLAIN_ROWS
@@ -80,20 +80,20 @@ class Gatherer:
             OSError: a row extends past the current end of its file.
             TokenFileError: a file was replaced before its first row was read.
         """
-        itemsizes = self._open.itemsizes[sources]
-        first_bytes = self._open.header_bytes[sources] + first_tokens * itemsizes
+        itemsizes = self._open_files.itemsizes[sources]
+        first_bytes = self._open_files.header_bytes[sources] + first_tokens * itemsizes
         is_plain = len(first_tokens) <= min(MAX_PLAIN_ROWS_PER_CALL, self.plain_rows)
         # usually every file is open, and all rows are one part
-        parts: Any = [(slice(None), self._open.descriptors)]
-        if (self._open.descriptors[sources] < 0).any():
-            parts = self._open.parts(sources)
+        parts: Any = [(slice(None), self._open_files.descriptors)]
+        if (self._open_files.descriptors[sources] < 0).any():
+            parts = self._open_files.parts(sources)
         for part, descriptors in parts:
             if is_plain:
                 failed = self._read_plainly(
                     descriptors, sources[part], first_bytes[part], out[part]
                 )
             else:
-                if self._kernel is None or self._open.unmapped:
+                if self._kernel is None or self._open_files.unmapped:
                     self._prepare_kernel()
                 files = self._mapped.arrays._replace(descriptors=descriptors)
                 rows_ahead = ANNOUNCED_ROWS if self._reads_from_disk else 0
@@ -121,7 +121,7 @@ class Gatherer:
             -1, or the first row that cannot be read.
         """
         self.plain_rows -= len(first_bytes)
-        sizes = out.shape[1] * self._open.itemsizes[sources]
+        sizes = out.shape[1] * self._open_files.itemsizes[sources]
         rows = np.stack([descriptors[sources], first_bytes, sizes], axis=1).tolist()
         if hasattr(os, "posix_fadvise"):
             for descriptor, first_byte, size in rows:
@@ -141,7 +141,7 @@ class Gatherer:
 
         if self._mapped is None:
             # of several threads, the first one sets it
-            vars(self).setdefault("_mapped", MappedFiles(self._files, self._open))
+            vars(self).setdefault("_mapped", MappedFiles(self._files, self._open_files))
         self._mapped.map_new()
         self._kernel = gather_rows
 
@@ -212,7 +212,7 @@ class OpenFiles:
             opened: list[int] = []
             try:
                 for source in np.unique(closed).tolist():
-                    opened.append(self._open(source))
+                    opened.append(self._new_descriptor(source))
                     descriptors[source] = opened[-1]
                 yield part, descriptors
             finally:
@@ -236,13 +236,13 @@ class OpenFiles:
             for source in sources[: max(0, room)]:
                 # another thread may have opened it just before
                 if self.descriptors[source] < 0:
-                    self._to_close.append(self._open(source))
+                    self._to_close.append(self._new_descriptor(source))
                     self.descriptors[source] = self._to_close[-1]
                     self.unmapped.append(source)
         finally:
             self._lock.release()
 
-    def _open(self, source: int) -> int:
+    def _new_descriptor(self, source: int) -> int:
         """A new descriptor of a file, which is still the one that its Tokens were made of."""
         file = self._files[source]
         descriptor = os.open(file.place, os.O_RDONLY | self._flags)

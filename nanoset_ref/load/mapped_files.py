@@ -52,7 +52,7 @@ class MappedFiles:
     """
 
     def __init__(self, files: Sequence[Tokens], open_files: OpenFiles) -> None:
-        self._open = open_files
+        self._open_files = open_files
         self._mappings: list[mmap.mmap] = []
         num_tokens = [file.num_tokens for file in files]
         ends = open_files.header_bytes + open_files.itemsizes * num_tokens
@@ -71,12 +71,12 @@ class MappedFiles:
 
         Scans of `TokenFile.tokens` use their own mapping and keep the system's read-ahead.
         """
-        while self._open.unmapped:
+        while self._open_files.unmapped:
             try:
-                source = self._open.unmapped.popleft()
+                source = self._open_files.unmapped.popleft()
             except IndexError:
                 return  # another thread took the last one
-            descriptor = int(self._open.descriptors[source])
+            descriptor = int(self._open_files.descriptors[source])
             mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
             mapping.madvise(mmap.MADV_RANDOM)
             self._mappings.append(mapping)

@@ -114,7 +114,7 @@ class Nanoset(Rows):
         self.train_split_num_samples = whole_number(
             train_split_num_samples, "train_split_num_samples", 0, bits=63
         )
-        self.order = self._order(order, dataset_weights, random_seed)
+        self.order = self._build_or_check(order, dataset_weights, random_seed)
         self.shuffled_over = None
         if self.order.keeps_shares:
             self.shuffled_over = self.order.samples_per_epoch
@@ -124,7 +124,7 @@ class Nanoset(Rows):
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s\n%s", self, self.summary())
 
-    def _order(
+    def _build_or_check(
         self, order: str | Order, weights: Weights | None, random_seed: int
     ) -> Order:
         """Build an order by its name, or check that an order belongs to these files."""
@@ -203,7 +203,8 @@ class Nanoset(Rows):
         self._gather(sources, samples * self.strides[sources], out)
 
     def _starts(self, positions: Int64Array) -> Starts:
-        from nanoset_ref.load.documents import starts_in_files  # imported lazily
+        # only document masks and provenance need it
+        from nanoset_ref.load.documents import starts_in_files
 
         sources, samples = self.order.lookup(positions)
         first_tokens = samples * self.strides[sources]
@@ -218,7 +219,8 @@ class Nanoset(Rows):
 
     def spans(self, position: int) -> list[Span]:
         """See `Rows.spans`."""
-        from nanoset_ref.load.documents import document_spans  # imported lazily
+        # only document masks and provenance need it
+        from nanoset_ref.load.documents import document_spans
 
         source, sample = self.order[position]
         start = int(sample * self.strides[source])
@@ -316,7 +318,7 @@ class Nanoset(Rows):
         return self.order.plot(self._labels())
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.orders.pictures import nanoset_table  # imported lazily
+        from nanoset_ref.orders.pictures import nanoset_table  # only notebooks need it
 
         return nanoset_table(self)
 
@@ -387,7 +389,7 @@ def _open_all(
                 break
     rest = files[len(opened) :]
     if rest:
-        from nanoset_ref.io.pools import call_side_by_side  # imported lazily
+        from nanoset_ref.io.pools import call_side_by_side  # only slow files need it
 
         opened += call_side_by_side(open_one, rest)
     return opened
@@ -409,7 +411,8 @@ def _gatherer(files: Sequence[Tokens]) -> Any:
         OSError: it is 1, and the system does not support it.
     """
     if any(in_bucket(file.place) for file in files):
-        from nanoset_ref.load.bucket_gather import BucketGatherer  # imported lazily
+        # only buckets need it
+        from nanoset_ref.load.bucket_gather import BucketGatherer
 
         return BucketGatherer(files)
     setting = os.environ.get("NANOSET_REF_DIRECT", "")
@@ -419,7 +422,8 @@ def _gatherer(files: Sequence[Tokens]) -> Any:
     fits = size <= physical_memory()
     if setting == "0" or (not setting and fits):
         return Gatherer(files)
-    from nanoset_ref.load.direct import DirectGatherer  # imported lazily
+    # only files larger than memory need it
+    from nanoset_ref.load.direct import DirectGatherer
 
     try:
         return DirectGatherer(files)

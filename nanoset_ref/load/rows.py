@@ -288,7 +288,8 @@ class Rows(_TorchDataset):
 
     @functools.cached_property
     def _plan(self) -> str:
-        from nanoset_ref.orders.plans import VERSION, probe_positions  # imported lazily
+        # only plans and states need it
+        from nanoset_ref.orders.plans import VERSION, probe_positions
 
         positions = probe_positions(self._first_position, len(self))
         origins = [self.origin(position) for position in positions]
@@ -306,7 +307,8 @@ class Rows(_TorchDataset):
 
     def _fingerprint_positions(self) -> list[int]:
         """Positions that `fill` can read, the same for datasets of any length that share a plan."""
-        from nanoset_ref.orders.plans import probe_positions  # imported lazily
+        # only plans and states need it
+        from nanoset_ref.orders.plans import probe_positions
 
         return probe_positions(0, len(self))
 
@@ -315,7 +317,7 @@ class Rows(_TorchDataset):
         """32 hexadecimal digits: equal for datasets with the same plan and the same checksums of
         files, whatever the number of rows.
         """
-        # imported lazily
+        # only plans and states need it
         from nanoset_ref.orders.plans import VERSION, comparable_part, fingerprint_of
 
         positions = np.array(self._fingerprint_positions(), dtype=np.int64)

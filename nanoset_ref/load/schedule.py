@@ -140,8 +140,11 @@ class Schedule:
     def rank_positions(self, start: int, size: int, dp_rank: int) -> range:
         """The positions of one rank in a micro-batch of all ranks, [start, start + size).
 
-        They are positions of the epoch: `consumed_train_samples` is not added. The last micro-batch
-        of an epoch may be shorter than the others.
+        Args:
+            start: the first position of the micro-batch, counted from the beginning of the epoch;
+                `consumed_train_samples` is not added.
+            size: positions that all ranks share, D * B; fewer in the last micro-batch of an epoch.
+            dp_rank: the rank.
         """
         if self.layout == "strided":
             return range(start + dp_rank, start + size, self.dp_size)

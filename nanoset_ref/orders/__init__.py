@@ -14,7 +14,7 @@ others                            orders of other loaders
 traced_shuffle                    a few values of NumPy's shuffle without the whole of it
 inverse                           the positions of many samples, in one pass
 skipping                          an order without some of its positions
-plans                             what a run reads, as JSON; two plans compared
+plans                             what a run reads, as JSON; a state of another plan is refused
 pictures                          pictures and tables for notebooks
 """
 

@@ -152,7 +152,8 @@ class Order(ABC):
         Args:
             sources, samples: int64 [n] each, pairs that exist and that differ from each other.
         """
-        from nanoset_ref.orders.inverse import read_through  # imported lazily
+        # only the inverse and counts need it
+        from nanoset_ref.orders.inverse import read_through
 
         return read_through(self, sources, samples, until)
 
@@ -205,7 +206,7 @@ class Order(ABC):
 
         Runs that differ only in their length have the same fingerprint.
         """
-        from nanoset_ref.orders.plans import fingerprint_of  # imported lazily
+        from nanoset_ref.orders.plans import fingerprint_of  # only plans need it
 
         positions = np.array(self.fingerprint_positions, dtype=np.int64)
         sources, samples = self.lookup(positions)
@@ -217,7 +218,8 @@ class Order(ABC):
         """Positions that every order of the same identity can look up, whatever its number of
         samples. Empty for an order that is not endless.
         """
-        from nanoset_ref.orders.plans import OCTAVES, probe_positions  # imported lazily
+        # only plans need it
+        from nanoset_ref.orders.plans import OCTAVES, probe_positions
 
         if not self.endless:
             return []
@@ -293,7 +295,8 @@ class Order(ABC):
 
     def read_counts(self, start: int, stop: int) -> list[NDArray[np.uint32]]:
         """How often positions [start, stop) read each sample: for each source, uint32 [length]."""
-        from nanoset_ref.orders.inverse import read_counts  # imported lazily
+        # only the inverse and counts need it
+        from nanoset_ref.orders.inverse import read_counts
 
         return read_counts(self, start, stop)
 

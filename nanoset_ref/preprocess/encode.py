@@ -171,7 +171,7 @@ class Encoder(BatchEncoder):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that decides the ids of a text, as JSON.
+        """What the tokenizer and the separators decide of a text's ids, as JSON.
 
         A hash of the tokenizer's definition (model, normalizer, pre-tokenizer, added tokens), and
         the ids before and after each document.

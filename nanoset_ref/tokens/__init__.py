@@ -21,7 +21,8 @@ ds, llm_c_shard          files of datatrove and of llm.c
 content                  all documents of a file, in blocks, and a hash of them
 conversion               from any format to any other
 description              statistics of a file's documents
-verification             a file compared with its checksums and facts
+verification             a file compared with its checksums and facts; seals: checksums of other
+                         tools' files
 """
 
 import lazy_loader

@@ -142,7 +142,9 @@ class Tokens(ABC):
         For a URL they are `BucketIds`.
         """
         if in_bucket(self.place):
-            from nanoset_ref.io.bucket_ids import BucketIds  # imported lazily
+            from nanoset_ref.io.bucket_ids import (
+                BucketIds,
+            )  # only objects in a bucket need it
 
             version: Any = self.version
             ids: Any = BucketIds(self.place, version, self.dtype)
@@ -186,6 +188,7 @@ class Tokens(ABC):
         Raises:
             TokenFileError: the file is empty, or its size is not a multiple of an id's size.
         """
+        # a version begins with the size
         num_bytes = self.version[0] if self.version else 0
         count, rest = divmod(num_bytes, self.dtype.itemsize)
         if rest or not count:

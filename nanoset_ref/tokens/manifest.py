@@ -14,7 +14,7 @@ SOURCES_SUFFIX = ".sources.npz"
 MANIFEST = MANIFEST_SUFFIX  # the public names
 DOCUMENTS = DOCUMENTS_SUFFIX
 TOKEN_DTYPES = ("uint16", "int32")
-COUNTS = "num_tokens num_documents vocab_size eos_token_id row_length".split()
+COUNTS = "num_tokens", "num_documents", "vocab_size", "eos_token_id", "row_length"
 # "overlapping": sample j is tokens [j*S, j*S + S + 1); neighbors share a token, so every token is a
 #     label once.
 # "disjoint": sample j is tokens [j*(S+1), (j+1)*(S+1)): the file was cut into rows of S + 1.

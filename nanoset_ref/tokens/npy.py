@@ -30,9 +30,16 @@ from nanoset_ref.tokens.manifest import (
     TokenFileError,
 )
 
-KEPT_FACTS = """
-tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum
-""".split()
+KEPT_FACTS = (
+    "tokenizer",
+    "vocab_size",
+    "eos_token_id",
+    "appended_eod",
+    "added_special_tokens",
+    "windows",
+    "row_length",
+    "checksum",
+)
 
 NUMPY_HEADER = b"\x93NUMPY"
 DTYPES = {name: np.dtype(name).newbyteorder("<") for name in TOKEN_DTYPES}
@@ -86,7 +93,7 @@ class TokenFile(Tokens):
         self._read_manifest(skip_denied=token_dtype is not None)
         self.dtype = self._choose_dtype(token_dtype)
         self.num_tokens = self.count_ids()
-        # also proves that an object is readable
+        # an object was not opened above; its first ids also prove that it is readable
         head = head or self.tokens[:4].tobytes()
         if self.manifest is not None:
             self._check_size()
@@ -173,7 +180,7 @@ class TokenFile(Tokens):
     @functools.cached_property
     def document_offsets(self) -> Int64Array | None:
         """See `Tokens.document_offsets`; mapped, or searched for, at the first access."""
-        from nanoset_ref.tokens import companions  # imported lazily
+        from nanoset_ref.tokens import companions  # only readers of documents need it
 
         self.check_unchanged()
         if self.manifest is None:
@@ -200,7 +207,9 @@ class TokenFile(Tokens):
     @functools.cached_property
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """The labels, and the index of each document's label (`TokenFileWriter.keep_sources`)."""
-        from nanoset_ref.tokens.companions import read_labels  # imported lazily
+        from nanoset_ref.tokens.companions import (
+            read_labels,
+        )  # only readers of documents need it
 
         return read_labels(self.companion(SOURCES_SUFFIX), self.facts.get("checksum"))
 

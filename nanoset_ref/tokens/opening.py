@@ -46,7 +46,7 @@ def open_tokens(
     path = as_path(place)
     dtype = None if token_dtype is None else np.dtype(token_dtype)
     if path.suffix == ".ds":
-        from nanoset_ref.tokens.ds import DatatroveFile  # imported lazily
+        from nanoset_ref.tokens.ds import DatatroveFile  # only .ds files need it
 
         token_size = None if dtype is None else dtype.itemsize
         return DatatroveFile(path, token_size=token_size)
@@ -56,7 +56,7 @@ def open_tokens(
     if not in_bucket(path):
         is_pair = os.access(f"{prefix}.idx", os.F_OK)
     if is_pair:
-        from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # imported lazily
+        from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # only pairs need it
 
         pair = MMapIndexedDataset(prefix)
         if dtype not in (None, pair.dtype):
@@ -65,7 +65,7 @@ def open_tokens(
             )
         return pair
     if path.suffix == ".bin" and path.is_file():
-        from nanoset_ref.tokens import llm_c_shard  # imported lazily
+        from nanoset_ref.tokens import llm_c_shard  # only such shards need it
 
         if llm_c_shard.has_header(path):
             return llm_c_shard.LlmCFile(path, eos_token_id)

@@ -145,7 +145,10 @@ class DatasetConfig(DatasetSection):
         return total
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
-        """Open the rows of folders of .ds files."""
+        """Open the rows of folders of .ds files.
+
+        Token files are opened by `staged_loader`, as a stage may continue an earlier one.
+        """
         shares = [weight for weight in self.dataset_path.values() if weight is not None]
         folders = list(self.dataset_path)
         return load.DatatroveNanoset(

@@ -39,8 +39,14 @@ from nanoset_ref.train.parallel import World
 from nanoset_ref.train.strict_yaml import ConfigError, shorten
 
 IGNORED = -100  # the label that cross_entropy ignores
-COLUMNS = "self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj".split()
-ROWS = "self_attn.o_proj mlp.down_proj".split()
+COLUMNS = (
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+)
+ROWS = "self_attn.o_proj", "mlp.down_proj"
 
 
 class PipelineStage(nn.Module):
@@ -151,7 +157,7 @@ class DistributedModel:
         # 1. count the labels
         counted = sum(int((target != IGNORED).sum()) for target in labels)
         here = torch.tensor(counted, dtype=torch.float64, device=self.world.device)
-        per_rank = self.world.over_stages(here)
+        per_rank = self.world.sum_over_stages(here)
         self.divisor = per_rank or 1.0  # without labels, the sum is 0
         # 2. and 3. compute the losses and the gradients
         losses: list[Tensor] = []
@@ -164,7 +170,7 @@ class DistributedModel:
         share = torch.zeros((), device=self.world.device)
         if losses:
             share = torch.stack(losses).sum()
-        loss = self.world.over_stages(share)  # stages before the last add zero
+        loss = self.world.sum_over_stages(share)  # stages before the last add zero
         return loss if per_rank else None
 
     def _accumulate(self, inputs: list[Tensor], labels: list[Tensor]) -> list[Tensor]:
@@ -199,7 +205,7 @@ class DistributedModel:
                 gradients.append(parameter.grad)
         squares = [gradient.square().sum().full_tensor() for gradient in gradients]
         total = torch.stack(squares).sum()
-        norm = math.sqrt(self.world.over_stages(total))
+        norm = math.sqrt(self.world.sum_over_stages(total))
         if max_norm is not None and norm > max_norm:
             for gradient in gradients:
                 gradient.mul_(max_norm / norm)

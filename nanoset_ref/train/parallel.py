@@ -127,8 +127,11 @@ class World:
         dist.broadcast(agreed, src=0)
         return int(agreed)
 
-    def over_stages(self, value: torch.Tensor) -> float:
-        """The sum over pipeline stages of a value's mean over the stage's data-parallel ranks."""
+    def sum_over_stages(self, value: torch.Tensor) -> float:
+        """Sum a loss, a count or a squared norm over the pipeline stages.
+
+        The part of a stage is the mean over its data- and tensor-parallel ranks.
+        """
         total = value.detach().clone()
         dist.all_reduce(total)
         return total.item() / self.layout.dp_size / self.layout.tp_size
