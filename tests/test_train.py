@@ -597,5 +597,5 @@ def test_metrics_hold_each_step_once(tmp_path):
     ]
     assert os.listdir(tmp_path) == ["metrics.jsonl"]
     path.write_text("[1]\n")
-    with pytest.raises(ValueError, match=r"metrics.jsonl is not a file of metrics"):
+    with pytest.raises(ValueError, match="is not the metrics.jsonl of a run"):
         continue_metrics(path, 3)
