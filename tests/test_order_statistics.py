@@ -99,7 +99,11 @@ SAID = [
     ("Nanotron's blend", ["blend, Nanotron: small source"], 1),
     ("**On none**: a buffer of 10,000", ["buffer 10,000"], 0),
     ("up to four epochs", ["2 epochs", "4 epochs"], 0),
-    ("The control has no star", ["blend, Nanotron: unread source (control)"], 0),
+    (
+        "Arithmetic, which no run read, has no star",
+        ["blend, Nanotron: unread source (control)"],
+        0,
+    ),
 ]
 
 
