@@ -488,7 +488,7 @@ def test_a_reader_of_the_plain_loader_opens_few_files() -> None:
 
 def test_no_statement_is_torn_by_a_comment_at_its_end() -> None:
     """The formatter puts parentheses around one name to keep a comment beside it; it belongs on the line above."""
-    torn = re.compile(r"\(\n\s*[\w.]+(?:  # [^\n]*)?\n\s*\)(?:  # | \w+ \w+:  # |$)")
+    torn = re.compile(r"\(\n\s*[\w.]+,?(?:  # [^\n]*)?\n\s*\)(?:  # | \w+ \w+:  # |$)")
     found = [
         f"{module.name}: {match[0]!r}"
         for module in MODULES

@@ -53,9 +53,8 @@ class FileOptions:
 
     def show_written(self, *files: Tokens) -> None:
         """Print the size and the content hash of token files."""
-        from nanoset_ref.tokens.content import (
-            content_hash,
-        )  # only commands that write need it
+        # only commands that write need it
+        from nanoset_ref.tokens.content import content_hash
 
         facts = [
             {

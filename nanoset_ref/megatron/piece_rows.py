@@ -119,9 +119,8 @@ class PieceRows(Rows):
             rows, first_tokens, stops, columns = pieces.T
             is_empty = first_tokens == stops
             starts[rows, np.where(is_empty, 0, columns)] = True
-            filled[rows, 0] = (
-                columns + stops - first_tokens
-            )  # the last piece of a row decides
+            # the last piece of a row decides
+            filled[rows, 0] = columns + stops - first_tokens
         return starts | (np.arange(self.row_length) >= filled)
 
     def origin(self, position: int) -> Origin:

@@ -142,9 +142,8 @@ class Tokens(ABC):
         For a URL they are `BucketIds`.
         """
         if in_bucket(self.place):
-            from nanoset_ref.io.bucket_ids import (
-                BucketIds,
-            )  # only objects in a bucket need it
+            # only objects in a bucket need it
+            from nanoset_ref.io.bucket_ids import BucketIds
 
             version: Any = self.version
             ids: Any = BucketIds(self.place, version, self.dtype)

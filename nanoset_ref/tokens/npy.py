@@ -207,9 +207,8 @@ class TokenFile(Tokens):
     @functools.cached_property
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """The labels, and the index of each document's label (`TokenFileWriter.keep_sources`)."""
-        from nanoset_ref.tokens.companions import (
-            read_labels,
-        )  # only readers of documents need it
+        # only readers of documents need it
+        from nanoset_ref.tokens.companions import read_labels
 
         return read_labels(self.companion(SOURCES_SUFFIX), self.facts.get("checksum"))
 
