@@ -354,8 +354,9 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # taken out: a second way to read pairs, a hash of excerpts, twins and wrappers of one use 900;
         # copies of loaders, closed outputs, default devices, cards that continue from a ledger 450; many
         # sources blended without comparing all of them 150; one name a thing, a file for mappings 400;
-        # taken out: parts of pictures, a second account of shares, functions of one use 450
-        {"package": 158_782},
+        # taken out: parts of pictures, a second account of shares, functions of one use 450; links to files
+        # whose dtype is recorded beside their targets only 75
+        {"package": 158_857},
     ),
     "tokens per line": (
         tokens_per_line,

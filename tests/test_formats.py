@@ -130,6 +130,37 @@ def test_a_pair_is_no_raw_file(source, tmp_path):
         )
 
 
+@pytest.mark.parametrize("suffix", ["_input_ids.npy", ".bin", ".ds"])
+def test_a_link_without_the_companions_of_its_target_is_refused(
+    source, tmp_path, suffix
+):
+    """int32 ids would be read as twice as many uint16 ids."""
+    (tmp_path / "linked").mkdir()
+    path = convert([source], tmp_path / f"wide{suffix}", dtype="int32").path
+    link = tmp_path / "linked" / path.name
+    link.symlink_to(path)
+    with pytest.raises(TokenFileError, match=f"is a link to {path}, whose dtype is in"):
+        open_tokens(link)
+    for companion in tmp_path.glob("wide*"):
+        if companion != path:
+            (link.parent / companion.name).symlink_to(companion)
+    assert as_lists(open_tokens(link)) == DOCUMENTS
+    whole = tmp_path / "folder"
+    whole.symlink_to(tmp_path)
+    assert as_lists(open_tokens(whole / path.name)) == DOCUMENTS
+
+
+def test_a_link_to_raw_ids_is_read_like_them(source, tmp_path):
+    raw = tmp_path / "raw_input_ids.npy"
+    raw.write_bytes(source.path.read_bytes())
+    link = tmp_path / "link_input_ids.npy"
+    link.symlink_to(raw)
+    assert open_tokens(link).tokens.tolist() == source.tokens.tolist()
+    link.unlink()
+    link.symlink_to(source.path)
+    assert TokenFile(link, "uint16").num_tokens == source.num_tokens
+
+
 def test_sources_of_different_tokenizers_are_refused(source, tmp_path):
     other = written(tmp_path / "b.npy", [[1]], tokenizer="another")
     with pytest.raises(

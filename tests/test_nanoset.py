@@ -377,7 +377,7 @@ def test_positions_and_counts_beyond_64_bits_are_refused_as_others_are(tmp_path)
             Nanoset(path, None, 4, 2**100, order=order)
 
 
-def test_a_file_is_named_twice_to_the_file_system_and_six_times_beside_a_manifest(
+def test_a_file_is_named_three_times_to_the_file_system_and_six_beside_a_manifest(
     tmp_path, monkeypatch
 ):
     """On a network's file system each of them is a message to its server, for thousands of files."""
@@ -413,7 +413,7 @@ def test_a_file_is_named_twice_to_the_file_system_and_six_times_beside_a_manifes
         None,
         order="stateless",
     )
-    assert (asked.count("raw"), asked.count("described")) == (2, 6)
+    assert (asked.count("raw"), asked.count("described")) == (3, 6)
 
 
 def test_positions_are_a_row_of_integers_of_any_kind(tmp_path):

@@ -41,11 +41,12 @@ def asked(monkeypatch):
     return calls
 
 
-def test_a_raw_file_is_opened_once_and_asked_for_a_manifest_once(tmp_path, asked):
+def test_a_raw_file_takes_three_calls(tmp_path, asked):
+    """One opens it, one asks for a manifest, one whether the file is a link."""
     for number in range(5):
         np.arange(100, dtype="<u2").tofile(tmp_path / f"tokens{number}.npy")
     Nanoset([str(tmp_path / f"tokens{number}.npy") for number in range(5)], None, 8, 10)
-    assert +asked == {"open": 5, "access": 5}
+    assert +asked == {"open": 5, "access": 5, "lstat": 5}
 
 
 def test_a_manifest_adds_its_own_file_and_the_version_of_the_boundaries(

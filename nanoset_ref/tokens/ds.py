@@ -64,6 +64,8 @@ class DatatroveFile(Tokens):
             self._metadata_text = b"".join(read_in_blocks(metadata)).decode(
                 errors="replace"
             )
+        elif token_size is None:
+            self.refuse_lone_link(f"{suffix}.metadata")
         first_line = self._metadata_text.partition("\n")[0]
         tokenizer, _, size = first_line.rpartition("|")
         if size not in ("2", "4") or token_size not in (None, int(size)):

@@ -89,6 +89,19 @@ class Tokens(ABC):
                 return stem + suffix
         return place_of(self.path.with_suffix(suffix))
 
+    def refuse_lone_link(self, *suffixes: str) -> None:
+        """Raise TokenFileError for a link whose target alone has a companion with its dtype."""
+        if not os.path.islink(self.place):
+            return
+        target = self.path.resolve()
+        for suffix in suffixes:
+            companion = target.with_suffix(suffix)
+            if companion.is_file():
+                raise TokenFileError(
+                    f"{self.place} is a link to {target}, whose dtype is in {companion.name}: "
+                    "open that file, or link its companions as well"
+                )
+
     def check_unchanged(self) -> None:
         """Raise TokenFileError if a file of the set was replaced or changed since it was opened."""
         places = [self.place, *map(self.companion, self.companions)]

@@ -152,6 +152,8 @@ class TokenFile(Tokens):
                 f"{self.path} is the .bin of a Megatron pair; its dtype is in the .idx: "
                 "open it with nanoset_ref.open_tokens"
             )
+        elif asked_for is None:
+            self.refuse_lone_link(MANIFEST_SUFFIX, ".idx")
         if name not in DTYPES:
             raise TokenFileError(
                 f"token_dtype must be one of {TOKEN_DTYPES}, little-endian; got {name}"
