@@ -24,6 +24,7 @@ also works with a TokenStream. It keeps one state per worker, so a resume requir
 of ranks and workers.
 """
 
+import copy
 import json
 import operator
 import os
@@ -277,7 +278,19 @@ class TokenStreamDataLoader(OneIterationLoader):
             **options,
         )
         self.stream = stream
+        self._collate = collate_fn
         self._start = dict(stream.start)
+
+    def __getstate__(self) -> State:
+        """See OneIterationLoader; a copy also has a stream and a count of its own."""
+        stream = copy.copy(self.stream)
+        own = {
+            "stream": stream,
+            "dataset": stream,
+            "collate_fn": partial(_with_cursors, stream, self._collate),
+            "_start": dict(self._start),
+        }
+        return super().__getstate__() | own
 
     def batches(self) -> Generator[Any, None, None]:
         """See `OneIterationLoader.batches`."""

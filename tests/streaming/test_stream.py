@@ -2,7 +2,7 @@
 
 import gzip
 import itertools
-from copy import deepcopy
+from copy import copy, deepcopy
 
 import datasets
 import pytest
@@ -593,3 +593,21 @@ def test_a_loader_has_one_iteration_at_a_time(paths, workers):
     assert list(second) == []
     assert loader.state_dict()["consumed_train_samples"] == 2
     assert [batch["input_ids"].tolist() for batch in loader] == expected[1:]
+
+
+@pytest.mark.parametrize("duplicate", [copy, deepcopy])
+def test_a_copy_of_a_loader_counts_for_itself(paths, duplicate):
+    loader = TokenStreamDataLoader(
+        TokenStream(paths, TOKENIZER, 6, micro_batch_size=2), ids
+    )
+    expected = list(loader)
+    loader = TokenStreamDataLoader(loader.stream, ids)
+    batches = iter(loader)
+    assert [next(batches), next(batches)] == expected[:2]
+    other = duplicate(loader)
+    assert list(itertools.islice(other, 2)) == expected[2:4]
+    assert next(batches) == expected[2]
+    assert loader.state_dict()["consumed_train_samples"] == 6
+    assert other.state_dict()["consumed_train_samples"] == 8
+    for one in (loader, other):
+        assert one.cursors["0"]["row"] == one.state_dict()["consumed_train_samples"] - 1
