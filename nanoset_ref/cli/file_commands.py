@@ -226,8 +226,11 @@ def split(
         raise ValueError(f"train and valid are two files, got {train} for both")
     amount = int(held_out) if held_out.is_integer() else held_out
     rest, chosen = tokens.split(file, amount, seed=seed)
+    facts = None
+    if options.eos_token_id is not None:
+        facts = _facts_of_eos(options.eos_token_id, [file])
     parts = tokens.convert_parts(
-        [file], {train: [rest], valid: [chosen]}, overwrite=overwrite
+        [file], {train: [rest], valid: [chosen]}, overwrite=overwrite, facts=facts
     )
     options.show_written(*parts)
 

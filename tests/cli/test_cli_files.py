@@ -94,6 +94,16 @@ def test_merge_and_split(ask, corpus, tmp_path):
         assert [it["documents"] for it in parts] == [both - expected, expected]
 
 
+def test_split_keeps_the_eos_id_that_a_pair_does_not_record(ask, corpus, tmp_path):
+    ask("convert", ids_of(corpus), tmp_path / "a.bin")
+    parts = [tmp_path / "train.npy", tmp_path / "valid.npy"]
+    options = ["--held-out", "7", "--eos-token-id", "0"]
+    ask("split", tmp_path / "a.bin", *parts, *options)
+    for part in map(TokenFile, parts):
+        facts = part.manifest
+        assert (facts.eos_token_id, facts.appended_eod) == (0, True)
+
+
 def test_verify_passes_good_files_and_names_what_is_wrong_with_others(
     run, corpus, tmp_path
 ):
