@@ -177,8 +177,8 @@ def split(
         )
     if not 0 < count < documents:
         raise ValueError(
-            f"{held_out} asks for {count} of {documents} documents; 1 to {documents - 1} of them "
-            "can be held out"
+            f"{held_out} asks for {count} of {documents} documents: hold out at least 1, and leave "
+            "at least 1"
         )
     is_held_out = np.zeros(documents, dtype=np.bool_)
     generator = np.random.default_rng(seed)
