@@ -38,7 +38,7 @@ def check_loader(
         json: print the report as JSON
         html: write the report, with its tables, to this file
         script: write a script for the counterexample of the first broken law to this file
-        badge: print a line for a README at the end
+        badge: print a line for a README at the end; with --json, to standard error
     """
     sys.path.insert(0, os.getcwd())
     for path in filter(None, (html, script)):
@@ -56,7 +56,7 @@ def check_loader(
     if script and report.broken:
         script.write_text(report.script(report.broken[0]), encoding="utf-8")
     if badge:
-        print(report.badge())
+        print(report.badge(), file=sys.stderr if json else sys.stdout)
     if report.broken:
         return 1
     return 3 if report.unjudged else 0

@@ -296,6 +296,19 @@ def test_the_command_judges_a_function_of_a_module(tmp_path: Path) -> None:
         assert (">broken</b>" in page) == bool(code)
 
 
+def test_the_badge_leaves_the_json_of_the_command_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loader_of_json.py").write_text(LOADER.format(less=0))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the command adds the folder
+    words = ["loader_of_json:make", "--law", "once", "--json", "--badge"]
+    assert laws_command.main(words) == 0
+    output = capsys.readouterr()
+    assert set(json.loads(output.out)["laws"]) >= {"once"}
+    assert output.err.startswith("![laws of loading](")
+
+
 def test_the_plugin_has_a_test_for_all_laws_and_one_for_each(tmp_path: Path) -> None:
     (tmp_path / "test_loader.py").write_text(
         LOADER.format(less=1)
