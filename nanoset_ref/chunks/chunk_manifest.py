@@ -7,13 +7,14 @@ complete yet, and refuses one with other settings. The files themselves are comp
 there is no other state.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import IO, Any, Literal, Self
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.files import atomic_write, lock
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.io.pydantic_errors import problems_of
 
@@ -27,6 +28,7 @@ with extra("text", "preparing a corpus"):
     )
 
 NAME = "manifest.json"
+LOCK = ".manifest.lock"
 ROWS = "train.jsonl"  # a subset's rows
 OUR_NAMES = re.compile(  # names of the files that commands write into a folder
     r"train\.jsonl|train\d*_input_ids\.(npy|json|documents\.npy|sources\.npz)"  # a subset
@@ -188,17 +190,46 @@ def finished_manifest(
     return None
 
 
+def _try_lock(file: IO[Any]) -> bool:
+    try:
+        return lock(file)
+    except OSError:  # the filesystem has no locks
+        return True
+
+
+@contextlib.contextmanager
 def start_manifest(
-    folder: Path, settings: dict[str, Any], outputs: Sequence[str], facts: RowFacts
-) -> ChunkManifest:
-    """Prepare `folder` for a run that `finished_manifest` allows, and return its manifest.
+    folder: Path,
+    settings: dict[str, Any],
+    outputs: Sequence[str],
+    facts: RowFacts,
+    overwrite: bool,
+) -> Iterator[ChunkManifest]:
+    """Lock `folder` for a run that `finished_manifest` allows, prepare it, and yield its manifest.
 
     Files of an unfinished run with the same settings are complete and stay. Files of other settings
     are removed first.
 
     Raises:
-        ManifestError: a file was not written by a command; then nothing is removed.
+        ManifestError: another run fills the folder. Or a file was not written by a command; then
+            nothing is removed.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "a") as file:
+        # the other run may have ended since `finished_manifest` was called
+        if not _try_lock(file) or finished_manifest(
+            folder, settings, outputs, overwrite
+        ):
+            raise ManifestError(
+                f"another run fills {folder}: wait until it ends, or choose another output folder"
+            )
+        yield _cleared(folder, settings, outputs, facts)
+
+
+def _cleared(
+    folder: Path, settings: dict[str, Any], outputs: Sequence[str], facts: RowFacts
+) -> ChunkManifest:
+    """See `start_manifest`."""
     found = ChunkManifest.read(folder)
     if found and found.settings == settings and not found.complete:
         return found
@@ -212,7 +243,6 @@ def start_manifest(
                 )
             if not path.is_dir():
                 old.append(path)
-    folder.mkdir(parents=True, exist_ok=True)
     manifest = ChunkManifest(format="nanoset_ref.chunks/2", settings={}, facts=facts)
     manifest.write(folder)  # from now on, a run after a kill starts over
     for path in old:

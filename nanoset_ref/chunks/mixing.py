@@ -134,11 +134,11 @@ def mix(
     existing = finished_manifest(out, settings, outputs, overwrite)
     if existing:
         return existing
-    manifest = start_manifest(out, settings, outputs, facts)
-    seed = random_seed if shuffle else None
-    files = _write_all(out, subsets, num_chunks, keep_leftover, seed)
     accounts = [subset.account for subset in subsets]
-    return manifest.finish(out, files=files, conservation=accounts)
+    seed = random_seed if shuffle else None
+    with start_manifest(out, settings, outputs, facts, overwrite) as manifest:
+        files = _write_all(out, subsets, num_chunks, keep_leftover, seed)
+        return manifest.finish(out, files=files, conservation=accounts)
 
 
 def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path]:

@@ -187,9 +187,11 @@ class _TokenizeJob:
         encoder = self._encoder(sources[0])
         facts = {"tokenizer": self.config.tokenizer, **encoder.facts}
         row_facts = RowFacts(concat_tokens=self.config.concat_tokens, **facts)
-        manifest = start_manifest(self.folder, settings, outputs, row_facts)
-        paths, counts = self._tokenize(sources, encoder, facts, num_workers)
-        return manifest.finish(self.folder, **self._pack(paths, encoder, counts))
+        with start_manifest(
+            self.folder, settings, outputs, row_facts, overwrite
+        ) as manifest:
+            paths, counts = self._tokenize(sources, encoder, facts, num_workers)
+            return manifest.finish(self.folder, **self._pack(paths, encoder, counts))
 
     def _tokenize(
         self,

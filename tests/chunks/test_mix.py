@@ -184,6 +184,23 @@ def test_an_interrupted_mix_goes_on_with_the_chunk_that_is_missing(
     )
 
 
+def test_two_mixes_do_not_fill_one_folder_at_once(tmp_path, monkeypatch):
+    write_subset(tmp_path / "in", "a", 40)
+    whole = mix(tmp_path / "in", tmp_path / "whole", "a", 4, 4)
+    real = FileEntry.of
+
+    def meets_another(path, lines):
+        monkeypatch.setattr(FileEntry, "of", real)
+        for seed in (0, 1):
+            with pytest.raises(ManifestError, match="another run fills .*out: wait"):
+                mix(tmp_path / "in", tmp_path / "out", "a", 4, 4, random_seed=seed)
+        return real(path, lines)
+
+    monkeypatch.setattr(FileEntry, "of", meets_another)
+    assert mix(tmp_path / "in", tmp_path / "out", "a", 4, 4) == whole
+    assert read_mix(tmp_path / "out") == read_mix(tmp_path / "whole")
+
+
 def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(
     tmp_path, monkeypatch
 ):

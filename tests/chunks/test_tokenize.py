@@ -1,5 +1,6 @@
 """Tokenising subsets into rows and token files."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -267,6 +268,27 @@ def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(
     assert rows_of(tmp_path / "out/web/a") == rows_of(tmp_path / "whole/web/a")
 
 
+def test_a_subset_that_another_run_fills_is_left_alone(
+    tokenizer, tmp_path, monkeypatch
+):
+    root = write_subsets(tmp_path / "in")
+    call = root, tmp_path / "out"
+    other = TokenizeConfig(tokenizer=tokenizer, concat_tokens=5, eos_text="</s>")
+    config = dataclasses.replace(other, concat_tokens=4)
+    whole = tokenize(root, tmp_path / "whole", config)
+    real = module.tokenize_documents
+
+    def meets_another(*args, **options):
+        monkeypatch.setattr(module, "tokenize_documents", real)
+        for settings in (config, other):
+            with pytest.raises(ManifestError, match="another run fills .*out/b: wait"):
+                tokenize(*call, settings)
+        return real(*args, **options)
+
+    monkeypatch.setattr(module, "tokenize_documents", meets_another)
+    assert tokenize(*call, config) == whole
+
+
 def test_other_settings_or_other_files_are_not_mixed_in_one_folder(tokenizer, tmp_path):
     root = write_subsets(tmp_path / "in")
     config = {"tokenizer": tokenizer, "eos_text": "</s>"}
@@ -288,6 +310,7 @@ def test_other_settings_or_other_files_are_not_mixed_in_one_folder(tokenizer, tm
         overwrite=True,
     )
     assert sorted(path.name for path in (tmp_path / "out/b").iterdir()) == [
+        ".manifest.lock",
         "manifest.json",
         "train.jsonl",
     ]
