@@ -53,9 +53,10 @@ def test_a_recipe_reads_its_share_and_continues_exactly(
     schedule = Schedule(dp_size=2, micro_batch_size=2)
     for rank in range(2):
         seen = json.loads((tmp_path / f"{rank}.json").read_text())
-        assert seen["whole"][0] == firsts(
-            dataset, schedule.many_rank_positions(0, rank, 18)
-        )
+        # HF and Lightning run on after the 25th micro-batch, which ends an epoch in the middle of a step
+        positions = schedule.many_rank_positions(0, rank, len(seen["whole"][0]))
+        assert len(positions) >= (26 if script.stem in ("hf", "lit") else 18)
+        assert seen["whole"][0] == firsts(dataset, positions % 100)
         assert seen["first"][0] + seen["second"][0] == seen["whole"][0]
         assert seen["second"][1] == seen["whole"][1] != seen["first"][1]
         if seen["resized"]:  # after 3 steps of 8 samples

@@ -35,4 +35,4 @@ def fit(steps, checkpoint=None, rows=2):
 
 
 CHECKPOINT = str(FOLDER / "out 3" / "checkpoint-3")
-report(fit(9), fit(3), fit(9, CHECKPOINT), resized=fit(7, CHECKPOINT, rows=1))
+report(fit(15), fit(3), fit(15, CHECKPOINT), resized=fit(7, CHECKPOINT, rows=1))

@@ -29,4 +29,4 @@ def fit(steps, checkpoint=None):
     return model.tiny.seen, weight(model)
 
 
-report(fit(9), fit(3), fit(9, FOLDER / "step=3.ckpt"))
+report(fit(15), fit(3), fit(15, FOLDER / "step=3.ckpt"))
