@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.io.extras import extra
+from nanoset_ref.io.files import lock
 from nanoset_ref.io.paths import PathLike, as_list
 
 with extra("text", "downloading a corpus"):
@@ -126,14 +127,20 @@ def _targets(source: str) -> dict[str, str]:
 
 
 def _fetch(url: str, target: Path) -> str | None:
-    """Download a file unless it exists; return an error message or None."""
+    """Download a file unless it exists; return an error message or None.
+
+    If another process downloads it, this one waits for its end.
+    """
     partial = target.with_name(f".{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         if not target.is_file():
             with open(partial, "ab") as file:
-                http_get(url, file, resume_size=file.tell())
-            os.replace(partial, target)
+                lock(file, wait=True)
+                # another process may have completed it meanwhile
+                if not target.is_file():
+                    http_get(url, file, resume_size=os.path.getsize(partial))
+                    os.replace(partial, target)
         return None
     # huggingface_hub and its HTTP library raise other errors
     except Exception as error:

@@ -1,6 +1,8 @@
 """Downloading, against a local server that breaks connections."""
 
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import huggingface_hub
 import numpy as np
@@ -89,6 +91,27 @@ def test_a_later_call_goes_on_with_a_part_that_a_killed_one_left(
     assert server.sent == sent
     assert (tmp_path / "out/c4/x.jsonl").read_bytes() == CONTENT["c4/x.jsonl"]
     assert not list((tmp_path / "out").rglob("*.part"))
+
+
+def test_two_calls_at_once_download_a_file_once(server, listed, tmp_path, monkeypatch):
+    real = module.http_get
+    calls = []
+
+    def meets_another(*args, **options):
+        if not calls:
+            calls.append(None)  # the other call begins while this one writes
+            monkeypatch.setattr(module, "http_get", real)
+            calls.append(thread.submit(download, **call))
+            time.sleep(0.5)
+        return real(*args, **options)
+
+    call = {"urls": str(listed), "out_root": tmp_path / "out", "include": "c4"}
+    monkeypatch.setattr(module, "http_get", meets_another)
+    with ThreadPoolExecutor(1) as thread:
+        download(**call)
+        calls[1].result()
+    assert server.sent == 3000
+    assert (tmp_path / "out/c4/x.jsonl").read_bytes() == CONTENT["c4/x.jsonl"]
 
 
 def test_one_missing_file_does_not_stop_the_others(server, listed, tmp_path):
