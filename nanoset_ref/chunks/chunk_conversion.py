@@ -188,34 +188,49 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
 
     A record beside it has the inputs. The chunk is converted again if its content, the facts in its
     manifest or `vocab_size` differ from the record; time stamps play no role. Under a lock, one
-    process converts for all ranks and runs.
+    process converts for all ranks and runs. One that is converted can be read without writing.
 
     Raises:
         ValueError: see `chunks_to_tokens`.
         FileExistsError: the target exists and was not converted from a chunk.
+        OSError: the chunk has to be converted, and its folder cannot be written to.
     """
     target = path.parent / "token_files" / f"{path.stem}_input_ids.npy"
-    target.parent.mkdir(exist_ok=True)
     record = target.with_suffix(".made_of")
     facts = [
         manifest.facts.model_dump() for manifest in manifests_above([path]).values()
     ]
     inputs = {"chunk": checksum(path), "facts": facts, "vocab_size": vocab_size}
-    with open(target.with_suffix(".lock"), "a") as file:
+    try:
+        target.parent.mkdir(exist_ok=True)
+        file = open(target.with_suffix(".lock"), "a")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        if _is_made_of(target, record, inputs):
+            return TokenFile(target)
+        raise OSError(
+            f"{target} cannot be written ({error.strerror}), and a chunk is converted before it is "
+            "read: allow writing there, or copy the chunks to another folder"
+        ) from error
+    with file:
         # on a file system without locks several processes write it, each completely
         lock(file, wait=True)
-        found = read_json(record) if record.exists() else None
-        if target.exists():
-            if found is None:
-                raise FileExistsError(
-                    f"{target} was not made from {path.name} and is left unchanged; move it first"
-                )
-            if found == _with_tokens(inputs, target):
-                return TokenFile(target)
+        if _is_made_of(target, record, inputs):
+            return TokenFile(target)
+        if target.exists() and not record.exists():
+            raise FileExistsError(
+                f"{target} was not made from {path.name} and is left unchanged; move it first"
+            )
         _write_json(record, inputs)  # marks the files as ours before the first write
         chunks_to_tokens([path], target, vocab_size=vocab_size, overwrite=True)
         _write_json(record, _with_tokens(inputs, target))
         return TokenFile(target)
+
+
+def _is_made_of(target: Path, record: Path, inputs: dict[str, Any]) -> bool:
+    """Whether a chunk's token file is there, converted from these inputs."""
+    if not target.exists() or not record.exists():
+        return False
+    return bool(read_json(record) == _with_tokens(inputs, target))
 
 
 def _with_tokens(inputs: dict[str, Any], target: Path) -> dict[str, Any]:

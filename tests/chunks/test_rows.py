@@ -1,5 +1,6 @@
 """Rows: written, read, validated, and converted to what both kinds of dataset read."""
 
+import errno
 import json
 import os
 
@@ -241,6 +242,27 @@ def test_a_file_in_the_place_of_the_converted_chunk_that_was_not_made_of_it_stay
     ):
         chunk_tokens(tmp_path / "train/train_0.jsonl", None)
     assert place.read_bytes() == b"mine"
+
+
+def test_a_converted_chunk_is_read_where_nothing_can_be_written(tmp_path, monkeypatch):
+    rows = write_chunks(tmp_path, [4])
+    path = tmp_path / "train/train_0.jsonl"
+
+    def refuse(path, *args, **options):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(path), "mkdir", refuse)
+        with pytest.raises(
+            OSError, match=r"cannot be written \(Read-only.*: allow writing there"
+        ):
+            chunk_tokens(path, None)
+    chunk_tokens(path, None)
+    monkeypatch.setattr(type(path), "mkdir", refuse)
+    assert np.array_equal(chunk_tokens(path, None).tokens, rows.ravel())
+    rewrite(path, rows[::-1], 10**18)
+    with pytest.raises(OSError, match="a chunk is converted before it is read"):
+        chunk_tokens(path, None)
 
 
 def test_labels_that_find_no_room_are_an_error_and_the_old_set_stays(
