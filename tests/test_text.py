@@ -145,6 +145,28 @@ def test_folders_globs_and_lists_have_one_order(tmp_path):
     assert texts_of(open_text(tmp_path / "b.jsonl", split="train")) == ["b.jsonl"]
 
 
+def test_a_folder_says_which_links_it_does_not_read_and_reads_no_manifest(
+    tmp_path, caplog
+):
+    for folder in ("elsewhere", "in"):
+        (tmp_path / folder).mkdir()
+    write_lines(tmp_path / "elsewhere/b.jsonl", ["b"])
+    write_lines(tmp_path / "in/a.jsonl", ["a"])
+    (tmp_path / "in/c.jsonl").symlink_to(tmp_path / "elsewhere/b.jsonl")
+    (tmp_path / "in/gone.jsonl").symlink_to("nowhere")
+    (tmp_path / "in/more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "in/other").symlink_to("nowhere")
+    write_lines(tmp_path / "in/d_input_ids.json", ["no token file stands beside it"])
+    (tmp_path / "in/t_input_ids.npy").write_bytes(b"")
+    (tmp_path / "in/t_input_ids.json").write_text('{\n "dtype": "uint16"\n}')
+    texts = texts_of(open_text(tmp_path / "in"))
+    assert texts == ["a", "b", "no token file stands beside it"]
+    assert [record.getMessage().partition("/in/")[2] for record in caplog.records] == [
+        "gone.jsonl is a link to a missing file: nothing is read from it",
+        "more is a link to a folder: nothing is read from it",
+    ]
+
+
 def test_a_document_has_its_text_in_the_first_column_that_it_has_whatever_others_have(
     tmp_path,
 ):

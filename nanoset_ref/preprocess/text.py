@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import glob
+import logging
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,8 @@ from nanoset_ref.preprocess.text_formats import (
     blocks_of_dataset,
     part_of_file,
 )
+
+logger = logging.getLogger(__name__)
 
 SAVED = ("state.json", "dataset_dict.json")  # Dataset.save_to_disk writes one of them
 # a tokenizer is tried on at most
@@ -180,16 +183,27 @@ def _files(name: str) -> list[str] | None:
 def text_files(folder: Path) -> list[Path]:
     """The text files below a folder, sorted.
 
-    Names that begin with "." or "_", such as .ipynb_checkpoints and _SUCCESS, are skipped.
+    Names that begin with "." or "_", such as .ipynb_checkpoints and _SUCCESS, are skipped. So are
+    the manifests of token files. A link to a folder is not followed, since it may lead to files
+    that are found without it; a warning says so.
     """
     found = []
     for file in sorted(folder.rglob("*")):
-        hidden = any(
-            part.startswith((".", "_")) for part in file.relative_to(folder).parts
-        )
-        if file.name.endswith(SUFFIXES) and not hidden and file.is_file():
+        parts = file.relative_to(folder).parts
+        if any(part.startswith((".", "_")) for part in parts):
+            continue
+        is_text = file.name.endswith(SUFFIXES)
+        if file.is_symlink() and (file.is_dir() or (is_text and not file.exists())):
+            what = "folder" if file.is_dir() else "missing file"
+            logger.warning("%s is a link to a %s: nothing is read from it", file, what)
+        elif is_text and file.is_file() and not _is_manifest(file):
             found.append(file)
     return found
+
+
+def _is_manifest(file: Path) -> bool:
+    """Whether this is the manifest of a token file of `preprocess`."""
+    return file.name.endswith("_input_ids.json") and file.with_suffix(".npy").is_file()
 
 
 def hub_problem() -> str:
