@@ -4,7 +4,9 @@ import copy
 import hashlib
 import json
 import multiprocessing
+import os
 import pickle
+import signal
 import threading
 
 import numpy as np
@@ -545,3 +547,37 @@ def test_a_state_after_the_last_batch_begins_the_next_epoch(
     resumed = build_nanoset_dataloader(nanoset, **options)
     resumed.load_state_dict(states[-1])
     assert len(list(resumed)) == len(states)
+
+
+PRESSED: list[int] = []  # a signal that arrives during the next fork
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: signal.raise_signal(PRESSED.pop()) if PRESSED else None
+    )
+
+
+def laws(folder):
+    from nanoset_ref.laws import check
+
+    def make(data, *, rank, world_size, batch_size, **place):
+        rows = range(rank, data, world_size)
+        return [rows[k : k + batch_size] for k in range(0, len(rows), batch_size)]
+
+    check(make, laws=["length"], budget=2)
+
+
+def workers(folder):
+    np.arange(1000, dtype=np.uint16).tofile(folder / "a_input_ids.npy")
+    numbers = Nanoset([folder / "a_input_ids.npy"], None, 4, 100)
+    options = {"num_loading_workers": 2, "multiprocessing_context": "fork"}
+    list(build_nanoset_dataloader(numbers, micro_batch_size=2, **options))
+
+
+@pytest.mark.only_on("linux")
+@pytest.mark.parametrize("fork", [laws, workers])
+def test_ctrl_c_during_a_fork_is_not_lost(tmp_path, fork):
+    """Python discards what a handler raises in the hooks of a fork."""
+    PRESSED.append(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        fork(tmp_path)
+    assert not PRESSED

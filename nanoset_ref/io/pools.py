@@ -1,7 +1,9 @@
-"""Threads: calls side by side, and a pool closed from a generator that may be left open."""
+"""Threads: calls side by side, and a pool closed from a generator that may be left open; forks."""
 
-from collections.abc import Callable, Iterable, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 Given = TypeVar("Given")
@@ -36,3 +38,23 @@ def close_pool(pool: Executor, futures: Iterable[Future[Any]]) -> None:
     for future in futures:
         future.cancel()
     pool.shutdown()
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Handle Ctrl-C and SIGTERM at the end of this context, not in it.
+
+    Python discards an exception that a signal raises while the hooks of a fork run. A forked
+    process never leaves this context, so it ignores both. (A fork in another thread would delete
+    what the main thread keeps, such as torch's process groups, in the forked process.)
+    """
+    came: list[int] = []
+    with ExitStack() as handlers:
+        with suppress(ValueError):  # outside the main thread
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.signal(number, lambda held, _: came.append(held))
+                # None: a handler that Python has not set, and cannot set again
+                handlers.callback(signal.signal, number, before or signal.SIG_DFL)
+        yield
+    for held in came:
+        signal.raise_signal(held)

@@ -3,12 +3,14 @@
 import functools
 import itertools
 import mmap
+import multiprocessing
 import os
 import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from multiprocessing.heap import Arena
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from nanoset_ref.io.pools import close_pool
+from nanoset_ref.io.pools import close_pool, signals_held
 from nanoset_ref.load.blocks import BlockSizes
 from nanoset_ref.load.collator import RowBlock, own_copy
 from nanoset_ref.load.rows import Rows
@@ -230,7 +232,10 @@ class WorkerBlocks:
 
     def __iter__(self) -> Iterator[RowBlock]:
         # the caller's thread forks the workers: in that of `read_ahead` they would wait for its end
-        with torch.device("cpu"):  # torch draws its seed on the default device
+        context = self.loader.multiprocessing_context or multiprocessing
+        forks = context.get_start_method() == "fork"
+        # torch draws its seed on the default device
+        with torch.device("cpu"), signals_held() if forks else nullcontext():
             filled = iter(self.loader)
         return map(self._arrived, filled)
 

@@ -38,6 +38,7 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
+from nanoset_ref.io.pools import signals_held
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import threads
 from nanoset_ref.preprocess.batch_encoder import BatchEncoder, Encoded, from_config
@@ -119,7 +120,7 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
             ours, theirs = zip(
                 *[Pipe() for _ in range(threads(count + 1))], strict=True
             )
-            with _signals_held(), warnings.catch_warnings():
+            with signals_held(), warnings.catch_warnings():
                 # Python warns about threads that hold locks; none encodes here before the fork
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
@@ -136,26 +137,6 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
                 connection.close()
             helpers += [Helper(f"worker {number} (pid {pid})", one) for one in ours]
         yield helpers
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """Handle Ctrl-C and SIGTERM at the end of this context, not in it.
-
-    Python discards an exception that a signal raises while the hooks of a fork run. A forked
-    process never leaves this context, so it ignores both. (A fork in another thread would delete
-    what the main thread keeps, such as torch's process groups, in the forked process.)
-    """
-    came: list[int] = []
-    with ExitStack() as handlers:
-        with suppress(ValueError):  # outside the main thread
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before = signal.signal(number, lambda held, _: came.append(held))
-                # None: a handler that Python has not set, and cannot set again
-                handlers.callback(signal.signal, number, before or signal.SIG_DFL)
-        yield
-    for held in came:
-        signal.raise_signal(held)
 
 
 def _serve_until_the_end(
