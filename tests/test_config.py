@@ -169,6 +169,11 @@ START, PATHS = (
         ),
         ("model.model_config.vocab_size", None, "model_config: "),
         (
+            "checkpoints.checkpoints_path",
+            "",
+            "checkpoints.checkpoints_path: String should have at least 1 character, got ''",
+        ),
+        (
             "optimizer.clip_grad",
             float("nan"),
             "optimizer.clip_grad: should be a finite number, got nan",

@@ -138,7 +138,7 @@ class CheckpointsConfig(Section):
             once to verify it.
     """
 
-    checkpoints_path: str
+    checkpoints_path: str = Field(min_length=1)
     checkpoint_interval: Count
     keep_checkpoints: Count | None = None
 
