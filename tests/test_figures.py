@@ -14,7 +14,9 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 import figures
+from figures.cells import ink_on
 from figures.draw import COLOURS, GREY, INK, LINES, RED, SOURCES, WIDTH, lift_title
+from figures.megatron import SHADES
 from figures.packing import LOST, PADDING
 from nanoset_ref.train import layout_of_rank
 
@@ -117,7 +119,7 @@ PICTURES: dict[str, list[Any]] = {
         {"new": DRAW.permutation(900) % 300},
         300,
         150,
-        "sample 150|epoch 3|sample",
+        "150|epoch 3|sample",
     ],
     "batches.runs": [
         {"A": np.linspace(6, 2, 60), "B": np.linspace(6, 0, 60)},
@@ -522,6 +524,19 @@ def test_text_in_the_color_of_a_line_can_be_read_on_white(color: str) -> None:
 @pytest.mark.parametrize("color", COLOURS)
 def test_dark_text_can_be_read_on_every_fill(color: str) -> None:
     assert (luminance(color) + 0.05) / (luminance(INK) + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize("shade", SHADES)
+def test_text_can_be_read_on_every_document(shade: str) -> None:
+    ink = {"white": "#ffffff"}.get(ink_on(shade), INK)
+    lighter, darker = sorted((luminance(ink), luminance(shade)), reverse=True)
+    assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+
+
+def test_a_document_can_be_told_from_the_next_one_in_gray() -> None:
+    lightness = [luminance(shade) + 0.05 for shade in SHADES]
+    for a, b in itertools.pairwise(lightness):
+        assert max(a, b) / min(a, b) >= 1.5
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["fills", "lines"])

@@ -80,6 +80,9 @@ def test_steps_and_tokens_agree() -> None:
 def test_token_files_and_failures_follow() -> None:
     assert f"{15.6 * 4:.1f} TB" in ROWS["token files"][LLAMA]
     assert f"{3.9 * 4:.1f} TB" in ROWS["token files"][OLMO]
+    held = first("token files", SMOL) / first("bytes of an id", SMOL)
+    assert f"*{held:.0f} T ids of 4 bytes*" in ROWS["token files"][SMOL]
+    assert f"(*{held:.0f} of {first('tokens read', SMOL):.1f} T*)" in PAGE
     total, days, unplanned, *_ = numbers("failures", LLAMA)
     assert (total, days, unplanned) == (466, 54, 419)
     assert f"one every {days * 24 / unplanned:.1f} hours" in ROWS["failures"][LLAMA]

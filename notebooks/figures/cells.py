@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -31,9 +32,11 @@ def colour_of(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def document_colour(number: int) -> str:
-    """One of five colours for any document; grey is for what is lost, idle or elsewhere."""
-    return COLOURS[number % 5]
+def ink_on(fill: Any) -> str:
+    """Dark type, or white on a dark fill."""
+    red, green, blue, opacity = to_rgba(fill)
+    is_dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.4
+    return "white" if is_dark and opacity > 0 else INK
 
 
 def side_by_side(
@@ -64,11 +67,12 @@ def draw_row(
     **font: Any,
 ) -> None:
     """Draw cells with their upper edges at `top`; the vertical axis points down."""
-    style: dict[str, Any] = {"ha": "center", "va": "center", "size": 9, "color": INK} | font
+    style: dict[str, Any] = {"ha": "center", "va": "center", "size": 9} | font
     for cell in cells:
         width, edge = cell.width - gap, {"edgecolor": INK, "lw": 0.7} | dict(cell.edge)
         axes.add_patch(Rectangle((cell.left, top), width, height, facecolor=cell.colour, **edge))
-        axes.text(cell.left + width / 2, top + height / 2, cell.text, **style | dict(cell.font))
+        own = {"color": ink_on(cell.colour)} | style | dict(cell.font)
+        axes.text(cell.left + width / 2, top + height / 2, cell.text, **own)
 
 
 def fill(axes: Axes, rows: Mapping[str, Sequence[Cell]], **options: Any) -> None:

@@ -20,14 +20,8 @@ SAMPLES = list(
     zip(COLOURS[1:5], ("#b84e00", "#007a58", "#8e4585", "#806600"), strict=True)
 )  # fill and line of each
 SAMPLES.append((COLOURS[6], RED))
-SHADES = (
-    "#e6f1fa",
-    "#c6e0f5",
-    "#a5cfef",
-    "#84bce6",
-    "#64aadc",
-    "#4496cf",
-)  # of blue: six documents of the stories
+# six documents of the stories: blues whose lightness leaps from each to the next
+SHADES = ("#e3effb", "#4f9fd6", "#bfe6ee", "#2f5d9c", "#a3b4ee", "#14264f")
 
 
 def _colour(kind: Kind) -> str:
@@ -151,6 +145,7 @@ def _cut(axes: Axes, spans: Sequence[tuple[int, int]], num_tokens: int, top: flo
         draw_row(axes, [Cell(left, f"sample {j}", SAMPLES[j % len(SAMPLES)][0], right - left)], top)
         middles.append((left + right) / 2)
         if j:
+            axes.plot([left - 0.03] * 2, [1.9, top], color="white", lw=3)
             axes.plot([left - 0.03] * 2, [1.9, top], color=INK, lw=1.5, ls=(0, (2, 1.2)))
     lost = spans[-1][1] + 1
     draw_row(axes, [Cell(lost, "", "none", num_tokens - lost, {"edgecolor": RED, "lw": 2})], 2)

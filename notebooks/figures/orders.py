@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from figures.draw import GREY, HEADLINE, INK, RED, SOURCES, panels
-
-UNDER = {"facecolor": "white", "lw": 0, "pad": 1}  # a text hides the dots behind it
 
 
 def greedy_choice(weights: Mapping[str, float], chosen: Sequence[int]) -> Figure:
@@ -99,29 +98,15 @@ def epochs(runs: Mapping[str, ArrayLike], samples_per_epoch: int, followed: int)
         axes.plot(
             found, samples[found], ls="none", marker="o", ms=7, color=SOURCES["arithmetic"][1]
         )
-        axes.text(
-            found[0],
-            followed - 1,
-            f"sample {followed}",
-            ha="center",
-            va="top",
-            size=9.5,
-            weight="bold",
-            bbox=UNDER,
-        )
+        above = followed + 19.5  # a strip without dots, for the distances
+        axes.vlines(found, followed, above, color=SOURCES["arithmetic"][1], lw=1, ls=":")
         for begin, end in pairwise(found.tolist()):
-            axes.plot([begin, end], [followed, followed], color=INK, lw=1)
-            axes.text(
-                (begin + end) / 2,
-                followed + 0.6,
-                f"{end - begin}",
-                ha="center",
-                va="bottom",
-                weight="bold",
-                bbox=UNDER,
-            )
+            both: dict[str, Any] = {"arrowstyle": "<->", "color": INK, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate("", (begin, above), (end, above), arrowprops=both)
+            place = (begin + end) / 2, above + 0.5
+            axes.text(*place, f"{end - begin}", ha="center", va="bottom", weight="bold")
         for number, edge in enumerate(range(0, len(samples), samples_per_epoch)):
-            axes.axvline(edge, color=GREY, lw=0.8)
+            axes.vlines(edge, followed - 20, followed + 17.5, color=GREY, lw=0.8)
             axes.text(
                 edge + samples_per_epoch / 2,
                 followed - 17,
@@ -130,6 +115,9 @@ def epochs(runs: Mapping[str, ArrayLike], samples_per_epoch: int, followed: int)
                 va="top",
                 size=9.5,
             )
-        axes.set(xlabel="position", ylim=(followed - 20, followed + 17.5))
-    figure.axes[0].set_ylabel("sample")
+        axes.set(xlabel="position", ylim=(followed - 20, followed + 23))
+    first = figure.axes[0]
+    first.set_ylabel("sample")
+    first.set_yticks(range(followed - 16, followed + 17, 8))
+    first.get_yticklabels()[2].set(color=SOURCES["arithmetic"][1], weight="bold")
     return figure

@@ -88,8 +88,8 @@ def pipeline(ranks: Sequence[Mapping[str, str]], title: str) -> Figure:
 
 def _entry(left: float, name: str, text: str) -> Cell:
     if text.startswith("→"):
-        return Cell(left, text, IDLE, edge={"ls": ":"}, font={"color": GREY})
-    return Cell(left, text, FILLS.get(name[:5], "white"))
+        return Cell(left, text, edge={"ls": ":", "edgecolor": GREY}, font={"color": GREY})
+    return Cell(left, text, FILLS.get(name[:5], COLOURS[7]))
 
 
 def machine(layouts: Sequence[Any], reads: Sequence[str], title: str) -> Figure:
