@@ -17,6 +17,11 @@ NAMES = {
     "olmo": "OLMo-core",
     "mosaicml": "MosaicML",
 }
+SLOW = {  # seconds of the processor for a batch, and until a shard is there
+    "a new shard every 20 batches": (0.001, 3.0),
+    "tokenizes in each batch": (0.15, 0.0),
+    "reads when asked": (0.05, 0.0),
+}
 RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
 
 
@@ -244,6 +249,58 @@ def answer_6():
     for way, points in memory["ways"].items():
         print(f"{titles[way]:<25}{points[-1]['rows'] / points[-1]['seconds']:>9,.0f} rows a second")
         assert points[-1]["anonymous_mib"] - points[0]["anonymous_mib"] < 16
+
+
+class Simulated:
+    """A loader of 200 batches on a clock of its own, which only `spend` moves.
+
+    Args:
+        compute: seconds of the processor for a batch.
+        fetch: seconds until a shard is there; 0 once it was read.
+        every: batches of a shard.
+    """
+
+    def __init__(self, compute, fetch=0.0, every=20):
+        self.compute, self.fetch, self.every = compute, fetch, every
+        self.now, self.there = 0.0, set()
+
+    def clock(self):
+        return self.now
+
+    def spend(self, seconds):
+        self.now += seconds
+
+    def __iter__(self):
+        for batch in range(200):
+            shard = batch // self.every
+            if shard not in self.there:
+                self.spend(self.fetch)
+                self.there.add(shard)
+            self.spend(self.compute)
+            yield batch
+
+
+def milliseconds_alone(loader):
+    """What a batch takes if no step stands between two of them."""
+    begin = loader.now
+    batches = sum(1 for _ in loader)
+    return 1000 * (loader.now - begin) / batches
+
+
+@answer("15.7", 60, words=("| 60% |",), within=8)
+def answer_7(watched, seconds):
+    rows = []
+    for name, (compute, fetch) in SLOW.items():
+        loader, marks = Simulated(compute, fetch), []
+        for _ in watched(loader, marks, loader.clock):
+            loader.spend(0.1)
+        waits, steps = seconds(marks)
+        share = waits.sum() / (waits.sum() + steps.sum())
+        alone = Simulated(compute, fetch)
+        numbers = 1000 * np.median(waits), 1000 * waits.max()
+        numbers += milliseconds_alone(alone), milliseconds_alone(alone)
+        rows.append([name, f"{share:.0%}", *(f"{number:,.0f} ms" for number in numbers)])
+    show_table(["steps of 100 ms", "waited", "median", "longest", "alone", "again"], rows)
 
 
 @figure("15.1")
