@@ -236,6 +236,37 @@ def answer_4(comparison):
     )
 
 
+@answer("14.5", (266, 354), words=("[266, 354]",))
+def answer_5(run, schedule, skipping, first):
+    loader = build_nanoset_dataloader(
+        skipping, micro_batch_size=2, dp_size=2, consumed_train_samples=first
+    )
+    assert loader.state_dict()["plan"]["order"]["skipped"] == [[[first, first + 24]]]
+    rows = [
+        [(row.source, row.sample) for row in where(data, schedule, step=step)]
+        for data, step in ((skipping, 200), (run, 203))
+    ]
+    print(f"step 200 begins at position {first:,}, once {clean_position(skipping, first):,};")
+    print("`where` gives its rows as those of step 203 before:", rows[0] == rows[1])
+    steps = sorted({slot.step for slot in when(skipping, schedule, BLOB, source=2)})
+    print(f"the program is read in steps {steps}, of {len(skipping) // 8} instead of 500")
+
+
+def clean_position(skipping, position):
+    """Where a position was before some were taken out."""
+    return int(skipping.order.original(np.array(position)))
+
+
+@answer("14.6", 795, words=("assumes 794",), within=5)
+def answer_6(ledger, naive, changed):
+    print(f"read of the programs: {ledger.reads[2]}; the naive order assumes", end=" ")
+    print(naive.counts(ledger.position)[2])
+    print("tokens up to position", f"{changed['naive'].until:,}:")
+    for name, it in changed.items():
+        again = sum(file.again for file in it.files)
+        print(f"  {name}  {again:>5,} read again, of programs {it.files[2].lost:>6,} lost")
+
+
 @rule(
     "14.1",
     "8 rows per step, 4 per micro-batch; steps count from 1, all else from 0; neighboring positions go to "
