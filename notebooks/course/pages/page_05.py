@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import textwrap
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from nanoset_ref import (
     PlanMismatch,
     ResumableBatchSampler,
     SkipBatchSampler,
+    TokenFileError,
     TokenFileWriter,
     build_nanoset_dataloader,
     plain,
@@ -346,8 +348,37 @@ def answer_6(paths, state, nanoset):
         print(f"rank {rank} of 3:", [list(positions) for positions in loader.batch_sampler])
 
 
-@answer("05.7", 28, words=("computed: 28",))
+@answer("05.7", "cut", words=("names file and token",))
 def answer_7(paths):
+    damaged = flip_a_bit(paths["stories"])
+    rows = Nanoset(str(damaged), None, sequence_length=8, train_split_num_samples=20)
+    rows.read(np.arange(2))  # the file is open from the first row on
+    ids = plain.read_tokens(damaged).copy()
+    ids[3] = 60_000
+    with damaged.open("r+b") as file:
+        file.write(ids.tobytes())
+    batch = np.stack([rows[k]["input_ids"] for k in range(5)])
+    print("an id: the loader hands out", batch.max())
+    try:
+        torch.nn.Embedding(4096, 8)(torch.from_numpy(batch))
+    except IndexError as error:
+        print("       the model, on a CPU:", error)
+    os.truncate(damaged, 20)
+    steps = {
+        "a cut: the loader": lambda: rows.read(np.arange(5)),
+        "       the next start": lambda: loader_of([damaged]),
+    }
+    for name, step in steps.items():
+        try:
+            step()
+        except (OSError, TokenFileError) as error:
+            kind, said = type(error).__name__, str(error).removeprefix("data/05_tiny/")
+            print(f"{name}: {kind}")
+            print(textwrap.indent(textwrap.fill(said, 90), " " * 9))
+
+
+@answer("05.8", 28, words=("computed: 28",))
+def answer_8(paths):
     LAST, EVERY = 24, 5
     longer = Nanoset([*paths.values()], None, sequence_length=8, train_split_num_samples=3 * LAST)
     saved, attempts, checkpoints, seen = {"step": 0}, [], [], {}
