@@ -59,9 +59,8 @@ def physical_memory(root: str | os.PathLike[str] = "/") -> int:
         for name in ("memory.max", "memory.limit_in_bytes"):
             for folder in (group, *group.parents):
                 with contextlib.suppress(OSError, ValueError):  # "max": no limit
-                    limits.append(
-                        int(Path(root, "sys/fs/cgroup", folder, name).read_text())
-                    )
+                    text = Path(root, "sys/fs/cgroup", folder, name).read_text()
+                    limits.append(int(text))
     return min(limits)
 
 

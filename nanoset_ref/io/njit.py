@@ -67,8 +67,9 @@ class Kernel:
     def plain(self) -> Any:
         """The function for Python, which calls the plain form of other kernels."""
         if self._plain is None:
-            functions = _prepare_reachable(self, lambda kernel, function: function)
-            for kernel, function in functions.items():
+            copies = _copy_reachable(self)
+            _rebind(copies, copies)
+            for kernel, function in copies.items():
                 kernel._plain = function
         return self._plain
 
@@ -78,13 +79,16 @@ class Kernel:
         if self._compiled is None:
             from nanoset_ref.io.compilation import make_dispatcher  # imports numba
 
-            def prepare(kernel: Kernel, function: Any) -> Any:
-                if kernel._compiled is not None:
-                    return kernel._compiled
-                return make_dispatcher(function, kernel._options)
-
             with _compiling:  # all threads share one dispatcher per kernel
-                for kernel, dispatcher in _prepare_reachable(self, prepare).items():
+                copies = _copy_reachable(self)
+                dispatchers = {}
+                for kernel, function in copies.items():
+                    dispatcher = kernel._compiled
+                    if dispatcher is None:
+                        dispatcher = make_dispatcher(function, kernel._options)
+                    dispatchers[kernel] = dispatcher
+                _rebind(copies, dispatchers)
+                for kernel, dispatcher in dispatchers.items():
                     kernel._compiled = dispatcher
         return self._compiled
 
@@ -99,40 +103,35 @@ def _as_word(argument: Any) -> Any:
 _compiling = threading.Lock()
 
 
-def _prepare_reachable(
-    first: Kernel, prepare: Callable[[Kernel, Any], Any]
-) -> dict[Kernel, Any]:
-    """Prepare a kernel and every kernel reachable from it.
-
-    Their globals are rebound to the prepared versions.
-
-    Args:
-        first: the kernel.
-        prepare: called with a kernel and a copy of its function; returns the prepared version.
+def _copy_reachable(first: Kernel) -> dict[Kernel, Any]:
+    """Copy the function of a kernel, and of every kernel that it calls, directly or not.
 
     Returns:
-        {kernel: its prepared version}.
+        {kernel: a copy of its function}. Each copy has a module's globals of its own, which
+        `_rebind` may change.
     """
-    made: dict[Kernel, Any] = {}
-    scopes = []
+    copies: dict[Kernel, Any] = {}
     remaining = [first]
     while remaining:
         kernel = remaining.pop()
-        if kernel in made:
+        if kernel in copies:
             continue
-        source = kernel.py_func
-        scope = dict(source.__globals__)
-        function = FunctionType(
-            source.__code__, scope, source.__name__, source.__defaults__
-        )
-        made[kernel] = prepare(kernel, functools.update_wrapper(function, source))
-        scopes.append(scope)
-        remaining += [value for value in scope.values() if isinstance(value, Kernel)]
-    for scope in scopes:
-        for name, value in scope.items():
+        original = kernel.py_func
+        own_globals = dict(original.__globals__)
+        copy = FunctionType(original.__code__, own_globals)
+        copy.__defaults__ = original.__defaults__
+        copies[kernel] = functools.update_wrapper(copy, original)
+        values = own_globals.values()
+        remaining += [value for value in values if isinstance(value, Kernel)]
+    return copies
+
+
+def _rebind(copies: dict[Kernel, Any], functions: dict[Kernel, Any]) -> None:
+    """Let every copy call functions (plain or compiled) where it names kernels."""
+    for copy in copies.values():
+        for name, value in copy.__globals__.items():
             if isinstance(value, Kernel):
-                scope[name] = made[value]
-    return made
+                copy.__globals__[name] = functions[value]
 
 
 def njit(

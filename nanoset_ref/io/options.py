@@ -27,9 +27,9 @@ def whole_number(
     except TypeError:
         number = None
     if number is None or isinstance(value, (bool, np.bool_)):
-        expected = (
-            "a whole number" if least is None else f"an integer of at least {least}"
-        )
+        expected = "a whole number"
+        if least is not None:
+            expected = f"an integer of at least {least}"
         raise ValueError(f"{name} must be {expected}, got {value!r:.200}")
     if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")

@@ -14,6 +14,7 @@ skip_sampler               Nanotron's sampler, for code that wraps samplers
 documents                  where documents begin in a row: positions and masks
 collator, labels_collator  model inputs
 blocks, prefetch           many batches at a time, ahead of time
+shared_buffers             memory that workers fill, and copies of it
 dataloader                 batches, with exact resume
 seeding, device            seeds of workers; batches moved to a GPU
 """

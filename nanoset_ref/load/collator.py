@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -30,8 +29,8 @@ from nanoset_ref.load.rows import SampleBlock
 if TYPE_CHECKING:
     from nanoset_ref.load.documents import DocumentOptions
 
-# names of threads that never write into a batch: those of this package, which read, and those with
-# which Python feeds worker processes
+# names of threads that never write into a batch: this package's own, which read, and those that
+# feed Python's worker processes
 READING_THREADS = "nanoset_ref-", "QueueFeederThread"
 
 
@@ -91,25 +90,27 @@ class Collator(ABC):
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
         if not (isinstance(examples, SampleBlock) and examples.intact):
-            if len(examples) == 0:
-                raise ValueError("a batch holds at least one sample, got none")
-            for keys in map(list, examples):
-                if keys != ["input_ids"]:
-                    raise ValueError(
-                        f"each sample must be a dict with the one key 'input_ids', got the keys {keys}"
-                    )
-            self.check_row_lengths({len(example["input_ids"]) for example in examples})
-            examples = SampleBlock(
-                np.stack([example["input_ids"] for example in examples])
-            )
+            examples = self._stacked(examples)
         self.check_row_lengths({examples.rows.shape[1]})
         if examples.rows.dtype.kind not in "iu":
             raise ValueError(f"token ids must be integers, got {examples.rows.dtype}")
+        rows = torch.from_numpy(examples.rows)
         starts = examples.starts if self.needs_starts else None
-        [batch] = self.split(
-            RowBlock(torch.from_numpy(examples.rows), len(examples), starts)
-        )
+        [batch] = self.split(RowBlock(rows, len(examples), starts))
         return batch
+
+    def _stacked(self, examples: Sequence[dict[str, Any]]) -> SampleBlock:
+        """The same samples in one array."""
+        if len(examples) == 0:
+            raise ValueError("a batch holds at least one sample, got none")
+        for keys in map(list, examples):
+            if keys != ["input_ids"]:
+                raise ValueError(
+                    f"each sample must be a dict with the one key 'input_ids', got the keys {keys}"
+                )
+        rows = [example["input_ids"] for example in examples]
+        self.check_row_lengths(set(map(len, rows)))
+        return SampleBlock(np.stack(rows))
 
     def check_row_lengths(self, lengths: set[int]) -> None:
         """Refuse rows of another length than `row_length`."""
@@ -161,12 +162,9 @@ class DataCollatorForCLM(Collator):
             )
         self.row_length = self.sequence_length + 1
         self.needs_starts = self.documents is not None and self.documents.needs_starts
-        self._sides = (
-            (self.input_pp_rank, slice(None, -1)),
-            (self.output_pp_rank, slice(1, None)),
-        )
         inputs = TensorPointer(self.input_pp_rank)
         labels = TensorPointer(self.output_pp_rank)
+        # the batch of a rank without data
         self._pointers: Batch = {
             "input_ids": inputs,
             "input_mask": inputs,
@@ -199,26 +197,31 @@ class DataCollatorForCLM(Collator):
             rows = rows.clamp(min=0)
         # before any lazy copy: afterwards this view would copy the rows
         ids = rows.numpy()
-        # unsafe_split(batch_size) takes 0.1 microseconds more for each tensor
         full, rest = divmod(len(rows), block.batch_size)
         sizes = [block.batch_size] * full
         if rest:
             sizes.append(rest)
-        columns: list[Iterable[Any]] = []
+        inputs: Any = [TensorPointer(self.input_pp_rank)] * len(sizes)
+        labels: Any = [TensorPointer(self.output_pp_rank)] * len(sizes)
+        input_masks = inputs
+        label_masks = labels
+        # 1. copy the rows and a mask for each field of this rank, and cut each copy into batches
+        #    ("unsafe": autograd cannot follow writes into the views; ids have no gradients)
         with outside_inference_mode():
             mask = all_true(len(rows), self.sequence_length)
-            for pp_rank, tokens in self._sides:
-                if pp_rank != self.current_pp_rank:
-                    columns += [itertools.repeat(TensorPointer(pp_rank))] * 2
-                    continue
-                # "unsafe": autograd cannot follow writes into the views; ids have no gradients
-                columns.append(
-                    block.copy_tensor(rows)[:, tokens].unsafe_split_with_sizes(sizes)
-                )
-                columns.append(block.copy_tensor(mask).unsafe_split_with_sizes(sizes))
+            if self.current_pp_rank == self.input_pp_rank:
+                all_inputs = block.copy_tensor(rows)[:, :-1]
+                inputs = all_inputs.unsafe_split_with_sizes(sizes)
+                input_masks = block.copy_tensor(mask).unsafe_split_with_sizes(sizes)
+            if self.current_pp_rank == self.output_pp_rank:
+                all_labels = block.copy_tensor(rows)[:, 1:]
+                labels = all_labels.unsafe_split_with_sizes(sizes)
+                label_masks = block.copy_tensor(mask).unsafe_split_with_sizes(sizes)
+        # 2. one dict for each batch
         documents = self.documents
         first = 0
-        for input_ids, input_mask, label_ids, label_mask in zip(*columns):  # noqa: B905 (repeat has no end)
+        fields = zip(inputs, input_masks, labels, label_masks, strict=True)
+        for input_ids, input_mask, label_ids, label_mask in fields:
             batch: Batch = {
                 "input_ids": input_ids,
                 "input_mask": input_mask,
@@ -228,41 +231,39 @@ class DataCollatorForCLM(Collator):
             if documents is not None:
                 part = slice(first, first + block.batch_size)
                 starts = None if block.starts is None else block.starts[part]
-                batch = (
-                    self._pointers | batch | self._document_fields(ids[part], starts)
-                )
-                first += block.batch_size
+                batch |= self._document_fields(ids[part], starts)
+                first = part.stop
             yield batch
 
     def _document_fields(
         self, ids: NDArray[Any], starts: NDArray[np.bool_] | None
     ) -> Batch:
-        """This rank's fields about documents, as tensors."""
+        """Fields about documents; one that only another rank holds is a TensorPointer to it."""
         assert self.documents is not None
         fields = as_tensors(self.documents.fields(ids, starts))
-        if self.current_pp_rank != self.input_pp_rank:
-            fields.pop("position_ids", None)
-        if self.current_pp_rank != self.output_pp_rank:
-            fields.pop("label_mask", None)
+        if "position_ids" in fields and self.current_pp_rank != self.input_pp_rank:
+            fields["position_ids"] = TensorPointer(self.input_pp_rank)
+        if "label_mask" in fields and self.current_pp_rank != self.output_pp_rank:
+            fields["label_mask"] = TensorPointer(self.output_pp_rank)
         return fields
 
 
 def own_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that may be written to. It takes up memory only when it or the original is written to.
+    """A copy that may be written to.
 
-    Two threads must not write to torch's lazy copies at once, so a process with a second thread
-    that may write gets a real copy. A torch without lazy copies, and memory that torch does not
-    own, get a real copy as well.
+    It is one of torch's lazy copies, which take up memory only when they or the original are
+    written to. Two threads must not write to those at once: in a process with a second thread that
+    may write, the copy is a real one.
     """
     if threading.active_count() > 1:
-        writers = 0
-        for thread in threading.enumerate():
-            writers += not thread.name.startswith(READING_THREADS)
-        if writers > 1:
+        names = [thread.name for thread in threading.enumerate()]
+        writers = [name for name in names if not name.startswith(READING_THREADS)]
+        if len(writers) > 1:
             return tensor.clone()
     try:
         return tensor._lazy_clone()
     except (AttributeError, RuntimeError):
+        # this torch has no lazy copies, or torch does not own the memory
         return tensor.clone()
 
 

@@ -173,10 +173,9 @@ class NanosetDataLoader(OneIterationLoader):
         if self.num_workers and isinstance(dataset, Rows):
             from nanoset_ref.io.urls import refuse_forks  # only workers need it
 
-            start_method = (
-                self.multiprocessing_context or multiprocessing
-            ).get_start_method()
-            refuse_forks((file.path for file in dataset.files), start_method)
+            context = self.multiprocessing_context or multiprocessing
+            paths = (file.path for file in dataset.files)
+            refuse_forks(paths, context.get_start_method())
         self._plan = plan
         self.read_ahead = read_ahead
         self.consumed_train_samples = batch_sampler.consumed_train_samples
@@ -327,12 +326,9 @@ def read_blocks(
         copy_tensor: see `RowBlock`.
     """
     buffers = allocate_buffers(sizes.num_buffers, sizes.shape, dataset.row_dtype)
-    for positions, buffer in zip(
-        sampler.blocks(sizes.most_batches),
-        itertools.cycle(buffers),
-        strict=False,
-    ):
-        rows = buffer[: len(positions)]
+    next_buffer = itertools.cycle(buffers)
+    for positions in sampler.blocks(sizes.most_batches):
+        rows = next(next_buffer)[: len(positions)]
         starts = dataset.starts(positions) if needs_starts else None
         # numpy() gives a buffer new memory if a batch still holds a lazy copy of it
         dataset.fill(positions, rows.numpy())
@@ -408,9 +404,12 @@ def build_nanoset_dataloader(
     if tail != "drop":
         # raises now if position 0, which fills the last batch, cannot be read
         dataset.origin(0)
-    pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
     collator = DataCollatorForCLM(
-        dataset.sequence_length, *pp_ranks, documents=documents
+        dataset.sequence_length,
+        input_pp_rank,
+        output_pp_rank,
+        current_pp_rank,
+        documents,
     )
     # torch draws a number when it starts workers: not from the global state, which the model uses
     options.setdefault("generator", torch.Generator().manual_seed(seed))
@@ -441,16 +440,14 @@ def refuse_unknown_options(
         function: takes them.
         refused: options of the DataLoader that `function` cannot have, each with its way out.
     """
-    known = {
-        *inspect.signature(function).parameters,
-        *inspect.signature(DataLoader).parameters,
-    }
+    own = inspect.signature(function).parameters
+    of_torch = inspect.signature(DataLoader).parameters
+    known = {*own, *of_torch}
     for name in options:
         problem = refused.get(name)
         if name not in known:
-            problem = unknown_key(
-                name, known.difference(refused, OPTIONS_THAT_CHANGE_BATCHES)
-            )
+            allowed = known.difference(refused, OPTIONS_THAT_CHANGE_BATCHES)
+            problem = unknown_key(name, allowed)
         if problem:
             raise TypeError(f"{function.__name__}: {name}: {problem}")
 
@@ -462,9 +459,8 @@ def _set_options_of_workers(
     if has_data:
         from nanoset_ref.load.seeding import seed_worker  # only workers need it
 
-        options.setdefault(
-            "worker_init_fn", functools.partial(seed_worker, seed, dp_rank)
-        )
+        seeded = functools.partial(seed_worker, seed, dp_rank)
+        options.setdefault("worker_init_fn", seeded)
         return
     for name in OPTIONS_OF_WORKERS:
         options.pop(name, None)

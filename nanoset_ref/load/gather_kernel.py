@@ -128,13 +128,12 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
             else:
                 widen(carray(_pointer(address), length, np.uint16), out[row])
         else:
-            is_read = (
-                is_new and _pread(descriptor, out[row].ctypes, size, first_byte) == size
-            )
-            if not is_read and addresses[source] == 0:
+            ids = out[row].ctypes
+            if is_new and _pread(descriptor, ids, size, first_byte) == size:
+                continue
+            if addresses[source] == 0:
                 return row
-            if not is_read:
-                widen(carray(_pointer(address), length, np.int32), out[row])
+            widen(carray(_pointer(address), length, np.int32), out[row])
     return -1
 
 

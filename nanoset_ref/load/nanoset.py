@@ -137,14 +137,14 @@ class Nanoset(Rows):
                 f"the order has {len(order)} positions over sources of {lengths} samples; "
                 f"train_split_num_samples is {count}, and these files have {self.dataset_lengths}"
             )
-        own = order.dataset_weights
-        if weights is not None and not np.allclose(
-            normalize_weights(weights, len(own)), own
-        ):
-            raise ValueError(
-                f"the order's own weights are {own.tolist()}, dataset_weights are {weights}: "
-                "leave dataset_weights out"
-            )
+        if weights is not None:
+            own = order.dataset_weights
+            given = normalize_weights(weights, len(own))
+            if not np.allclose(given, own):
+                raise ValueError(
+                    f"the order's own weights are {own.tolist()}, dataset_weights are {weights}: "
+                    "leave dataset_weights out"
+                )
         return order
 
     @classmethod

@@ -1,17 +1,18 @@
-"""Reads ahead of the training loop, in a thread of this process or in worker processes."""
+"""Reads ahead of the training loop, in a thread of this process or in worker processes.
 
-import functools
+A thread makes the items of any iterable (`read_ahead`). Workers read blocks of rows:
+
+    this process   ReadRequests   the positions of a block, and the number of a free buffer
+    a worker       BufferReader   fills this `SharedBuffer`
+    this process   WorkerBlocks   the buffer's rows, as a RowBlock
+"""
+
 import itertools
-import mmap
 import multiprocessing
-import os
-import sys
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from multiprocessing.heap import Arena
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,38 +25,13 @@ from nanoset_ref.load.blocks import BlockSizes
 from nanoset_ref.load.collator import RowBlock, own_copy
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.shared_buffers import (
+    HAS_PRIVATE_MAPPINGS,
+    SharedBuffer,
+    shared_buffers,
+)
 
 T = TypeVar("T")
-
-# of madvise, Linux 5.14: gives a mapping the pages that writing would give it
-POPULATE_WRITE = 23
-Mappings = set[weakref.ref[mmap.mmap]]
-
-
-def _has_private_mappings() -> bool:
-    """Whether private mappings show what is written to the memory, and can get their own pages."""
-    if sys.platform != "linux":
-        return False
-    try:
-        mmap.mmap(-1, mmap.PAGESIZE).madvise(POPULATE_WRITE)
-    except OSError:
-        return False
-    return True
-
-
-HAS_PRIVATE_MAPPINGS = _has_private_mappings()
-ALL_MAPPINGS: Mappings = set()  # of all buffers
-
-
-def give_own_pages(mappings: Mappings) -> None:
-    """Copy the pages that these mappings still share with a buffer."""
-    for reference in list(mappings):
-        mapping = reference()
-        if mapping is not None:
-            mapping.madvise(POPULATE_WRITE)
-
-
-os.register_at_fork(before=functools.partial(give_own_pages, ALL_MAPPINGS))
 
 
 def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
@@ -83,62 +59,6 @@ def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
             yield item  # type: ignore[misc]
     finally:
         close(thread, coming)
-
-
-class SharedBuffer:
-    """A block in memory shared with the workers, which fill it again and again.
-
-    This process hands out copies that take neither time nor memory at first: private mappings of
-    the same memory. The system copies a page of it when somebody writes to the page. A mapping that
-    is still held gets its own pages
-
-    1. before the block is filled again
-    2. before a fork, since this process does not learn what the child holds.
-
-    It takes Linux 5.14. On other systems every block is copied when it arrives.
-
-    Args:
-        arena: the memory.
-        shape: [rows, row_length].
-        dtype: of the rows.
-
-    Attributes:
-        rows: the block; nobody but a worker writes to it.
-    """
-
-    def __init__(
-        self, arena: Arena, shape: tuple[int, int], dtype: np.dtype[Any]
-    ) -> None:
-        self.rows = np.frombuffer(arena.buffer, dtype).reshape(shape)
-        self._arena = arena
-        self._mappings: Mappings = set()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SharedBuffer, (self._arena, self.rows.shape, self.rows.dtype)
-
-    def copy(self, num_rows: int) -> torch.Tensor:
-        """A copy of the first rows; the receiver may write to it."""
-        # a block needs two, inputs and labels; more are held by somebody who keeps batches, and get
-        # real copies, since each mapping takes a descriptor
-        if len(self._mappings) >= 2:
-            return torch.from_numpy(self.rows[:num_rows].copy())
-        mapping = mmap.mmap(self._arena.fd, self._arena.size, access=mmap.ACCESS_COPY)
-        for held in (self._mappings, ALL_MAPPINGS):
-            held.add(weakref.ref(mapping, held.discard))
-        rows = np.frombuffer(mapping, self.rows.dtype).reshape(self.rows.shape)
-        return torch.from_numpy(rows[:num_rows])
-
-    def separate(self) -> None:
-        """Give the copies that somebody holds their own pages."""
-        give_own_pages(self._mappings)
-
-
-def shared_buffers(
-    count: int, shape: tuple[int, int], dtype: np.dtype[Any]
-) -> list[SharedBuffer]:
-    """Memory for `count` blocks."""
-    size = shape[0] * shape[1] * dtype.itemsize
-    return [SharedBuffer(Arena(size), shape, dtype) for _ in range(count)]
 
 
 class ReadRequest(NamedTuple):
@@ -189,11 +109,9 @@ class BufferReader(Dataset[FilledBuffer]):
 
     def __getitem__(self, request: ReadRequest) -> FilledBuffer:
         positions, buffer = request
-        starts = (
-            torch.from_numpy(self.dataset.starts(positions))
-            if self.needs_starts
-            else None
-        )
+        starts = None
+        if self.needs_starts:
+            starts = torch.from_numpy(self.dataset.starts(positions))
         self.dataset.fill(positions, self.buffers[buffer].rows[: len(positions)])
         return FilledBuffer(buffer, len(positions), starts)
 
@@ -245,16 +163,7 @@ class WorkerBlocks:
         starts = None if filled.starts is None else filled.starts.numpy()
         copy_tensor = self.copy_tensor
         if copy_tensor is own_copy and HAS_PRIVATE_MAPPINGS:
-            copy_tensor = functools.partial(_copied, rows, buffer)
+            copy_tensor = buffer.copy_tensor
         elif copy_tensor is own_copy:
             rows = rows.clone()
         return RowBlock(rows, self.batch_size, starts, copy_tensor)
-
-
-def _copied(
-    rows: torch.Tensor, buffer: SharedBuffer, tensor: torch.Tensor
-) -> torch.Tensor:
-    """A copy of a tensor, which may be the rows in the buffer."""
-    if tensor is rows:
-        return buffer.copy(len(rows))
-    return own_copy(tensor)

@@ -323,9 +323,8 @@ class Rows(_TorchDataset):
         positions = np.array(self._fingerprint_positions(), dtype=np.int64)
         rows = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
         self.fill(positions, rows)
-        return fingerprint_of(
-            [VERSION, comparable_part(self._describe()), _hashes(rows)]
-        )
+        described = comparable_part(self._describe())
+        return fingerprint_of([VERSION, described, _hashes(rows)])
 
 
 def describe_file(file: Tokens) -> Json:
@@ -341,10 +340,8 @@ def describe_file(file: Tokens) -> Json:
 
 def _hashes(rows: NDArray[Any]) -> list[str]:
     """A hash of the ids of each row, whatever their dtype."""
-    return [
-        xxhash.xxh3_64_hexdigest(row.data)
-        for row in np.ascontiguousarray(rows, dtype="<i8")
-    ]
+    rows = np.ascontiguousarray(rows, dtype="<i8")
+    return [xxhash.xxh3_64_hexdigest(row.data) for row in rows]
 
 
 def checked_index(index: int, count: int, what: str) -> int:

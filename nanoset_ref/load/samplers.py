@@ -116,12 +116,10 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         end = consumed_train_samples + left
         if self.tail == "drop":
             return RestOfEpoch(full, rest, 0, end)
-        batches = full
-        if rest:
-            batches += 1
-        multiple = (
-            self.schedule.dp_size if self.tail == "pad" else self.samples_per_micro_step
-        )
+        batches = full + (rest > 0)
+        multiple = self.samples_per_micro_step
+        if self.tail == "pad":
+            multiple = self.schedule.dp_size
         padded = -rest % multiple
         return RestOfEpoch(batches, 0, padded, end)
 

@@ -98,10 +98,8 @@ class Schedule:
             raise IndexError(
                 f"this schedule begins at step {self.first_step}; step {step} came before it"
             )
-        first = (
-            self.consumed_train_samples
-            + (step - self.first_step) * self.global_batch_size
-        )
+        samples_before = (step - self.first_step) * self.global_batch_size
+        first = self.consumed_train_samples + samples_before
         return range(first, first + self.global_batch_size)
 
     def slot(self, position: Any) -> Slot:

@@ -59,13 +59,14 @@ def build_order(
     return order(dataset_lengths, dataset_weights, num_samples, random_seed, **options)
 
 
-def find_order(kind: str) -> type[Order] | None:
+def find_order(name: str) -> type[Order] | None:
     """The class that `build_order` calls for a name without options; None: there is none."""
-    if kind in ORDERS:
-        return __getattr__(ORDERS[kind])
-    if kind.endswith(".npy"):
+    # __getattr__ imports a class of `__init__.pyi`
+    if name in ORDERS:
+        return __getattr__(ORDERS[name])
+    if name.endswith(".npy"):
         return __getattr__("PublishedOrder")
     # imported only when one of them is named
     from nanoset_ref.orders.others import OTHERS
 
-    return OTHERS.get(kind)
+    return OTHERS.get(name)

@@ -6,12 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.orders.base import (
-    NO_POSITIONS,
-    Matches,
-    Order,
-    in_every_epoch,
-)
+from nanoset_ref.orders.base import NO_POSITIONS, Matches, Order
 
 POSITIONS_AT_ONCE = 1 << 20
 
@@ -75,6 +70,29 @@ def read_through(
     ranks = np.searchsorted(instances, instances_read, sorter=by_instance)
     pairs = by_instance[ranks]
     return in_every_epoch(pairs, np.concatenate(offsets), period, until)
+
+
+def in_every_epoch(
+    pairs: Int64Array,
+    offsets: Int64Array,
+    period: int,
+    until: int,
+) -> Matches:
+    """Repeat the matches of the first epoch, of `period` positions, in every epoch below `until`.
+
+    Example, period 5, until 12::
+
+        pairs 0 1, offsets 3 0    ->    pairs 0 1 0 1 1, positions 3 0 8 5 10
+
+    Args:
+        pairs: int64 [n], indices of pairs that were asked for.
+        offsets: int64 [n], where the first epoch reads them.
+    """
+    epoch_starts = np.arange(0, until, max(period, 1))
+    positions = np.add.outer(epoch_starts, offsets).ravel()
+    pairs = np.tile(pairs, len(epoch_starts))
+    is_read = positions < until
+    return pairs[is_read], positions[is_read]
 
 
 def read_counts(

@@ -24,9 +24,8 @@ from nanoset_ref.orders.base import (
     NumberedOrder,
     Order,
     Pairs,
-    in_every_epoch,
 )
-from nanoset_ref.orders.inverse import POSITIONS_AT_ONCE
+from nanoset_ref.orders.inverse import POSITIONS_AT_ONCE, in_every_epoch
 
 logger = logging.getLogger(__name__)
 

@@ -84,8 +84,9 @@ class Tokens(ABC):
     def companion(self, suffix: str) -> Any:
         """The place of a companion, which has another suffix."""
         if isinstance(self.place, str):
-            stem, _, rest = self.place.rpartition(".")
-            if stem[-1:] not in ("", "/") and "/" not in rest:
+            # a local name with a suffix (".npy" is a name without one) needs no Path
+            stem, _, own_suffix = self.place.rpartition(".")
+            if stem[-1:] not in ("", "/") and "/" not in own_suffix:
                 return stem + suffix
         return place_of(self.path.with_suffix(suffix))
 
@@ -104,12 +105,12 @@ class Tokens(ABC):
 
     def check_unchanged(self) -> None:
         """Raise TokenFileError if a file of the set was replaced or changed since it was opened."""
-        places = [self.place, *map(self.companion, self.companions)]
-        for place, before in zip(
-            places, [self.version, *self.companions.values()], strict=True
-        ):
-            if file_version(place) != before:
-                raise _changed_error(place)
+        if file_version(self.place) != self.version:
+            raise _changed_error(self.place)
+        for suffix, version in self.companions.items():
+            companion = self.companion(suffix)
+            if file_version(companion) != version:
+                raise _changed_error(companion)
 
     def check_descriptor(self, descriptor: int) -> None:
         """Raise TokenFileError if the local file open as `descriptor` is not the opened version."""
@@ -144,9 +145,8 @@ class Tokens(ABC):
         offsets = self.document_offsets
         if offsets is None:
             return None
-        return xxhash.xxh3_128_hexdigest(
-            np.ascontiguousarray(offsets, dtype="<i8").data
-        )
+        content = np.ascontiguousarray(offsets, dtype="<i8").data
+        return xxhash.xxh3_128_hexdigest(content)
 
     @functools.cached_property
     def tokens(self) -> NDArray[Any]:

@@ -78,6 +78,7 @@ class TokenFile(Tokens):
         token_dtype: DTypeLike | None = None,
         eos_token_id: int | None = None,
     ) -> None:
+        # 1. the version, and the first bytes of a local file
         place = place_of(path)
         version = None
         head = b""
@@ -85,16 +86,19 @@ class TokenFile(Tokens):
             with contextlib.suppress(FileNotFoundError):
                 version, head = first_bytes(place, len(NUMPY_HEADER))
         super().__init__(place, version=version)
-        self.eos_token_id = eos_token_id
         if self.version is None:
             raise FileNotFoundError(
                 f"no token file at {self.place}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
             )
+        # 2. the manifest, if there is one; it decides the dtype, and with it the number of ids
+        self.eos_token_id = eos_token_id
         self._read_manifest(skip_denied=token_dtype is not None)
         self.dtype = self._choose_dtype(token_dtype)
         self.num_tokens = self.count_ids()
-        # an object was not opened above; its first ids also prove that it is readable
-        head = head or self.tokens[:4].tobytes()
+        # 3. the first bytes of an object in a bucket, which also prove that it is readable
+        if not head:
+            head = self.tokens[:4].tobytes()
+        # 4. the ids are those of the manifest; without one, they do not begin with a NumPy header
         if self.manifest is not None:
             self._check_size()
         elif head.startswith(NUMPY_HEADER):

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.orders.base import Matches, Order, Pairs, in_every_epoch
+from nanoset_ref.orders.base import Matches, Order, Pairs
+from nanoset_ref.orders.inverse import in_every_epoch
 
 ROUNDS = 5
 FACTOR = np.uint64(2654435761)
