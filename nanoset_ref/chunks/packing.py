@@ -84,13 +84,9 @@ def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[Packed
     from nanoset_ref.load.best_fit import pack_documents  # only best fit needs it
 
     row_offsets, starts, lengths = pack_documents(file.known_documents(), row_length)
+    stops = starts + lengths
     for first, stop in pairwise(row_offsets.tolist()):
-        documents = [
-            file.tokens[start : start + length]
-            for start, length in zip(
-                starts[first:stop], lengths[first:stop], strict=True
-            )
-        ]
+        documents = [file.tokens[starts[n] : stops[n]] for n in range(first, stop)]
         ids = np.concatenate(documents)
         row = np.full(row_length, pad_id, dtype=file.dtype)
         row[: len(ids)] = ids

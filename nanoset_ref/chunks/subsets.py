@@ -267,9 +267,9 @@ class _TokenizeJob:
         tokens = counts.pop("tokens")
         separators = counts["documents"] * len(encoder.prefix + encoder.suffix)
         carried = packers[0].tail.tolist() if config.tail == "carry" else []
-        written = (
-            tokens if config.format == "tokens" else samples * config.concat_tokens
-        )
+        written = tokens
+        if config.format != "tokens":
+            written = samples * config.concat_tokens
         cut = sum(packer.cut_tokens for packer in packers)
         left = sum(len(packer.tail) for packer in packers)
         account = {

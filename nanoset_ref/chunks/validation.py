@@ -51,10 +51,10 @@ class FileReport:
         parts = [f"{self.path}: {self.lines:,} lines, {len(self.bad_lines):,} bad"]
         for problem, lines in self.errors.items():
             numbers = ", ".join(map(str, lines[:SHOWN_LINES]))
-            more = ", ..." if len(lines) > SHOWN_LINES else ""
-            parts.append(
-                f"  {problem}: line {numbers}{more}" if lines else f"  {problem}"
-            )
+            if len(lines) > SHOWN_LINES:
+                numbers += ", ..."
+            where = f": line {numbers}" if lines else ""
+            parts.append(f"  {problem}{where}")
         for source, count in self.sources.items():
             parts.append(f"  {'(no source)' if source is None else source}: {count:,}")
         return "\n".join(parts)

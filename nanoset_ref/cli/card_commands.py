@@ -42,9 +42,8 @@ def show_card_step(options: FileOptions, card: Card, step: int) -> None:
         end = rows[-1].end_byte
         summary += f", one after another: {first.path} bytes {first.first_byte}:{end}"
         parts = card.published(first.source, first.first_byte, end)
-        lines = [
-            f"    {url} bytes {begin}:{stop}" for url, begin, stop in parts
-        ] + lines
+        of_parts = [f"    {url} bytes {begin}:{stop}" for url, begin, stop in parts]
+        lines = of_parts + lines
     options.show(rows, summary, *lines)
 
 
@@ -103,9 +102,8 @@ def _line(row: CardRow) -> str:
     text = f"position {row.position}, epoch {row.epoch}"
     if row.dp_rank is not None:
         text = f"rank {row.dp_rank} micro-batch {row.micro_batch} row {row.row}: {text}"
-    return (
-        f"{text}, {row.path} sample {row.sample}, bytes {row.first_byte}:{row.end_byte}"
-    )
+    place = f"{row.path} sample {row.sample}, bytes {row.first_byte}:{row.end_byte}"
+    return f"{text}, {place}"
 
 
 def show_card_audit(options: FileOptions, card: Card) -> int:

@@ -195,9 +195,9 @@ def _exists(path: str) -> bool:
 def one_line(error: BaseException) -> str:
     """The message of an error, on one line."""
     if isinstance(error, OSError) and error.strerror:
-        return (
-            f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        )
+        if error.filename:
+            return f"{error.filename}: {error.strerror}"
+        return error.strerror
     return " ".join(str(error).split())
 
 
@@ -216,17 +216,15 @@ def _origin(error: Exception) -> tuple[str, bool]:
         last = last.tb_next
     if last is None:
         return "", False
+    module = last.tb_frame.f_globals.get("__name__", "")
     operation = last.tb_frame.f_code.co_code[last.tb_lasti]
-    return last.tb_frame.f_globals.get("__name__", ""), operation == dis.opmap[
-        "RAISE_VARARGS"
-    ]
+    return module, operation == dis.opmap["RAISE_VARARGS"]
 
 
 def _unexpected(error: Exception) -> str:
     """The message for a bug of this package, or for a library's unexpected error."""
-    said = " ".join(f"{type(error).__name__}: {error}".split())[
-        :MAX_ERROR_CHARACTERS
-    ].rstrip(": ")
+    words = f"{type(error).__name__}: {error}".split()
+    said = " ".join(words)[:MAX_ERROR_CHARACTERS].rstrip(": ")
     if isinstance(error, MemoryError) or "out of memory" in said:
         return f"there is not enough memory ({said})"
     module, _ = _origin(error)
@@ -291,10 +289,8 @@ def _parse(
     groups = _add_options(parser, function)
     values = vars(parser.parse_args([_with_dashes(word) for word in words]))
     for name, kind in groups.items():
-        fields = {
-            field.name: values.pop(field.name) for field in dataclasses.fields(kind)
-        }
-        values[name] = kind(**fields)
+        names = [field.name for field in dataclasses.fields(kind)]
+        values[name] = kind(**{field: values.pop(field) for field in names})
     return inspect.BoundArguments(inspect.signature(function), OrderedDict(values))
 
 
@@ -340,9 +336,9 @@ def _add_option(
     if default is parameter.empty:
         options["required"] = True
     elif options.get("type") is bool:
-        action: Any = (
-            argparse.BooleanOptionalAction if default is None else "store_true"
-        )
+        action: Any = "store_true"
+        if default is None:
+            action = argparse.BooleanOptionalAction
         options = {"action": action, "default": default}
     else:
         options["default"] = default

@@ -99,9 +99,8 @@ class StageEstimate:
             f"{in_bytes(self.buffer_bytes)}; files on the disk: {in_bytes(self.data_bytes)}",
         ]
         if not self.sources:
-            return "\n".join(
-                [*lines, "  the number of tokens is known only after tokenizing"]
-            )
+            lines.append("  the number of tokens is known only after tokenizing")
+            return "\n".join(lines)
         epochs = self.samples / max(self.samples_per_epoch, 1)
         lines.append(
             f"  an epoch: {self.samples_per_epoch:,} samples, {self.micro_batches_per_epoch:,} "
@@ -202,13 +201,13 @@ def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
         stop = start + len(stage.steps) * schedule.global_batch_size
         blend = _blend_of(stage, stop - start)
         name = f"{stage.name} (text)" if blend.order == "text" else stage.name
+        data = stage.data
         buffers = count_buffers(
-            stage.data.num_loading_workers, PREFETCH_FACTOR, stage.data.read_ahead
+            data.num_loading_workers, PREFETCH_FACTOR, data.read_ahead
         )
         positions = range(start, stop)
-        yield _estimated(
-            name, blend, positions, schedule, stage.sequence_length, buffers, read
-        )
+        length = stage.sequence_length
+        yield _estimated(name, blend, positions, schedule, length, buffers, read)
         ends[stage.number] = stop, read
 
 
@@ -256,9 +255,8 @@ def _stage_of_options(
         blend = megatron_blend(run.megatron_config(paths, weights))
     else:
         files = {path: [run.open(path)] for path in paths}
-        blend = token_blend(
-            files, weights or [None] * len(paths), length, order, bool(run.row_length)
-        )
+        shares = weights or [None] * len(paths)
+        blend = token_blend(files, shares, length, order, bool(run.row_length))
     samples = run.order_length
     if samples is None:
         samples = blend.epoch

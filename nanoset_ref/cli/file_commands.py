@@ -46,9 +46,8 @@ class FileOptions:
         """Print the lines, or with --json the value: dataclasses, lists and dicts of them."""
         text = "\n".join(lines)
         if self.json:
-            text = json.dumps(
-                value, indent=1, ensure_ascii=False, default=dataclasses.asdict
-            )
+            as_dict = dataclasses.asdict
+            text = json.dumps(value, indent=1, ensure_ascii=False, default=as_dict)
         print(text)
 
     def show_written(self, *files: Tokens) -> None:
@@ -95,9 +94,8 @@ def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
     figure = new_figure(7, 3.5)
     bars = {f"{first:,} to {last:,}": count for first, last, count in histogram}
     axes = figure.subplots()
-    axes.bar_label(
-        axes.bar(list(bars), list(bars.values())), fmt="{:,.0f}", padding=2, fontsize=8
-    )
+    drawn = axes.bar(list(bars), list(bars.values()))
+    axes.bar_label(drawn, fmt="{:,.0f}", padding=2, fontsize=8)
     axes.tick_params(axis="x", rotation=30)
     axes.set(xlabel="tokens per document", ylabel="documents")
     with atomic_write(path) as image:

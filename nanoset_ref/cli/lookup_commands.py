@@ -18,6 +18,7 @@ from nanoset_ref.cli.card_commands import (
 )
 from nanoset_ref.cli.command import NotNegative, UsageError
 from nanoset_ref.cli.run_options import RunOptions, exactly_one, one_step, stretch_at
+from nanoset_ref.io.options import checked_index
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.load.schedule import Schedule, Slot
 
@@ -61,10 +62,10 @@ def show(
     if step is not None:
         stretch = stretch_at(stretches, step)
         rows = provenance.where(stretch.dataset, stretch.schedule, step)
-        found = [
-            (_slot_name(row.slot), *_row(stretch.dataset, row.slot.position))
-            for row in rows
-        ]
+        found = []
+        for row in rows:
+            file, ids = _row(stretch.dataset, row.slot.position)
+            found.append((_slot_name(row.slot), file, ids))
     elif position is not None:
         found = [_position(stretches[0].dataset, position)]
     else:
@@ -84,15 +85,12 @@ def show(
 
 def _row(dataset: Rows, position: int) -> tuple[Tokens, Ids]:
     """The file of a row, and its ids."""
-    return dataset.files[dataset.origin(position).source], dataset[position][
-        "input_ids"
-    ]
+    file = dataset.files[dataset.origin(position).source]
+    return file, dataset[position]["input_ids"]
 
 
 def _position(dataset: Rows, position: int) -> tuple[str, Tokens, Ids]:
     """The name, the file and the ids of the row at a position, which may count from the end."""
-    from nanoset_ref.load.rows import checked_index
-
     number = checked_index(position, len(dataset), "position")
     return f"position {number}", *_row(dataset, number)
 
@@ -101,8 +99,7 @@ def _part_of_file(
     dataset: Rows, source: int, document: int | None, sample: int
 ) -> tuple[str, Tokens, Ids]:
     """The name, the file and the ids of a document, or else of a sample."""
-    from nanoset_ref import Nanoset
-    from nanoset_ref.load.rows import checked_index
+    from nanoset_ref import Nanoset  # only files need it
 
     file = dataset.files[source]
     if document is not None:
@@ -237,8 +234,6 @@ def _stretches_with(
     Raises:
         IndexError: the run has no such file.
     """
-    from nanoset_ref.load.rows import checked_index
-
     paths = _paths_of(run, stretches)
     path = paths[checked_index(source, len(paths), "file")]
     return [

@@ -71,13 +71,12 @@ def replay(
         replayed = _rows_of_files(run.stretches(schedule), numbers)
     batches = itertools.islice(replayed.steps, steps)
     if output is None:
-        found = [
-            {"step": number, "rows": batch.tolist()}
-            for number, batch in zip(numbers, batches, strict=True)
-        ]
-        lines = [
-            " ".join(map(str, row)) for of_step in found for row in of_step["rows"]
-        ]
+        found = []
+        lines = []
+        for number, batch in zip(numbers, batches, strict=True):
+            rows = batch.tolist()
+            found.append({"step": number, "rows": rows})
+            lines += [" ".join(map(str, row)) for row in rows]
         run.show(found, *lines)
         return
     refuse_existing(output, overwrite)
@@ -226,7 +225,7 @@ def loss(metrics: str, /, *, lines: Positive = 20) -> None:
     for part, mean in zip(parts, means, strict=True):
         first = rows[part[0]]["step"]
         last = rows[part[-1]]["step"]
-        bar = (
-            "    none" if mean is None else f"{mean:8.4f}  {'#' * round(scale * mean)}"
-        )
+        bar = "    none"
+        if mean is not None:
+            bar = f"{mean:8.4f}  {'#' * round(scale * mean)}"
         print(f"steps {first:6.0f} to {last:6.0f}   {bar}")

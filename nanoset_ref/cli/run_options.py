@@ -96,10 +96,8 @@ class RunOptions(FileOptions):
         if self.config:
             return provenance.stretches_of_config(self._config)
         rows = self._rows()
-        steps = (
-            max(0, len(rows) - schedule.consumed_train_samples)
-            // schedule.global_batch_size
-        )
+        samples = max(0, len(rows) - schedule.consumed_train_samples)
+        steps = samples // schedule.global_batch_size
         return [provenance.Stretch("run", rows, schedule, steps, workers)]
 
     @functools.cached_property
@@ -151,6 +149,7 @@ class RunOptions(FileOptions):
             weights: their weights, or None.
             are_pairs: whether Megatron's classes read them.
         """
+        # only --data needs it
         from nanoset_ref.megatron.nanoset_config import prefix_of
 
         paths, weights = paths_and_weights(tokens.without_companions(self.data))
@@ -177,13 +176,13 @@ class RunOptions(FileOptions):
         """The given number of samples, or that of the order's file; None: an epoch."""
         order = self.order or ""
         if self.num_samples is None and order.endswith(".npy"):
-            from nanoset_ref.orders.published import open_numbers
+            from nanoset_ref.orders.published import open_numbers  # only here
 
             return len(open_numbers(order))
         return self.num_samples
 
     def _rows(self) -> Rows:
-        from nanoset_ref import Nanoset
+        from nanoset_ref import Nanoset  # only token files need it
 
         paths, weights, are_pairs = self.paths()
         if are_pairs:

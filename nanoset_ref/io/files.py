@@ -98,9 +98,9 @@ def atomic_write_set(
     group = _group.get()
     with contextlib.ExitStack() as own:
         temporaries = group.temporaries if group else own
-        files = [
-            temporaries.enter_context(_temporary(target, mode)) for target in targets
-        ]
+        files = []
+        for target in targets:
+            files.append(temporaries.enter_context(_temporary(target, mode)))
         refuse_existing(targets[-1], overwrite)
         yield files
         # 1. flush and sync the temporaries
@@ -208,9 +208,9 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
             f"cannot write {path}: the folder {path.parent} does not exist; create it first"
         )
     remove_leftovers(path)
-    text: dict[str, Any] = (
-        {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
-    )
+    text: dict[str, Any] = {}
+    if mode != "wb":
+        text = {"encoding": "utf-8", "newline": "\n"}
     while True:
         temporary = path.with_name(
             f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"

@@ -61,6 +61,15 @@ def counted_from_0(
     return inside + length * (inside < 0)
 
 
+def checked_index(index: int, count: int, what: str) -> int:
+    """`index`, if it is in [0, count); otherwise an IndexError."""
+    if not 0 <= operator.index(index) < count:
+        raise IndexError(
+            f"there is no {what} {index}: there are {count}, counted from 0"
+        )
+    return index
+
+
 def refuses_unknown(options: Kind) -> Kind:
     """Class decorator: an unknown option of a dataclass raises TypeError with the closest name."""
     known = [field.name for field in dataclasses.fields(options)]

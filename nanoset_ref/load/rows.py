@@ -20,7 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.options import counted_from_0
+from nanoset_ref.io.options import checked_index, counted_from_0
 from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens import Tokens
 
@@ -342,12 +342,3 @@ def _hashes(rows: NDArray[Any]) -> list[str]:
     """A hash of the ids of each row, whatever their dtype."""
     rows = np.ascontiguousarray(rows, dtype="<i8")
     return [xxhash.xxh3_64_hexdigest(row.data) for row in rows]
-
-
-def checked_index(index: int, count: int, what: str) -> int:
-    """`index`, if it is in [0, count); otherwise an IndexError."""
-    if not 0 <= operator.index(index) < count:
-        raise IndexError(
-            f"there is no {what} {index}: there are {count}, counted from 0"
-        )
-    return index

@@ -54,9 +54,8 @@ class BlendedNanoset(PieceRows):
         self.split = self.datasets[0].split
         self.sequence_length = config.sequence_length
         self.row_length = config.row_length
-        self.row_dtype = np.result_type(
-            *(dataset.row_dtype for dataset in self.datasets)
-        )
+        dtypes = [dataset.row_dtype for dataset in self.datasets]
+        self.row_dtype = np.result_type(*dtypes)
         self.padded = any(dataset.padded for dataset in self.datasets)
         refuse_too_many(len(self.datasets))
         for dataset in self.datasets:
@@ -88,9 +87,8 @@ class BlendedNanoset(PieceRows):
 
     def _wrap_around(self) -> None:
         """Read samples that a part lacks as GPT-NeoX does: sample i becomes i % (len - 1)."""
-        lengths = np.array([len(dataset) for dataset in self.datasets])[
-            self.dataset_index
-        ]
+        length_of = np.array([len(dataset) for dataset in self.datasets])
+        lengths = length_of[self.dataset_index]
         lacks = self.dataset_sample_index >= lengths
         if lengths[lacks].min(initial=2) < 2:
             raise TokenFileError("GPT-NeoX cannot read a part of 1 sample twice")

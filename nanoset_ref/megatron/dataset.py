@@ -97,23 +97,23 @@ class MegatronNanoset(PieceRows):
             if self.num_samples is not None:
                 raise TokenFileError(problem)
             logger.warning("%s; it has 0 samples, as in Megatron-LM", problem)
-        drops_partial = (
-            self.config.drop_last_partial_validation_sequence or self.split != "valid"
-        )
+        config = self.config
+        drops_partial = True
+        if self.split == "valid":
+            drops_partial = config.drop_last_partial_validation_sequence
         self.epochs = plan_epochs(
             self.tokens_per_epoch,
             self.num_samples,
             self.sequence_length,
-            extra_token=self.config.add_extra_token_to_sequence,
+            extra_token=config.add_extra_token_to_sequence,
             drop_last_partial=drops_partial,
-            separate_final_epoch=self.config.separate_final_epoch,
+            separate_final_epoch=config.separate_final_epoch,
         )
         extra = self.row_length - self.sequence_length
         self.samples_per_epoch = (self.tokens_per_epoch - extra) // self.sequence_length
         stream = self.tokens_per_epoch * self.epochs.num_epochs
-        self.tail_tokens = (
-            stream - extra - self.epochs.num_samples * self.sequence_length
-        )
+        in_samples = self.epochs.num_samples * self.sequence_length
+        self.tail_tokens = stream - extra - in_samples
         self.padded = self.tail_tokens < 0
 
     def _build_index(self) -> Arrays:

@@ -53,6 +53,7 @@ def build_order(
     """
     order = find_order(name)
     if order is None or options or name.endswith(".npy"):
+        # only names with options, and unknown ones, need it
         from nanoset_ref.orders.named_options import order_with_options
 
         order, options = order_with_options(name, options)

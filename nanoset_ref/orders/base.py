@@ -317,12 +317,12 @@ class Order(ABC):
         Raises:
             ImportError: matplotlib is missing (the extra `lab`).
         """
-        from nanoset_ref.orders.pictures import draw_order
+        from nanoset_ref.orders.pictures import draw_order  # only notebooks need it
 
         return draw_order(self, names)
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.orders.pictures import order_table
+        from nanoset_ref.orders.pictures import order_table  # only notebooks need it
 
         return order_table(self)
 

@@ -22,7 +22,7 @@ def order_with_options(
         options = options | _options_in_name(name, given)
     order = find_order(kind)
     if order is None:
-        from nanoset_ref.orders.others import OTHERS
+        from nanoset_ref.orders.others import OTHERS  # only the message needs them
 
         known = ", ".join(map(repr, [*ORDERS, *OTHERS]))
         raise ValueError(

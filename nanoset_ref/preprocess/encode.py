@@ -117,9 +117,8 @@ class Encoder(BatchEncoder):
             suffix = with_eos(suffix, self.eos_token_id)
         named = (tokenizer.bos_token_id, tokenizer.eos_token_id)
         self.found = SpecialTokenCounter(fast, named, special_tokens)
-        fast.encode_special_tokens = (
-            special_tokens == "split" or tokenizer.split_special_tokens
-        )
+        splits = special_tokens == "split" or tokenizer.split_special_tokens
+        fast.encode_special_tokens = splits
         dtype = np.dtype(token_dtype_for(vocab_size))
         special = sorted(self.found.names)
         super().__init__(fast, "hf", prefix, suffix, dtype, vocab_size, special)
@@ -145,17 +144,14 @@ class Encoder(BatchEncoder):
         texts = [*probe, *PROBE_TEXTS]
         added = self.fast.get_added_tokens_decoder().values()
         for token in islice(added, 100):
-            texts += [
-                template.format(token.content) for template in SPECIAL_TOKEN_TEMPLATES
-            ]
+            for template in SPECIAL_TOKEN_TEMPLATES:
+                texts.append(template.format(token.content))
         try:
             encodings = LIBRARIES["gigatoken"](self.fast)(texts)
         except Exception as error:  # gigatoken raises errors of its own
             return f"{type(error).__name__}: {error}"
         if not equal_encodings(encodings, self._own_encode(texts)):
-            return (
-                "it gives other ids than the tokenizer itself on texts of this corpus"
-            )
+            return "its ids differ from the tokenizer's own on texts of this corpus"
         return None
 
     @property
@@ -183,9 +179,8 @@ class Encoder(BatchEncoder):
         names = ("model", "normalizer", "pre_tokenizer", "added_tokens")
         used = {name: definition.get(name) for name in names}
         used["encode_special_tokens"] = self.tokenizer.split_special_tokens
-        digest = xxhash.xxh3_128_hexdigest(
-            orjson.dumps(used, option=orjson.OPT_SORT_KEYS)
-        )
+        content = orjson.dumps(used, option=orjson.OPT_SORT_KEYS)
+        digest = xxhash.xxh3_128_hexdigest(content)
         return {
             "tokenizer": f"xxh3_128:{digest}",
             "prefix": self.prefix,

@@ -12,6 +12,7 @@ counted from 0, steps from 1. Reading a card loads neither torch nor numba.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -107,19 +108,17 @@ class Card(CardFacts):
             IndexError: the run has no such step.
             ValueError, TokenFileError: these are other files.
         """
+        # only a replay reads rows
         from nanoset_ref.provenance.local_rows import replay, stretches_of_card
         from nanoset_ref.provenance.published_rows import fetch_rows
         from nanoset_ref.tokens import open_tokens
 
-        self.stage(step)
+        self.stage(step)  # raises now if there is no such step
         if paths is None:
             steps = range(step, self.last_step + 1)
             return (fetch_rows(self, self.where(number), mirror) for number in steps)
-        dtype = self.facts["dtype"]
-        stretches = stretches_of_card(
-            self, paths, lambda path: open_tokens(path, dtype)
-        )
-        return replay(stretches, step)
+        open_file = functools.partial(open_tokens, token_dtype=self.facts["dtype"])
+        return replay(stretches_of_card(self, paths, open_file), step)
 
     def when(
         self,
@@ -156,19 +155,15 @@ class Card(CardFacts):
             order = self.order(stage["order"])
             stop = min(stop_of(stage), len(order))
             sources = self.source_numbers(stage["order"])
-            files = [
-                file
-                for file, other in enumerate(sources)
-                if self.sources[other]["name"] == name
-            ]
+            names = [self.sources[other]["name"] for other in sources]
+            files = [file for file, other in enumerate(names) if other == name]
             each_file = np.repeat(files, len(samples)).astype(np.int64)
             each_sample = np.tile(np.arange(samples.start, samples.stop), len(files))
             numbers, positions = find_each(order, each_file, each_sample, stop)
             is_read = positions >= stage["first_position"]
+            positions = positions[is_read]
             read = numbers[is_read]
-            rows += self._rows(
-                stage, positions[is_read], each_file[read], each_sample[read]
-            )
+            rows += self._rows(stage, positions, each_file[read], each_sample[read])
         return sorted(rows, key=lambda row: (row.step, row.position))
 
     def _samples_at(

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.orders.plans import differences
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts, stop_of
 from nanoset_ref.provenance.spread import (
@@ -137,8 +138,6 @@ def compare_two_cards(one: Card, two: Card) -> Facts:
         "rows": how many rows of that step differ,
         "problem": why the step cannot be computed, or None}
     """
-    from nanoset_ref.orders.plans import differences
-
     steps = min(one.last_step, two.last_step)
     facts = [_facts(card) for card in (one, two)]
     lines = []

@@ -8,17 +8,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, read_json, require_regular
 from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.orders import Order, build_order
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES, problems_of_card
-
-if TYPE_CHECKING:
-    from nanoset_ref.orders import Order
 
 Facts = dict[str, Any]
 
@@ -270,14 +268,11 @@ class CardFacts:
         samples = self.samples(number)
         if not any(lengths):
             raise ValueError(f"{self.name}: the files of order {number} hold no row")
-        from nanoset_ref.orders import build_order
-
         options = facts.get("options", {})
         weights = facts.get("weights")
+        seed = facts["seed"]
         try:
-            return build_order(
-                name, lengths, weights, samples, facts["seed"], **options
-            )
+            return build_order(name, lengths, weights, samples, seed, **options)
         except ValueError as error:
             raise ValueError(f"{self.name}: order {number}: {error}") from error
 

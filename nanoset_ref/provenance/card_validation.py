@@ -77,11 +77,8 @@ def _fits(value: Any, schema: Schema) -> bool:
     if isinstance(value, (int, float)):
         return bool(schema.get("minimum", value) <= value <= MAX_NUMBER)
     if isinstance(value, list):
-        return (
-            schema.get("minItems", 0)
-            <= len(value)
-            <= schema.get("maxItems", len(value))
-        )
+        most = schema.get("maxItems", len(value))
+        return schema.get("minItems", 0) <= len(value) <= most
     if isinstance(value, dict):
         return len(value) <= schema.get("maxProperties", len(value))
     return True
@@ -96,9 +93,8 @@ def _wrong_fields(
     fields = schema.get("properties", {})
     for name in schema.get("required", []):
         if name not in value:
-            yield f"{path}.{name}: is missing; it is {fields[name]['description']}".lstrip(
-                "."
-            )
+            field_path = f"{path}.{name}".lstrip(".")
+            yield f"{field_path}: is missing; it is {fields[name]['description']}"
     for name, item in value.items():
         field_schema = fields.get(name, schema.get("additionalProperties"))
         field_path = f"{path}.{name}".lstrip(".")

@@ -221,9 +221,8 @@ def from_megatron(config: ForeignConfig) -> Facts:
             "a card of a growing batch (rampup-batch-size) has a stage for each: write it by hand"
         )
     prefixes, weights = _megatron_blend(values)
-    rows = values.get("micro_batch_size") or values.get(
-        "train_micro_batch_size_per_gpu"
-    )
+    neox_rows = values.get("train_micro_batch_size_per_gpu")
+    rows = values.get("micro_batch_size") or neox_rows
     batch_size = _megatron_batch_size(config, rows)
     length = config.take("sequence_length", values.get("seq_length"))
     steps = values.get("train_iters")

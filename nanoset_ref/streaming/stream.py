@@ -295,10 +295,9 @@ class TokenStreamDataLoader(OneIterationLoader):
     def batches(self) -> Generator[Any, None, None]:
         """See `OneIterationLoader.batches`."""
         self.stream.seek(**self._start)
+        size = self.stream.schedule.samples_per_micro_step
         for batch, cursors in self.batches_of_torch():
-            self._start["consumed_train_samples"] += (
-                self.stream.schedule.samples_per_micro_step
-            )
+            self._start["consumed_train_samples"] += size
             self._start["cursors"] = self._start["cursors"] | cursors
             yield batch
         self._start = next_epoch(self._start)

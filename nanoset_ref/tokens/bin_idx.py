@@ -119,16 +119,13 @@ class MMapIndexedDataset(Tokens):
         name = self.companion(".idx")
         version_of_index = self.companions[".idx"]
         size = version_of_index[0] if version_of_index else 0
-        with local_copy(name) as content:
-            index = (
-                np.memmap(content, mode="r").view(np.ndarray)
-                if size
-                else np.empty(0, np.uint8)
-            )
+        index = np.empty(0, np.uint8)  # an empty file cannot be mapped
+        if size:
+            with local_copy(name) as content:
+                index = np.memmap(content, mode="r").view(np.ndarray)
         head = index[: HEADER.size].tobytes()
-        magic, version, code, sequences, entries = HEADER.unpack(
-            head.ljust(HEADER.size, b"\0")
-        )
+        padded = head.ljust(HEADER.size, b"\0")
+        magic, version, code, sequences, entries = HEADER.unpack(padded)
         if (magic, version) != (MAGIC, 1) or code not in range(1, 9):
             raise TokenFileError(
                 f"{name} begins with {head!r}, not with {MAGIC!r}, version 1 and a dtype code "
@@ -141,9 +138,8 @@ class MMapIndexedDataset(Tokens):
                 f"entries take {expected} ({expected + sequences} with modes): it is truncated "
                 "or damaged; copy it again"
             )
-        parts = np.split(
-            index[HEADER.size :], np.cumsum([4 * sequences, 8 * sequences, 8 * entries])
-        )
+        ends = np.cumsum([4 * sequences, 8 * sequences, 8 * entries])
+        parts = np.split(index[HEADER.size :], ends)
         self.dtype = DTYPES[code - 1]
         self.sequence_lengths = parts[0].view("<i4")
         self.sequence_pointers = parts[1].view("<i8")

@@ -200,11 +200,9 @@ class MMapIndexedDatasetBuilder:
                     "a wider dtype, int32 for vocabularies above 65,536"
                 )
         if self.multimodal:
-            labels = (
-                np.zeros(len(sizes), np.int8)
-                if modes is None
-                else np.asarray(modes, np.int8)
-            )
+            labels = np.zeros(len(sizes), np.int8)
+            if modes is not None:
+                labels = np.asarray(modes, np.int8)
             if len(labels) != len(sizes):
                 raise TokenFileError(
                     f"got {len(labels)} modes for {len(sizes)} sequences; give one each"

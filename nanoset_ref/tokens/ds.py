@@ -61,9 +61,8 @@ class DatatroveFile(Tokens):
         self._metadata_text = f"|{token_size or 2}"
         metadata = self.companion(f"{suffix}.metadata")
         if self.companions[f"{suffix}.metadata"] is not None:
-            self._metadata_text = b"".join(read_in_blocks(metadata)).decode(
-                errors="replace"
-            )
+            content = b"".join(read_in_blocks(metadata))
+            self._metadata_text = content.decode(errors="replace")
         elif token_size is None:
             self.refuse_lone_link(f"{suffix}.metadata")
         first_line = self._metadata_text.partition("\n")[0]
@@ -73,9 +72,9 @@ class DatatroveFile(Tokens):
                 f"{metadata} must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}, "
                 f"where token_size={token_size}"
             )
-        self._tokenizer = (
-            "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer
-        )
+        self._tokenizer = tokenizer
+        if tokenizer.lower() in ("unknown", "unknown tokenizer"):
+            self._tokenizer = ""
         self.dtype = np.dtype("<i4" if size == "4" else "<u2")
         self.num_tokens = 0
         if self.version[0]:  # datatrove itself writes empty files
@@ -119,9 +118,8 @@ class DatatroveFile(Tokens):
     @property
     def _is_sealed(self) -> bool:
         """Whether `convert` wrote the .metadata."""
-        return (
-            self._metadata_text.count("\n") >= 3 or "xxh3_128:" in self._metadata_text
-        )
+        text = self._metadata_text
+        return text.count("\n") >= 3 or "xxh3_128:" in text
 
     @property
     def checksum(self) -> str | None:

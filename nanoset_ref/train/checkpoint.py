@@ -108,9 +108,7 @@ class Checkpoints:
         """
         target = self._path(step)
         temporary = _hidden_path(target)
-        size = sum(
-            tensor.numel() * tensor.element_size() for tensor in tensors.values()
-        )
+        size = sum(tensor.nbytes for tensor in tensors.values())
         needs = f"the checkpoint needs {size:,} bytes"
         with (
             explain_full_disk(self.folder, self.folder, needs, FOLDER_OPTION),
@@ -149,13 +147,9 @@ class Checkpoints:
         if len(kept) < self.keep:
             return
         for path in self._folders():
-            if (
-                path >= kept[-1]
-                or not _is_ours(path)
-                or state_problem(path) is not None
-            ):
+            if path >= kept[-1] or not _is_ours(path):
                 continue
-            if _model(path) == _model(kept[0]):
+            if state_problem(path) is None and _model(path) == _model(kept[0]):
                 hidden = _hidden_path(path)
                 # a killed run leaves nothing that looks like a checkpoint
                 os.replace(path, hidden)

@@ -67,9 +67,8 @@ class Run:
         self.loader = StagedLoader(config, world.layout)
         layout = world.layout
         # the pipeline rank is used as worker id, so that each (dp_rank, pp_rank) has its own seed
-        torch.manual_seed(
-            worker_seed(config.general.seed, layout.dp_rank, layout.pp_rank)
-        )
+        seed = worker_seed(config.general.seed, layout.dp_rank, layout.pp_rank)
+        torch.manual_seed(seed)
         newest = self.checkpoints.newest()
         if newest is not None:
             self.resume(*newest)
@@ -80,13 +79,11 @@ class Run:
         self.loader.load_state_dict(state["data"])
         for parameter in self.model.module.parameters():
             moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
-            self.optimizer.state[parameter] = moments | {
-                "step": torch.tensor(float(step))
-            }
+            steps_done = {"step": torch.tensor(float(step))}
+            self.optimizer.state[parameter] = moments | steps_done
         random_state = {}
-        if all(
-            state.get(name) == value for name, value in self.random_state_scope.items()
-        ):
+        scope = self.random_state_scope
+        if {name: state.get(name) for name in scope} == scope:
             random_state = self.random_state()
         self.checkpoints.load(step, self.tensors() | random_state)
         for name, value in random_state.items():
@@ -126,9 +123,8 @@ class Run:
             **self.random_state_scope,
             "train_steps": self.config.tokens.train_steps,
         }
-        self.checkpoints.save(
-            self.loader.step, self.tensors() | self.random_state(), state
-        )
+        tensors = self.tensors() | self.random_state()
+        self.checkpoints.save(self.loader.step, tensors, state)
         logger.info(
             "checkpoint after step %d in %s", self.loader.step, self.checkpoints.folder
         )
@@ -138,10 +134,9 @@ class Run:
         tensors = {}
         for name, parameter in self.model.module.named_parameters():
             tensors[f"model.{name}"] = parameter.detach()
+            moments = self.optimizer.state[parameter]
             for moment in MOMENTS:
-                tensors[f"optimizer.{name}.{moment}"] = self.optimizer.state[parameter][
-                    moment
-                ]
+                tensors[f"optimizer.{name}.{moment}"] = moments[moment]
         return tensors
 
     def random_state(self) -> dict[str, Tensor]:
@@ -184,11 +179,10 @@ class Run:
             self._train(metrics, progress, log_samples)
 
     def _train(self, metrics: TextIO, progress: Progress, log_samples: bool) -> None:
-        batch_tokens = (
-            self.config.global_batch_size * self.config.tokens.sequence_length
-        )
-        interval = self.config.checkpoints.checkpoint_interval
-        checkpoint_steps = {self.config.tokens.train_steps}
+        config = self.config
+        batch_tokens = config.global_batch_size * config.tokens.sequence_length
+        interval = config.checkpoints.checkpoint_interval
+        checkpoint_steps = {config.tokens.train_steps}
         for stage in self.loader.stages:
             if stage.data.dataset.checkpoint_at_end:
                 checkpoint_steps.add(stage.steps[-1])
@@ -210,9 +204,8 @@ class Run:
     def _open_metrics(self) -> TextIO:
         """Open the metrics in the first process, and the null device in all others."""
         if self.world.is_first:
-            return continue_metrics(
-                self.checkpoints.folder / "metrics.jsonl", self.loader.step
-            )
+            path = self.checkpoints.folder / "metrics.jsonl"
+            return continue_metrics(path, self.loader.step)
         return open(os.devnull, "w")
 
     def optimize(self, step: Step) -> dict[str, Any]:
@@ -221,9 +214,8 @@ class Run:
         If no label of the batch contributes to the loss, the loss is None and the gradient is zero.
         The optimizer still runs.
         """
-        rate = learning_rate(
-            self.config.optimizer, step.number, self.config.tokens.train_steps
-        )
+        last = self.config.tokens.train_steps
+        rate = learning_rate(self.config.optimizer, step.number, last)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = self.model.forward_backward(step.batches)

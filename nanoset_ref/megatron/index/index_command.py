@@ -62,13 +62,10 @@ def build_indexes(options: IndexOptions) -> None:
             "weights need --split-num-samples TRAIN VALID TEST, 0 for an unused split"
         )
     fields["add_extra_token_to_sequence"] = not fields.pop("no_extra_token")
-    fields["drop_last_partial_validation_sequence"] = not fields.pop(
-        "keep_last_partial"
-    )
-    config = NanosetConfig(**fields)
-    datasets = [
-        dataset for dataset in NanosetBuilder(config).build() if dataset is not None
-    ]
+    drops_partial = not fields.pop("keep_last_partial")
+    fields["drop_last_partial_validation_sequence"] = drops_partial
+    built = NanosetBuilder(NanosetConfig(**fields)).build()
+    datasets = [dataset for dataset in built if dataset is not None]
     if not any(map(len, datasets)):
         raise ValueError(
             f"no split has a sample of {options.sequence_length} tokens: choose a smaller "
