@@ -28,7 +28,7 @@ from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.provenance import audit, stretches_of_config
 from nanoset_ref.streaming import TokenStream
 from nanoset_ref.train import Config, ConfigError, load_config, read_metrics, stages_of
-from nanoset_ref.train.data_section import KINDS
+from nanoset_ref.train.data_section import SECTION_BY_KEY
 from nanoset_ref.train.launch import EXAMPLES
 
 S = 128
@@ -242,7 +242,10 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        ({"dataset": 3}, f"dataset: must be a mapping with one of {', '.join(KINDS)}"),
+        (
+            {"dataset": 3},
+            f"dataset: must be a mapping with one of {', '.join(SECTION_BY_KEY)}",
+        ),
         (
             {"data_path": "nowhere", "split": "1,0,0"},
             "dataset.data_path: nowhere is not a corpus",

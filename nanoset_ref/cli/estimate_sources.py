@@ -102,30 +102,29 @@ class SourceBlend:
 
 
 def token_blend(
-    named: dict[str, Any],
+    files_by_name: dict[str, Any],
     weights: Sequence[float | None],
-    length: int,
+    sequence_length: int,
     order: str,
     disjoint: bool = False,
 ) -> SourceBlend:
     """The blend of a Nanoset.
 
     Args:
-        named: {name: its open files}.
+        files_by_name: {name: its open files}.
         weights: a weight, or None, for each name.
-        length: S, labels per sample.
+        sequence_length: S, labels per sample.
         order: the name of the order.
         disjoint: whether samples share no token.
     """
     sources = []
     padded = False
-    for path, files in named.items():
-        samples = sum(file.num_samples(length, disjoint) for file in files)
+    for path, files in files_by_name.items():
+        samples = sum(file.num_samples(sequence_length, disjoint) for file in files)
         size = sum(file.num_tokens * file.dtype.itemsize for file in files)
-        tail = sum(_tail(file, length, disjoint) for file in files)
-        sources.append(
-            Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail)
-        )
+        tail = sum(_tail(file, sequence_length, disjoint) for file in files)
+        source = Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail)
+        sources.append(source)
         padded |= any(file.windows == "padded" for file in files)
     blend = SourceBlend(sources=sources, weights=weights, order=order, padded=padded)
     if order != "nanotron":
@@ -134,12 +133,11 @@ def token_blend(
     return dataclasses.replace(blend, index_bytes=blend.epoch * number_bytes)
 
 
-def _tail(file: Tokens, length: int, disjoint: bool) -> int:
+def _tail(file: Tokens, sequence_length: int, disjoint: bool) -> int:
     """Tokens at the end of a file that fill no sample."""
-    last_start = (file.num_samples(length, disjoint) - 1) * file.stride(
-        length, disjoint
-    )
-    return file.num_tokens - last_start - length - 1
+    samples = file.num_samples(sequence_length, disjoint)
+    last_start = (samples - 1) * file.stride(sequence_length, disjoint)
+    return file.num_tokens - last_start - sequence_length - 1
 
 
 def megatron_blend(config: NanosetConfig) -> SourceBlend:
@@ -159,9 +157,8 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
         wanted = size if has_one_corpus else None
         if weight is not None and size is not None:
             share = weight / sum(blend.weights or [])
-            wanted = math.ceil(
-                math.ceil(size * share) * (1 + config.mid_level_dataset_surplus)
-            )
+            surplus = 1 + config.mid_level_dataset_surplus
+            wanted = math.ceil(math.ceil(size * share) * surplus)
         source, of_source = _megatron_source(config, prefix, train.bounds, wanted)
         sources.append(source)
         index_bytes += of_source
@@ -188,15 +185,17 @@ def _megatron_source(
     first, stop = (round(bound * len(corpus)) for bound in bounds)
     tokens = int(corpus.sequence_lengths[first:stop].sum(dtype="int64"))
     extra = int(config.add_extra_token_to_sequence)
-    length = config.sequence_length
-    plan = megatron.plan_epochs(max(tokens, 1), wanted, length, extra_token=bool(extra))
+    sequence_length = config.sequence_length
+    plan = megatron.plan_epochs(
+        max(tokens, 1), wanted, sequence_length, extra_token=bool(extra)
+    )
     documents = 4 * plan.num_epochs * (stop - first)
     samples_and_shuffle = 8 * (plan.num_samples + 1) + 4 * plan.num_samples
-    samples = max(tokens - extra, 0) // length
+    samples = max(tokens - extra, 0) // sequence_length
     source = Source(
         path=prefix,
         disk_bytes=tokens * corpus.dtype.itemsize,
         samples=samples,
-        tail_tokens=tokens - extra - samples * length,
+        tail_tokens=tokens - extra - samples * sequence_length,
     )
     return source, documents + samples_and_shuffle

@@ -135,27 +135,31 @@ class IterableDataset(Resumable):
     def _lines(self, place: State) -> Iterator[Any]:
         """Yield the raw elements of a part that follow a place, while there is one for each rank.
 
-        A round has one element for each worker of each rank: it is the micro-step of a schedule
-        whose micro-batches have one row per worker. At the end, `within` grows by the number of
-        skipped lines that do not exist.
+        A round is one element for each worker of each rank; `line` of a place counts rounds. Above,
+        round 1 is elements 8 to 15, where part 1 of rank 0 has element 8 + 2. That of the last rank
+        is 8 + 3: without it, the round is the end for all ranks. There `within` grows by the number
+        of skipped lines that do not exist.
         """
         _, workers = worker_and_workers()
+        # a round is the micro-step of a schedule whose micro-batches have one row per worker
         rounds = dataclasses.replace(self.schedule, micro_batch_size=workers)
         size = rounds.samples_per_micro_step
         own = position_at(rounds, 0, self.dp_rank, place["part"])
-        last = position_at(rounds, 0, self.dp_size - 1, place["part"])
+        last_rank = position_at(rounds, 0, self.dp_size - 1, place["part"])
         adapter: Any = self.adapter
-        first = place["line"]
+        first_round = place["line"]
+        skipped = first_round * size
         if can_index(adapter):
             length = len(adapter)
-            for start in range(first * size, length - last, size):
+            for start in range(skipped, length - last_rank, size):
                 yield adapter[start + own]
         else:
             elements = iter(adapter)
-            length = sum(1 for _ in islice(elements, first * size))
-            while group := list(islice(elements, size)):
-                length += len(group)
-                if last < len(group):
-                    yield group[own]
+            length = sum(1 for _ in islice(elements, skipped))
+            while elements_of_round := list(islice(elements, size)):
+                length += len(elements_of_round)
+                if last_rank < len(elements_of_round):
+                    yield elements_of_round[own]
         self._dropped[0] = length % self.dp_size
-        place["within"] += max(0, first - len(range(last, length, size)))
+        num_rounds = len(range(last_rank, length, size))
+        place["within"] += max(0, first_round - num_rounds)

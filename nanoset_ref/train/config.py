@@ -17,7 +17,7 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.options import unknown_key
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.train.data_section import (
-    KINDS,
+    SECTION_BY_KEY,
     Count,
     DataConfig,
     NotNegative,
@@ -296,7 +296,7 @@ def _stage_problems(stages: list[DataStage], valid: Sections) -> Iterator[str]:
                 yield f"{place}.{field}: {reprlib.repr(value)} is used twice"
             used.add(value)
         dataset = stage.data.dataset
-        key = next(key for key in KINDS if getattr(dataset, key, None))
+        key = next(key for key in SECTION_BY_KEY if getattr(dataset, key, None))
         yield from _dataset_problems(f"{place}.data.dataset.{key}", dataset, valid)
     if 1 not in used:
         yield "data_stages: one stage must have start_training_step 1"
@@ -317,9 +317,8 @@ def _dataset_problems(place: str, dataset: Any, valid: Sections) -> Iterator[str
                 yield from _vocabulary_problems(f"{place}: {file.path}", size, valid)
         if dataset.has_order and tokens and "parallelism" in valid:
             samples = dataset.samples(files, tokens.sequence_length)
-            yield from _batch_problems(
-                place, samples, _schedule(tokens, valid["parallelism"])
-            )
+            schedule = _schedule(tokens, valid["parallelism"])
+            yield from _batch_problems(place, samples, schedule)
     except (OSError, ValueError) as error:
         yield f"{place}: {error}"
 

@@ -7,7 +7,7 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.io.pydantic_errors import problems_of
 from nanoset_ref.train.config import Config
-from nanoset_ref.train.data_section import KINDS, Section
+from nanoset_ref.train.data_section import SECTION_BY_KEY, Section
 from nanoset_ref.train.stages import stages_of
 from nanoset_ref.train.strict_yaml import ConfigError, read_yaml, shorten
 
@@ -16,7 +16,7 @@ with extra("train", "a training run"):
 
 logger = logging.getLogger(__name__)
 
-SECTIONS = [*Section.__subclasses__(), *KINDS.values()]
+SECTIONS = [*Section.__subclasses__(), *SECTION_BY_KEY.values()]
 KEYS = {name for section in SECTIONS for name in section.model_fields}
 
 

@@ -6,19 +6,18 @@
     dataset: {chunks: folder}                     one chunk after another, each as a separate stage
     dataset: {text: ...}                          text, tokenized while the model trains
 
-Each kind has a class with two methods: `tokens` opens the files to check them before the run
-begins, and `open` opens the rows of a stage. `staged_loader` opens text, and token files, which may
-continue an earlier stage. The modules for Megatron's data, chunks and text are imported only if a
-config uses them.
+Each kind is a `DatasetSection`. Its modules are imported only if a config uses them.
+`staged_loader` opens text, and token files, which may continue an earlier stage.
 """
 
 from __future__ import annotations
 
 import os
 import reprlib
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from nanoset_ref import load, megatron, tokens  # each loads its modules when used
 from nanoset_ref.io.extras import extra
@@ -30,9 +29,13 @@ from nanoset_ref.train.strict_yaml import ConfigError
 with extra("train", "a training run"):
     from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+if TYPE_CHECKING:
+    from nanoset_ref.load.rows import Rows
+
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Size = Annotated[int, Field(ge=1, lt=2**20)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+WeightByPath = dict[str, NotNegative | None]
 
 
 class Section(BaseModel):
@@ -59,6 +62,20 @@ class DatasetSection(Section):
     def continues(self) -> bool:
         return False
 
+    @abstractmethod
+    def tokens(self) -> list[Tokens]:
+        """Open the token files, to check them before the run begins."""
+
+    @abstractmethod
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
+        """Open the rows of a stage.
+
+        Args:
+            sequence_length: tokens per sample.
+            num_samples: the samples that the stage reads.
+            seed: the order's seed.
+        """
+
 
 def _weight_by_path(given: Any) -> dict[str, Any]:
     """Normalize the three forms of dataset_path to {absolute path: weight or None}."""
@@ -80,7 +97,7 @@ def _weight_by_path(given: Any) -> dict[str, Any]:
     return by_path
 
 
-class DatasetConfig(DatasetSection):
+class TokenFilesSection(DatasetSection):
     """Which token files a stage reads, and in which order.
 
     Args:
@@ -97,9 +114,7 @@ class DatasetConfig(DatasetSection):
     """
 
     has_order = True
-    dataset_path: Annotated[
-        dict[str, NotNegative | None], BeforeValidator(_weight_by_path)
-    ]
+    dataset_path: Annotated[WeightByPath, BeforeValidator(_weight_by_path)]
     order: Literal["nanotron", "stateless"] = "nanotron"
     reuse: Literal["continue", "restart"] | None = None
     token_dtype: Literal["uint16", "int32"] | None = None
@@ -116,7 +131,7 @@ class DatasetConfig(DatasetSection):
         return all(map(os.path.isdir, self.dataset_path))
 
     @model_validator(mode="after")
-    def _check(self) -> DatasetConfig:
+    def _check(self) -> TokenFilesSection:
         if self.names_folders and self.order != "nanotron":
             raise ValueError(
                 "folders of .ds files have Nanotron's order; name the files for another order"
@@ -144,15 +159,16 @@ class DatasetConfig(DatasetSection):
             total += sum(file.num_samples(sequence_length) for file in files)
         return total
 
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
         """Open the rows of folders of .ds files.
 
         Token files are opened by `staged_loader`, as a stage may continue an earlier one.
         """
-        shares = [weight for weight in self.dataset_path.values() if weight is not None]
         folders = list(self.dataset_path)
+        given = [weight for weight in self.dataset_path.values() if weight is not None]
+        weights = given or None
         return load.DatatroveNanoset(
-            folders, shares or None, sequence_length, num_samples, seed
+            folders, weights, sequence_length, num_samples, seed
         )
 
 
@@ -194,18 +210,16 @@ class MegatronSection(DatasetSection):
 
     def tokens(self) -> list[Tokens]:
         """Open every .bin/.idx pair."""
-        blends = [plan.blend for plan in self._config(1, 1, 0).splits if plan.blend]
-        prefixes = dict.fromkeys(
-            prefix for blend in blends for prefix in blend.prefixes
-        )
+        prefixes: dict[str, None] = {}  # in their order, each once
+        for plan in self._config(1, 1, 0).splits:
+            if plan.blend:
+                prefixes |= dict.fromkeys(plan.blend.prefixes)
         return [megatron.MMapIndexedDataset(prefix) for prefix in prefixes]
 
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
         """Open the rows of the train split."""
-        builder = megatron.NanosetBuilder(
-            self._config(sequence_length, num_samples, seed)
-        )
-        rows, *_ = builder.build(["train"])
+        config = self._config(sequence_length, num_samples, seed)
+        rows, *_ = megatron.NanosetBuilder(config).build(["train"])
         available = len(rows or ())
         if available < num_samples:
             raise ConfigError(
@@ -247,13 +261,10 @@ class ChunksSection(DatasetSection):
         """Yield the name and samples of each chunk, and the section that begins with it."""
         count_rows = _chunk_conversion().count_rows
         for number, path in enumerate(self.paths, self.first_chunk):
-            yield (
-                path.stem,
-                count_rows(path),
-                self.model_copy(update={"first_chunk": number}),
-            )
+            section = self.model_copy(update={"first_chunk": number})
+            yield path.stem, count_rows(path), section
 
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
         """Open the rows of the first chunk."""
         # imported here: a check does not need torch
         from nanoset_ref.load.nanoset import Nanoset
@@ -308,15 +319,15 @@ class TextSection(DatasetSection):
         self.source()
         return []
 
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
         """Raise ConfigError: streamed text has no rows."""
         raise ConfigError(
             "a stage that streams text has no rows to inspect; preprocess the text first"
         )
 
 
-KINDS: dict[str, type[Section]] = {
-    "dataset_path": DatasetConfig,
+SECTION_BY_KEY: dict[str, type[Section]] = {
+    "dataset_path": TokenFilesSection,
     "data_path": MegatronSection,
     "data_path_per_split": MegatronSection,
     "chunks": ChunksSection,
@@ -328,11 +339,11 @@ def _section_by_key(given: Any) -> Any:
     """Validate the section that the mapping's key selects; a union would report all errors."""
     if isinstance(given, Section):
         return given
-    for key, section in KINDS.items():
+    for key, section in SECTION_BY_KEY.items():
         if isinstance(given, dict) and key in given:
             return section.model_validate(given)
     raise ValueError(
-        f"must be a mapping with one of {', '.join(KINDS)}, got {reprlib.repr(given)}"
+        f"must be a mapping with one of {', '.join(SECTION_BY_KEY)}, got {reprlib.repr(given)}"
     )
 
 
@@ -348,7 +359,7 @@ class DataConfig(Section):
     """
 
     dataset: Annotated[
-        DatasetConfig | MegatronSection | ChunksSection | TextSection,
+        TokenFilesSection | MegatronSection | ChunksSection | TextSection,
         BeforeValidator(_section_by_key),
     ]
     num_loading_workers: int = Field(default=0, ge=0, lt=2**15)

@@ -14,11 +14,16 @@ A folder of chunks becomes one stage per chunk. `staged_loader` opens the stages
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nanoset_ref.train.config import Config, DataStage
-from nanoset_ref.train.data_section import ChunksSection, DataConfig, DatasetConfig
+from nanoset_ref.train.data_section import (
+    ChunksSection,
+    DataConfig,
+    TokenFilesSection,
+)
 from nanoset_ref.train.strict_yaml import ConfigError
 
 # name, data and steps of a stage of the config, or of a chunk of one
@@ -71,19 +76,15 @@ def stages_of(config: Config) -> list[Stage]:
 
 def _expand_chunks(config: Config) -> Iterator[StagePart]:
     """Yield the stages that begin before the last step ends; a stage of chunks chunk by chunk."""
-    last = config.tokens.train_steps
-    reached = [
-        stage for stage in config.data_stages if stage.start_training_step <= last
-    ]
-    reached.sort(key=lambda stage: stage.start_training_step)
-    starts = [stage.start_training_step for stage in reached]
-    stops = [*starts[1:], last + 1]
-    for stage, start, stop in zip(reached, starts, stops, strict=True):
+    end = config.tokens.train_steps + 1
+    by_start = {stage.start_training_step: stage for stage in config.data_stages}
+    starts = [start for start in sorted(by_start) if start < end]
+    for start, stop in itertools.pairwise([*starts, end]):
+        stage = by_start[start]
         steps = range(start, stop)
-        if isinstance(stage.data.dataset, ChunksSection):
-            yield from _chunk_parts(
-                stage, stage.data.dataset, steps, config.global_batch_size
-            )
+        dataset = stage.data.dataset
+        if isinstance(dataset, ChunksSection):
+            yield from _chunk_parts(stage, dataset, steps, config.global_batch_size)
         else:
             yield stage.name, stage.data, steps
 
@@ -147,7 +148,7 @@ def _continued_stage(
     return same_order  # under "nanotron", it has the same files
 
 
-def _check_same_dtype(name: str, dataset: DatasetConfig, continued: Stage) -> None:
+def _check_same_dtype(name: str, dataset: TokenFilesSection, continued: Stage) -> None:
     """Raise ConfigError if files of the continued stage would be read as another dtype."""
     for path in dataset.dataset_path:
         if continued.files.get(path, dataset.token_dtype) != dataset.token_dtype:
