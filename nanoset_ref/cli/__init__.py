@@ -21,8 +21,6 @@ card_commands               card, compare
 estimate, estimate_sources  estimate: the command, and the sizes of what a stage reads
 """
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

@@ -5,8 +5,6 @@ kill the rank as soon as its launcher dies, even while the rank imports torch or
 connection. A command calls `begin_command` before it imports numpy or torch.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

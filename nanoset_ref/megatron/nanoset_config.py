@@ -197,9 +197,11 @@ class NanosetConfig(DocumentOptions):
         """The plans of train, valid and test."""
         paths = self.data_path_per_split or (self.data_path,) * len(SPLITS)
         blends = [None if path is None else read_blend(path) for path in paths]
-        bounds: Sequence[tuple[float, float] | None] = [(0.0, 1.0)] * len(SPLITS)
-        if self.split is not None:
-            bounds = parse_split(self.split)
+        bounds = (
+            [(0.0, 1.0)] * len(SPLITS)
+            if self.split is None
+            else parse_split(self.split)
+        )
         parts = zip(SPLITS, blends, bounds, self.split_num_samples, strict=True)
         return [SplitPlan(*part) for part in parts]
 

@@ -117,9 +117,8 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
     with ExitStack() as stack:
         helpers: list[Helper] = []
         for number in range(count):
-            ours, theirs = zip(
-                *[Pipe() for _ in range(threads(count + 1))], strict=True
-            )
+            pipes = [Pipe() for _ in range(threads(count + 1))]
+            ours, theirs = zip(*pipes, strict=True)
             with signals_held(), warnings.catch_warnings():
                 # Python warns about threads that hold locks; none encodes here before the fork
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -201,7 +200,8 @@ def _batch(
     if is_table:
         content = ArrowValues.from_message(text)
     part = TextPart("", len(text), tuple(columns), on_error, lambda part: iter(()))
-    return next(TextBlock(part, len(text), lambda: [(content, 0)], lambda: 1).batches())
+    block = TextBlock(part, len(text), lambda: [(content, 0)], lambda: 1)
+    return next(block.batches())
 
 
 # ---- the ranks of torchrun
@@ -249,10 +249,8 @@ def other_ranks() -> list[Helper]:
         key = secrets.token_hex()
         with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
             store.set(ADDRESS_KEY, f"{listener.address[1]} {key}")
-            return [
-                Helper("another rank", _tuned(listener.accept()))
-                for _ in range(1, size)
-            ]
+            accepted = [_tuned(listener.accept()) for _ in range(1, size)]
+            return [Helper("another rank", connection) for connection in accepted]
     while not store.check([ADDRESS_KEY]):
         time.sleep(0.05)
     port, key = store.get(ADDRESS_KEY).decode().split()

@@ -7,8 +7,6 @@ refuses: it also accepts NaN, Infinity and byte-order marks, and reports the pos
 broken line without its number.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterable, Sequence

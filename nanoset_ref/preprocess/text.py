@@ -5,8 +5,6 @@ each into blocks, `text_blocks` reads the documents in them, `json_lines` the te
 of parts, blocks and documents depends on the input alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import glob

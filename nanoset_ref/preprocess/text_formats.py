@@ -66,9 +66,8 @@ def _lines(part: TextPart) -> Iterator[TextBlock]:
     for start in range(0, part.num_bytes, BLOCK_BYTES):
         stop = min(start + BLOCK_BYTES, part.num_bytes)
         lines = partial(_lines_between, part, start, stop)
-        yield TextBlock(
-            part, stop - start, partial(_one_batch, lines), partial(first, start)
-        )
+        contents = partial(_one_batch, lines)
+        yield TextBlock(part, stop - start, contents, partial(first, start))
 
 
 def _lines_between(part: TextPart, start: int, stop: int) -> bytes:
@@ -136,20 +135,17 @@ def _parquet(part: TextPart) -> Iterator[TextBlock]:
         """Batches of about BLOCK_BYTES."""
         facts = file.metadata.row_group(group)
         columns = map(facts.column, range(facts.num_columns))
-        sizes = [
-            one.total_uncompressed_size for one in columns if one.path_in_schema == name
-        ]
-        size = max(1, facts.num_rows * BLOCK_BYTES // max(1, sum(sizes)))
+        parts = [column for column in columns if column.path_in_schema == name]
+        unpacked = sum(column.total_uncompressed_size for column in parts)
+        size = max(1, facts.num_rows * BLOCK_BYTES // max(1, unpacked))
         where = f"{part.path}, row group {group}"
         with _damage(where):
             for batch in file.iter_batches(size, row_groups=[group], columns=[name]):
                 yield ArrowValues(batch.column(0), where), batch.num_rows
         part.check_unchanged()
 
-    sizes = [
-        file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)
-    ]
-    return _table(part, sizes, read)
+    groups = map(file.metadata.row_group, range(file.num_row_groups))
+    return _table(part, [group.num_rows for group in groups], read)
 
 
 @dataclass(frozen=True)

@@ -203,9 +203,8 @@ def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
     checks = [Check("the dataset is long enough", fits, detail)]
     if before:
         adjoins = start in (0, before.stop)
-        detail = (
-            f"{before.name} stopped at {before.stop:,}, this one begins at {start:,}"
-        )
+        stopped = f"{before.name} stopped at {before.stop:,}"
+        detail = f"{stopped}, this one begins at {start:,}"
         checks.append(Check("no gap or overlap between stretches", adjoins, detail))
     if fits:
         checks += _simulate(stretch)
@@ -228,19 +227,18 @@ def _evenness(
     passes = order.epoch_of(stretch.stop)
     if order.weighted or order.first_position:
         passes = 0
-    uneven = []
+    is_uneven = False
     for source, read in zip(sources, order.counts(stretch.stop).tolist(), strict=True):
         most = max(passes, -(-read // max(source.num_samples, 1)))
-        if source.repetitions > most or (
-            passes and source.distinct < source.num_samples
-        ):
-            uneven = uneven_samples(
-                order.read_counts(order.first_position, stretch.stop), passes
-            )
-            break  # all samples are counted only if necessary: that takes memory
-    spread = spread_over_steps(
-        order, dataset.dataset_lengths, stretch.schedule, stretch.steps
-    )
+        is_uneven |= source.repetitions > most
+        if passes:
+            is_uneven |= source.distinct < source.num_samples
+    uneven = []
+    if is_uneven:  # only then is every sample counted: that takes memory
+        reads = order.read_counts(order.first_position, stretch.stop)
+        uneven = uneven_samples(reads, passes)
+    lengths = dataset.dataset_lengths
+    spread = spread_over_steps(order, lengths, stretch.schedule, stretch.steps)
     return uneven, spread
 
 
@@ -274,15 +272,13 @@ def _simulate(stretch: Stretch) -> list[Check]:
         unequal += len(lengths) > 1
         disordered += sum(bool(np.any(np.diff(rank) <= 0)) for rank in ranks)
     layout = f"{schedule.dp_size} ranks x {max(stretch.num_workers, 1)} workers"
-    detail = f"{missing} missing, {repeated} twice or foreign; {layout}, {how}"
+    read_once = f"{missing} missing, {repeated} twice or foreign; {layout}, {how}"
+    equal = f"{unequal} unequal stretches"
+    ordered = f"{disordered} stretches out of order"
     return [
-        Check("every position once", missing == repeated == 0, detail),
-        Check(
-            "equal counts on all ranks", unequal == 0, f"{unequal} unequal stretches"
-        ),
-        Check(
-            "one global order", disordered == 0, f"{disordered} stretches out of order"
-        ),
+        Check("every position once", missing == repeated == 0, read_once),
+        Check("equal counts on all ranks", unequal == 0, equal),
+        Check("one global order", disordered == 0, ordered),
     ]
 
 
@@ -299,9 +295,8 @@ def _delivered(
         first,
         layout=schedule.layout,
     )
-    batches = itertools.islice(
-        sampler, num_steps * schedule.batch_accumulation_per_replica
-    )
+    num_batches = num_steps * schedule.batch_accumulation_per_replica
+    batches = itertools.islice(sampler, num_batches)
     flat = np.fromiter(itertools.chain.from_iterable(batches), np.int64)
     per_step = schedule.samples_per_rank_and_step
     whole_steps = len(flat) // per_step
@@ -330,9 +325,8 @@ def _weights(sources: Sequence[SourceUse], over: int) -> Check:
         if abs(source.read - weight * total) > rounding + five_deviations:
             holds = False
         largest = max(largest, abs(source.read / max(total, 1) - weight))
-    return Check(
-        "shares are the weights", holds, f"off by at most {largest:.4%} of the samples"
-    )
+    detail = f"off by at most {largest:.4%} of the samples"
+    return Check("shares are the weights", holds, detail)
 
 
 def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
@@ -354,7 +348,6 @@ def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
     )
     if padded:
         detail += f", {padded:,} are padding"
-    holds = delivered == stop - start and all(
-        -length < tail <= length for tail in tails
-    )
+    fills_no_sample = [-length < tail <= length for tail in tails]
+    holds = delivered == stop - start and all(fills_no_sample)
     return Check("nothing is lost", holds, detail)

@@ -165,7 +165,11 @@ def readers_of_stretches(stretches: Sequence[Stretch], source: int) -> Readers:
             stop=min(stretch.stop, len(rows)),
         )
         readers.append(reader)
-    documents = functools.cache(lambda source: opened[names[source]].known_documents())
+
+    @functools.cache
+    def documents(source: int) -> Any:
+        return opened[names[source]].known_documents()
+
     files = [
         QueryFile(name, file.first_byte, num_bytes(file), file.dtype.itemsize)
         for name, file in opened.items()
@@ -240,11 +244,10 @@ def rows_to_skip(
         if before:
             first_step = reader.schedule.first_step
         breaks = np.flatnonzero(np.diff(positions) > 1) + 1
-        ranges = [
-            [int(part[0]), int(part[-1]) + 1]
-            for part in np.split(positions, breaks)
-            if len(part)
-        ]
+        ranges = []
+        for part in np.split(positions, breaks):
+            if len(part):
+                ranges.append([int(part[0]), int(part[-1]) + 1])
         stage = {
             "stage": reader.name,
             "rows": len(positions),

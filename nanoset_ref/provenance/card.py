@@ -9,8 +9,6 @@ and the steps and batches of each stage (see `card_facts` and docs/cards.md). Fi
 counted from 0, steps from 1. Reading a card loads neither torch nor numba.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 `card_schema.json` describes the fields of a card, `card_validation` checks them.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from pathlib import Path

@@ -19,6 +19,8 @@ from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
 from nanoset_ref.orders.plans import VERSION, describe_differences
 
+# of a report: the figures of a `FileDifference`
+COLUMNS = "read before,saved plan,new plan,additional,read again,lost".split(",")
 MAX_EPOCHS = 1 << 16  # a damaged count would take days to compare
 Key = tuple[str, int]  # the checksum of a file, or its name, and its tokens
 
@@ -42,9 +44,8 @@ def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
             return state, None
         stage = state["stages"][-1]
         consumed = stage["first_position"] + stage["consumed_train_samples"]
-        return {"consumed_train_samples": consumed, "plan": stage["plan"]}, stage[
-            "name"
-        ]
+        loader = {"consumed_train_samples": consumed, "plan": stage["plan"]}
+        return loader, stage["name"]
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError("this is not a saved state of a loader") from error
 
@@ -99,21 +100,12 @@ class Continuation:
         if self.exact:
             same = "reads the same tokens as the saved plan would, each as often"
             return "\n".join([*lines, f"continuing at {begin} {same}"])
-        names = (
-            "read before",
-            "saved plan",
-            "new plan",
-            "additional",
-            "read again",
-            "lost",
-        )
         lines.append(
             f"tokens at positions {begin} to {self.until:,}, compared with continuing under the saved "
             "plan:"
         )
-        lines.append(
-            f"  {'file':<32} {'':<8}" + "".join(f" {name:>13}" for name in names)
-        )
+        names = "".join(f" {name:>13}" for name in COLUMNS)
+        lines.append(f"  {'file':<32} {'':<8}{names}")
         for difference in self.files:
             file, status, *figures = dataclasses.astuple(difference)
             columns = "".join(f" {figure:>13,}" for figure in figures)

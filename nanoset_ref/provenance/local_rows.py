@@ -38,12 +38,12 @@ def stretches_of_card(
     else:
         files = [open_file(path) for path in paths]
         card = card.with_files(files)
-        datasets = [
-            _packed_rows(card, number, paths)
-            if order["name"] == "olmo_core_packed"
-            else _rows(card, number, files)
-            for number, order in enumerate(orders)
-        ]
+        datasets = []
+        for number, order in enumerate(orders):
+            if order["name"] == "olmo_core_packed":
+                datasets.append(_packed_rows(card, number, paths))
+            else:
+                datasets.append(_rows(card, number, files))
     for order, dataset in zip(orders, datasets, strict=True):
         _check_probes(card, order["probes"], dataset)
     return [
@@ -98,9 +98,8 @@ def _packed_rows(card: Card, number: int, paths: Sequence[str]) -> Rows:
     try:
         ends = options["eos_token_id"]
         files = [open_tokens(path, card.facts["dtype"], ends) for path in paths]
-        return OLMoCorePackedRows(
-            files, length, card.samples(number), facts["seed"], options
-        )
+        samples = card.samples(number)
+        return OLMoCorePackedRows(files, length, samples, facts["seed"], options)
     except KeyError as error:
         raise ValueError(
             f"{card.name}: the options of order {number} lack {error}"

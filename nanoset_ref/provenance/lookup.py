@@ -94,9 +94,6 @@ def when(
         ValueError: the file's document boundaries are not known.
     """
     end = len(dataset) if until is None else until
+    start = schedule.consumed_train_samples
     positions = dataset.positions_of(source, document, tokens, end).tolist()
-    return [
-        schedule.slot(k)
-        for k in positions
-        if schedule.consumed_train_samples <= k < end
-    ]
+    return [schedule.slot(k) for k in positions if start <= k < end]

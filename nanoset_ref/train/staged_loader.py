@@ -105,9 +105,7 @@ def _token_file_rows(stage: Stage, record: StageRecord, num_samples: int) -> Nan
     dataset: Any = stage.data.dataset
     length = stage.sequence_length
     seed = stage.data.seed
-    files = [
-        open_tokens(path, token_dtype) for path, token_dtype in stage.files.items()
-    ]
+    files = [open_tokens(path, dtype) for path, dtype in stage.files.items()]
     sizes = [file.num_samples(length) for file in files]
     weights: list[float] | None = None
     # 0.0: a file that only earlier stages read
@@ -207,9 +205,8 @@ class StagedLoader:
         record = self.records[-1]
         schedule = self.config.schedule()
         accumulation = schedule.batch_accumulation_per_replica
-        positions = schedule.many_rank_positions(
-            record.position, self.layout.dp_rank, accumulation
-        )
+        rank = self.layout.dp_rank
+        positions = schedule.many_rank_positions(record.position, rank, accumulation)
         batches = [next(self._batches) for _ in range(accumulation)]
         record.consumed_train_samples += schedule.global_batch_size
         record.cursors = getattr(self._loader, "cursors", {})
