@@ -27,14 +27,8 @@ BLOCK_BYTES = 1 << 20
 # bytes, in a compressed file; a few kilobytes can unpack to gigabytes
 LONGEST_LINE = 1 << 28
 PACKED = {".gz": "gzip", ".zst": "zstd"}
-SUFFIXES = (
-    ".json",
-    ".json.gz",
-    ".json.zst",
-    ".jsonl",
-    ".jsonl.gz",
-    ".jsonl.zst",
-    ".parquet",
+SUFFIXES = tuple(
+    ".json .json.gz .json.zst .jsonl .jsonl.gz .jsonl.zst .parquet".split()
 )
 
 

@@ -8,32 +8,6 @@ packed, stream      text to packed rows of tokens, from any place in the text, a
 datamodule          a Lightning data module
 """
 
-from nanoset_ref.streaming.adapters import (
-    Adapter,
-    CSVAdapter,
-    HuggingFaceAdapter,
-    JSONLinesAdapter,
-    LinesAdapter,
-)
-from nanoset_ref.streaming.compressed import CompressedDictionary, CompressedFormatError
-from nanoset_ref.streaming.iterable import IterableDataset
-from nanoset_ref.streaming.mapped import CompressedDataset, MapDataset, StackDataset
-from nanoset_ref.streaming.packed import StreamOptions
-from nanoset_ref.streaming.stream import TokenStream, TokenStreamDataLoader
+import lazy_loader
 
-__all__ = [
-    "Adapter",
-    "CSVAdapter",
-    "CompressedDataset",
-    "CompressedDictionary",
-    "CompressedFormatError",
-    "HuggingFaceAdapter",
-    "IterableDataset",
-    "JSONLinesAdapter",
-    "LinesAdapter",
-    "MapDataset",
-    "StackDataset",
-    "StreamOptions",
-    "TokenStream",
-    "TokenStreamDataLoader",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -30,17 +30,9 @@ from nanoset_ref.tokens.manifest import (
     TokenFileError,
 )
 
-KEPT_FACTS = (
-    "tokenizer",
-    "vocab_size",
-    "eos_token_id",
-    "appended_eod",
-    "added_special_tokens",
-    "windows",
-    "row_length",
-    "checksum",
-)
-
+KEPT_FACTS = """
+tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum
+""".split()
 NUMPY_HEADER = b"\x93NUMPY"
 DTYPES = {name: np.dtype(name).newbyteorder("<") for name in TOKEN_DTYPES}
 

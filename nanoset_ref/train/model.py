@@ -39,13 +39,10 @@ from nanoset_ref.train.parallel import World
 from nanoset_ref.train.strict_yaml import ConfigError, shorten
 
 IGNORED = -100  # the label that cross_entropy ignores
-COLUMNS = (
-    "self_attn.q_proj",
-    "self_attn.k_proj",
-    "self_attn.v_proj",
-    "mlp.gate_proj",
-    "mlp.up_proj",
-)
+# the projections of a layer that are split by columns, and those by rows
+COLUMNS = """
+self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj
+""".split()
 ROWS = "self_attn.o_proj", "mlp.down_proj"
 
 

@@ -1,0 +1,14 @@
+from .adapters import Adapter as Adapter
+from .adapters import CSVAdapter as CSVAdapter
+from .adapters import HuggingFaceAdapter as HuggingFaceAdapter
+from .adapters import JSONLinesAdapter as JSONLinesAdapter
+from .adapters import LinesAdapter as LinesAdapter
+from .compressed import CompressedDictionary as CompressedDictionary
+from .compressed import CompressedFormatError as CompressedFormatError
+from .iterable import IterableDataset as IterableDataset
+from .mapped import CompressedDataset as CompressedDataset
+from .mapped import MapDataset as MapDataset
+from .mapped import StackDataset as StackDataset
+from .packed import StreamOptions as StreamOptions
+from .stream import TokenStream as TokenStream
+from .stream import TokenStreamDataLoader as TokenStreamDataLoader
