@@ -255,7 +255,7 @@ def _stage_of_options(
         blend = megatron_blend(run.megatron_config(paths, weights))
     else:
         files = {path: [run.open(path)] for path in paths}
-        shares = weights or [None] * len(paths)
+        shares: Sequence[float | None] = weights or [None] * len(paths)
         blend = token_blend(files, shares, length, order, bool(run.row_length))
     samples = run.order_length
     if samples is None:

@@ -219,7 +219,7 @@ class MegatronSection(DatasetSection):
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
         """Open the rows of the train split."""
         config = self._config(sequence_length, num_samples, seed)
-        rows, *_ = megatron.NanosetBuilder(config).build(["train"])
+        rows: Any = megatron.NanosetBuilder(config).build(["train"])[0]
         available = len(rows or ())
         if available < num_samples:
             raise ConfigError(
