@@ -159,7 +159,7 @@ class WorkerBlocks:
 
     def _arrived(self, filled: FilledBuffer) -> RowBlock:
         buffer = self.buffers[filled.buffer]
-        rows = torch.from_numpy(buffer.rows[: filled.num_rows])
+        rows = buffer.filled(filled.num_rows)
         starts = None if filled.starts is None else filled.starts.numpy()
         copy_tensor = self.copy_tensor
         if copy_tensor is own_copy and HAS_PRIVATE_MAPPINGS:

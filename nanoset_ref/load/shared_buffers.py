@@ -75,6 +75,8 @@ class SharedBuffer:
         rows: the block; nobody but a worker writes to it.
     """
 
+    _filled: torch.Tensor | None = None
+
     def __init__(
         self, arena: Arena, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> None:
@@ -97,9 +99,15 @@ class SharedBuffer:
         rows = np.frombuffer(mapping, self.rows.dtype).reshape(self.rows.shape)
         return torch.from_numpy(rows[:num_rows])
 
+    def filled(self, num_rows: int) -> torch.Tensor:
+        """The first rows themselves, once a worker has filled them."""
+        self._filled = torch.from_numpy(self.rows[:num_rows])
+        return self._filled
+
     def copy_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of these rows, or of any other tensor; the receiver may write to it."""
-        if tensor.data_ptr() == self.rows.ctypes.data:
+        """A copy of the `filled` rows, or of any other tensor; the receiver may write to it."""
+        # not by data_ptr(), which gives a lazy copy memory of its own
+        if tensor is self._filled:
             return self.copy(len(tensor))
         return own_copy(tensor)
 
