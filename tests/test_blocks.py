@@ -252,6 +252,14 @@ def test_copies_of_a_shared_buffer_are_separate_from_it_before_it_is_filled_agai
     assert buffer.copy(1).tolist() == [[2, 2, 2]]
 
 
+def test_a_shared_buffer_gives_lazy_copies_no_memory_of_their_own():
+    [buffer] = shared_buffers(1, (2, 3), INT32)
+    mask = torch.ones((2, 3), dtype=torch.bool)
+    address = torch._C._data_address(mask)
+    copies = [buffer.copy_tensor(mask) for _ in range(3)]
+    assert [torch._C._data_address(copy) for copy in copies] == [address] * 3
+
+
 @pytest.mark.only_on("linux")
 def test_whoever_keeps_batches_keeps_few_files_open():
     [buffer] = shared_buffers(1, (2, 3), INT32)
