@@ -355,8 +355,10 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # copies of loaders, closed outputs, default devices, cards that continue from a ledger 450; many
         # sources blended without comparing all of them 150; one name a thing, a file for mappings 400;
         # taken out: parts of pictures, a second account of shares, functions of one use 450; links to files
-        # whose dtype is recorded beside their targets only 75
-        {"package": 158_857},
+        # whose dtype is recorded beside their targets only 75; one run at a time in a folder of chunks, copies of
+        # streams, signals during forks, links in folders of text 430; kernels copied and bound in two steps, a
+        # kind of data that declares its methods, steps with a name each 250
+        {"package": 159_537},
     ),
     "tokens per line": (
         tokens_per_line,
