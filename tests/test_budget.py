@@ -357,8 +357,8 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # taken out: parts of pictures, a second account of shares, functions of one use 450; links to files
         # whose dtype is recorded beside their targets only 75; one run at a time in a folder of chunks, copies of
         # streams, signals during forks, links in folders of text 430; kernels copied and bound in two steps, a
-        # kind of data that declares its methods, steps with a name each 250
-        {"package": 159_537},
+        # kind of data that declares its methods, steps with a name each 340
+        {"package": 159_629},
     ),
     "tokens per line": (
         tokens_per_line,

@@ -166,7 +166,10 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
         positions = sum(source.samples for source in sources) if size is None else size
         index_bytes += BLEND_BYTES * positions
     return SourceBlend(
-        sources=sources, weights=weights, order="megatron", index_bytes=index_bytes
+        sources=sources,
+        weights=weights,
+        order="megatron",
+        index_bytes=index_bytes,
     )
 
 

@@ -120,7 +120,12 @@ def _rows_of_files(stretches: Sequence[Stretch], numbers: range) -> Replayed:
 
 
 def skip(
-    bulk: Path, /, *, source: NotNegative = 0, run: RunOptions, schedule: Schedule
+    bulk: Path,
+    /,
+    *,
+    source: NotNegative = 0,
+    run: RunOptions,
+    schedule: Schedule,
 ) -> None:
     """What a run reads without some documents or bytes, and from which step on it differs.
 

@@ -30,7 +30,12 @@ from nanoset_ref.load.blocks import (
     choose_sizes,
     count_buffers,
 )
-from nanoset_ref.load.collator import Collator, DataCollatorForCLM, RowBlock, own_copy
+from nanoset_ref.load.collator import (
+    Collator,
+    DataCollatorForCLM,
+    RowBlock,
+    own_copy,
+)
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.samplers import ResumableBatchSampler, Tail, consumed_in
 from nanoset_ref.load.schedule import Layout
@@ -265,7 +270,10 @@ class NanosetDataLoader(OneIterationLoader):
             self.num_workers, self.prefetch_factor, self.read_ahead
         )
         sizes = choose_sizes(
-            dataset, sampler.micro_batch_size, num_buffers, shared=self.num_workers > 0
+            dataset,
+            sampler.micro_batch_size,
+            num_buffers,
+            shared=self.num_workers > 0,
         )
         pinned = self.pin_memory and torch.accelerator.is_available()
         # torch keeps pinned memory and uses it again

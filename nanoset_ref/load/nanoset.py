@@ -20,7 +20,14 @@ from nanoset_ref.io.memory import no_garbage_collection, physical_memory
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, as_list, in_bucket
 from nanoset_ref.load.gather import Gatherer
-from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, Starts, describe_file
+from nanoset_ref.load.rows import (
+    Origin,
+    Rows,
+    SourceUse,
+    Span,
+    Starts,
+    describe_file,
+)
 from nanoset_ref.orders import Order, Weights, build_order
 from nanoset_ref.orders.base import normalize_weights
 from nanoset_ref.tokens import Tokens, open_tokens

@@ -12,7 +12,10 @@ POSITIONS_AT_ONCE = 1 << 20
 
 
 def find_each(
-    order: Any, sources: Int64Array, samples: Int64Array, until: int
+    order: Any,
+    sources: Int64Array,
+    samples: Int64Array,
+    until: int,
 ) -> Matches:
     """Every position below `until` that reads one of the samples, sorted.
 
@@ -38,7 +41,10 @@ def find_each(
 
 
 def read_through(
-    order: Order, sources: Int64Array, samples: Int64Array, until: int
+    order: Order,
+    sources: Int64Array,
+    samples: Int64Array,
+    until: int,
 ) -> Matches:
     """`Order.reverse_lookup_each` by looking up one epoch, or the whole order if epochs differ."""
     instances = order.firsts[sources] + samples
@@ -67,7 +73,10 @@ def read_through(
 
 
 def in_every_epoch(
-    pairs: Int64Array, offsets: Int64Array, period: int, until: int
+    pairs: Int64Array,
+    offsets: Int64Array,
+    period: int,
+    until: int,
 ) -> Matches:
     """Repeat the matches of the first epoch, of `period` positions, in every epoch below `until`.
 
@@ -86,7 +95,11 @@ def in_every_epoch(
     return pairs[is_read], positions[is_read]
 
 
-def read_counts(order: Order, start: int, stop: int) -> list[NDArray[np.uint32]]:
+def read_counts(
+    order: Order,
+    start: int,
+    stop: int,
+) -> list[NDArray[np.uint32]]:
     """See `Order.read_counts`."""
     looked_up = range(start, stop)
     period = stop  # no position comes twice

@@ -157,7 +157,11 @@ def _stretches(positions: range) -> Ints:
     return positions.start + np.array(edges, dtype=np.int64)
 
 
-def _count(sources_at: Any, edges: Ints, sources: int) -> Ints:
+def _count(
+    sources_at: Any,
+    edges: Ints,
+    sources: int,
+) -> Ints:
     """Positions of each source that were counted in each stretch: int64 [stretches, sources]."""
     counts = []
     for first, stop in itertools.pairwise(edges):
@@ -221,7 +225,12 @@ def _draw_shares(
     )
 
 
-def _draw_passes(axes: Any, read: Floats, groups: list[Group], sizes: Ints) -> None:
+def _draw_passes(
+    axes: Any,
+    read: Floats,
+    groups: list[Group],
+    sizes: Ints,
+) -> None:
     """A bar for each group: how often it is read, from the samples read [sources]."""
     longest = 1.0
     places = range(len(groups) - 1, -1, -1)

@@ -156,7 +156,11 @@ def differences(saved: Plan, current: Plan) -> list[Difference]:
     return causes or differing
 
 
-def _differing(part: str, saved: Any, now: Any) -> Iterator[Difference]:
+def _differing(
+    part: str,
+    saved: Any,
+    now: Any,
+) -> Iterator[Difference]:
     both = (saved, now)
     if all(isinstance(value, dict) for value in both):
         if part == "probes":
@@ -177,7 +181,9 @@ def _differing(part: str, saved: Any, now: Any) -> Iterator[Difference]:
 
 
 def _differing_fields(
-    part: str, saved: dict[str, Any], now: dict[str, Any]
+    part: str,
+    saved: dict[str, Any],
+    now: dict[str, Any],
 ) -> Iterator[Difference]:
     for name in saved | now:
         before = saved.get(name)

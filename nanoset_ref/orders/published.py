@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.paths import PathLike, require_regular
-from nanoset_ref.orders.base import Json, Matches, NumberedOrder, Order, Pairs
+from nanoset_ref.orders.base import (
+    Json,
+    Matches,
+    NumberedOrder,
+    Order,
+    Pairs,
+)
 from nanoset_ref.orders.inverse import POSITIONS_AT_ONCE, in_every_epoch
 
 logger = logging.getLogger(__name__)
@@ -46,7 +52,10 @@ class IdentityOrder(Order):
         return self.pairs(positions % self.samples_per_epoch)
 
     def reverse_lookup_each(
-        self, sources: Int64Array, samples: Int64Array, until: int
+        self,
+        sources: Int64Array,
+        samples: Int64Array,
+        until: int,
     ) -> Matches:
         """See `Order.reverse_lookup_each`."""
         instances = self.firsts[sources] + samples

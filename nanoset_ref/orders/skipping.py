@@ -96,7 +96,12 @@ class SkippingOrder(Order):
         """See `Order.lookup`."""
         return self.order.lookup(self.original(positions))
 
-    def reverse_lookup(self, source: int, sample: int, until: int) -> Int64Array:
+    def reverse_lookup(
+        self,
+        source: int,
+        sample: int,
+        until: int,
+    ) -> Int64Array:
         """See `Order.reverse_lookup`."""
         end = self._original_of(until)
         there = self.order.positions(source, sample, end)

@@ -194,7 +194,10 @@ class StatelessOrder(Order):
         )
 
     def reverse_lookup_each(
-        self, sources: Int64Array, samples: Int64Array, until: int
+        self,
+        sources: Int64Array,
+        samples: Int64Array,
+        until: int,
     ) -> Matches:
         """See `Order.reverse_lookup_each`: a window of each pass is looked up for each sample."""
         readable = np.flatnonzero(self._tree.parts[sources])

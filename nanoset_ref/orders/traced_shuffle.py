@@ -22,7 +22,11 @@ BLOCK = 1 << 17  # words of 64 bits, two draws each
 SLOTS = 1 << 17  # of the table in which `_follow` looks numbers up
 
 
-def places_of(seed: int, n: int, values: Int64Array) -> Int64Array:
+def places_of(
+    seed: int,
+    n: int,
+    values: Int64Array,
+) -> Int64Array:
     """The place of each value after the shuffle: int64 [m].
 
     Args:
@@ -42,7 +46,11 @@ def places_of(seed: int, n: int, values: Int64Array) -> Int64Array:
     return trace.places
 
 
-def values_at(seed: int, n: int, places: Int64Array) -> Int64Array:
+def values_at(
+    seed: int,
+    n: int,
+    places: Int64Array,
+) -> Int64Array:
     """The value at each place after the shuffle: int64 [m].
 
     Args:
@@ -85,7 +93,12 @@ class _Trace:
         count = _draw_partners(draws, step, self._buffer)
         return self._buffer[:count]
 
-    def follow(self, step: int, partners: NDArray[np.uint32], backwards: bool) -> None:
+    def follow(
+        self,
+        step: int,
+        partners: NDArray[np.uint32],
+        backwards: bool,
+    ) -> None:
         _follow(self.places, self._heads, self._nexts, step, partners, backwards)
 
 

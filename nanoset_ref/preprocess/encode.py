@@ -26,7 +26,11 @@ import xxhash
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.backends import LIBRARIES, Ragged, threads
-from nanoset_ref.preprocess.batch_encoder import BatchEncoder, Encoded, equal_encodings
+from nanoset_ref.preprocess.batch_encoder import (
+    BatchEncoder,
+    Encoded,
+    equal_encodings,
+)
 from nanoset_ref.preprocess.separators import separator_ids, special_ids, with_eos
 from nanoset_ref.preprocess.sharing import BatchFunction, encode_in_order
 from nanoset_ref.preprocess.special_tokens import SpecialTokenCounter, SpecialTokens
@@ -147,7 +151,7 @@ class Encoder(BatchEncoder):
         except Exception as error:  # gigatoken raises errors of its own
             return f"{type(error).__name__}: {error}"
         if not equal_encodings(encodings, self._own_encode(texts)):
-            return "it gives other ids than the tokenizer on texts of this corpus"
+            return "its ids differ from the tokenizer's own on texts of this corpus"
         return None
 
     @property

@@ -283,7 +283,10 @@ def _simulate(stretch: Stretch) -> list[Check]:
 
 
 def _delivered(
-    stretch: Stretch, rank: int, first: int, num_steps: int
+    stretch: Stretch,
+    rank: int,
+    first: int,
+    num_steps: int,
 ) -> NDArray[np.int64]:
     """The positions that one rank delivers from `first` on: int64 [steps, samples per step]."""
     schedule = stretch.schedule

@@ -69,7 +69,12 @@ class QueryParser(NamedTuple):
             spans.append((firsts[source], *span))
         return np.array(spans, dtype=np.int64).reshape(-1, 3)
 
-    def _span(self, source: int, first: int, stop: str | None) -> tuple[int, int]:
+    def _span(
+        self,
+        source: int,
+        first: int,
+        stop: str | None,
+    ) -> tuple[int, int]:
         """The tokens [first, stop) of a document (`stop` is None) or of bytes."""
         if stop is None:
             boundaries = self.documents(source)
@@ -178,7 +183,9 @@ def readers_of_stretches(stretches: Sequence[Stretch], source: int) -> Readers:
 
 
 def answer_queries(
-    readers: Sequence[StageReader], parser: QueryParser, lines: Iterable[str]
+    readers: Sequence[StageReader],
+    parser: QueryParser,
+    lines: Iterable[str],
 ) -> Iterator[list[str]]:
     """Make a table with a line for every row of the run that holds tokens of a query.
 
@@ -217,7 +224,9 @@ def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def rows_to_skip(
-    readers: Sequence[StageReader], parser: QueryParser, lines: Iterable[str]
+    readers: Sequence[StageReader],
+    parser: QueryParser,
+    lines: Iterable[str],
 ) -> list[Facts]:
     """Find the rows that a run must skip so that it never reads the tokens of queries.
 

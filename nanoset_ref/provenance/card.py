@@ -19,7 +19,12 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.orders.inverse import find_each
-from nanoset_ref.provenance.card_facts import CardFacts, Facts, samples_holding, stop_of
+from nanoset_ref.provenance.card_facts import (
+    CardFacts,
+    Facts,
+    samples_holding,
+    stop_of,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +86,10 @@ class Card(CardFacts):
         return stage, positions, files, samples
 
     def replay(
-        self, step: int, paths: Sequence[str] | None = None, mirror: str | None = None
+        self,
+        step: int,
+        paths: Sequence[str] | None = None,
+        mirror: str | None = None,
     ) -> Iterator[NDArray[Any]]:
         """Read the rows of each step from `step` to the end of the run, to train on them again.
 
@@ -157,7 +165,10 @@ class Card(CardFacts):
         return sorted(rows, key=lambda row: (row.step, row.position))
 
     def _samples_at(
-        self, source: int, sample: int | None, byte_range: tuple[int, int] | None
+        self,
+        source: int,
+        sample: int | None,
+        byte_range: tuple[int, int] | None,
     ) -> range:
         """The samples of a file that `when` is asked for."""
         file = self.sources[source]
@@ -222,7 +233,10 @@ class Card(CardFacts):
         return rows
 
     def published(
-        self, source: int, first_byte: int, end_byte: int
+        self,
+        source: int,
+        first_byte: int,
+        end_byte: int,
     ) -> list[tuple[str, int, int]]:
         """(address, first, last) of each published part of bytes [first_byte, end_byte) of a file.
 

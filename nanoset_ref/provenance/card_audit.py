@@ -172,7 +172,11 @@ def _facts(card: Card) -> Facts:
     return facts
 
 
-def _first_other_step(one: Card, two: Card, steps: int) -> dict[str, int]:
+def _first_other_step(
+    one: Card,
+    two: Card,
+    steps: int,
+) -> dict[str, int]:
     """{"step", "rows"} of the first step at which `one` reads rows that `two` does not; or {}."""
     for step in range(one.stages[0]["first_step"], steps + 1):
         read = one.samples_of(step)

@@ -14,7 +14,9 @@ TIMEOUT = 60  # seconds
 
 
 def fetch_sizes(
-    card: Card, names: Path | None = None, mirror: str | None = None
+    card: Card,
+    names: Path | None = None,
+    mirror: str | None = None,
 ) -> list[tuple[str, int]]:
     """Fetch (address, bytes) of each of a card's files, in the order of the run; no file is read.
 

@@ -44,7 +44,11 @@ def problems_of_card(facts: Any) -> list[str]:
     return [*_inconsistent(facts)]
 
 
-def _wrong(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _wrong(
+    value: Any,
+    schema: Schema,
+    path: str,
+) -> Iterator[str]:
     """The problems of a value and everything in it, by the schema."""
     if not _fits(value, schema):
         rule = schema.get("description", "an object")
@@ -80,7 +84,11 @@ def _fits(value: Any, schema: Schema) -> bool:
     return True
 
 
-def _wrong_fields(value: dict[str, Any], schema: Schema, path: str) -> Iterator[str]:
+def _wrong_fields(
+    value: dict[str, Any],
+    schema: Schema,
+    path: str,
+) -> Iterator[str]:
     """The problems of an object's fields: missing, unknown or wrong."""
     fields = schema.get("properties", {})
     for name in schema.get("required", []):
@@ -112,7 +120,11 @@ def _inconsistent(facts: dict[str, Any]) -> Iterator[str]:
         yield from _wrong_stage(stage, facts["orders"], path)
 
 
-def _wrong_order(order: dict[str, Any], sources: int, path: str) -> Iterator[str]:
+def _wrong_order(
+    order: dict[str, Any],
+    sources: int,
+    path: str,
+) -> Iterator[str]:
     for source in order.get("sources") or []:
         if source >= sources:
             yield f"{path}.sources: there is no source {source}: there are {sources}, counted from 0"
@@ -128,7 +140,11 @@ def _wrong_order(order: dict[str, Any], sources: int, path: str) -> Iterator[str
         yield f"{path}.probes: must be {due} pairs, or none; got {len(probes)}"
 
 
-def _wrong_stage(stage: dict[str, Any], orders: list[Any], path: str) -> Iterator[str]:
+def _wrong_stage(
+    stage: dict[str, Any],
+    orders: list[Any],
+    path: str,
+) -> Iterator[str]:
     if stage["order"] >= len(orders):
         yield f"{path}.order: there is no order {stage['order']}: there are {len(orders)}"
         return

@@ -14,7 +14,10 @@ from nanoset_ref.provenance.card_validation import NUM_PROBES
 
 
 def card_of_stretches(
-    stretches: Sequence[Stretch], name: str, date: str, tokenizer: str | None = None
+    stretches: Sequence[Stretch],
+    name: str,
+    date: str,
+    tokenizer: str | None = None,
 ) -> Card:
     """Make the card of a run from its files and orders.
 

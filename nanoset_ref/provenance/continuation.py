@@ -260,7 +260,10 @@ class _PlanFiles:
         return order
 
     def reads_per_unit(
-        self, reads: list[NDArray[np.uint32]], key: Key, unit: int
+        self,
+        reads: list[NDArray[np.uint32]],
+        key: Key,
+        unit: int,
     ) -> NDArray[np.int64]:
         """Count the reads of each unit of tokens of a file.
 
@@ -295,7 +298,11 @@ def _share_checksums(saved: _PlanFiles, new: _PlanFiles) -> None:
         plan.keys = [(checksums.get(key, key[0]), key[1]) for key in plan.keys]
 
 
-def _check_counts(saved: _PlanFiles, new: _PlanFiles, consumed: int) -> None:
+def _check_counts(
+    saved: _PlanFiles,
+    new: _PlanFiles,
+    consumed: int,
+) -> None:
     """Refuse a damaged state, because its counts would take too much memory or time."""
     sizes = dict(new.keys)
     for content, tokens in saved.keys:
@@ -312,7 +319,11 @@ def _check_counts(saved: _PlanFiles, new: _PlanFiles, consumed: int) -> None:
         )
 
 
-def _status(key: Key, saved: _PlanFiles, new: _PlanFiles) -> str:
+def _status(
+    key: Key,
+    saved: _PlanFiles,
+    new: _PlanFiles,
+) -> str:
     if key not in saved.keys:
         return "added"
     return "kept" if key in new.keys else "dropped"

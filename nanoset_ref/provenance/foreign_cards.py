@@ -37,7 +37,11 @@ NEOX_SURPLUS = 1.005  # samples that GPT-NeoX draws for each one that it reads
 
 
 def card_of_config(
-    path: PathLike, loader: str, name: str, date: str, given: Mapping[str, str]
+    path: PathLike,
+    loader: str,
+    name: str,
+    date: str,
+    given: Mapping[str, str],
 ) -> Card:
     """Make the card of a run of another system, with probes if the sizes of all files are known.
 
@@ -157,7 +161,9 @@ def _nanotron_order(
 
 
 def _compute_main(
-    config: ForeignConfig, facts: Facts, files: Mapping[str, list[str]]
+    config: ForeignConfig,
+    facts: Facts,
+    files: Mapping[str, list[str]],
 ) -> None:
     """Make the orders those of Nanotron's main branch, which needs the sizes of all files."""
     if any(source["bytes"] is None for source in facts["sources"]):
@@ -176,7 +182,9 @@ def _compute_main(
 
 
 def _nanotron_stages(
-    config: ForeignConfig, stages: Sequence[Facts], layout: str
+    config: ForeignConfig,
+    stages: Sequence[Facts],
+    layout: str,
 ) -> list[Facts]:
     """The stages of a card: each ends where the next one starts."""
     tokens = config.values["tokens"]
@@ -264,7 +272,11 @@ def _megatron_batch_size(config: ForeignConfig, rows: Any) -> int:
     return int(config.take("batch_size", batch_size))
 
 
-def _megatron_order(values: Facts, samples: int, weights: list[float] | None) -> Facts:
+def _megatron_order(
+    values: Facts,
+    samples: int,
+    weights: list[float] | None,
+) -> Facts:
     """The order of a run that reads `samples` rows."""
     named: Facts = MEGATRON_DEFAULTS | values
     name = "megatron"

@@ -45,7 +45,13 @@ class ForeignConfig:
         self._given = given
         self._missing: dict[str, str] = {}
 
-    def take(self, name: str, value: Any = None, *, needed: bool = True) -> Any:
+    def take(
+        self,
+        name: str,
+        value: Any = None,
+        *,
+        needed: bool = True,
+    ) -> Any:
         """The value of the config if it has one, else the given one; a whole number unless a dtype.
 
         If both are missing: None, or 1 as a placeholder for a needed fact: call `check` before use.
@@ -92,7 +98,11 @@ def source_facts(path: str, header: int = 0) -> Facts:
     return facts
 
 
-def order_facts(name: str, seed: int, **facts: Any) -> Facts:
+def order_facts(
+    name: str,
+    seed: int,
+    **facts: Any,
+) -> Facts:
     """An order of a card, without probes."""
     return {"name": name, "seed": seed, "samples": None, "probes": {}} | facts
 
@@ -135,7 +145,11 @@ def stage_facts(
     } | ranks
 
 
-def one_stage(config: ForeignConfig, steps: int, *others: Any) -> list[Facts]:
+def one_stage(
+    config: ForeignConfig,
+    steps: int,
+    *others: Any,
+) -> list[Facts]:
     """The only stage of a run of `steps` steps; `others`: the next arguments of `stage_facts`."""
     return [stage_facts(config, 0, range(1, steps + 1), *others)]
 

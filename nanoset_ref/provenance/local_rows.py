@@ -18,7 +18,9 @@ from nanoset_ref.tokens import Tokens, open_tokens
 
 
 def stretches_of_card(
-    card: Card, paths: Sequence[str], open_file: Callable[[str], Tokens]
+    card: Card,
+    paths: Sequence[str],
+    open_file: Callable[[str], Tokens],
 ) -> list[Stretch]:
     """Make a stretch of each stage of a card, on its token files.
 
@@ -69,7 +71,11 @@ def replay(stretches: Sequence[Stretch], step: int) -> Iterator[NDArray[Any]]:
             yield stretch.dataset.read(np.array(stretch.schedule.positions(number)))
 
 
-def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
+def _rows(
+    card: Card,
+    number: int,
+    files: Sequence[Tokens],
+) -> Rows:
     """The rows that order `number` of a card reads from open files."""
     facts = card.facts["orders"][number]
     window = card.facts["window"]
@@ -90,7 +96,11 @@ def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
     )
 
 
-def _packed_rows(card: Card, number: int, paths: Sequence[str]) -> Rows:
+def _packed_rows(
+    card: Card,
+    number: int,
+    paths: Sequence[str],
+) -> Rows:
     """The rows that OLMo-core packs from files, whose documents end with an id of the card."""
     facts = card.facts["orders"][number]
     options = facts.get("options", {})
@@ -106,7 +116,11 @@ def _packed_rows(card: Card, number: int, paths: Sequence[str]) -> Rows:
         ) from error
 
 
-def _megatron_rows(card: Card, order: Facts, paths: Sequence[str]) -> Rows:
+def _megatron_rows(
+    card: Card,
+    order: Facts,
+    paths: Sequence[str],
+) -> Rows:
     """The rows that an order "megatron" reads from .bin/.idx pairs."""
     blend = list(paths)
     if order.get("weights"):
@@ -125,7 +139,11 @@ def _megatron_rows(card: Card, order: Facts, paths: Sequence[str]) -> Rows:
     return rows
 
 
-def _check_probes(card: Card, probes: Facts, rows: Rows) -> None:
+def _check_probes(
+    card: Card,
+    probes: Facts,
+    rows: Rows,
+) -> None:
     """Raise ValueError if rows at the probed positions are not those of the card."""
     for position, pair in probes.items():
         origin = rows.origin(int(position))

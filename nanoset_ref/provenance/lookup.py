@@ -38,7 +38,11 @@ class RowOrigin:
     labels: tuple[str, ...]
 
 
-def where(dataset: Rows, schedule: Schedule, step: int) -> list[RowOrigin]:
+def where(
+    dataset: Rows,
+    schedule: Schedule,
+    step: int,
+) -> list[RowOrigin]:
     """List the origin of every row that a step reads, ordered by micro-batch, rank and row.
 
     Args:

@@ -14,7 +14,9 @@ from nanoset_ref.provenance.card_sizes import mirrored
 
 
 def fetch_rows(
-    card: Card, rows: Sequence[CardRow], mirror: str | None = None
+    card: Card,
+    rows: Sequence[CardRow],
+    mirror: str | None = None,
 ) -> NDArray[Any]:
     """Fetch the ids of rows.
 

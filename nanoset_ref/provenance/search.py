@@ -49,7 +49,11 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
     return places
 
 
-def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
+def find_text(
+    file: Tokens,
+    tokenizer: Any,
+    text: str,
+) -> list[tuple[int, int, int]]:
     """Find the tokens that hold a text.
 
     1. Search for the tokens of the text without its first and last word (`find`).
@@ -100,7 +104,11 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
     return sorted(places)
 
 
-def _find_short(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
+def _find_short(
+    file: Tokens,
+    tokenizer: Any,
+    text: str,
+) -> list[tuple[int, int, int]]:
     """Find a text of one or two words; see `find_text`."""
     places = set()
     for prefix in ("", " "):

@@ -44,7 +44,10 @@ class Spread:
 
 
 def spread_over_steps(
-    order: Any, lengths: Sequence[int], schedule: Schedule, steps: range
+    order: Any,
+    lengths: Sequence[int],
+    schedule: Schedule,
+    steps: range,
 ) -> list[Spread]:
     """Measure how evenly each file that is read is spread over the steps.
 
@@ -78,7 +81,10 @@ def spread_over_steps(
 
 
 def _count_reads(
-    order: Any, lengths: Sequence[int], schedule: Schedule, steps: range
+    order: Any,
+    lengths: Sequence[int],
+    schedule: Schedule,
+    steps: range,
 ) -> Int64Array:
     """Step 1 of `spread_over_steps`: reads, int64 [parts, files, SECTIONS]."""
     size = schedule.global_batch_size
@@ -177,7 +183,10 @@ class Uneven:
 
 
 def uneven_samples(
-    reads: Sequence[NDArray[np.uint32]], passes: int, *, in_sequence: bool = False
+    reads: Sequence[NDArray[np.uint32]],
+    passes: int,
+    *,
+    in_sequence: bool = False,
 ) -> list[Uneven]:
     """Find the samples that keep a run from reading its files in whole passes.
 
@@ -200,12 +209,17 @@ def uneven_samples(
             least[:last_read] = max(fewest, 1)
         less.append(np.flatnonzero(counts < least))
         more.append(np.flatnonzero(counts > most))
-    both = [_uneven("less often", less, reads), _uneven("more often", more, reads)]
+    both = [
+        _uneven("less often", less, reads),
+        _uneven("more often", more, reads),
+    ]
     return [uneven for uneven in both if uneven.count]
 
 
 def _uneven(
-    how: str, samples: Sequence[Int64Array], reads: Sequence[NDArray[np.uint32]]
+    how: str,
+    samples: Sequence[Int64Array],
+    reads: Sequence[NDArray[np.uint32]],
 ) -> Uneven:
     """Describe samples: int64 [n] for each file."""
     first: list[tuple[int, int, int]] = []

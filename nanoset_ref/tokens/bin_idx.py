@@ -261,7 +261,10 @@ def _warn_unsealed(path: Path) -> None:
 
 
 def _end_to_end(
-    lengths: NDArray[np.int32], pointers: Int64Array, ends: Int64Array, itemsize: int
+    lengths: NDArray[np.int32],
+    pointers: Int64Array,
+    ends: Int64Array,
+    itemsize: int,
 ) -> int:
     """The bytes of sequences that lie end to end from byte 0 on; -1 if they do not, or if `ends`
     decreases. 10^7 sequences take 40 ms.

@@ -39,7 +39,10 @@ class EpochOrder(Order):
         """The instances [n] at places [n] of an epoch."""
 
     def _find_in_epoch(
-        self, epoch: int, sources: Int64Array, samples: Int64Array
+        self,
+        epoch: int,
+        sources: Int64Array,
+        samples: Int64Array,
     ) -> Matches:
         """The indices of the pairs that an epoch reads, and their places in it: int64 [n] each."""
         raise NotImplementedError
@@ -53,7 +56,10 @@ class EpochOrder(Order):
         return self.pairs(instances)
 
     def reverse_lookup_each(
-        self, sources: Int64Array, samples: Int64Array, until: int
+        self,
+        sources: Int64Array,
+        samples: Int64Array,
+        until: int,
     ) -> Matches:
         reads = [(NO_POSITIONS, NO_POSITIONS)]
         firsts = range(0, until, self.epoch_length)

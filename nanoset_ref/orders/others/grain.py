@@ -45,7 +45,10 @@ class GrainOrder(EpochOrder):
     name = "grain"
 
     def __init__(
-        self, *order_arguments: Any, accept_repeat: bool = False, **named: Any
+        self,
+        *order_arguments: Any,
+        accept_repeat: bool = False,
+        **named: Any,
     ) -> None:
         self._accept_repeat = accept_repeat
         super().__init__(*order_arguments, **named)
@@ -69,7 +72,10 @@ class GrainOrder(EpochOrder):
         return cipher(places, self.epoch_length, keys, self._width, False)
 
     def _find_in_epoch(
-        self, epoch: int, sources: Int64Array, samples: Int64Array
+        self,
+        epoch: int,
+        sources: Int64Array,
+        samples: Int64Array,
     ) -> Matches:
         instances = self.firsts[sources] + samples
         pairs = np.arange(len(instances))

@@ -60,7 +60,10 @@ class LevanterOrder(Order):
         return self.pairs(instances)
 
     def reverse_lookup_each(
-        self, sources: Int64Array, samples: Int64Array, until: int
+        self,
+        sources: Int64Array,
+        samples: Int64Array,
+        until: int,
     ) -> Matches:
         instances = self.firsts[sources] + samples
         places = self._walk(instances, back=True)

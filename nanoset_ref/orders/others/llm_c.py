@@ -109,7 +109,10 @@ class LlmCOrder(Order):
         return position // self._epoch_length
 
 
-def shuffle_from_the_end(values: list[int], generator: np.random.RandomState) -> None:
+def shuffle_from_the_end(
+    values: list[int],
+    generator: np.random.RandomState,
+) -> None:
     """Shuffle in place, with one word of the generator for each value but one."""
     last = len(values) - 1
     words = generator.randint(0, 2**32, last, dtype=np.uint32)

@@ -45,10 +45,17 @@ class MaxTextOrder(Order):
     endless = True
 
     def __init__(
-        self, *arguments: Any, hosts: int = 1, accept_repeat: bool = False, **named: Any
+        self,
+        *arguments: Any,
+        hosts: int = 1,
+        accept_repeat: bool = False,
+        **named: Any,
     ) -> None:
         self._hosts = whole_number(hosts, "hosts", 1)
-        self.options = {"hosts": self._hosts, "accept_repeat": bool(accept_repeat)}
+        self.options = {
+            "hosts": self._hosts,
+            "accept_repeat": bool(accept_repeat),
+        }
         super().__init__(*arguments, **named)
 
     def build(self) -> None:
@@ -101,7 +108,10 @@ class MaxTextOrder(Order):
         return sources, samples
 
     def reverse_lookup_each(
-        self, sources: Int64Array, samples: Int64Array, until: int
+        self,
+        sources: Int64Array,
+        samples: Int64Array,
+        until: int,
     ) -> Matches:
         reads = [(NO_POSITIONS, NO_POSITIONS)]
         elements = -(-until // self._hosts)

@@ -16,7 +16,10 @@ from nanoset_ref.tokens.llm_c_shard import LlmCFile
 
 
 def document_walk(
-    shards: Sequence[LlmCFile], tokens_per_rank: int, max_length: int, ranks: int
+    shards: Sequence[LlmCFile],
+    tokens_per_rank: int,
+    max_length: int,
+    ranks: int,
 ) -> Int64Array:
     """Every piece that is read once through the shards: int64 [pieces, 5], in order.
 

@@ -113,7 +113,12 @@ class NanotronMainOrder(Order):
             instances[is_here] = read[places[is_here]]
         return self.pairs(instances)
 
-    def reverse_lookup(self, source: int, sample: int, until: int) -> Int64Array:
+    def reverse_lookup(
+        self,
+        source: int,
+        sample: int,
+        until: int,
+    ) -> Int64Array:
         folder = self._folder_of[source]
         row = self.firsts[source] - self._folder_firsts[folder] + sample
         turn = row - self.offsets[folder]
@@ -131,7 +136,10 @@ class NanotronMainOrder(Order):
         return blend_block(self.folder_weights, self._states[block], block)
 
     def counted(
-        self, first_step: int, last_step: int, global_batch_size: int
+        self,
+        first_step: int,
+        last_step: int,
+        global_batch_size: int,
     ) -> list[int]:
         """Rows of each folder that Nanotron counts as read in the steps first .. last of the run.
 
@@ -146,7 +154,10 @@ class NanotronMainOrder(Order):
         return counts.astype(np.int64).tolist()
 
 
-def blend_states(weights: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+def blend_states(
+    weights: NDArray[np.float64],
+    size: int,
+) -> NDArray[np.float64]:
     """Rows taken of each folder before every block of places, and after `size` places.
 
     float64 [blocks + 1, folders], exact below 2**53; weights: float64 [folders], of sum 1.

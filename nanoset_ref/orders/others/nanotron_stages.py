@@ -15,7 +15,8 @@ NOT_REPRODUCED = "dataset_max_tokens", "use_old_brrr_dataloader"
 
 
 def nanotron_stages(
-    config: Mapping[str, Any], rows: Mapping[str, Sequence[int]]
+    config: Mapping[str, Any],
+    rows: Mapping[str, Sequence[int]],
 ) -> list[NanotronMainOrder]:
     """The orders of the stages of a run.
 

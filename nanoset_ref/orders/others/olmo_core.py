@@ -60,7 +60,10 @@ class OLMoCoreOrder(EpochOrder):
     ) -> None:
         self.chunk_size = whole_number(chunk_size, "chunk_size", 1)
         self.batch_size = whole_number(batch_size, "batch_size", 1)
-        self.options = {"chunk_size": self.chunk_size, "batch_size": self.batch_size}
+        self.options = {
+            "chunk_size": self.chunk_size,
+            "batch_size": self.batch_size,
+        }
         super().__init__(*order_arguments, **named)
 
     def build(self) -> None:
@@ -122,14 +125,20 @@ class OLMoCoreOrder(EpochOrder):
         )
 
     def reverse_lookup_each(
-        self, sources: Int64Array, samples: Int64Array, until: int
+        self,
+        sources: Int64Array,
+        samples: Int64Array,
+        until: int,
     ) -> Matches:
         if self._num_chunks < SHORT or len(samples) > MOST_TRACED:
             return read_through(self, sources, samples, until)
         return super().reverse_lookup_each(sources, samples, until)
 
     def _find_in_epoch(
-        self, epoch: int, sources: Int64Array, samples: Int64Array
+        self,
+        epoch: int,
+        sources: Int64Array,
+        samples: Int64Array,
     ) -> Matches:
         pairs = np.flatnonzero(samples < self._kept[sources])
         files = sources[pairs]
