@@ -149,6 +149,11 @@ START, PATHS = (
         ),
         (
             "model.model_config.model_type",
+            None,
+            "model.model_config: model_type is missing; give one of transformers, such as llama",
+        ),
+        (
+            "model.model_config.model_type",
             "lama",
             "model.model_config: of model_type 'lama': Unrecogn",
         ),

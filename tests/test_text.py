@@ -220,6 +220,11 @@ BAD_LINES = [
         "one JSON object, got a list; a JSON array becomes JSON lines with: jq",
     ),
     (
+        "invalid JSON",
+        b"{",
+        r"out.jsonl \(objects over several lines: jq -c \.\)$",
+    ),
+    (
         "missing column",
         b'{"body": "a", "id": 1}',
         r"no column 'text'; the columns here are \['body', 'id'\]",

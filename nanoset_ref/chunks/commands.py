@@ -32,7 +32,9 @@ def download(
 
     Args:
         out_root: the parent of these folders; a dataset of the Hub gets a folder with its name.
-        urls: file with one URL per line (RedPajama's urls.txt); blank and # lines are skipped.
+        urls: file with one URL per line, such as RedPajama's
+            https://data.together.xyz/redpajama-data-1T/v1.0.0/urls.txt; blank and # lines are
+            skipped.
         repo: dataset of the Hub, such as tiiuae/falcon-refinedweb or bigcode/starcoderdata.
         include: folders or patterns of paths to download (default: all).
         exclude: folders or patterns of paths to skip, e.g. common_crawl.

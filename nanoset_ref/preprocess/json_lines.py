@@ -17,7 +17,10 @@ import numpy as np
 
 from nanoset_ref.io.extras import extra
 
-MAKE_LINES = "a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl"
+MAKE_LINES = (
+    "a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl "
+    "(objects over several lines: jq -c .)"
+)
 
 
 class InputError(ValueError):

@@ -24,7 +24,12 @@ class _ListLike(data.Dataset[Any], Sized):
     def _at(self, place: int) -> Any: ...
 
     def __getitem__(self, index: int | slice) -> Any:
-        places = range(len(self))[index]
+        try:
+            places = range(len(self))[index]
+        except IndexError:
+            raise IndexError(
+                f"index {index} is out of range: this dataset has {len(self)} elements"
+            ) from None
         if isinstance(places, range):
             return [self._at(place) for place in places]
         return self._at(places)
@@ -111,6 +116,8 @@ class StackDataset(_ListLike, data.StackDataset[tuple[Any, ...]]):
     _at = data.StackDataset.__getitem__
 
     def __init__(self, *datasets: Any) -> None:
+        if not datasets:
+            raise ValueError("StackDataset needs at least one dataset")
         lengths = [len(dataset) for dataset in datasets]
         shortest = min(lengths)
         if shortest < max(lengths):

@@ -107,6 +107,10 @@ def transformers_config(fields: dict[str, Any]) -> Any:
         from transformers import AutoConfig
 
     model_type: Any = fields.get("model_type")
+    if model_type is None:
+        raise ValueError(
+            "model_type is missing; give one of transformers, such as llama"
+        )
     try:
         default = AutoConfig.for_model(model_type)
         config = AutoConfig.for_model(**fields)

@@ -77,6 +77,15 @@ def test_a_stack_cut_to_the_shortest_asks_a_dataset_that_has_whole_batches():
     assert (stack[-1], stack[1:]) == ((2, 2), [(1, 1), (2, 2)])
 
 
+def test_a_wrong_index_and_an_empty_stack_are_named():
+    with pytest.raises(
+        IndexError, match="^index 4 is out of range: this dataset has 4 elements$"
+    ):
+        MapDataset(None, Scaled(4))[4]
+    with pytest.raises(ValueError, match="^StackDataset needs at least one dataset$"):
+        StackDataset()
+
+
 def test_not_in_memory_asks_an_adapter_that_can_index():
     assert list(MapDataset(None, Indexed(4), keep_in_memory=False)) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="__getitem__ that fit __iter__; Scaled"):
