@@ -26,6 +26,16 @@ from nanoset_ref.tokens import (
 )
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".jsonl.zst"])
+def test_text_is_not_read_as_ids(tmp_path, suffix):
+    path = tmp_path / f"stories{suffix}"
+    path.write_text('{"text": "ab"}\n{"text": "cd"}\n')  # an even number of bytes
+    with pytest.raises(
+        TokenFileError, match=f"{suffix} has no token ids; nanoset_ref.prep"
+    ):
+        Nanoset(path, None, 4, 10)
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """How often each function of `os` is called with a path that names a token file or its set."""

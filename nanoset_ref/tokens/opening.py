@@ -10,6 +10,8 @@ from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, TokenFileError
 from nanoset_ref.tokens.npy import TokenFile
 
+TEXT_SUFFIXES = ".json", ".jsonl", ".parquet", ".gz", ".zst"
+
 
 def open_tokens(
     path: PathLike,
@@ -69,4 +71,8 @@ def open_tokens(
 
         if llm_c_shard.has_header(path):
             return llm_c_shard.LlmCFile(path, eos_token_id)
+    if path.suffix in TEXT_SUFFIXES:
+        raise TokenFileError(
+            f"{place} has no token ids; nanoset_ref.preprocess writes a token file from text"
+        )
     return TokenFile(path, token_dtype, eos_token_id)
