@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -80,6 +81,28 @@ def test_commands_and_code_do_what_the_page_shows(
         elif kind == "text":
             assert printed == block
     assert checked == kinds
+
+
+def test_the_names_here_of_what_has_another_name_elsewhere_exist() -> None:
+    table = ROADS.partition("## Names you may know")[2]
+    here = "".join(row.split(" | ")[1] for row in table.splitlines() if " | " in row)
+    names = re.findall(r"`((?:[a-z_]+\.)*[A-Z]\w+(?:\.\w+)?|plain\.\w+)\b", here)
+    assert len(names) >= 6
+    for name in names:
+        rooms = ("", "nanoset_ref.", "nanoset_ref.megatron.")
+        assert any(_exists(f"{room}{name}") for room in rooms), name
+    commands = re.findall(r"`nanoset-ref ([a-z -]+?)(?: --\w|`)", here)
+    assert len(commands) >= 6
+    for command in commands:
+        assert main([*command.split(), "--help"]) == 0
+
+
+def _exists(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (AttributeError, ModuleNotFoundError):
+        return False
+    return True
 
 
 def test_make_has_the_targets_named() -> None:
