@@ -31,7 +31,7 @@ def test_text_is_not_read_as_ids(tmp_path, suffix):
     path = tmp_path / f"stories{suffix}"
     path.write_text('{"text": "ab"}\n{"text": "cd"}\n')  # an even number of bytes
     with pytest.raises(
-        TokenFileError, match=f"{suffix} has no token ids; nanoset_ref.prep"
+        TokenFileError, match=f"{suffix} has no token ids; preprocess text"
     ):
         Nanoset(path, None, 4, 10)
 

@@ -24,12 +24,7 @@ class _ListLike(data.Dataset[Any], Sized):
     def _at(self, place: int) -> Any: ...
 
     def __getitem__(self, index: int | slice) -> Any:
-        try:
-            places = range(len(self))[index]
-        except IndexError:
-            raise IndexError(
-                f"index {index} is out of range: this dataset has {len(self)} elements"
-            ) from None
+        places = range(len(self))[index]
         if isinstance(places, range):
             return [self._at(place) for place in places]
         return self._at(places)

@@ -10,8 +10,6 @@ from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, TokenFileError
 from nanoset_ref.tokens.npy import TokenFile
 
-TEXT_SUFFIXES = ".json", ".jsonl", ".parquet", ".gz", ".zst"
-
 
 def open_tokens(
     path: PathLike,
@@ -54,9 +52,7 @@ def open_tokens(
         return DatatroveFile(path, token_size=token_size)
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
     # in a bucket the .idx is taken for granted; opening it will tell
-    is_pair = prefix != path
-    if not in_bucket(path):
-        is_pair = os.access(f"{prefix}.idx", os.F_OK)
+    is_pair = prefix != path if in_bucket(path) else os.access(f"{prefix}.idx", os.F_OK)
     if is_pair:
         from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # only pairs need it
 
@@ -71,8 +67,6 @@ def open_tokens(
 
         if llm_c_shard.has_header(path):
             return llm_c_shard.LlmCFile(path, eos_token_id)
-    if path.suffix in TEXT_SUFFIXES:
-        raise TokenFileError(
-            f"{place} has no token ids; nanoset_ref.preprocess writes a token file from text"
-        )
+    if path.suffix in (".json", ".jsonl", ".parquet", ".gz", ".zst"):
+        raise TokenFileError(f"{place} has no token ids; preprocess text to get some")
     return TokenFile(path, token_dtype, eos_token_id)
