@@ -218,13 +218,15 @@ def _origin(error: Exception) -> tuple[str, bool]:
         return "", False
     module = last.tb_frame.f_globals.get("__name__", "")
     operation = last.tb_frame.f_code.co_code[last.tb_lasti]
-    return module, operation == dis.opmap["RAISE_VARARGS"]
+    is_raised = operation == dis.opmap["RAISE_VARARGS"]
+    return module, is_raised
 
 
 def _unexpected(error: Exception) -> str:
     """The message for a bug of this package, or for a library's unexpected error."""
     words = f"{type(error).__name__}: {error}".split()
-    said = " ".join(words)[:MAX_ERROR_CHARACTERS].rstrip(": ")
+    said = " ".join(words)
+    said = said[:MAX_ERROR_CHARACTERS].rstrip(": ")
     if isinstance(error, MemoryError) or "out of memory" in said:
         return f"there is not enough memory ({said})"
     module, _ = _origin(error)
@@ -255,7 +257,8 @@ def _prepare_output() -> None:
     """Replace closed standard streams, and escape characters that their encoding does not have."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # or the next file gets its descriptor
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (used to the end)
+            null = open(os.devnull, "w")  # noqa: SIM115 (used to the end)
+            setattr(sys, name, null)
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -290,7 +293,8 @@ def _parse(
     values = vars(parser.parse_args([_with_dashes(word) for word in words]))
     for name, kind in groups.items():
         names = [field.name for field in dataclasses.fields(kind)]
-        values[name] = kind(**{field: values.pop(field) for field in names})
+        fields = {field: values.pop(field) for field in names}
+        values[name] = kind(**fields)
     return inspect.BoundArguments(inspect.signature(function), OrderedDict(values))
 
 

@@ -5,7 +5,8 @@ import os
 
 def under_torchrun() -> bool:
     """Whether this process is one of several ranks."""
-    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    return "RANK" in os.environ and world_size > 1
 
 
 def is_main_rank() -> bool:
