@@ -358,7 +358,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # whose dtype is recorded beside their targets only 75; one run at a time in a folder of chunks, copies of
         # streams, signals during forks, links in folders of text 430; kernels copied and bound in two steps, a
         # kind of data that declares its methods, steps with a name each 350; text files named as token files 40
-        {"package": 159_685},
+        {"package": 159_710},
     ),
     "tokens per line": (
         tokens_per_line,

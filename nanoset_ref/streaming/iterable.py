@@ -48,7 +48,7 @@ class IterableDataset(Resumable):
 
     Args:
         hparams: an object with `batch_size` (of one rank) and, for start_from_step,
-            `accumulate_grad_batches`.
+            `accumulate_grad_batches`, which may be the trainer's instead.
         adapter: the source of the elements; it is read in every epoch, after its `set_epoch` if it
             has one.
         trainer: the default of `dp_rank` and `dp_size` is its global_rank and world_size.
@@ -89,7 +89,11 @@ class IterableDataset(Resumable):
         # T above: the batches delivered to this rank in the first epoch
         self._batches_done = whole_number(start_from_step or 0, "start_from_step", 0)
         if start_from_step:
-            self._batches_done *= read_count(hparams, "accumulate_grad_batches")
+            name = "accumulate_grad_batches"
+            settings = hparams
+            if hasattr(trainer, name) and not hasattr(hparams, name):
+                settings = trainer
+            self._batches_done *= read_count(settings, name)
         self._expands = inspect.isgeneratorfunction(adapter.preprocess_line)
         self._dropped = torch.zeros(1, dtype=torch.int64, device="cpu").share_memory_()
         self.restart(start_from_epoch)

@@ -277,6 +277,15 @@ def test_every_source_is_dealt_alike(tmp_path):
         assert [element["n"] for (element,) in loader] == list(range(1, 30, 2))
 
 
+def test_the_batches_of_a_step_may_be_the_trainers():
+    trainer = SimpleNamespace(accumulate_grad_batches=3, global_rank=0, world_size=1)
+    numbers = Numbers(30)
+    of_trainer = IterableDataset(SimpleNamespace(batch_size=2), numbers, trainer, 2)
+    assert list(of_trainer) == list(range(12, 30))
+    both = IterableDataset(hparams(2, 1), numbers, trainer, 2)
+    assert list(both) == list(range(4, 30))
+
+
 def test_wrong_arguments_say_what_is_right():
     for settings_, options, message in (
         (
