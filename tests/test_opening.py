@@ -99,6 +99,21 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path, kind, monkeypatch)
         open_tokens("tokens.npy")
 
 
+def test_a_relative_path_names_no_file_in_another_working_directory(
+    tmp_path, monkeypatch
+):
+    np.arange(100, dtype="<u2").tofile(tmp_path / "tokens.npy")
+    monkeypatch.chdir(tmp_path)
+    file = TokenFile("tokens.npy", "uint16")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    with pytest.raises(
+        TokenFileError,
+        match=r"tokens\.npy is gone \(the working directory is .*elsewhere",
+    ):
+        file.check_unchanged()
+
+
 def test_a_manifest_that_appears_later_is_a_change(tmp_path):
     path = tmp_path / "tokens.npy"
     np.arange(100, dtype="<u2").tofile(path)
