@@ -357,7 +357,8 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # taken out: parts of pictures, a second account of shares, functions of one use 450; links to files
         # whose dtype is recorded beside their targets only 75; one run at a time in a folder of chunks, copies of
         # streams, signals during forks, links in folders of text 430; kernels copied and bound in two steps, a
-        # kind of data that declares its methods, steps with a name each 350; text files named as token files, files that are gone, batches of a Lightning step 90
+        # kind of data that declares its methods, steps with a name each 350; text files named as token files,
+        # files that are gone, batches of a Lightning step 90
         {"package": 159_733},
     ),
     "tokens per line": (
