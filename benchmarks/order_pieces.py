@@ -1,7 +1,7 @@
 """The headline orders on a larger model, one run at a time: `python -m benchmarks.order_pieces [--pieces N]`.
 
 Five orders of `benchmarks.order_matters` (its experiment "buffers"), five seeds: 25 runs. With `--size medium` a model
-of 0.52M parameters reads 10.5M tokens, 20 per parameter, once, in samples of 256 tokens of generated text.
+of 0.56M parameters reads 11.2M tokens, 20 per parameter, once, in samples of 256 tokens of generated text.
 
 1. Every finished run is a file in FOLDER/pieces, complete or absent.
 2. A call trains at most N runs that have no file yet, so a stopped call loses one run.

@@ -30,6 +30,8 @@ class Size:
         evaluations: how often in a run the held-out loss is measured.
         held_out: samples per source, spread over its held-out documents.
         learning_rate: at its highest, after a twentieth of the run.
+        bfloat16: whether the steps multiply matrices in bfloat16, as pre-training does; weights and measurements stay
+            float32.
     """
 
     width: int
@@ -42,12 +44,13 @@ class Size:
     evaluations: int
     held_out: int
     learning_rate: float
+    bfloat16: bool = False
 
 
 SIZES = {
     "smallest": Size(16, 1, 2, 16, 4, 160, 64, 2, 4, 1e-2),
     "small": Size(48, 2, 2, 32, 16, 10_240, 6_144, 8, 128, 3e-3),
-    "medium": Size(104, 3, 4, 256, 16, 40_960, 16_384, 16, 96, 2e-3),
+    "medium": Size(128, 2, 4, 256, 16, 43_712, 16_384, 16, 96, 2e-3, bfloat16=True),
     "full": Size(128, 3, 4, 64, 16, 27_000, 16_384, 16, 96, 2e-3),
 }
 
@@ -104,10 +107,11 @@ class SmallModel(nn.Module):
         )
 
 
-def loss_of(model: SmallModel, ids: Any, labels: Any) -> torch.Tensor:
-    """Mean loss in nats per token, of int arrays [B, S]."""
+def losses_of(model: SmallModel, ids: Any, labels: Any) -> torch.Tensor:
+    """The loss of each token in nats [B, S], of int arrays [B, S]."""
     ids, labels = (torch.as_tensor(it).long() for it in (ids, labels))
-    return cross_entropy(model(ids).flatten(0, 1), labels.flatten())
+    logits = model(ids).flatten(0, 1)
+    return cross_entropy(logits, labels.flatten(), reduction="none").view(labels.shape)
 
 
 def train(
@@ -128,7 +132,7 @@ def train(
 
     Returns:
         "tokens" read before each measurement, "held_out": the loss of each source there, "train": the mean loss of the
-        steps since the measurement before.
+        steps since the measurement before, "rows": the loss of each held-out row at the end.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)
@@ -142,6 +146,7 @@ def train(
         "tokens": [],
         "held_out": {name: [] for name in held_out},
         "train": [],
+        "rows": {},
     }
     since: list[float] = []
     for step, batch in enumerate(
@@ -149,7 +154,8 @@ def train(
     ):
         rate = min(1.0, 20 * step / steps) * (1 - 0.9 * step / steps if decay else 1.0)
         optimizer.param_groups[0]["lr"] = size.learning_rate * rate
-        loss = loss_of(model, batch["input_ids"], batch["label_ids"])
+        with torch.autocast("cpu", torch.bfloat16, enabled=size.bfloat16):
+            loss = losses_of(model, batch["input_ids"], batch["label_ids"]).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -160,7 +166,7 @@ def train(
             since.clear()
             with torch.no_grad():
                 for name, rows in held_out.items():
-                    result["held_out"][name].append(
-                        round(loss_of(model, rows[:, :-1], rows[:, 1:]).item(), 4)
-                    )
+                    losses = losses_of(model, rows[:, :-1], rows[:, 1:]).mean(axis=1)
+                    result["held_out"][name].append(round(losses.mean().item(), 4))
+                    result["rows"][name] = [round(loss, 3) for loss in losses.tolist()]
     return result

@@ -19,7 +19,7 @@ from nanoset_ref import TokenFileWriter, plain, prepare_corpus
 
 EOS, HELD_OUT_EVERY = "<|endoftext|>", 10
 GENERATED_BYTES = (
-    8_200_000  # of each source: enough for 40,960 samples of 256 tokens in all
+    8_800_000  # of each source: enough for 43,712 samples of 256 tokens in all
 )
 REAL = {
     "wikitext": ("wikitext2-valid.jsonl", "wikitext2-test.jsonl"),
