@@ -15,6 +15,21 @@ from nanoset_ref.streaming.packed import Cursor, window_order
 
 BUFFERS = (10, 100, 1_000, 10_000, 100_000)  # samples
 EPOCHS = (2, 4, 8, 16)
+AGAIN = 1_000  # added to a seed, it is that of another shuffle
+RATES = {  # what an arm's name says of its schedule
+    "falling": "",
+    "constant": ", constant rate",
+    "cosine": ", cosine",
+    "WSD": ", WSD",
+}
+PEAKS = {0.5: ", half the peak", 1.0: "", 2.0: ", twice the peak"}
+HEADLINE = (  # of `buffers`, for the medium size
+    "shuffled",
+    "in file order",
+    "buffer 1,000",
+    "one after another, each shuffled",
+    "blended, each in file order",
+)
 
 Numbers = NDArray[
     np.int64
@@ -23,10 +38,11 @@ Numbers = NDArray[
 
 @dataclass(frozen=True)
 class Arm:
-    """One order of an experiment: instance numbers int64 [N], and whether the learning rate falls to a tenth."""
+    """One order of an experiment: instance numbers int64 [N], with the schedule and peak of `small_model.train`."""
 
     numbers: Numbers
-    decay: bool = True
+    schedule: str = "falling"
+    peak: float = 1.0
 
 
 def numbers_of(order: Order | NDArray[np.int64], lengths: Sequence[int]) -> Numbers:
@@ -57,9 +73,12 @@ def buffered(count: int, size: int, seed: int) -> Numbers:
 
 def buffers(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     count, first = sum(lengths), np.cumsum(lengths) - lengths
+    sources = np.split(np.arange(count), first[1:])
     orders = {
         "in file order": np.arange(count),
+        "in file order, sources reversed": np.concatenate(sources[::-1]),
         "shuffled": shuffled(lengths, seed),
+        "shuffled again": shuffled(lengths, seed + AGAIN),
         "one after another, each shuffled": np.concatenate(
             [
                 begin + shuffled([length], seed)
@@ -73,7 +92,11 @@ def buffers(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     }
     useful = [size for size in BUFFERS if size < count]
     orders |= {f"buffer {size:,}": buffered(count, size, seed) for size in useful}
-    return {name: Arm(numbers) for name, numbers in orders.items()}
+    arms = {name: Arm(numbers) for name, numbers in orders.items()}
+    for name in ("in file order", "buffer 1,000", "shuffled"):
+        if name in orders:
+            arms[name + RATES["constant"]] = Arm(orders[name], "constant")
+    return arms
 
 
 def run_length(lengths: Sequence[int], size: Size) -> int:
@@ -87,11 +110,12 @@ def repetition(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     arms = {"fresh": Arm(fresh)}
     for epochs in EPOCHS:
         part = [count // epochs]
-        again = NanotronOrder(part, None, count, seed)
-        arms[f"{epochs} epochs, same order"] = Arm(fresh[numbers_of(again, part)])
-        arms[f"{epochs} epochs, shuffled anew"] = Arm(
-            fresh[shuffled(part, seed, count)]
-        )
+        anew = fresh[shuffled(part, seed, count)]
+        same = np.tile(anew[: part[0]], epochs)
+        arms[f"{epochs} epochs, same order"] = Arm(same)
+        arms[f"{epochs} epochs, shuffled anew"] = Arm(anew)
+    for name in ("fresh", "4 epochs, same order", "16 epochs, same order"):
+        arms[name + RATES["constant"]] = Arm(arms[name].numbers, "constant")
     return arms
 
 
@@ -109,27 +133,36 @@ def annealing(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
         ]
 
     rest = common[: count - fifth], common[count - fifth :]
-    orders = {
-        "spread out": mixed(common, special),
-        "in the last fifth": np.append(rest[0], mixed(rest[1], special)),
-        "in the first fifth": np.append(mixed(rest[1], special), rest[0]),
-    }
-    arms = {name: Arm(numbers) for name, numbers in orders.items()}
-    return arms | {
-        f"{name}, constant rate": Arm(numbers, decay=False)
-        for name, numbers in orders.items()
-    }
+    spread = mixed(common, special)
+    end = np.append(rest[0], mixed(rest[1], special))
+    begin = np.append(mixed(rest[1], special), rest[0])
+    arms = {}
+    for schedule, rate in RATES.items():
+        for peak, height in PEAKS.items():
+            arms["spread out" + rate + height] = Arm(spread, schedule, peak)
+            arms["in the last fifth" + rate + height] = Arm(end, schedule, peak)
+    for schedule in ("falling", "constant"):
+        arms["in the first fifth" + RATES[schedule]] = Arm(begin, schedule)
+    return arms
 
 
 def blend(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     first = np.cumsum(lengths) - lengths
     count = run_length(lengths, size)
-    sizes = [count // 8, count // 16]  # of the first and the last source
-    arms = {}
-    for order in (NanotronOrder, StatelessOrder):
-        datasets, samples = order(sizes, [9, 1], count, seed)[:]
-        arms[order.name] = Arm(first[[0, -1]][datasets] + samples)
-    return arms
+    large, small = count // 8, count // 16  # of the first and the last source
+
+    def read(kind: type[Order], small: int) -> Numbers:
+        datasets, samples = kind([large, small], [9, 1], count, seed)[:]
+        return first[[0, -1]][datasets] + samples
+
+    nanotron = read(NanotronOrder, small)
+    few = len(np.unique(nanotron[nanotron >= first[-1]]))
+    orders = {
+        "nanotron": nanotron,
+        "stateless": read(StatelessOrder, small),
+        "stateless, as few samples": read(StatelessOrder, few),
+    }
+    return {name: Arm(numbers) for name, numbers in orders.items()}
 
 
 EXPERIMENTS = {

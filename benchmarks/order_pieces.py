@@ -1,103 +1,166 @@
-"""The headline orders on a larger model, one run at a time: `python -m benchmarks.order_pieces [--pieces N]`.
+"""The runs of `benchmarks.order_matters`, kept one by one, so that a stopped series goes on.
 
-Five orders of `benchmarks.order_matters` (its experiment "buffers"), five seeds: 25 runs. With `--size medium` a model
-of 0.56M parameters reads 11.2M tokens, 20 per parameter, once, in samples of 256 tokens of generated text.
-
-1. Every finished run is a file in FOLDER/pieces, complete or absent.
-2. A call trains at most N runs that have no file yet, so a stopped call loses one run.
-3. When all are there, `--output` writes them as `benchmarks.order_matters` does, for `benchmarks.order_statistics`.
+1. A run trains one model on the samples of a text, in the order of one arm.
+2. Its result is a file in FOLDER/pieces, complete or absent. Delete that folder after a change of the code.
+3. Runs without a result are trained seed by seed, so that a part of them can be compared already.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import logging
 import os
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.order_matters import Run, finish, report, save
-from benchmarks.record import command, machine
-from benchmarks.small_model import SIZES, VOCABULARY
-from benchmarks.small_text import documents_of, prepare_text
+import numpy as np
+from numpy.typing import NDArray
 
-ARMS = (
-    "shuffled",
-    "in file order",
-    "buffer 1,000",
-    "one after another, each shuffled",
-    "blended, each in file order",
-)
+from benchmarks.order_arms import EXPERIMENTS, HEADLINE, Arm, Numbers
+from benchmarks.small_model import SIZES, train
+from benchmarks.small_text import held_out_rows
+from nanoset_ref import Nanoset
 
 
-def pieces_of(size: str, text: str, seeds: int) -> list[Run]:
-    """All runs, seed by seed, so that a part of them can be compared already."""
+class Run(NamedTuple):
+    """One model to be trained: what it is called, and where its text lies."""
+
+    size: str
+    text: str
+    experiment: str
+    arm: str
+    seed: int
+
+
+@cache
+def lengths_of(folder: Path, text: str, size: str) -> dict[str, int]:
+    facts = json.loads((folder / size / text / "facts.json").read_text())
+    return {name: fact["training_samples"] for name, fact in facts.items()}
+
+
+def arms_of(
+    folder: Path, text: str, experiment: str, size: str, seed: int
+) -> dict[str, Arm]:
+    lengths = list(lengths_of(folder, text, size).values())
+    arms = EXPERIMENTS[experiment](lengths, SIZES[size], seed)
+    if size != "medium":
+        return arms
+    return {name: arm for name, arm in arms.items() if name in HEADLINE}
+
+
+def runs_of(
+    folder: Path,
+    size: str,
+    texts: Sequence[str],
+    experiments: Sequence[str],
+    seeds: int,
+) -> list[Run]:
+    """Every arm of these experiments, seed by seed."""
     return [
-        Run(size, text, "buffers", arm, seed) for seed in range(seeds) for arm in ARMS
+        Run(size, text, experiment, arm, seed)
+        for seed in range(seeds)
+        for text in texts
+        for experiment in experiments
+        for arm in arms_of(folder, text, experiment, size, seed)
     ]
 
 
-def path_of(folder: Path, run: Run) -> Path:
-    """Where the result of a run lies."""
-    name = f"{run.size}-{run.text}-{ARMS.index(run.arm)}-{run.seed}.json"
-    return folder / "pieces" / name
+# ---- one run
 
 
-def train_pieces(folder: Path, runs: Sequence[Run], most: int) -> int:
-    """Train runs that have no result yet, at most so many; how many were trained."""
+def in_order(
+    files: Sequence[Path], numbers: Numbers, sequence_length: int, path: Path
+) -> Nanoset:
+    """The samples of some token files in the order of these instance numbers, which are written to a path."""
+    np.save(path, numbers)
+    logger = logging.getLogger("nanoset_ref.orders.published")
+    logger.addFilter(_leave_out)
+    try:
+        return Nanoset(
+            list(files), None, sequence_length, len(numbers), order=str(path)
+        )
+    finally:
+        logger.removeFilter(_leave_out)
+
+
+def _leave_out(record: logging.LogRecord) -> bool:
+    """A logger's filter: orders here leave samples out on purpose, which it would warn of."""
+    return record.levelno >= logging.ERROR
+
+
+def nanoset_of(folder: Path, run: Run) -> tuple[Nanoset, dict[str, NDArray[Any]], Arm]:
+    """The samples of a run in its order, the held-out rows of each source, and the arm."""
+    size, sources = SIZES[run.size], list(lengths_of(folder, run.text, run.size))
+    arm = arms_of(folder, run.text, run.experiment, run.size, run.seed)[run.arm]
+    place = folder / run.size / run.text
+    files = [place / f"{name}_train_input_ids.npy" for name in sources]
+    data = in_order(
+        files, arm.numbers, size.sequence_length, place / f"order_{os.getpid()}.npy"
+    )
+    held_out = {
+        name: held_out_rows(place / f"{name}_held_out_input_ids.npy", size)
+        for name in sources
+    }
+    return data, held_out, arm
+
+
+def finish(folder: Path, run: Run) -> dict[str, Any]:
+    """Train one model; its result."""
+    begun = time.process_time()
+    data, held_out, arm = nanoset_of(folder, run)
+    size = SIZES[run.size]
+    if run.experiment != "buffers":  # only these are shown on their way
+        size = replace(size, evaluations=1)
+    result = train(data, held_out, size, run.seed, arm.schedule, arm.peak)
+    seconds = round(time.process_time() - begun, 1)
+    return {"run": list(run), **result, "cpu_seconds": seconds}
+
+
+# ---- many runs
+
+
+def kept(folder: Path) -> dict[Run, dict[str, Any]]:
+    """The results that are there, by run."""
+    results = [
+        json.loads(path.read_text()) for path in (folder / "pieces").glob("*.json")
+    ]
+    return {Run(*result["run"]): result for result in results}
+
+
+def keep(folder: Path, run: Run) -> dict[str, Any]:
+    """Train one model and write its result."""
+    result = finish(folder, run)
+    name = re.sub("[^a-z0-9]+", "-", "-".join(map(str, run)).lower())
+    path = folder / "pieces" / f"{name}.json"
+    partial_path = path.with_suffix(f".{os.getpid()}")
+    partial_path.write_text(json.dumps(result))
+    os.replace(partial_path, path)
+    return result
+
+
+def train_missing(
+    folder: Path, runs: Sequence[Run], processes: int, most: int | None
+) -> Iterator[dict[str, Any]]:
+    """The results of the runs that had none, at most so many, as they are trained."""
     (folder / "pieces").mkdir(parents=True, exist_ok=True)
-    missing = [run for run in runs if not path_of(folder, run).exists()]
-    for run in missing[:most]:
-        result = finish(folder, run)
-        path = path_of(folder, run)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(result))
-        os.replace(partial, path)
-        print(f"{list(run)}, {result['cpu_seconds']} s", flush=True)
-    return len(missing[:most])
-
-
-def results_of(folder: Path, runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """The results that are there, in the order of the runs."""
-    paths = [path_of(folder, run) for run in runs]
-    return [json.loads(path.read_text()) for path in paths if path.exists()]
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--size", choices=SIZES, default="medium")
-    parser.add_argument("--text", choices=("corpus", "generated"), default="generated")
-    parser.add_argument(
-        "--pieces", type=int, default=10**9, help="train at most so many runs now"
-    )
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, default=Path("data/order_matters"))
-    parser.add_argument("--output", type=Path, help="write all results here, as JSON")
-    options = parser.parse_args(arguments)
-    folder = options.folder / options.size / options.text
-    if not (folder / "facts.json").exists():
-        documents = documents_of(options.text, options.folder, None)
-        prepare_text(documents, folder, SIZES[options.size])
-    runs = pieces_of(options.size, options.text, options.seeds)
-    train_pieces(options.folder, runs, options.pieces)
-    results = results_of(options.folder, runs)
-    print(f"{len(results)} of {len(runs)} runs are finished")
-    if len(results) < len(runs):
+    there = kept(folder)
+    missing = [run for run in runs if run not in there][:most]
+    if processes == 1:
+        yield from map(partial(keep, folder), missing)
         return
-    print(report(results))
-    if options.output:
-        texts = {options.text: json.loads((folder / "facts.json").read_text())}
-        facts = {"command": command("order_pieces"), "machine": machine()}
-        facts |= {
-            "size": vars(SIZES[options.size]),
-            "vocabulary": VOCABULARY,
-            "texts": texts,
-        }
-        save({**facts, "runs": results}, options.output)
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(partial(keep, folder), missing)
 
 
-if __name__ == "__main__":
-    main()
+def complete_seeds(folder: Path, runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """The results of those seeds of which no run is missing, in the order of the runs."""
+    there = kept(folder)
+    lacking = {run.seed for run in runs if run not in there}
+    return [there[run] for run in runs if run.seed not in lacking]

@@ -1,10 +1,11 @@
 """Which differences of `benchmarks.order_matters` survive a test: `python -m benchmarks.order_statistics [FILE]`.
 
-1. A comparison takes one arm from another, seed by seed, in one text: n paired differences.
-2. Their t-test asks whether a mean so far from zero would be rare if order had no effect (differences taken as normal;
-   n - 1 degrees of freedom). All sign flips ask the same without that assumption, but with five seeds they can
-   never say less than 2 / 32.
-3. Holm's correction (1979) holds the chance of a single false claim, over all comparisons of all texts, below 5%.
+1. A comparison takes one arm from another in one text: a difference for each seed and each held-out row.
+2. Two things may be chance: the seeds, which fix initial weights and shuffles, and the held-out documents.
+   The paired t-test over the seeds asks whether a mean so far from zero would be rare if order had no effect
+   (differences taken as normal; n - 1 degrees of freedom). The bootstrap asks it over the documents.
+3. A claim needs both, so its p is the larger one (an intersection-union test), and its interval the wider one.
+4. Holm's correction (1979) holds the chance of a single false claim, over all comparisons of all texts, below 5%.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.order_matters import at_the_end
+from benchmarks.order_arms import PEAKS, RATES
+from benchmarks.order_matters import at_the_end, rows_path
 
 RESULTS = Path(__file__).with_name("results") / "order_matters.json"
 LEVEL = 0.05
+RESAMPLES, BOOTSTRAP_SEED = 20_000, 17
 EPOCHS = (2, 4, 8, 16)
+REVERSED = "in file order, sources reversed"
 APART = "one after another, each shuffled"
 BLENDED = "blended, each in file order"
+FEW = "stateless, as few samples"
 WAYS = ("in file order", "buffer 10", "buffer 100", "buffer 1,000", "buffer 10,000")
 
 
@@ -38,62 +44,145 @@ class Question(NamedTuple):
     sources: tuple[str, ...] = ()
 
 
+class Test(NamedTuple):
+    """Of a mean difference: its p, and the reach of its 95% interval to each side."""
+
+    p: float
+    reach: float
+
+
 class Finding(NamedTuple):
-    """What the seeds of one text answer: nats per token.
+    """What a text answers: nats per token.
 
     Attributes:
         text, question: which.
         mean: of the differences.
-        reach: from the mean to the ends of its 95% interval by Student's t, for this comparison alone.
-        flips: share of the ways to flip signs whose mean is as far from zero.
-        p: of the t-test, alone.
-        holm: p after Holm's correction over all findings.
+        seeds, documents: the t-test over seeds, the bootstrap over held-out documents.
+        holm: the larger p of the two after Holm's correction over all findings.
     """
 
     text: str
     question: Question
     mean: float
-    reach: float
-    flips: float
-    p: float
+    seeds: Test
+    documents: Test
     holm: float = math.nan
+
+    @property
+    def p(self) -> float:
+        return max(self.seeds.p, self.documents.p)
+
+    @property
+    def reach(self) -> float:
+        return max(self.seeds.reach, self.documents.reach)
+
+
+class Rows(NamedTuple):
+    """What a source's held-out rows lost: losses [runs of the text, rows], and the document each row begins in."""
+
+    losses: NDArray[np.float64]
+    documents: NDArray[np.int64]
+
+
+def rows_of(path: Path, texts: Mapping[str, Any]) -> dict[str, dict[str, Rows]]:
+    """The held-out rows of some results, by text and source."""
+    with np.load(rows_path(path)) as stored:
+        return {
+            text: {
+                source: Rows(
+                    stored[f"{text}/{source}/losses"] / 100,
+                    stored[f"{text}/{source}/documents"].astype(int),
+                )
+                for source in sources
+            }
+            for text, sources in texts.items()
+        }
+
+
+# ---- what is asked
 
 
 def questions(sources: Sequence[str]) -> Iterator[Question]:
     """The comparisons that notebook 17 makes on a text with these sources, the better one last."""
-    first, *between, last = sources
+    yield from about_buffers()
+    yield from about_repetition()
+    yield from about_annealing(sources)
+    yield from about_the_blend(sources)
+
+
+def about_buffers() -> Iterator[Question]:
+    yield Question("another shuffle (control)", "buffers", "shuffled again", "shuffled")
     for way in WAYS:
         yield Question(way, "buffers", way, "shuffled")
+    yield Question("in file order, reversed", "buffers", REVERSED, "shuffled")
     yield Question("sources apart, each shuffled", "buffers", APART, "shuffled")
     yield Question("blended, each in file order", "buffers", BLENDED, "shuffled")
     yield Question("apart, compared with blended", "buffers", APART, BLENDED)
+    for way in ("in file order", "buffer 1,000"):
+        arms = (arm + RATES["constant"] for arm in (way, "shuffled"))
+        yield Question(f"{way}, constant rate", "buffers", *arms)
+
+
+def about_repetition() -> Iterator[Question]:
     for epochs in EPOCHS:
-        yield Question(
-            f"{epochs} epochs", "repetition", f"{epochs} epochs, same order", "fresh"
+        same = f"{epochs} epochs, same order"
+        yield Question(f"{epochs} epochs", "repetition", same, "fresh")
+    for epochs in (4, 16):
+        arms = (
+            f"{epochs} epochs, same order{RATES['constant']}",
+            "fresh, constant rate",
         )
+        yield Question(f"{epochs} epochs, constant rate", "repetition", *arms)
     for epochs in EPOCHS:
-        anew, same = (
-            f"{epochs} epochs, {how}" for how in ("shuffled anew", "same order")
+        arms = (f"{epochs} epochs, {how}" for how in ("shuffled anew", "same order"))
+        yield Question(f"{epochs} epochs, anew - same order", "repetition", *arms)
+
+
+def about_annealing(sources: Sequence[str]) -> Iterator[Question]:
+    *others, last = sources
+    for schedule, rate in RATES.items():
+        for height in PEAKS.values():
+            arms = (
+                f"{place}{rate}{height}"
+                for place in ("in the last fifth", "spread out")
+            )
+            label = f"last fifth, {schedule}{height}: better source"
+            yield Question(label, "annealing", *arms, (last,))
+    for schedule in ("falling", "constant"):
+        last_arm, first_arm, spread = (
+            f"{place}{RATES[schedule]}"
+            for place in ("in the last fifth", "in the first fifth", "spread out")
         )
-        yield Question(f"{epochs} epochs, anew - same order", "repetition", anew, same)
-    for rate, suffix in (("falling", ""), ("constant", ", constant rate")):
-        for place in ("last", "first"):
-            arm, spread = f"in the {place} fifth{suffix}", f"spread out{suffix}"
-            parts = {"better source": (last,), "the rest": (first, *between), "all": ()}
-            for what, those in parts.items():
-                label = f"{place} fifth, {rate} rate: {what}"
-                yield Question(label, "annealing", arm, spread, those)
-    constant = "spread out, constant rate"
-    yield Question(
-        "spread out, constant - falling rate", "annealing", constant, "spread out"
-    )
-    read = {"large source": (first,), "small source": (last,)}
+        parts = {"the rest": tuple(others), "all": ()}
+        for what, those in parts.items():
+            label = f"last fifth, {schedule}: {what}"
+            yield Question(label, "annealing", last_arm, spread, those)
+        parts = {"better source": (last,)} | parts
+        for what, those in parts.items():
+            label = f"first fifth, {schedule}: {what}"
+            yield Question(label, "annealing", first_arm, spread, those)
+    for schedule in ("constant", "WSD"):
+        label = f"spread out, {schedule} - falling rate"
+        yield Question(label, "annealing", f"spread out{RATES[schedule]}", "spread out")
+
+
+def about_the_blend(sources: Sequence[str]) -> Iterator[Question]:
+    first, *between, last = sources
+    read = {"small source": (last,)}
     if between:
-        read["unread source (control)"] = tuple(between)
-    for what, those in read.items():
+        read["unread (control)"] = tuple(between)
+    for what, those in {"large source": (first,), **read}.items():
         yield Question(
             f"blend, Nanotron: {what}", "blend", "nanotron", "stateless", those
         )
+    for what, those in read.items():
+        yield Question(f"blend, few samples: {what}", "blend", FEW, "stateless", those)
+    for what, those in read.items():
+        label = f"blend, Nanotron - few: {what}"
+        yield Question(label, "blend", "nanotron", FEW, those)
+
+
+# ---- over seeds
 
 
 def differences(
@@ -111,6 +200,14 @@ def differences(
         for losses in each
     ]
     return np.mean(more, axis=0)
+
+
+def t_test(values: np.ndarray) -> Test:
+    """Student's, of the mean of paired differences."""
+    freedom = len(values) - 1
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
+    p = two_sided(float(values.mean()) / error, freedom)
+    return Test(p, t_of(LEVEL, freedom) * error)
 
 
 def sign_flips(values: np.ndarray) -> float:
@@ -164,19 +261,111 @@ def holm(probabilities: Sequence[float]) -> list[float]:
     return corrected
 
 
-def findings(result: Mapping[str, Any]) -> list[Finding]:
-    """Every comparison of every text, corrected together."""
+# ---- over held-out documents
+
+
+def bootstrap(
+    values: Sequence[NDArray[np.float64]],
+    documents: Sequence[NDArray[np.int64]],
+    shares: NDArray[np.float64],
+) -> list[Test]:
+    """The differences of some questions, had other documents been held out.
+
+    1. As many documents of each source as there are, drawn with replacement, each with all its rows; 20,000 times.
+    2. Each draw has a mean and a standard error, like the rows at hand: its t is how far its mean lies from theirs, in
+       its own standard errors. (With a dozen documents this "bootstrap-t" is fair where plain percentiles are not.)
+    3. p is the share of draws whose t is as large, to either side, as that of the observed mean; the interval reaches
+       as many standard errors as 95% of the draws stay within.
+
+    Args:
+        values: differences [rows, questions] of each source.
+        documents: the document [rows] that each of them begins in.
+        shares: of each source in the mean that a question is about [sources, questions].
+    """
+    random = np.random.default_rng(BOOTSTRAP_SEED)
+    means, variances = (
+        0.0,
+        0.0,
+    )  # [1 + draws, questions]; the first are of the rows at hand
+    for mine, places, share in zip(values, documents, shares, strict=True):
+        names, numbers, rows = np.unique(
+            places, return_inverse=True, return_counts=True
+        )
+        count = len(names)
+        sums = np.zeros((count, mine.shape[1]))
+        np.add.at(sums, numbers, mine)
+        draws = random.multinomial(count, np.full(count, 1 / count), RESAMPLES)
+        weights = np.vstack([np.ones((1, count)), draws])
+        mean, variance = mean_and_variance(weights, sums, rows[:, None])
+        means, variances = means + share * mean, variances + share**2 * variance
+    errors = np.sqrt(variances)
+    t = np.abs(means[1:] - means[0]) / errors[1:]
+    rare = np.mean(t >= np.abs(means[0]) / errors[0], axis=0)
+    reach = np.quantile(t, 1 - LEVEL, axis=0) * errors[0]
+    least = 1 / RESAMPLES  # no p is known to be smaller
+    return [Test(*both) for both in zip(np.maximum(rare, least), reach, strict=True)]
+
+
+def mean_and_variance(
+    weights: np.ndarray, sums: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of the mean over all rows: itself, and its variance if documents are drawn at random [draws, questions].
+
+    Args:
+        weights: how often each document is in a draw [draws, documents].
+        sums, rows: each document's sum of differences [documents, questions], and its number of rows [documents, 1].
+    """
+    total = weights @ rows
+    mean = weights @ sums / total
+    squares = weights @ sums**2 - 2 * mean * (weights @ (sums * rows))
+    squares = np.maximum(squares + mean**2 * (weights @ rows**2), 0)
+    count = len(rows)
+    return mean, squares * count / (count - 1) / total**2
+
+
+def over_documents(
+    runs: Sequence[Mapping[str, Any]],
+    rows: Mapping[str, Rows],
+    asked: Sequence[Question],
+) -> list[Test]:
+    """The bootstrap of some questions about a text; differences of rows are means over the seeds."""
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, run in enumerate(runs):
+        places.setdefault(tuple(run["run"][2:4]), []).append(place)
+    values, shares = [], []
+    for source, (losses, _) in rows.items():
+        lost = {arm: losses[where].mean(axis=0) for arm, where in places.items()}
+        more = [
+            lost[it.experiment, it.arm] - lost[it.experiment, it.reference]
+            for it in asked
+        ]
+        values.append(np.transpose(more))
+        shares.append([_share(source, it.sources or tuple(rows)) for it in asked])
+    return bootstrap(values, [it.documents for it in rows.values()], np.array(shares))
+
+
+def _share(source: str, sources: Sequence[str]) -> float:
+    return (source in sources) / len(sources)
+
+
+# ---- together
+
+
+def findings(path: Path = RESULTS) -> list[Finding]:
+    """Every comparison of every text of a result file, corrected together."""
+    result = json.loads(path.read_text())
     found = []
-    for text, sources in result["texts"].items():
-        for question in questions(list(sources)):
-            values = differences(result["runs"], text, question)
-            count = len(values)
-            mean = float(values.mean())
-            error = float(values.std(ddof=1)) / math.sqrt(count)
-            reach = t_of(LEVEL, count - 1) * error
-            p = two_sided(mean / error, count - 1)
-            flips = sign_flips(values)
-            found.append(Finding(text, question, mean, reach, flips, p))
+    for text, rows in rows_of(path, result["texts"]).items():
+        asked = list(questions(list(rows)))
+        runs = [run for run in result["runs"] if run["run"][1] == text]
+        for question, documents in zip(
+            asked, over_documents(runs, rows, asked), strict=True
+        ):
+            values = differences(runs, text, question)
+            seeds = t_test(values)
+            found.append(
+                Finding(text, question, float(values.mean()), seeds, documents)
+            )
     corrected = holm([finding.p for finding in found])
     return [
         finding._replace(holm=p) for finding, p in zip(found, corrected, strict=True)
@@ -187,11 +376,12 @@ def table(found: Sequence[Finding]) -> str:
     """A line per question; a column per text: mean, 95% interval, p after Holm, and * where that is below 5%."""
     texts = list(dict.fromkeys(finding.text for finding in found))
     head = "".join(f"   {text + ': nats, p':<25}" for text in texts)
-    lines = [f"{'':<45}{head}".rstrip()]
+    wide = max(len(finding.question.label) for finding in found)
+    lines = [f"{'':<{wide}}{head}".rstrip()]
     for label in dict.fromkeys(finding.question.label for finding in found):
         cells = {it.text: cell(it) for it in found if it.question.label == label}
         lines.append(
-            f"{label:<45}"
+            f"{label:<{wide}}"
             + "".join(f"   {cells.get(text, ''):<25}" for text in texts).rstrip()
         )
     return "\n".join(lines)
@@ -205,4 +395,4 @@ def cell(finding: Finding) -> str:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1]) if sys.argv[1:] else RESULTS
-    print(table(findings(json.loads(path.read_text()))))
+    print(table(findings(path)))

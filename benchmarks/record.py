@@ -54,7 +54,7 @@ def timed_process(
 def command(benchmark: str) -> str:
     """How to measure again; where the files were is nobody's affair."""
     words = sys.argv[1:]
-    for option in ("--folder", "--output"):
+    for option in ("--folder", "--output", "--most"):
         if option in words:
             del words[words.index(option) : words.index(option) + 2]
     return " ".join([f"python -m benchmarks.{benchmark}", *words])

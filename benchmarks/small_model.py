@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,14 @@ SIZES = {
     "smallest": Size(16, 1, 2, 16, 4, 160, 64, 2, 4, 1e-2),
     "small": Size(48, 2, 2, 32, 16, 10_240, 6_144, 8, 128, 3e-3),
     "medium": Size(128, 2, 4, 256, 16, 43_712, 16_384, 16, 96, 2e-3, bfloat16=True),
-    "full": Size(128, 3, 4, 64, 16, 27_000, 16_384, 16, 96, 2e-3),
+}
+
+# by name, the learning rate as a share of its peak, when this share of the run is done
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "falling": lambda done: 1 - 0.9 * done,
+    "constant": lambda done: 1.0,
+    "cosine": lambda done: 0.55 + 0.45 * math.cos(math.pi * done),
+    "WSD": lambda done: 1 - 0.9 * max(0.0, 5 * done - 4),
 }
 
 
@@ -119,7 +127,8 @@ def train(
     held_out: Mapping[str, NDArray[Any]],
     size: Size,
     seed: int,
-    decay: bool = True,
+    schedule: str = "falling",
+    peak: float = 1.0,
 ) -> dict:
     """Train a fresh model on a Nanoset in its order.
 
@@ -128,7 +137,10 @@ def train(
         held_out: rows [n, S + 1] of each source.
         size: of the model and the run.
         seed: of the initial weights.
-        decay: whether the learning rate falls to a tenth, in a straight line.
+        schedule: of the learning rate, behind a warmup of a twentieth of the run: "falling" in a straight line,
+            "constant", "cosine", or "WSD", constant until a straight fall in the last fifth. All but "constant" end
+            at a tenth of the peak.
+        peak: of the learning rate, as a multiple of the size's.
 
     Returns:
         "tokens" read before each measurement, "held_out": the loss of each source there, "train": the mean loss of the
@@ -152,8 +164,8 @@ def train(
     for step, batch in enumerate(
         build_nanoset_dataloader(data, micro_batch_size=size.batch), 1
     ):
-        rate = min(1.0, 20 * step / steps) * (1 - 0.9 * step / steps if decay else 1.0)
-        optimizer.param_groups[0]["lr"] = size.learning_rate * rate
+        rate = min(1.0, 20 * step / steps) * SCHEDULES[schedule](step / steps)
+        optimizer.param_groups[0]["lr"] = size.learning_rate * peak * rate
         with torch.autocast("cpu", torch.bfloat16, enabled=size.bfloat16):
             loss = losses_of(model, batch["input_ids"], batch["label_ids"]).mean()
         optimizer.zero_grad()

@@ -17,7 +17,7 @@ from benchmarks.real_text import documents_of_file
 from benchmarks.small_model import VOCABULARY, Size
 from nanoset_ref import TokenFileWriter, plain, prepare_corpus
 
-EOS, HELD_OUT_EVERY = "<|endoftext|>", 10
+EOS, EOS_ID, HELD_OUT_EVERY = "<|endoftext|>", 0, 10
 GENERATED_BYTES = (
     8_800_000  # of each source: enough for 43,712 samples of 256 tokens in all
 )
@@ -111,10 +111,9 @@ def prepare_text(
     tokenizer = small_tokenizer(
         text for part in parts.values() for text in part["train"]
     )
-    eos = tokenizer.token_to_id(EOS)
     encoded = {
         name: {
-            part: [[*it.ids, eos] for it in tokenizer.encode_batch(texts)]
+            part: [[*it.ids, EOS_ID] for it in tokenizer.encode_batch(texts)]
             for part, texts in both.items()
         }
         for name, both in parts.items()
@@ -149,7 +148,18 @@ def prepare_text(
 def held_out_rows(path: Path, size: Size) -> NDArray[Any]:
     """`size.held_out` samples [n, S + 1], spread over a token file."""
     tokens, length = plain.read_tokens(path), size.sequence_length
-    spread = np.linspace(
-        0, plain.count_samples(len(tokens), length) - 1, size.held_out
-    ).astype(int)
-    return np.stack([plain.read_sample(tokens, k, length) for k in spread])
+    return np.stack(
+        [plain.read_sample(tokens, k, length) for k in _spread(tokens, size)]
+    )
+
+
+def held_out_documents(path: Path, size: Size) -> list[int]:
+    """The document, counted from 0, in which each row of `held_out_rows` begins."""
+    tokens = plain.read_tokens(path)
+    ends = np.flatnonzero(tokens == EOS_ID)
+    return np.searchsorted(ends, _spread(tokens, size) * size.sequence_length).tolist()
+
+
+def _spread(tokens: NDArray[Any], size: Size) -> NDArray[np.int64]:
+    last = plain.count_samples(len(tokens), size.sequence_length) - 1
+    return np.linspace(0, last, size.held_out).astype(int)

@@ -8,11 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import order_matters
+from benchmarks import order_matters, order_pieces
 from benchmarks.order_arms import EXPERIMENTS, blend, buffered
-from benchmarks.order_matters import Run, finish
-from benchmarks.small_model import SIZES
-from benchmarks.small_text import documents_of, prepare_text
+from benchmarks.order_pieces import Run, finish
+from benchmarks.small_model import SCHEDULES, SIZES
+from benchmarks.small_text import (
+    documents_of,
+    held_out_documents,
+    held_out_rows,
+    prepare_text,
+)
 from nanoset_ref import load_tokenizer, prepare_corpus
 from nanoset_ref.streaming import TokenStream
 
@@ -58,9 +63,18 @@ def test_the_better_source_is_where_the_arm_says() -> None:
         > places["in the first fifth"].max()
     )
     assert places["spread out"].min() < 12 < 52 <= places["spread out"].max()
-    assert [name for name, arm in arms.items() if not arm.decay] == [
-        name for name in arms if "constant" in name
-    ]
+    for name, arm in arms.items():
+        assert (arm.schedule == "constant") == ("constant" in name)
+        assert (arm.peak < 1, arm.peak > 1) == ("half" in name, "twice" in name)
+
+
+def test_schedules_end_at_a_tenth_and_wsd_falls_in_its_last_fifth() -> None:
+    ends = {name: (rate(0.0), rate(1.0)) for name, rate in SCHEDULES.items()}
+    assert ends.pop("constant") == (1, 1)
+    assert list(ends.values()) == [pytest.approx((1, 0.1))] * 3
+    stages = [SCHEDULES["WSD"](done) for done in (0.5, 0.8, 0.9)]
+    assert stages == pytest.approx([1, 1, 0.55])
+    assert SCHEDULES["cosine"](0.5) == pytest.approx(0.55)
 
 
 @pytest.mark.parametrize("epochs", [2, 4, 8, 16])
@@ -74,7 +88,7 @@ def test_an_epoch_is_a_part_of_the_fresh_samples(epochs: int) -> None:
     assert len(set(arms["fresh"].numbers)) == 64
     assert all(sorted(epoch) == first for epoch in [*again, *anew])
     assert (again == again[0]).all()
-    assert not (anew == anew[0]).all()
+    assert (anew[0] == again[0]).all() and not (anew == anew[0]).all()
 
 
 def test_the_blends_read_as_much_of_each_file_and_nanotron_fewer_different_samples() -> (
@@ -88,7 +102,9 @@ def test_the_blends_read_as_much_of_each_file_and_nanotron_fewer_different_sampl
     assert {name: len(set(numbers)) for name, numbers in last.items()} == {
         "nanotron": 116,
         "stateless": 384,
+        "stateless, as few samples": 116,
     }
+    assert set(last["nanotron"]) == set(last["stateless, as few samples"])
     assert last["nanotron"].max() == 6_115  # the beginning of the file, and no more
 
 
@@ -113,6 +129,8 @@ def test_sources_one_after_another_stay_apart_and_blended_ones_keep_their_own_or
     arms = EXPERIMENTS["buffers"](LENGTHS, SIZE, 3)
     apart = arms["one after another, each shuffled"].numbers
     assert sorted(apart[:70]) == list(range(70)) != apart[:70].tolist()
+    reversed_ = arms["in file order, sources reversed"].numbers
+    assert reversed_.tolist() == [*range(120, 160), *range(70, 120), *range(70)]
     blended = arms["blended, each in file order"].numbers
     assert all(
         list(part) == sorted(part)
@@ -141,49 +159,52 @@ def test_a_seed_gives_one_result_and_arms_begin_alike(folder: Path) -> None:
     assert first["held_out"]["stories"][-1] < np.log(512)
 
 
-def test_the_command_trains_every_arm_once_per_seed_and_says_what_it_found(
+def test_a_row_begins_in_the_document_behind_so_many_ends(tmp_path: Path) -> None:
+    ids = np.ones(4 * 16 + 1, "uint16")
+    ids[[0, 15, 16, 40]] = 0  # the ends of four documents
+    ids.tofile(tmp_path / "held_out.npy")
+    rows = held_out_rows(tmp_path / "held_out.npy", SIZE)
+    assert rows.shape == (4, 17)
+    assert held_out_documents(tmp_path / "held_out.npy", SIZE) == [0, 2, 3, 4]
+
+
+WORDS = ["--size", "smallest", "--experiments", "blend", "--seeds", "2"]
+
+
+def test_a_stopped_series_goes_on_with_the_runs_that_are_missing(
     folder: Path, monkeypatch, capsys, tmp_path
 ) -> None:
     trained: list[str] = []
 
-    def train(data, held_out, size, seed, decay):
+    def train(data, held_out, size, seed, schedule, peak):
         trained.append(data.fingerprint)
+        losses = [5.0 - 0.1 * len(trained)]
+        rows = {name: [3.456] * len(rows) for name, rows in held_out.items()}
+        held_out_losses = dict.fromkeys(held_out, losses)
         return {
             "tokens": [16],
-            "held_out": {name: [5.0 - 0.1 * len(trained)] for name in held_out},
+            "held_out": held_out_losses,
             "train": [5.0],
+            "rows": rows,
         }
 
-    monkeypatch.setattr(order_matters, "train", train)
-    words = [
-        "--size",
-        "smallest",
-        "--experiments",
-        "blend",
-        "--folder",
-        str(folder),
-        "--seeds",
-        "2",
-    ]
-    order_matters.main([*words, "--output", str(tmp_path / "result.json")])
-    assert len(trained) == len(set(trained)) == 4
-    assert (
-        "stateless                          4.700 (4.600 - 4.800), 2 seeds"
-        in capsys.readouterr().out
-    )
-    result = json.loads((tmp_path / "result.json").read_text())
+    monkeypatch.setattr(order_pieces, "train", train)
+    words = [*WORDS, "--folder", str(folder), "--output", str(tmp_path / "all.json")]
+    order_matters.main([*words, "--most", "2"])
+    assert len(trained) == 2 and not (tmp_path / "all.json").exists()
+    order_matters.main([*words, "--most", "2"])
+    result = json.loads((tmp_path / "all.json").read_text())
+    assert {run["run"][4] for run in result["runs"]} == {0}, "the complete seed alone"
+    order_matters.main(words)
+    assert len(trained) == len(set(trained)) == 6
+    assert "4.650 (4.500 to 4.800)   +0.000" in capsys.readouterr().out
+    result = json.loads((tmp_path / "all.json").read_text())
+    arms = ["nanotron", "stateless", "stateless, as few samples"]
     assert [run["run"][3:] for run in result["runs"]] == [
-        [a, s] for s in (0, 1) for a in ("nanotron", "stateless")
+        [a, s] for s in (0, 1) for a in arms
     ]
     assert result["texts"]["corpus"]["stories"]["documents_before_the_cut"] == 27
-
-
-@pytest.mark.parametrize(
-    ("ours", "verdict"),
-    [((5.2, 5.4), "clear"), ((5.02, 5.12), "consistent"), ((4.9, 5.2), "none")],
-)
-def test_an_effect_is_what_exceeds_the_spread_of_the_seeds(
-    ours: tuple[float, float], verdict: str
-) -> None:
-    reference = {0: 5.0, 1: 5.1}
-    assert order_matters.effect(dict(enumerate(ours)), reference)[3] == verdict
+    with np.load(tmp_path / "all_rows.npz") as rows:
+        assert (rows["corpus/stories/losses"] == 346).all()
+        assert rows["corpus/stories/losses"].shape == (6, 4)
+        assert rows["corpus/stories/documents"].shape == (4,)
