@@ -257,9 +257,10 @@ def own_copy(tensor: torch.Tensor) -> torch.Tensor:
     may write, the copy is a real one.
     """
     if threading.active_count() > 1:
-        names = [thread.name for thread in threading.enumerate()]
-        writers = [name for name in names if not name.startswith(READING_THREADS)]
-        if len(writers) > 1:
+        writers = 0
+        for thread in threading.enumerate():
+            writers += not thread.name.startswith(READING_THREADS)
+        if writers > 1:
             return tensor.clone()
     try:
         return tensor._lazy_clone()
