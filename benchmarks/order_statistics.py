@@ -283,10 +283,9 @@ def bootstrap(
         shares: of each source in the mean that a question is about [sources, questions].
     """
     random = np.random.default_rng(BOOTSTRAP_SEED)
-    means, variances = (
-        0.0,
-        0.0,
-    )  # [1 + draws, questions]; the first are of the rows at hand
+    # [1 + draws, questions] after the first source; the first row is of the rows at hand
+    means: Any = 0.0
+    variances: Any = 0.0
     for mine, places, share in zip(values, documents, shares, strict=True):
         names, numbers, rows = np.unique(
             places, return_inverse=True, return_counts=True
@@ -297,7 +296,8 @@ def bootstrap(
         draws = random.multinomial(count, np.full(count, 1 / count), RESAMPLES)
         weights = np.vstack([np.ones((1, count)), draws])
         mean, variance = mean_and_variance(weights, sums, rows[:, None])
-        means, variances = means + share * mean, variances + share**2 * variance
+        means = means + share * mean
+        variances = variances + share**2 * variance
     errors = np.sqrt(variances)
     t = np.abs(means[1:] - means[0]) / errors[1:]
     rare = np.mean(t >= np.abs(means[0]) / errors[0], axis=0)

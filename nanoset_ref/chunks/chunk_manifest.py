@@ -211,8 +211,8 @@ def start_manifest(
     are removed first.
 
     Raises:
-        ManifestError: another run fills the folder. Or a file was not written by a command; then
-            nothing is removed.
+        ManifestError: another run fills the folder, or has filled it since `finished_manifest` was
+            called. Or a file was not written by a command; then nothing is removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a") as file:
@@ -221,7 +221,8 @@ def start_manifest(
             folder, settings, outputs, overwrite
         ):
             raise ManifestError(
-                f"another run fills {folder}: wait until it ends, or choose another output folder"
+                f"another run fills {folder}, or has just filled it: begin again when it has ended, "
+                "or choose another output folder"
             )
         yield _cleared(folder, settings, outputs, facts)
 
