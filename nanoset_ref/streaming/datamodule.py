@@ -38,7 +38,8 @@ class SuperDataModule(LightningDataModule):
 
     With a map dataset, training is shuffled and Lightning adds its DistributedSampler. An iterable
     dataset divides its elements among ranks and workers itself. Only the iterable dataset resumes
-    exactly within an epoch.
+    exactly within an epoch; its order depends on the number of workers, which is therefore not
+    taken from the machine: with `num_workers=os.cpu_count()` every logical CPU preprocesses.
 
     Raises:
         ValueError: hparams lack batch_size, or a loader's adapter is missing.
