@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader
 
 from benchmarks.record import command, interleaved, save
 from nanoset_ref.load.dataloader import NanosetDataLoader, build_nanoset_dataloader
-from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.megatron import (
     EpochPlan,
     MegatronCollator,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from benchmarks.small_model import Size
 from nanoset_ref import NanotronOrder, StatelessOrder, plain
 from nanoset_ref.orders import Order
-from nanoset_ref.streaming.packed import Cursor, window_order
+from nanoset_ref.streaming.row_stream import Cursor, window_order
 
 BUFFERS = (10, 100, 1_000, 10_000, 100_000)  # samples
 EPOCHS = (2, 4, 8, 16)

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.record import interleaved
 from benchmarks.startup import BATCH, LEFT, RANK, RANKS, first, resume_ways
-from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 
 GOAL = 1000
 

@@ -6,7 +6,7 @@ from test_nanoset import write_range
 
 from nanoset_ref.load import DatatroveNanoset
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import (
     IdentityOrder,

@@ -15,7 +15,7 @@ from test_storage import bucket, folder, server  # noqa: F401 (fixtures)
 from nanoset_ref import DataCollatorForCLM, DataCollatorWithLabels, plain
 from nanoset_ref.load.best_fit import PackedNanoset, pack_documents
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
-from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.provenance import audit, compare, when, where

@@ -27,7 +27,7 @@ from nanoset_ref.load.collator import own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.prefetch import WorkerBlocks, read_ahead
-from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.shared_buffers import shared_buffers
 
 INT32 = np.dtype(np.int32)

@@ -10,8 +10,8 @@ import pytest
 from nanoset_ref import Card
 from nanoset_ref.orders.others import nanotron_stages
 from nanoset_ref.provenance import shipped_cards, uneven_in_card
+from nanoset_ref.provenance.card_of_run import probes_of
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES, problems_of_card
-from nanoset_ref.provenance.card_writer import probes_of
 
 FACTS = {
     "card": 1,

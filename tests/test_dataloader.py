@@ -20,9 +20,9 @@ from torch.utils.data import default_collate
 from nanoset_ref import DataCollatorWithLabels, TensorPointer
 from nanoset_ref.load import blocks
 from nanoset_ref.load.dataloader import NanosetDataLoader, build_nanoset_dataloader
-from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.tokens import TokenFileWriter
 

@@ -11,10 +11,10 @@ from nanoset_ref import plain
 from nanoset_ref.load import DataCollatorForCLMWithPositionIds, DatatroveNanoset
 from nanoset_ref.load.collator import TensorPointer
 from nanoset_ref.load.dataloader import NanosetDataLoader, build_nanoset_dataloader
-from nanoset_ref.load.documents import position_ids, starts_after_eos
+from nanoset_ref.load.document_masks import position_ids, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.rows import SampleBlock
-from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.folders import FolderOrder
 from nanoset_ref.tokens import DatatroveFile, TokenFileError, datatrove_files

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from nanoset_ref import plain
 from nanoset_ref.load.collator import DataCollatorForCLM, TensorPointer
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
-from nanoset_ref.load.documents import (
+from nanoset_ref.load.document_masks import (
     DocumentOptions,
     attention_mask,
     cu_seqlens,

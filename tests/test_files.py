@@ -17,10 +17,10 @@ from nanoset_ref.io.files import (
 )
 from nanoset_ref.io.memory import physical_memory
 from nanoset_ref.io.paths import checksum, require_regular
-from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import NanosetConfig
-from nanoset_ref.streaming.packed import StreamOptions
+from nanoset_ref.streaming.row_stream import StreamOptions
 from nanoset_ref.tokens import TokenFile, TokenFileWriter, convert, open_tokens
 from nanoset_ref.train.parallel import ParallelLayout
 

@@ -26,11 +26,11 @@ from nanoset_ref import (
 )
 from nanoset_ref.io import compilation
 from nanoset_ref.io import njit as kernels
-from nanoset_ref.load import documents, pieces
+from nanoset_ref.load import document_masks, gather_pieces
 from nanoset_ref.megatron import piece_rows
 from nanoset_ref.megatron.index import three_indexes
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
-from nanoset_ref.orders import base, blend, share_tree, stateless, windows
+from nanoset_ref.orders import base, greedy_blend, share_tree, stateless, windows
 
 INLINED = (
     "from nanoset_ref.io.njit import njit\n\n\n@njit\ndef inner(x):\n    return x + 1\n"
@@ -268,7 +268,7 @@ def blended(draw):
     weights = base.normalize_weights(lengths.tolist(), len(lengths))
     kind = draw(st.sampled_from([np.uint32, np.uint64]))
     firsts = np.cumsum(lengths) - lengths
-    groups = blend.groups_of(weights)
+    groups = greedy_blend.groups_of(weights)
     return lengths, weights, firsts, *groups, np.zeros(50, dtype=kind)
 
 
@@ -329,13 +329,13 @@ EDGES = {  # of every kernel that Python runs at first: it, and how its argument
     "_find": (stateless._find, found),
     "share_of": (share_tree.share_of, shared),
     "pairs_of": (base.pairs_of, numbered),
-    "blend": (blend.blend, blended),
+    "blend": (greedy_blend.blend, blended),
     "blend_samples": (three_indexes.blend_samples, blended_with_limits),
     "_cut_stream": (three_indexes._cut_stream, cut),
     "_locate": (piece_rows._locate, located_pieces),
-    "copy_pieces": (pieces.copy_pieces, pieces_to_copy),
+    "copy_pieces": (gather_pieces.copy_pieces, pieces_to_copy),
     "position_ids": (
-        documents.position_ids,
+        document_masks.position_ids,
         lambda draw: (arrays_of(draw, np.uint8, 12, 1).reshape(3, 4) == 1,),
     ),
 }

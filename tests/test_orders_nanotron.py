@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nanoset_ref import plain
 from nanoset_ref.orders import NanotronOrder
-from nanoset_ref.orders.blend import FEW_GROUPS, blend, groups_of
+from nanoset_ref.orders.greedy_blend import FEW_GROUPS, blend, groups_of
 
 REFUSED = {
     "c030",

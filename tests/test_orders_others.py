@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
 from nanoset_ref.cli import main
-from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.megatron.index.three_indexes import blend_samples
 from nanoset_ref.orders import build_order, traced_shuffle
 from nanoset_ref.orders.others import (

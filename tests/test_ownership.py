@@ -17,7 +17,7 @@ from nanoset_ref import DataCollatorForCLM, DataCollatorWithLabels, plain
 from nanoset_ref.load import blocks
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.device import to_device
-from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import MegatronCollator, NanosetConfig
 from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader

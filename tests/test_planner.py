@@ -23,7 +23,7 @@ from nanoset_ref import Card, IdentityOrder, Schedule, StatelessOrder
 from nanoset_ref.megatron import plan_epochs
 from nanoset_ref.orders.base import normalize_weights
 from nanoset_ref.provenance.card_audit import audit_card
-from nanoset_ref.provenance.card_writer import probes_of
+from nanoset_ref.provenance.card_of_run import probes_of
 from nanoset_ref.train import load_config
 
 PAGE = (Path(__file__).parent.parent / "docs" / "planner.html").read_text(

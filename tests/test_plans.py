@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, TokenFileWriter, build_nanoset_dataloader
 from nanoset_ref.load.dataloader import NanosetDataLoader
-from nanoset_ref.load.documents import DocumentOptions
-from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.document_masks import DocumentOptions
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.orders import (
     IdentityOrder,
     Ledger,

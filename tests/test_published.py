@@ -22,7 +22,7 @@ from nanoset_ref import (
     when,
 )
 from nanoset_ref.cli import main
-from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.orders import build_order
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 

@@ -8,7 +8,7 @@ import torch
 
 from nanoset_ref.load import blocks
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
-from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import (
     MMapIndexedDatasetBuilder,

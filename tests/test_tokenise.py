@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from nanoset_ref.chunks.subsets import TokenizeConfig, tokenize
 from nanoset_ref.megatron import MMapIndexedDataset
 from nanoset_ref.megatron.preprocess import preprocess_corpus
-from nanoset_ref.preprocess import helpers, load_tokenizer, preprocess
-from nanoset_ref.preprocess.helpers import JobError
+from nanoset_ref.preprocess import encoding_processes, load_tokenizer, preprocess
+from nanoset_ref.preprocess.encoding_processes import JobError
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text_blocks import TextBlock, TextPart
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
@@ -191,13 +191,15 @@ def test_what_is_reported_is_what_the_files_of_every_road_hold(
 def test_ranks_are_let_go_when_the_call_in_rank_0_fails(monkeypatch):
     ours, theirs = Pipe()
     monkeypatch.setattr(
-        helpers, "other_ranks", lambda: [helpers.Helper("another rank", ours)]
+        encoding_processes,
+        "other_ranks",
+        lambda: [encoding_processes.Helper("another rank", ours)],
     )
-    monkeypatch.setattr(helpers, "is_main_rank", lambda: True)
-    rank = threading.Thread(target=helpers.serve, args=[theirs], daemon=True)
+    monkeypatch.setattr(encoding_processes, "is_main_rank", lambda: True)
+    rank = threading.Thread(target=encoding_processes.serve, args=[theirs], daemon=True)
     rank.start()
     with pytest.raises(ZeroDivisionError):
-        helpers.in_rank_0(lambda: 1 / 0)()
+        encoding_processes.in_rank_0(lambda: 1 / 0)()
     rank.join(60)
     assert not rank.is_alive()
 
@@ -391,8 +393,8 @@ class Failing:
 def test_a_worker_with_two_threads_answers_or_ends_when_one_fails(
     monkeypatch, batch, error
 ):
-    monkeypatch.setattr(helpers, "threads", lambda processes: 2)
-    with helpers.started_helpers(1, Failing(error)) as (first, _):
+    monkeypatch.setattr(encoding_processes, "threads", lambda processes: 2)
+    with encoding_processes.started_helpers(1, Failing(error)) as (first, _):
         if isinstance(error, Exception):
             assert first.encode(batch) is None  # so it is encoded here
         else:
@@ -414,13 +416,13 @@ class Foreign:
 def test_a_worker_does_not_delete_what_its_parent_keeps_for_a_thread(batch):
     kept = threading.local()
     kept.group = Foreign()
-    with helpers.started_helpers(1, Failing(ValueError())) as (first, *_):
+    with encoding_processes.started_helpers(1, Failing(ValueError())) as (first, *_):
         assert first.encode(batch) is None
 
 
 SIGNALED = """
 import os, signal, sys, time
-from nanoset_ref.preprocess.helpers import started_helpers
+from nanoset_ref.preprocess.encoding_processes import started_helpers
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 os.register_at_fork({hook})
 try:

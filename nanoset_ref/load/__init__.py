@@ -7,11 +7,11 @@ gather, gather_kernel      read many rows through the page cache
 mapped_files               mappings of their files, for the kernel
 direct, direct_kernel      read many rows past it
 bucket_gather              read many rows from a bucket
-pieces                     rows put together from several places of a file
+gather_pieces              read rows that are put together from several places of a file
 schedule                   which rank reads which position, and in which step
-samplers                   the batches of one rank, from any position; how an epoch ends
+resumable_sampler          the batches of one rank, from any position; how an epoch ends
 skip_sampler               Nanotron's sampler, for code that wraps samplers
-documents                  where documents begin in a row: positions and masks
+document_masks             where documents begin in a row: positions and masks
 collator, labels_collator  model inputs
 blocks, prefetch           many batches at a time, ahead of time
 shared_buffers             memory that workers fill, and copies of it

@@ -38,9 +38,9 @@ from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.load.documents import concatenated_ranges, document_spans
+from nanoset_ref.load.document_masks import concatenated_ranges, document_spans
+from nanoset_ref.load.gather_pieces import copy_from_file
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.pieces import copy_from_file
 from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders import Order
 from nanoset_ref.tokens import Tokens

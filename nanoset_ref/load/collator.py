@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from nanoset_ref.load.rows import SampleBlock
 
 if TYPE_CHECKING:
-    from nanoset_ref.load.documents import DocumentOptions
+    from nanoset_ref.load.document_masks import DocumentOptions
 
 # names of threads that never write into a batch: this package's own, which read, and those that
 # feed Python's worker processes

@@ -36,12 +36,12 @@ from nanoset_ref.load.collator import (
     RowBlock,
     own_copy,
 )
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler, Tail, consumed_in
 from nanoset_ref.load.rows import Rows
-from nanoset_ref.load.samplers import ResumableBatchSampler, Tail, consumed_in
 from nanoset_ref.load.schedule import Layout
 
 if TYPE_CHECKING:
-    from nanoset_ref.load.documents import DocumentOptions
+    from nanoset_ref.load.document_masks import DocumentOptions
     from nanoset_ref.orders.plans import Plan
 
 
@@ -505,7 +505,7 @@ def _document_options(
         )
     if rows.padded and collate_fn is None:
         # only padded rows need it
-        from nanoset_ref.load.documents import DocumentOptions
+        from nanoset_ref.load.document_masks import DocumentOptions
 
         documents = dataclasses.replace(
             documents or DocumentOptions(), eod_id=None, eod_mask_loss=True

@@ -204,7 +204,7 @@ class Nanoset(Rows):
 
     def _starts(self, positions: Int64Array) -> Starts:
         # only document masks and provenance need it
-        from nanoset_ref.load.documents import starts_in_files
+        from nanoset_ref.load.document_masks import starts_in_files
 
         sources, samples = self.order.lookup(positions)
         first_tokens = samples * self.strides[sources]
@@ -220,7 +220,7 @@ class Nanoset(Rows):
     def spans(self, position: int) -> list[Span]:
         """See `Rows.spans`."""
         # only document masks and provenance need it
-        from nanoset_ref.load.documents import document_spans
+        from nanoset_ref.load.document_masks import document_spans
 
         source, sample = self.order[position]
         start = int(sample * self.strides[source])

@@ -16,7 +16,7 @@ import numpy as np
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM, RowBlock, TensorPointer
-from nanoset_ref.load.documents import DocumentOptions, starts_after_eos
+from nanoset_ref.load.document_masks import DocumentOptions, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Starts
 from nanoset_ref.orders import NanotronOrder

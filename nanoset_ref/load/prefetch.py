@@ -23,8 +23,8 @@ from torch.utils.data import DataLoader, Dataset
 from nanoset_ref.io.pools import close_pool, signals_held
 from nanoset_ref.load.blocks import BlockSizes
 from nanoset_ref.load.collator import RowBlock, own_copy
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.rows import Rows
-from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.load.shared_buffers import (
     HAS_PRIVATE_MAPPINGS,
     SharedBuffer,

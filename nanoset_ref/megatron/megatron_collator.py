@@ -2,8 +2,8 @@
 
 A batch has tokens, labels, loss mask and position ids, and on request masks by document. Upstream
 computes these fields in the dataset, sample by sample, and stacks them. Here
-`nanoset_ref.load.documents` computes them for a whole batch, so one dataset serves models with any
-of the flags.
+`nanoset_ref.load.document_masks` computes them for a whole batch, so one dataset serves models with
+any of the flags.
 
 As in Megatron-LM, pads and the EOD are found by their ids. A real token with the pad's id gets no
 loss and becomes 0, so choose an id that does not occur in documents. One defect of Megatron-LM is
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from nanoset_ref.load.collator import Batch, Collator, RowBlock, as_tensors
-from nanoset_ref.load.documents import attention_mask
+from nanoset_ref.load.document_masks import attention_mask
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from nanoset_ref.io.options import refuses_unknown, whole_number
 from nanoset_ref.io.paths import PathLike, as_list
-from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.orders.base import normalize_weights
 
 SPLITS = ("train", "valid", "test")

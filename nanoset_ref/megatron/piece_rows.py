@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.documents import document_spans
-from nanoset_ref.load.pieces import copy_from_file
+from nanoset_ref.load.document_masks import document_spans
+from nanoset_ref.load.gather_pieces import copy_from_file
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, Starts
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalize
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset

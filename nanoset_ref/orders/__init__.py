@@ -4,12 +4,13 @@ An order's module is imported when the order is asked for. To add one, write a m
 subclass of `Order`, and add the class to `__init__.pyi` and its name to `ORDERS`.
 
 base                              `Order`: checks, slices, counts, fingerprints; weights normalized
-nanotron, blend, mt19937          Nanotron's order (2024), its blend and its shuffle
+nanotron                          Nanotron's order (2024), made of the next two
+greedy_blend, mt19937             its blend and its shuffle
 stateless                         an order that stores nothing, made of the next three
 share_tree, windows, permutation  exact shares, the source of each position, shuffles by formula
 named_options                     options in the name of an order, or beside it
 folders                           Nanotron's order over folders of files
-published                         orders that a file lists
+published                         identity, and orders that a file lists
 others                            orders of other loaders
 traced_shuffle                    a few values of NumPy's shuffle without the whole of it
 inverse                           the positions of many samples, in one pass

@@ -71,7 +71,7 @@ class NanotronOrder(NumberedOrder):
         self.numbers = np.arange(count, dtype=f"u{itemsize}")
         if len(self.dataset_lengths) > 1:
             # the loader of a single file does without this module
-            from nanoset_ref.orders.blend import blend, groups_of
+            from nanoset_ref.orders.greedy_blend import blend, groups_of
 
             groups = groups_of(self.dataset_weights)
             blend(

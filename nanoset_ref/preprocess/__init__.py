@@ -15,7 +15,7 @@ special_tokens             special tokens in documents: kept, split or refused
 cut                        cuts long documents where no token spans the cut
 jobs                       a job: from a source of text into a sink, with counts and progress
 sharing                    batches handed out to threads, processes and ranks of torchrun
-helpers                    the processes and ranks that encode for the first one
+encoding_processes         the processes and ranks that encode for the first one
 token_file                 a whole job, into one token file
 """
 

@@ -1,6 +1,6 @@
 from .encode import Backend as Backend
 from .encode import Encoder as Encoder
-from .helpers import in_rank_0 as in_rank_0
+from .encoding_processes import in_rank_0 as in_rank_0
 from .jobs import Counts as Counts
 from .jobs import tokenise as tokenise
 from .jobs import tokenize_documents as tokenize_documents

@@ -2,8 +2,8 @@
 
 1. This process (under torchrun: rank 0, see `in_rank_0`) hands out the batches of text, each to
    the next that is free (`sharing.encode_in_order`): its own threads, one for each core, and
-   forked processes or the other ranks (`helpers`), each on its share of the cores. These receive
-   the text as it stands in the file.
+   forked processes or the other ranks (`encoding_processes`), each on its share of the cores.
+   These receive the text as it stands in the file.
 2. The ids return in order and are written into the sink: a token file, a `.bin/.idx` pair, rows of
    a chunk.
 
@@ -30,7 +30,7 @@ from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import threads
 from nanoset_ref.preprocess.batch_encoder import Encoded
 from nanoset_ref.preprocess.encode import Encoder
-from nanoset_ref.preprocess.helpers import (
+from nanoset_ref.preprocess.encoding_processes import (
     Helper,
     JobError,
     broadcast,

@@ -26,7 +26,7 @@ from nanoset_ref.preprocess.text_blocks import Content, OnError, TextBlock, Text
 BLOCK_BYTES = 1 << 20
 # bytes, in a compressed file; a few kilobytes can unpack to gigabytes
 LONGEST_LINE = 1 << 28
-PACKED = {".gz": "gzip", ".zst": "zstd"}
+COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = tuple(
     ".json .json.gz .json.zst .jsonl .jsonl.gz .jsonl.zst .parquet".split()
 )
@@ -41,7 +41,7 @@ def part_of_file(path: str, columns: tuple[str, ...], on_error: OnError) -> Text
     kind = _lines
     if path.endswith(".parquet"):
         kind = _parquet
-    elif path.endswith(tuple(PACKED)):
+    elif path.endswith(tuple(COMPRESSED)):
         kind = _packed_lines
     num_bytes = require_regular(path)
     return TextPart(path, num_bytes, columns, on_error, kind, file_version(path))
@@ -97,7 +97,9 @@ def _packed_lines(part: TextPart) -> Iterator[TextBlock]:
     first = 1
     start = 0
     with _damage(part.path):
-        unpacked = pyarrow.CompressedInputStream(file, PACKED[Path(part.path).suffix])
+        unpacked = pyarrow.CompressedInputStream(
+            file, COMPRESSED[Path(part.path).suffix]
+        )
         stream = io.BufferedReader(unpacked, BLOCK_BYTES)
         while data := stream.read(BLOCK_BYTES):
             rest = stream.readline(LONGEST_LINE)  # the end of the block's last line

@@ -7,9 +7,9 @@ continuation                  the tokens that a changed plan repeats or loses
 search                        ids or a text in token files
 card_facts, card              cards: the order of a whole run in at most 10 kB
 card_validation, card_sizes   what a card may hold; the sizes of its files
-local_rows, published_rows    the rows of a card, from its token files or from public places
-packed_rows                   rows that OLMo-core packs, read from its files
-card_writer                   cards of our runs
+local_rows, remote_rows       the rows of a card, from its token files or from public places
+olmo_core_rows                rows that OLMo-core packs, read from its files
+card_of_run                   the card of a run of our own
 foreign_cards, foreign_facts  cards from the configs of other systems
 card_audit                    audit and compare cards
 stage_reader, bulk            many queries at once

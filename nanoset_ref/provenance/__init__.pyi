@@ -17,8 +17,8 @@ from .card_audit import compare_two_cards as compare_two_cards
 from .card_audit import spread_of_card as spread_of_card
 from .card_audit import uneven_in_card as uneven_in_card
 from .card_facts import shipped_cards as shipped_cards
+from .card_of_run import card_of_stretches as card_of_stretches
 from .card_sizes import fetch_sizes as fetch_sizes
-from .card_writer import card_of_stretches as card_of_stretches
 from .continuation import Continuation as Continuation
 from .continuation import FileDifference as FileDifference
 from .continuation import compare as compare
@@ -30,8 +30,8 @@ from .local_rows import stretches_of_card as stretches_of_card
 from .lookup import RowOrigin as RowOrigin
 from .lookup import when as when
 from .lookup import where as where
-from .packed_rows import PackedSpan as PackedSpan
-from .published_rows import fetch_rows as fetch_rows
+from .olmo_core_rows import PackedSpan as PackedSpan
+from .remote_rows import fetch_rows as fetch_rows
 from .search import find as find
 from .search import find_text as find_text
 from .spread import spread_lines as spread_lines

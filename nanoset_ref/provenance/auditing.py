@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from nanoset_ref import train  # loads nothing yet: only a YAML config needs pydantic
 from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.rows import Rows, SourceUse
-from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.provenance.spread import (
     Spread,

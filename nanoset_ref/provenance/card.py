@@ -108,7 +108,7 @@ class Card(CardFacts):
         """
         # only a replay reads rows
         from nanoset_ref.provenance.local_rows import replay, stretches_of_card
-        from nanoset_ref.provenance.published_rows import fetch_rows
+        from nanoset_ref.provenance.remote_rows import fetch_rows
         from nanoset_ref.tokens import open_tokens
 
         self.stage(step)  # raises now if there is no such step

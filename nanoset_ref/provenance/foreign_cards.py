@@ -20,7 +20,7 @@ from nanoset_ref.io.paths import PathLike, as_list, read_json
 from nanoset_ref.orders.others.nanotron_stages import first_step, nanotron_stages
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import NOT_COMPUTED, Facts
-from nanoset_ref.provenance.card_writer import probes_of
+from nanoset_ref.provenance.card_of_run import probes_of
 from nanoset_ref.provenance.foreign_facts import (
     ForeignConfig,
     one_stage,

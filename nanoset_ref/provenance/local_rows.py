@@ -13,7 +13,7 @@ from nanoset_ref.load.rows import Rows
 from nanoset_ref.provenance.auditing import Stretch
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts
-from nanoset_ref.provenance.packed_rows import OLMoCorePackedRows
+from nanoset_ref.provenance.olmo_core_rows import OLMoCorePackedRows
 from nanoset_ref.tokens import Tokens, open_tokens
 
 

@@ -1,11 +1,12 @@
 """Datasets that read and preprocess during training: map, compressed, iterable, tokenized.
 
-adapters            where elements come from, and how each is preprocessed
-mapped, compressed  datasets with a length and an index; elements kept compressed
-resumable           ranks and workers share elements; the state that resumes an epoch
-iterable            a dataset of elements
-packed, stream      text to packed rows of tokens, from any place in the text, and its loader
-datamodule          a Lightning data module
+adapters               where elements come from, and how each is preprocessed
+map_style              datasets with a length and an index
+compressed_dictionary  elements in a file, each compressed
+resumable              ranks and workers share elements; the state that resumes an epoch
+iterable               a dataset of elements
+row_stream, stream     text to packed rows of tokens, from any place in the text, and its loader
+datamodule             a Lightning data module
 """
 
 import lazy_loader

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, default_collate
 from nanoset_ref.io.extras import extra
 from nanoset_ref.streaming.adapters import Adapter
 from nanoset_ref.streaming.iterable import IterableDataset
-from nanoset_ref.streaming.mapped import MapDataset
+from nanoset_ref.streaming.map_style import MapDataset
 from nanoset_ref.streaming.resumable import State, check_state, read_count
 
 with extra("lightning", "a Lightning data module"):

@@ -47,7 +47,6 @@ from nanoset_ref.preprocess.encode import Backend, Encoder
 from nanoset_ref.preprocess.text import TextSource, open_text
 from nanoset_ref.preprocess.text_blocks import TextPart
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
-from nanoset_ref.streaming.packed import ALGORITHM, Cursor, StreamOptions, shuffled_rows
 from nanoset_ref.streaming.resumable import (
     Resumable,
     State,
@@ -55,6 +54,12 @@ from nanoset_ref.streaming.resumable import (
     position_at,
     worker_and_workers,
     worker_item,
+)
+from nanoset_ref.streaming.row_stream import (
+    ALGORITHM,
+    Cursor,
+    StreamOptions,
+    shuffled_rows,
 )
 
 Collate = Callable[[Any], Any]

@@ -27,7 +27,7 @@ from nanoset_ref import streaming
 from nanoset_ref.load.collator import DataCollatorForCLM
 from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.preprocess.encode import Encoder
@@ -35,7 +35,7 @@ from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import open_text
 from nanoset_ref.preprocess.tokenizer import TokenizerError
 from nanoset_ref.streaming import TokenStreamDataLoader
-from nanoset_ref.streaming.packed import Cursor, window_order
+from nanoset_ref.streaming.row_stream import Cursor, window_order
 from nanoset_ref.tokens import TokenFile
 
 EOS = 0

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.blend import furthest_behind
+from nanoset_ref.orders.greedy_blend import furthest_behind
 from nanoset_ref.orders.mt19937 import shuffle
 
 

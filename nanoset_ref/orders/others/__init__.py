@@ -9,7 +9,7 @@ llm_c                            llm.c
 modded_nanogpt                   modded-nanogpt
 mosaicml                         mosaicml-streaming
 nanotron_main, nanotron_stages   Nanotron's main branch: a stage, and the stages of a config
-olmo_core, olmo_core_packed      OLMo-core: rows of one length, and packed documents
+olmo_core, olmo_core_packing     OLMo-core: rows of one length, and packed documents
 epochs                           the base of orders that shuffle each epoch anew
 """
 
@@ -25,7 +25,7 @@ from nanoset_ref.orders.others.nanotron_main import (
 )
 from nanoset_ref.orders.others.nanotron_stages import nanotron_stages as nanotron_stages
 from nanoset_ref.orders.others.olmo_core import OLMoCoreOrder as OLMoCoreOrder
-from nanoset_ref.orders.others.olmo_core_packed import (
+from nanoset_ref.orders.others.olmo_core_packing import (
     packed_instances as packed_instances,
 )
 

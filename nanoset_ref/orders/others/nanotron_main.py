@@ -20,7 +20,7 @@ from nanoset_ref.orders.base import (
     Weights,
     normalize_weights,
 )
-from nanoset_ref.orders.blend import furthest_behind
+from nanoset_ref.orders.greedy_blend import furthest_behind
 
 # places that are blended at once; only the counts are kept of those before them
 BLOCK = 1 << 14

@@ -10,7 +10,7 @@ from figures import megatron as plots
 from figures.draw import SOURCES, printable
 from figures.moving import Box, Moving, State
 from nanoset_ref import open_tokens, plain, prepare_corpus
-from nanoset_ref.load.documents import starts_at_boundaries
+from nanoset_ref.load.document_masks import starts_at_boundaries
 from nanoset_ref.megatron import (
     MegatronCollator,
     MMapIndexedDataset,

@@ -18,7 +18,7 @@ from typing import Any
 from nanoset_ref.orders import build_order
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import SHIPPED
-from nanoset_ref.provenance.card_writer import probes_of
+from nanoset_ref.provenance.card_of_run import probes_of
 
 COMMITS = {
     "EleutherAI/pythia": "a19eecb807ec2c79a39ebf18108816e6ffffc1d5",

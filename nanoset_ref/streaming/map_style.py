@@ -14,7 +14,7 @@ from torch.utils import data
 
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.streaming.adapters import Adapter, can_index
-from nanoset_ref.streaming.compressed import CompressedDictionary
+from nanoset_ref.streaming.compressed_dictionary import CompressedDictionary
 
 
 class _ListLike(data.Dataset[Any], Sized):

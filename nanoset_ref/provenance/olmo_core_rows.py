@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.load.documents import document_spans
-from nanoset_ref.load.pieces import copy_from_file
+from nanoset_ref.load.document_masks import document_spans
+from nanoset_ref.load.gather_pieces import copy_from_file
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Starts, describe_file
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.base import NO_POSITIONS, Json
