@@ -4,8 +4,10 @@ import functools
 import itertools
 import os
 import pkgutil
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -361,3 +363,72 @@ def test_a_program_may_end_with_a_loader_half_read(tmp_path):
         [sys.executable, "-c", HALF_READ], cwd=tmp_path, capture_output=True, text=True
     )
     assert (done.stdout, done.stderr) == ("2\n", "")
+
+
+def test_interrupted_while_its_thread_starts_a_loader_leaves_no_thread_that_reads(
+    nanoset, monkeypatch
+):
+    """A thread left behind would take batches from the sampler, and the next iteration would lack them."""
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
+    start = threading.Thread.start
+
+    def start_and_interrupt(thread):
+        start(thread)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(loader))
+    assert not any("read-ahead" in thread.name for thread in threading.enumerate())
+    assert loader.consumed_train_samples == 0
+    np.testing.assert_array_equal(
+        next(iter(loader))["input_ids"], expected_rows(nanoset, 0)[:, :-1]
+    )
+
+
+@pytest.mark.usefixtures("two_batches_per_block")
+def test_interrupted_within_a_queue_persistent_workers_do_not_stop_the_next_iteration(
+    nanoset, monkeypatch
+):
+    """CPython's queue then loses the next item: torch would wait for its workers for ever."""
+    options = {"num_loading_workers": 1, "persistent_workers": True}
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
+    batches = iter(loader)
+    next(batches)
+
+    def notify(condition):
+        """Interrupted in its middle: the waiter has woken up, and still stands in the list."""
+        condition._waiters[0].release()
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Condition, "notify", notify)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in batches:
+            pass
+    delivered = loader.consumed_train_samples // 8
+    assert 1 <= delivered < 300
+    for number, batch in enumerate(loader, delivered):
+        rows = expected_rows(nanoset, number)
+        np.testing.assert_array_equal(batch["input_ids"], rows[:, :-1])
+
+
+def test_interrupted_while_its_buffers_are_made_a_loader_leaves_no_file_in_shared_memory(
+    nanoset, monkeypatch
+):
+    made = []
+    make = tempfile.mkstemp
+
+    def make_and_interrupt(*arguments, **options):
+        made.append(make(*arguments, **options))
+        signal.raise_signal(signal.SIGINT)
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkstemp", make_and_interrupt)
+    loader = build_nanoset_dataloader(
+        nanoset, micro_batch_size=8, num_loading_workers=1
+    )
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+    assert made and not any(os.path.exists(path) for _, path in made)

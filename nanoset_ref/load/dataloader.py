@@ -202,11 +202,16 @@ class NanosetDataLoader(OneIterationLoader):
             range(start + size, start + size * rest.num_batches, size),
             itertools.repeat(rest.end),
         )
-        batches = itertools.chain.from_iterable(self._batches_by_block())
         attributes = vars(self)  # torch's __setattr__ would take a microsecond
-        for batch, consumed in zip(batches, counts):  # noqa: B905 (counts have no end)
-            attributes["consumed_train_samples"] = consumed
-            yield batch
+        try:
+            batches = itertools.chain.from_iterable(self._batches_by_block())
+            for batch, consumed in zip(batches, counts):  # noqa: B905 (counts have no end)
+                attributes["consumed_train_samples"] = consumed
+                yield batch
+        except (Exception, KeyboardInterrupt):
+            # a queue that was interrupted may lose items: another iteration starts other workers
+            self._workers = self._iterator = None
+            raise
         self.consumed_train_samples = rest.end
 
     def __len__(self) -> int:

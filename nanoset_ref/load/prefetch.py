@@ -11,7 +11,7 @@ import itertools
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
@@ -49,14 +49,17 @@ def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
     iterator = iter(items)
     close = close_pool  # when the interpreter exits, this module has lost its names
     thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-read-ahead")
-    coming = deque(thread.submit(next, iterator, end) for _ in range(depth))
+    coming: deque[Future[Any]] = deque()
     try:
+        # Ctrl-C while the thread starts would leave it running
+        with signals_held():
+            coming.extend(thread.submit(next, iterator, end) for _ in range(depth))
         while True:
             item = coming.popleft().result()
             if item is end:
                 return
             coming.append(thread.submit(next, iterator, end))
-            yield item  # type: ignore[misc]
+            yield item
     finally:
         close(thread, coming)
 
@@ -137,7 +140,11 @@ class WorkerBlocks:
         copy_tensor: Callable[[torch.Tensor], torch.Tensor],
         options: dict[str, Any],
     ) -> None:
-        self.buffers = shared_buffers(sizes.num_buffers, sizes.shape, dataset.row_dtype)
+        # Ctrl-C while a buffer is made would leave its file in /dev/shm
+        with signals_held():
+            self.buffers = shared_buffers(
+                sizes.num_buffers, sizes.shape, dataset.row_dtype
+            )
         self.batch_size = sampler.micro_batch_size
         self.copy_tensor = copy_tensor
         reader = BufferReader(dataset, self.buffers, needs_starts)
