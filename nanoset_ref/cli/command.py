@@ -268,6 +268,8 @@ def _terminate(*_: Any) -> None:
     if _ended.is_set():  # nothing is left to report
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
+    # torch would raise for loading workers that SIGTERM has ended as well
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     why = ""
     if under_torchrun():
         why = " (torchrun ends all ranks when one dies, and reports which)"

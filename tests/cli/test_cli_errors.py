@@ -340,6 +340,33 @@ def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
     )
 
 
+def test_ended_by_sigterm_together_with_its_workers_a_command_says_so(
+    run, corpus, tmp_path, monkeypatch, request
+):
+    """torchrun and Slurm send SIGTERM to all processes of a rank; torch then raises for the workers."""
+
+    def worker_ended(*_):
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated.")
+
+    def end_with_workers(*_):
+        signal.signal(signal.SIGCHLD, worker_ended)
+        both = {signal.SIGTERM, signal.SIGCHLD}
+        signal.pthread_sigmask(signal.SIG_BLOCK, both)
+        for number in both:
+            os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        request.addfinalizer(partial(signal.signal, number, signal.getsignal(number)))
+    monkeypatch.setattr(tokens, "open_tokens", end_with_workers)
+    code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
+    assert (code, out, error) == (
+        1,
+        "",
+        "nanoset-ref convert: error: ended by SIGTERM; no file is half written\n",
+    )
+
+
 BASES = {
     "inspect": ["empty.npy", "m.bin --eos-token-id"],
     "verify": ["empty.npy", "raw.npy --vocab-size"],
