@@ -174,6 +174,16 @@ def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_o
     assert rows_of(gather, [0, 1], [7, 90], 10) == [[*range(7, 17)], [*range(90, 100)]]
 
 
+def test_a_file_that_is_cut_to_nothing_before_it_is_mapped_is_the_same_error(tmp_path):
+    files = token_files(tmp_path, (np.arange(100), "<u2"))
+    gather = Gatherer(files)
+    rows_of(gather, [0], [0], 10)
+    os.truncate(files[0].path, 0)
+    gather.plain_rows = 0
+    with pytest.raises(OSError, match=r"0.npy, tokens from 0 on: the file was cut"):
+        rows_of(gather, [0], [0], 10)
+
+
 def descriptors_of(files):
     """How many descriptors of this process belong to these files; other tests may close theirs meanwhile."""
     inodes = {os.stat(file.path).st_ino for file in files}

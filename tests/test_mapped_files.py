@@ -12,7 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nanoset_ref import Nanoset, PackedNanoset
+from nanoset_ref import (
+    DocumentOptions,
+    Nanoset,
+    PackedNanoset,
+    build_nanoset_dataloader,
+)
 from nanoset_ref.io.memory import require_whole
 from nanoset_ref.megatron import (
     MMapIndexedDatasetBuilder,
@@ -76,25 +81,31 @@ def read_starts(rows):
     rows.starts(np.arange(len(rows)))
 
 
+def read_plan(rows):
+    options = DocumentOptions(eod_mask_loss=True)
+    build_nanoset_dataloader(rows, micro_batch_size=1, documents=options).state_dict()
+
+
 # what is truncated, by whom it is read, and how
-READERS = {
-    "order.npy": (published, read_rows),
-    "a.documents.npy": (published, read_starts),
-    "cache/*.piece_starts.npy": (packed, read_rows),
-    "cache/*.piece_lengths.npy": (packed, read_starts),
-    "cache/*.document_index.npy": (megatron, read_rows),
-    "cache/*.sample_index.npy": (megatron, read_rows),
-    "cache/*.shuffle_index.npy": (megatron, read_starts),
-    "cache/*.dataset_index.npy": (megatron, read_rows),
-    "cache/*.dataset_sample_index.npy": (megatron, read_rows),
-    "m.bin": (megatron, read_rows),
-    "m.idx": (megatron, read_starts),
-}
+READERS = [
+    ("order.npy", published, read_rows),
+    ("a.documents.npy", published, read_starts),
+    ("cache/*.piece_starts.npy", packed, read_rows),
+    ("cache/*.piece_lengths.npy", packed, read_starts),
+    ("cache/*.document_index.npy", megatron, read_rows),
+    ("cache/*.sample_index.npy", megatron, read_rows),
+    ("cache/*.shuffle_index.npy", megatron, read_starts),
+    ("cache/*.dataset_index.npy", megatron, read_rows),
+    ("cache/*.dataset_sample_index.npy", megatron, read_rows),
+    ("m.bin", megatron, read_rows),
+    ("m.idx", megatron, read_starts),
+    ("a.documents.npy", published, read_plan),
+]
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """{name: the error}, each from a process of its own: without the check the system kills it."""
+    """{number of the reader: the error}, each from a process of its own: without the check the system kills it."""
     folder = tmp_path_factory.mktemp("mapped")
     script = f"import test_mapped_files as t; t.truncate_and_read_all({str(folder)!r})"
     done = subprocess.run(
@@ -106,9 +117,12 @@ def found(tmp_path_factory):
     return dict(line.split(": ", 1) for line in done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_a_mapped_file_that_is_truncated_is_an_error_that_names_it(found, name):
-    error = found.get(name, "the process died")
+@pytest.mark.parametrize(
+    "number", range(len(READERS)), ids=lambda number: READERS[number][0]
+)
+def test_a_mapped_file_that_is_truncated_is_an_error_that_names_it(found, number):
+    name = READERS[number][0]
+    error = found.get(str(number), "the process died")
     assert error.endswith(
         "was truncated after it was opened; build the dataset again"
     ), error
@@ -116,27 +130,30 @@ def test_a_mapped_file_that_is_truncated_is_an_error_that_names_it(found, name):
 
 
 def truncate_and_read_all(folder):
-    for number, name in enumerate(READERS):
+    for number in range(len(READERS)):
         child = os.fork()
         if not child:
             part = Path(folder, str(number))
             part.mkdir()
-            truncate_and_read(part, name)
+            truncate_and_read(part, number)
             os._exit(0)
         os.waitpid(child, 0)
 
 
-def truncate_and_read(folder, name):
+def truncate_and_read(folder, number):
     write_inputs(folder)
-    make, read = READERS[name]
+    name, make, read = READERS[number]
     rows = make(folder)
-    read(rows)
+    if read is read_plan:  # a plan is kept once it is made
+        rows.starts(np.arange(1))
+    else:
+        read(rows)
     for path in folder.glob(name):
         os.truncate(path, 200)
     try:
         read(rows)
     except OSError as error:
-        print(f"{name}: {error}", flush=True)  # noqa: T201
+        print(f"{number}: {error}", flush=True)  # noqa: T201
 
 
 def test_a_mapped_file_that_is_replaced_keeps_its_content(tmp_path):

@@ -230,7 +230,7 @@ def _unexpected(error: Exception) -> str:
     if isinstance(error, MemoryError) or "out of memory" in said:
         return f"there is not enough memory ({said})"
     module, _ = _origin(error)
-    if module.startswith("torch.distributed"):
+    if module.startswith("torch.distributed") or "gloo/transport" in said:
         return f"another rank has probably failed, and says why ({said})"
     return (
         f"unexpected, and probably a bug of nanoset_ref; please report it ({said}): "

@@ -77,7 +77,10 @@ class MappedFiles:
             except IndexError:
                 return  # another thread took the last one
             descriptor = int(self._open_files.descriptors[source])
-            mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+            try:
+                mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+            except ValueError:  # it was cut to nothing, as the kernel will notice
+                continue
             mapping.madvise(mmap.MADV_RANDOM)
             self._mappings.append(mapping)
             address = np.frombuffer(mapping, np.uint8).ctypes.data

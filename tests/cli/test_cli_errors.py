@@ -184,6 +184,11 @@ def out_of_memory():
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
+def lose_a_peer():
+    """As the backward pass raises it, outside of torch.distributed."""
+    raise RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer")
+
+
 @pytest.mark.parametrize(
     ("raised", "said"),
     [
@@ -194,6 +199,10 @@ def out_of_memory():
         (
             lambda: dist.all_reduce(None),
             "error: another rank has probably failed, and says why (TypeError",
+        ),
+        (
+            lambda: lose_a_peer(),
+            "error: another rank has probably failed, and says why (",
         ),
         (
             lambda: out_of_memory(),
