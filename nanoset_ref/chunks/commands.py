@@ -82,14 +82,14 @@ def tokenize(
         overwrite=overwrite,
     )
     found = manifests or {}  # None in the ranks of torchrun other than 0
-    short = [
+    incomplete = [
         account.subset
         for account in _print_accounts(found.values())
         if too_many(account.skipped_documents, account.documents)
     ]
-    if not short:
+    if not incomplete:
         return 0
-    print(f"more than 1 % of the documents were left out of {', '.join(short)}")
+    print(f"more than 1 % of the documents were left out of {', '.join(incomplete)}")
     return LEFT_OUT_MANY
 
 
@@ -143,8 +143,8 @@ def validate(
     vocab_size: int | None = None,
     sources: Sequence[str] | None = None,
     verbose: bool = False,
-) -> bool:
-    """Read files of rows and report their errors.
+) -> int:
+    """Read files of rows and report their errors; the exit code is 1 if a file is bad.
 
     Args:
         paths: the files, or folders of them.
@@ -167,7 +167,7 @@ def validate(
     lines = sum(found.lines for found in files)
     verdict = f"{len(bad)} bad files" if bad else "all good"
     print(f"{len(files)} files, {lines:,} lines: {verdict}")
-    return bool(bad)
+    return 1 if bad else 0
 
 
 def convert(

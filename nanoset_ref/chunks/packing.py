@@ -7,7 +7,7 @@
     best fit   whole documents, each in the row that it fills best (see
                `nanoset_ref.load.best_fit`), and padding
 
-The tokens left over at the end are the tail, fewer than row_length tokens. By default one packer
+Fewer than row_length tokens are left over at the end: the tail. By default one packer
 reads all documents of a subset, so the rows do not depend on the number of workers.
 `interleave_workers` reproduces the Amber corpus instead: every worker packs its own files and drops
 its own tail, so the rows depend on the number of workers. Packing copies the tokens once. Best fit
@@ -68,7 +68,7 @@ class Packer:
         document_ends = np.cumsum(lengths) + len(self.tail)
         rows = [ids[:0]]
         start = 0
-        # documents that end at 30, 40 and 95 give rows 0:33 and 40:73 without wrap
+        # row_length 33, documents that end at 30, 40 and 95: without wrap, rows 0:33 and 40:73
         while (end := start + self.row_length) <= len(ids):
             rows.append(ids[start:end])
             start = end

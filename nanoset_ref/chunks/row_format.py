@@ -84,14 +84,14 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
     if not isinstance(source, str | None):
         raise ValueError("the source is not a string")
     lengths = row.get("document_lengths")
-    if lengths is not None and not _fit(lengths, count):
+    if lengths is not None and not _are_document_lengths(lengths, count):
         raise ValueError(
             f"document_lengths are not positive integers with a sum of at most {count}"
         )
     return Row(ids[:count], source, lengths)
 
 
-def _fit(lengths: Any, count: int) -> bool:
+def _are_document_lengths(lengths: Any, count: int) -> bool:
     are_counts = isinstance(lengths, list) and all(
         type(it) is int and it > 0 for it in lengths
     )

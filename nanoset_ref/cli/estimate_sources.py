@@ -64,7 +64,7 @@ class SourceBlend:
 
     @functools.cached_property
     def shares(self) -> list[float]:
-        """The share of each source in the blend; in sum 1."""
+        """The share of each source in the blend, summing to 1."""
         amounts = [
             float(source.samples if weight is None else weight)
             for source, weight in zip(self.sources, self.weights, strict=True)

@@ -10,6 +10,6 @@ njit, compilation         kernels, and the cache of what numba has compiled
 options, pydantic_errors  checks of a user's options, and messages about them
 extras                    optional packages, and which extra installs them
 arrays                    the type of most arrays
-pools                     calls side by side, and threads of a generator
+pools                     calls at the same time, and threads of a generator
 torchrun                  this process's rank, from the environment
 """

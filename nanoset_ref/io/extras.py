@@ -3,7 +3,7 @@
     with extra("text", "reading Parquet files"):
         from pyarrow import parquet
 
-Every import of an optional package stands in such a block: inside the function that uses the
+Every import of an optional package goes into such a block: inside the function that uses the
 package, or at the top of a module that only this extra imports. If the package is missing, the
 error is one line with the command that installs it.
 """

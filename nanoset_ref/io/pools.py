@@ -1,4 +1,4 @@
-"""Threads: calls side by side, and a pool closed from a generator that may be left open; forks."""
+"""Threads: calls at the same time, a pool closed from a generator that may be left open; forks."""
 
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -17,6 +17,7 @@ blocks, prefetch           many batches at a time, ahead of time
 shared_buffers             memory that workers fill, and copies of it
 dataloader                 batches, with exact resume
 seeding, device            seeds of workers; batches moved to a GPU
+tables                     a dataset and a loader as tables, for notebooks
 """
 
 import lazy_loader

@@ -13,7 +13,7 @@ from nanoset_ref.tokens import Tokens
 class BucketGatherer:
     """As `Gatherer`, for files in buckets, perhaps among local ones.
 
-    The rows of a call are read side by side.
+    The rows of a call are read at the same time.
 
     Raises (when it is called):
         StorageError: an object cannot be read, or was replaced since it was opened.

@@ -195,7 +195,7 @@ class DataCollatorForCLM(Collator):
         rows = block.rows
         if block.starts is not None and rows.amin() < 0:
             rows = rows.clamp(min=0)
-        # before any lazy copy: afterwards this view would copy the rows
+        # taken before the copy-on-write copies below: after them, numpy() would really copy
         ids = rows.numpy()
         # rows of each batch; unsafe_split(batch_size) would take 0.1 microseconds more a tensor
         full, rest = divmod(len(rows), block.batch_size)

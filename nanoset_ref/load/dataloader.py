@@ -197,15 +197,12 @@ class NanosetDataLoader(OneIterationLoader):
         sampler.consumed_train_samples = start
         rest = sampler.rest_of_epoch(start)
         size = sampler.samples_per_micro_step
-        # after each batch: start + size, start + 2 size, ..., end; the last counts a dropped tail
-        counts = itertools.chain(
-            range(start + size, start + size * rest.num_batches, size),
-            itertools.repeat(rest.end),
-        )
         attributes = vars(self)  # torch's __setattr__ would take a microsecond
         try:
             batches = itertools.chain.from_iterable(self._batches_by_block())
-            for batch, consumed in zip(batches, counts):  # noqa: B905 (counts have no end)
+            for number, batch in enumerate(batches, 1):
+                is_last = number == rest.num_batches  # it also counts the dropped tail
+                consumed = rest.end if is_last else start + number * size
                 attributes["consumed_train_samples"] = consumed
                 yield batch
         except (Exception, KeyboardInterrupt):
@@ -233,9 +230,9 @@ class NanosetDataLoader(OneIterationLoader):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue after the samples that `state` counts, and end an iteration under way.
 
-        dp_size, micro_batch_size and the number of workers may be others than before. So may the
-        length of the dataset, which its plan does not contain; but epochs are counted by it, so a
-        state from beyond the first epoch needs a dataset of the same length.
+        dp_size, micro_batch_size and the number of workers may differ from the saved run's. So may
+        the length of the dataset, which its plan does not contain; but epochs are counted by it, so
+        a state from beyond the first epoch needs a dataset of the same length.
 
         Raises:
             PlanMismatch: the state belongs to another plan; the message lists what differs.
@@ -309,7 +306,7 @@ class NanosetDataLoader(OneIterationLoader):
         return f"NanosetDataLoader({self.dataset!r}, {place}, {count}, {self.num_workers} workers)"
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.orders.pictures import loader_table  # only notebooks need it
+        from nanoset_ref.load.tables import loader_table  # only notebooks need it
 
         return loader_table(self)
 
@@ -335,7 +332,7 @@ def read_blocks(
     for positions in sampler.blocks(sizes.most_batches):
         rows = next(next_buffer)[: len(positions)]
         starts = dataset.starts(positions) if needs_starts else None
-        # numpy() gives a buffer new memory if a batch still holds a lazy copy of it
+        # a batch may still share this memory (copy-on-write): numpy() separates them first
         dataset.fill(positions, rows.numpy())
         yield RowBlock(rows, sampler.micro_batch_size, starts, copy_tensor)
 
@@ -409,7 +406,7 @@ def build_nanoset_dataloader(
     if tail != "drop":
         # raises now if position 0, which fills the last batch, cannot be read
         dataset.origin(0)
-    collator = DataCollatorForCLM(
+    default = DataCollatorForCLM(
         dataset.sequence_length,
         input_pp_rank,
         output_pp_rank,
@@ -423,13 +420,16 @@ def build_nanoset_dataloader(
         options["num_workers"] = num_workers
         _set_options_of_workers(options, has_data, seed, dp_rank)
     if collate_fn is None:
-        collate_fn = collator
+        collate_fn = default
+    # before the next lines: the plan is the same on ranks without data
     reads_documents = getattr(collate_fn, "needs_starts", False)
+    if not has_data:
+        collate_fn = default  # of empty samples it makes placeholders
     return NanosetDataLoader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),
         sampler,
         functools.partial(_plan_of, dataset, reads_documents),
-        collate_fn=collate_fn if has_data else collator,
+        collate_fn=collate_fn,
         read_ahead=read_ahead,
         **options,
     )

@@ -14,7 +14,7 @@ thirds of that; two workers that use the page cache, at half. Threads with pread
 59,000 rows of 512 tokens a second where a prototype of this read 97,000, because every row wakes a
 thread; io_uring would do as well, but containers often forbid it.
 
-The kernel lies in `direct_kernel`, which imports numba. The first `MAX_PLAIN_ROWS` rows are read
+The kernel is in `direct_kernel`, which imports numba. The first `MAX_PLAIN_ROWS` rows are read
 without it, so that the first batch need not wait for that import.
 """
 
@@ -44,7 +44,9 @@ HUGE_PAGE = 1 << 21  # bytes
 # rows that may be read one after another, without the kernel
 MAX_PLAIN_ROWS_PER_CALL = 64
 MAX_PLAIN_ROWS = 512  # in all calls together
-KEPT = 4  # idle queues that a process keeps; threads that read side by side make more
+KEPT = (
+    4  # idle queues that a process keeps; threads that read at the same time make more
+)
 # io_setup, io_submit, io_getevents, io_destroy
 SYSTEM_CALLS = {"x86_64": (206, 209, 208, 207), "aarch64": (0, 2, 4, 1)}
 

@@ -31,10 +31,10 @@ from nanoset_ref.tokens import Tokens
 
 MAX_PLAIN_ROWS_PER_CALL = 256  # rows that may be read without the kernel
 MAX_PLAIN_ROWS = 4096  # the same for all calls together
-ANNOUNCED_ROWS = 64  # rows that a disk fetches side by side
+ANNOUNCED_ROWS = 64  # rows that a disk fetches at once
 MAX_OPEN_FILES = 1 << 14  # Linux allows a process 65,530 mappings
 ROWS_PER_OPEN = 16  # rows whose files are opened for one call
-THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+RUSAGE_OF_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 class Gatherer:
@@ -58,7 +58,7 @@ class Gatherer:
     def __init__(self, files: Sequence[Tokens]) -> None:
         self._files = files
         self._open_files = OpenFiles(files)
-        self._blocks_read = resource.getrusage(THREAD).ru_inblock
+        self._blocks_read = resource.getrusage(RUSAGE_OF_THREAD).ru_inblock
         self._reads_from_disk = True  # whether the last call read blocks from a disk
         self.plain_rows = MAX_PLAIN_ROWS
 
@@ -104,7 +104,7 @@ class Gatherer:
                 row = (part.start or 0) + failed
                 raise cut_short(self._files[sources[row]], int(first_tokens[row]))
         # blocks that this thread has read from a disk
-        blocks_read = resource.getrusage(THREAD).ru_inblock
+        blocks_read = resource.getrusage(RUSAGE_OF_THREAD).ru_inblock
         self._reads_from_disk = blocks_read != self._blocks_read
         self._blocks_read = blocks_read
 

@@ -106,7 +106,9 @@ class Nanoset(Rows):
         for file in self._files:
             file.require_ids()
         self.row_length = self.sequence_length + 1
-        self.padded |= any(file.windows == "padded" for file in self._files)
+        self.padded = self.padded or any(
+            file.windows == "padded" for file in self._files
+        )
         self.dataset_lengths, strides = self._cut(disjoint)
         self.strides = np.array(strides, dtype=np.int64)
         if train_split_num_samples is None:
@@ -318,7 +320,7 @@ class Nanoset(Rows):
         return self.order.plot(self._labels())
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.orders.pictures import nanoset_table  # only notebooks need it
+        from nanoset_ref.load.tables import nanoset_table  # only notebooks need it
 
         return nanoset_table(self)
 
@@ -365,7 +367,7 @@ class Nanoset(Rows):
 def _open_all(
     files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None
 ) -> list[Tokens]:
-    """Open the files one after another; the rest side by side, by threads, once that is slow.
+    """Open the files one after another; the rest at once, by threads, once that is slow.
 
     It is slow in a bucket, and on a disk whose folders are not in memory: then opening is a wait.
     Where nothing is waited for, threads would only get into each other's way.

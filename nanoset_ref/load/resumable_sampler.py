@@ -115,13 +115,13 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         full, rest = divmod(left, self.samples_per_micro_step)
         end = consumed_train_samples + left
         if self.tail == "drop":
-            return RestOfEpoch(full, rest, 0, end)
+            return RestOfEpoch(full, dropped=rest, padded=0, end=end)
         batches = full + (rest > 0)
         multiple = self.samples_per_micro_step
         if self.tail == "pad":
             multiple = self.schedule.dp_size
         padded = -rest % multiple
-        return RestOfEpoch(batches, 0, padded, end)
+        return RestOfEpoch(batches, dropped=0, padded=padded, end=end)
 
     @property
     def dropped_samples(self) -> int:
@@ -137,7 +137,8 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         return self.rest_of_epoch(self.consumed_train_samples).num_batches
 
     def __iter__(self) -> Iterator[Sequence[int]]:
-        batches, dropped, padded, end = self.rest_of_epoch(self.consumed_train_samples)
+        consumed = self.consumed_train_samples
+        _, dropped, padded, end = self.rest_of_epoch(consumed)
         if dropped or padded:
             logger.info(
                 "at the end of this epoch, at %d, %d samples are dropped, %d padded",
@@ -145,12 +146,12 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
                 dropped,
                 padded,
             )
-        for _ in range(batches):
-            start = self.consumed_train_samples % self.num_samples
-            size = min(self.samples_per_micro_step, self.num_samples - start + padded)
-            self.consumed_train_samples += size
-            if end - self.consumed_train_samples <= dropped:  # after the last batch
-                self.consumed_train_samples = end
+        stop = end - dropped + padded  # where the last batch ends
+        for begin in range(consumed, stop, self.samples_per_micro_step):
+            size = min(self.samples_per_micro_step, stop - begin)
+            is_last = begin + size == stop
+            self.consumed_train_samples = end if is_last else begin + size
+            start = begin % self.num_samples
             positions = self.schedule.rank_positions(start, size, self.dp_rank)
             if start + size > self.num_samples:  # padding begins the epoch again
                 yield [position % self.num_samples for position in positions]
@@ -178,6 +179,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             most *= 2
             yield self.schedule.many_rank_positions(start, self.dp_rank, count).ravel()
         if self.consumed_train_samples < end:
+            # the short last batch; with tail="drop" this only moves the count to the end
             for positions in self:
                 yield np.array(positions)
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     class _TorchDataset(Dataset[dict[str, NDArray[Any]]], ABC): ...
 
 else:
-    # torch's DataLoader reads anything with a length and items; only its annotations ask for its
-    # own class. So a question about rows is answered without torch, which takes seconds to import.
+    # torch's DataLoader accepts anything with `__len__` and `__getitem__`; only its type hints ask
+    # for Dataset. Without that import, questions about rows are answered seconds sooner.
     _TorchDataset = ABC
 
 Starts = NDArray[np.bool_]  # [n, row_length], True where a document begins
@@ -76,8 +76,8 @@ class SourceUse:
         read: samples read in the range.
         epochs: `read` / `num_samples`.
         distinct: different samples read up to the end of the range.
-        repetitions: how often the most-read of these was read. (Megatron cuts new samples in every
-            epoch; there, the number of epochs.)
+        repetitions: reads of the most-read sample. (Megatron cuts new samples in every epoch; there
+            it is the number of epochs.)
         tokens: tokens in the file (Megatron: in the stream of all epochs).
         tail_tokens: tokens that belong to no sample; negative if padding fills the last one.
     """
@@ -136,8 +136,8 @@ class Rows(_TorchDataset):
         row_length: tokens in a row, S + 1 in most datasets.
         row_dtype: dtype of the rows read, int32 or int64.
         files: the token files behind the rows, by source number.
-        shuffled_over: after so many positions every source is within one sample of its share. 0:
-            after every position. None: the order promises no shares.
+        shuffled_over: the number of positions after which every source is within one sample of its
+            share. 0: every position. None: the order promises no shares.
         padded: whether rows may end in padding. `starts` marks every padding token, so that no loss
             counts it.
         block_factor: how many times larger than usual a block of rows is (see `blocks`); above 1
@@ -165,7 +165,7 @@ class Rows(_TorchDataset):
 
     @abstractmethod
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
-        """Write the rows at `positions` into `out`. Neither is checked here, but in `read`.
+        """Write the rows at `positions` into `out`. Both are unchecked; `read` checks.
 
         Args:
             positions: int64 [n], in [0, len).
@@ -178,7 +178,7 @@ class Rows(_TorchDataset):
 
     @abstractmethod
     def origin(self, position: int) -> Origin:
-        """Which sample of which file stands at a position of [0, len)."""
+        """Which sample of which file is at a position of [0, len)."""
 
     @abstractmethod
     def spans(self, position: int) -> list[Span]:
@@ -197,7 +197,7 @@ class Rows(_TorchDataset):
         Args:
             source: the file, by its number.
             document: the document, by its number within the file.
-            tokens: (start, stop) within the document: only rows with one of these; None: all rows.
+            tokens: (start, stop) within the document: only rows that hold one of them; None: all.
 
         Raises:
             IndexError: no such file, document or tokens.

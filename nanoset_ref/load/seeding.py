@@ -1,4 +1,4 @@
-"""Seeds of DataLoader workers: another one for each worker of each rank, from the run's seed."""
+"""Seeds of DataLoader workers: a different one for each worker of each rank."""
 
 import random
 

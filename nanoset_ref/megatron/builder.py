@@ -68,7 +68,7 @@ class NanosetBuilder:
         config = self.config
         prefixes, weights = blend
 
-        def read(prefix: str, num_samples: int | None) -> MegatronNanoset:
+        def dataset_of(prefix: str, num_samples: int | None) -> MegatronNanoset:
             corpus = self._open(prefix)
             start, stop = bounds
             first = round(start * len(corpus))
@@ -76,27 +76,25 @@ class NanosetBuilder:
             return MegatronNanoset(corpus, first, last, num_samples, split, config)
 
         if len(prefixes) == 1 and (weights is None or config.split is None):
-            return read(prefixes[0], size)
+            return dataset_of(prefixes[0], size)
         if weights is None or size is None:  # the config refuses weights without a size
-            datasets = [read(prefix, None) for prefix in prefixes]
+            datasets = [dataset_of(prefix, None) for prefix in prefixes]
             lengths = [len(dataset) for dataset in datasets]
             if size is not None:
                 size = min(size, sum(lengths))
             return BlendedNanoset(datasets, lengths, size, config)
         reserve = 1 + config.mid_level_dataset_surplus
         if not config.separate_final_epoch:
-            # sum() rounds otherwise since Python 3.12
+            # left to right, as GPT-NeoX adds: since Python 3.12 sum() compensates rounding
             *_, total = itertools.accumulate(weights)
             shares = [weight / total for weight in weights]
-            datasets = [
-                read(prefix, math.ceil(size * share * reserve))
-                for prefix, share in zip(prefixes, shares, strict=True)
-            ]
+            counts = [math.ceil(size * share * reserve) for share in shares]
+            datasets = [dataset_of(*one) for one in zip(prefixes, counts, strict=True)]
             rows = sum(len(dataset) - 1 for dataset in datasets)
             return BlendedNanoset(datasets, shares, rows, config)
         shares = normalize(weights)
-        wanted = [math.ceil(size * share) for share in shares]
+        counts = [math.ceil(size * share) for share in shares]
         datasets = []
-        for prefix, count in zip(prefixes, wanted, strict=True):
-            datasets.append(read(prefix, math.ceil(count * reserve)))
-        return BlendedNanoset(datasets, shares, sum(wanted), config)
+        for prefix, count in zip(prefixes, counts, strict=True):
+            datasets.append(dataset_of(prefix, math.ceil(count * reserve)))
+        return BlendedNanoset(datasets, shares, sum(counts), config)

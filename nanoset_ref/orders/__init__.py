@@ -1,7 +1,7 @@
-"""Orders: which sample stands at position k of the run. `build_order` makes one by name.
+"""Orders: which sample is at position k of the run. `build_order` makes one by name.
 
 An order's module is imported when the order is asked for. To add one, write a module with a
-subclass of `Order`, and add the class to `__init__.pyi` and its name to `ORDERS`.
+subclass of `Order`, add the class to `__init__.pyi`, and its name and class to `ORDERS`.
 
 base                              `Order`: checks, slices, counts, fingerprints; weights normalized
 nanotron                          Nanotron's order (2024), made of the next two

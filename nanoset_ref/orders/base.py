@@ -33,7 +33,7 @@ from nanoset_ref.io.options import counted_from_0, whole_number
 
 Json = dict[str, Any]  # an object of JSON
 Pairs = tuple[Int64Array, Int64Array]  # sources and samples, [n] each
-# [n] each: the index of one of the pairs asked for, and a position that reads this pair
+# indices into the pairs asked for, and the positions that read them, [n] each
 Matches = tuple[Int64Array, Int64Array]
 Weights = Sequence[float] | NDArray[np.float64]
 NO_POSITIONS = np.empty(0, dtype=np.int64)
@@ -144,7 +144,7 @@ class Order(ABC):
         samples: Int64Array,
         until: int,
     ) -> Matches:
-        """Every position below `until` that reads one of these samples, in any sequence.
+        """Every position below `until` that reads one of these samples, in any order.
 
         A subclass that computes its inverse implements this; here the order is read through.
         `orders.inverse.find_each` sorts the matches.

@@ -14,7 +14,7 @@ FEW_GROUPS = 32  # that are all compared at every position
 def furthest_behind(weights, taken, limits, t):
     """The source with the largest `weight * max(t, 1.0) - taken` among those below their limits.
 
-    The first of equals wins. weights, taken: float64 [sources]; limits: int64 or float64
+    Ties go to the first. weights, taken: float64 [sources]; limits: int64 or float64
     [sources]; t: int64.
     """
     due = max(float(t), 1.0)

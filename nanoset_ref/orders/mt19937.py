@@ -50,7 +50,7 @@ def _shuffle(values, state, used):
         used: the number of words of the state that are used up, 0 .. 624.
 
     Returns:
-        This number afterwards.
+        The updated number.
     """
     places = np.empty(WORDS, dtype=np.int64)
     i = len(values) - 1

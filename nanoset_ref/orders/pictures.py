@@ -1,4 +1,4 @@
-"""Pictures and tables of an order or a dataset, for notebooks.
+"""Pictures and tables of an order, for notebooks.
 
 matplotlib is imported when a picture is drawn. A long order is not read completely: it is cut into
 60 stretches of equal length, and the first 4,096 positions of each are counted; the title has this.
@@ -65,8 +65,8 @@ def draw_sources(
         positions: consecutive ones, at least one.
         names: of the sources.
         sizes: int64 [sources], samples in one epoch of each.
-        shares: float64 [sources], in sum 1, that the order promises, drawn as white lines; None: it
-            promises none.
+        shares: float64 [sources], summing to 1, that the order promises, drawn as white lines, or
+            None.
         title: a line on how many positions were counted is added.
 
     Returns:
@@ -128,25 +128,6 @@ def order_table(order: Order) -> str:
     rows = [*zip(numbers, lengths, shares, strict=True)]
     head = "source", "samples", "share"
     return html_table(type(order).__name__, facts, head, rows)
-
-
-def nanoset_table(nanoset: Any) -> str:
-    """`html_table` of a Nanoset."""
-    order = nanoset.order
-    facts = {
-        "samples": len(nanoset),
-        "sequence length": nanoset.sequence_length,
-        "tokens": len(nanoset) * nanoset.sequence_length,
-        "epochs": len(nanoset) / order.samples_per_epoch,
-        "order": order.name,
-        "seed": nanoset.order.random_seed,
-    }
-    shares = order.dataset_weights.tolist()
-    tokens = [file.num_tokens for file in nanoset.files]
-    paths = nanoset.dataset_paths
-    rows = [*zip(paths, tokens, nanoset.dataset_lengths, shares, strict=True)]
-    head = "file", "tokens", "samples", "share"
-    return html_table(type(nanoset).__name__, facts, head, rows)
 
 
 def _stretches(positions: range) -> Ints:
@@ -254,21 +235,6 @@ def _shortened(name: str) -> str:
     if len(name) <= MOST_CHARACTERS:
         return name
     return f"...{name[3 - MOST_CHARACTERS :]}"
-
-
-def loader_table(loader: Any) -> str:
-    """`html_table` of a NanosetDataLoader."""
-    sampler = loader.batch_sampler
-    facts = {
-        "dataset": repr(loader.dataset),
-        "rank": f"{sampler.dp_rank} of {sampler.schedule.dp_size}, {sampler.schedule.layout}",
-        "micro-batch size": sampler.micro_batch_size,
-        "samples consumed by all ranks": loader.consumed_train_samples,
-        "batches to the end of the epoch": len(loader),
-        "workers": loader.num_workers,
-        "blocks read ahead": loader.read_ahead,
-    }
-    return html_table(type(loader).__name__, facts)
 
 
 def html_table(

@@ -121,14 +121,10 @@ class PublishedOrder(NumberedOrder):
         """The largest of some numbers; ValueError if one of them is no instance."""
         smallest = int(numbers.min(initial=0))
         largest = int(numbers.max(initial=0))
-        wrong = None
-        if largest >= self.samples_per_epoch:
-            wrong = largest
-        if smallest < 0:
-            wrong = smallest
-        if wrong is not None:
+        extreme = smallest if smallest < 0 else largest
+        if not 0 <= extreme < self.samples_per_epoch:
             raise ValueError(
-                f"{self.name} names instance {wrong:,}, these files have "
+                f"{self.name} names instance {extreme:,}, these files have "
                 f"{self.samples_per_epoch:,} in all: take the order made for them"
             )
         return largest
@@ -142,8 +138,8 @@ class PublishedOrder(NumberedOrder):
             numbers = self.numbers[first : first + POSITIONS_AT_ONCE].astype("<i8")
             digest.update(numbers.data)
             positions = np.arange(first, first + len(numbers))
-            in_line = positions % self.samples_per_epoch
-            is_identity &= np.array_equal(numbers, in_line)
+            in_file_order = positions % self.samples_per_epoch
+            is_identity &= np.array_equal(numbers, in_file_order)
         return None if is_identity else f"xxh3_128:{digest.hexdigest()}"
 
     @property
@@ -164,9 +160,9 @@ class PublishedOrder(NumberedOrder):
         instances = self.numbers[inside].astype(np.int64)
         self._check_instances(instances)
         if positions.max(initial=0) >= listed:
-            # a witness continues as the identity order does
-            in_line = positions % self.samples_per_epoch
-            instances = np.where(positions < listed, instances, in_line)
+            # beyond the file: continue in file order, as `identity` does
+            in_file_order = positions % self.samples_per_epoch
+            instances = np.where(positions < listed, instances, in_file_order)
         return self.pairs(instances)
 
 

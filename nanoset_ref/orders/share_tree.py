@@ -33,7 +33,7 @@ class ShareTree(NamedTuple):
     Attributes:
         sources: their number.
         root: the number of the root.
-        parts: int64 [nodes], parts of the whole, in sum at most 2**48.
+        parts: int64 [nodes], parts of the whole, summing to at most 2**48.
         children: int64 [nodes, 2], left and right; undefined for a source.
         parents: int64 [nodes].
         lefts: int64 [nodes], the parts of the left child.
@@ -52,7 +52,7 @@ class ShareTree(NamedTuple):
 def build_tree(parts: Sequence[int] | Int64Array) -> ShareTree:
     """Build the tree of the sources that have more than 0 parts. 100,000 sources take 30 ms.
 
-    The two nodes with the fewest parts get a parent, and so on; of equals, lower numbers first.
+    The two nodes with the fewest parts get a parent, and so on; ties go to lower numbers.
     """
     whole = np.asarray(parts, dtype=np.int64)
     sources = len(whole)

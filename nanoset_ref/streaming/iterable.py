@@ -140,9 +140,8 @@ class IterableDataset(Resumable):
         """Yield the raw elements of a part that follow a place, while there is one for each rank.
 
         A round is one element for each worker of each rank; `line` of a place counts rounds. Above,
-        round 1 is elements 8 to 15, where part 1 of rank 0 has element 8 + 2. That of the last rank
-        is 8 + 3: without it, the round is the end for all ranks. There `within` grows by the number
-        of skipped lines that do not exist.
+        round 1 is elements 8 to 15, where part 1 of rank 0 has element 8 + 2. The last rank's
+        element in this round is 8 + 3; if it does not exist, no rank gets one.
         """
         _, workers = worker_and_workers()
         # a round is the micro-step of a schedule whose micro-batches have one row per worker
@@ -166,4 +165,5 @@ class IterableDataset(Resumable):
                     yield elements_of_round[own]
         self._dropped[0] = length % self.dp_size
         num_rounds = len(range(last_rank, length, size))
+        # skipped lines that do not exist; `read` warns if they make up a batch
         place["within"] += max(0, first_round - num_rounds)

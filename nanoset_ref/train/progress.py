@@ -19,8 +19,8 @@ class Progress:
     """A bar if standard error is a terminal, else a line every `interval` steps and after the last.
 
     Both show the step's loss, tokens per second, and the fraction of time spent waiting for data.
-    The last two are measured since the last line, without the time for checkpoints. A line also
-    shows the time left, with the time for checkpoints.
+    The last two are measured since the last line, without checkpoints. A line also shows the time
+    left, which includes them.
 
     Args:
         done: steps that an earlier run has done.

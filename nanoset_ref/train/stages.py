@@ -75,7 +75,7 @@ def stages_of(config: Config) -> list[Stage]:
 
 
 def _expand_chunks(config: Config) -> Iterator[StagePart]:
-    """Yield the stages that begin before the last step ends; a stage of chunks chunk by chunk."""
+    """Yield the stages that start within train_steps; a folder of chunks yields one per chunk."""
     end = config.tokens.train_steps + 1
     by_start = {stage.start_training_step: stage for stage in config.data_stages}
     starts = [start for start in sorted(by_start) if start < end]

@@ -26,8 +26,8 @@ class IndexOptions:
     """The options of the command.
 
     Args:
-        data_path: one or several prefixes, or prefix=weight for each; the name of an existing file
-            may end in =NUMBER
+        data_path: one or several prefixes, or prefix=weight for each; an existing file whose own
+            name ends in =NUMBER is taken as a file
         sequence_length: tokens per sample
         path_to_cache: the folder of the indexes
         split: sizes of train, valid and test
@@ -43,6 +43,7 @@ class IndexOptions:
     sequence_length: int
     path_to_cache: str
     split: str = "949,50,1"
+    # `_count` parses all three
     split_num_samples: tuple[Annotated[Any, _count], Any, Any] = (None, None, None)
     random_seed: int = 1234
     mid_level_dataset_surplus: float = 0.005
