@@ -230,7 +230,8 @@ def _unexpected(error: Exception) -> str:
     if isinstance(error, MemoryError) or "out of memory" in said:
         return f"there is not enough memory ({said})"
     module, _ = _origin(error)
-    if module.startswith("torch.distributed") or "gloo/transport" in said:
+    has_lost_peer = "gloo/transport" in said
+    if has_lost_peer or module.startswith("torch.distributed"):
         return f"another rank has probably failed, and says why ({said})"
     return (
         f"unexpected, and probably a bug of nanoset_ref; please report it ({said}): "
@@ -264,12 +265,16 @@ def _prepare_output() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def _do_nothing(*_: Any) -> None:
+    """A handler. (With SIG_DFL instead, Python would report a signal that came before.)"""
+
+
 def _terminate(*_: Any) -> None:
     if _ended.is_set():  # nothing is left to report
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
     # torch would raise for loading workers that SIGTERM has ended as well
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCHLD, _do_nothing)
     why = ""
     if under_torchrun():
         why = " (torchrun ends all ranks when one dies, and reports which)"

@@ -421,15 +421,13 @@ def build_nanoset_dataloader(
         _set_options_of_workers(options, has_data, seed, dp_rank)
     if collate_fn is None:
         collate_fn = default
-    # before the next lines: the plan is the same on ranks without data
     reads_documents = getattr(collate_fn, "needs_starts", False)
-    if not has_data:
-        collate_fn = default  # of empty samples it makes placeholders
     return NanosetDataLoader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),
         sampler,
         functools.partial(_plan_of, dataset, reads_documents),
-        collate_fn=collate_fn,
+        # on a rank without data the default makes placeholders of empty samples
+        collate_fn=collate_fn if has_data else default,
         read_ahead=read_ahead,
         **options,
     )

@@ -106,9 +106,7 @@ class Nanoset(Rows):
         for file in self._files:
             file.require_ids()
         self.row_length = self.sequence_length + 1
-        self.padded = self.padded or any(
-            file.windows == "padded" for file in self._files
-        )
+        self.padded |= any(file.windows == "padded" for file in self._files)
         self.dataset_lengths, strides = self._cut(disjoint)
         self.strides = np.array(strides, dtype=np.int64)
         if train_split_num_samples is None:

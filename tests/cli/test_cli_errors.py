@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from functools import partial
 
 import numba
@@ -362,7 +363,7 @@ def test_ended_by_sigterm_together_with_its_workers_a_command_says_so(
         both = {signal.SIGTERM, signal.SIGCHLD}
         signal.pthread_sigmask(signal.SIG_BLOCK, both)
         for number in both:
-            os.kill(os.getpid(), number)
+            signal.pthread_kill(threading.get_ident(), number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
 
     for number in (signal.SIGTERM, signal.SIGCHLD):
