@@ -399,9 +399,10 @@ def test_interrupted_within_a_queue_persistent_workers_do_not_stop_the_next_iter
 
     def notify(condition):
         """Interrupted in its middle: the waiter has woken up, and still stands in the list."""
-        condition._waiters[0].release()
-        monkeypatch.undo()
-        raise KeyboardInterrupt
+        if condition._waiters:
+            condition._waiters[0].release()
+            monkeypatch.undo()
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(threading.Condition, "notify", notify)
     with pytest.raises(KeyboardInterrupt):
@@ -432,3 +433,47 @@ def test_interrupted_while_its_buffers_are_made_a_loader_leaves_no_file_in_share
     with pytest.raises(KeyboardInterrupt):
         next(iter(loader))
     assert made and not any(os.path.exists(path) for _, path in made)
+
+
+def test_a_traceback_that_is_kept_does_not_let_the_thread_go_on(nanoset):
+    """Python keeps the last one; the thread of the old iteration would take batches of the next one."""
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
+
+    def split(block):
+        yield block
+        raise RuntimeError("no second batch")
+
+    loader.collate_fn.split = split
+    with pytest.raises(RuntimeError, match="no second batch") as kept:
+        for _ in loader:
+            pass
+    assert kept.traceback
+    assert not any("read-ahead" in thread.name for thread in threading.enumerate())
+
+
+@pytest.mark.usefixtures("two_batches_per_block")
+def test_interrupted_beside_a_lock_a_loader_does_not_wait_for_its_thread_for_ever(
+    nanoset, monkeypatch
+):
+    """Ctrl-C within `Condition.__enter__` leaves a lock taken, for which the thread waits."""
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
+    batches = iter(loader)
+    next(batches)
+    fill = type(nanoset).fill
+
+    def fill_slowly(*arguments):
+        time.sleep(0.05)
+        fill(*arguments)
+
+    def enter(condition):
+        condition._lock.__enter__()
+        if threading.current_thread() is threading.main_thread():
+            monkeypatch.undo()
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(type(nanoset), "fill", fill_slowly)
+    monkeypatch.setattr(threading.Condition, "__enter__", enter)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in batches:
+            pass
+    assert not any("read-ahead" in thread.name for thread in threading.enumerate())

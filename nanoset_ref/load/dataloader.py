@@ -199,8 +199,10 @@ class NanosetDataLoader(OneIterationLoader):
         size = sampler.samples_per_micro_step
         attributes = vars(self)  # torch's __setattr__ would take a microsecond
         try:
-            batches = itertools.chain.from_iterable(self._batches_by_block())
-            for number, batch in enumerate(batches, 1):
+            # no variable has the batches: a traceback that is kept would let their thread go on
+            for number, batch in enumerate(
+                itertools.chain.from_iterable(self._batches_by_block()), 1
+            ):
                 is_last = number == rest.num_batches  # it also counts the dropped tail
                 consumed = rest.end if is_last else start + number * size
                 attributes["consumed_train_samples"] = consumed

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
+from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -49,16 +50,31 @@ def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
     iterator = iter(items)
     close = close_pool  # when the interpreter exits, this module has lost its names
     thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-read-ahead")
-    coming: deque[Future[Any]] = deque()
+    coming: deque[Future[None]] = deque()
+    # Ctrl-C can leave the lock of a future taken, so that its result is not asked for
+    made: SimpleQueue[tuple[Any, list[BaseException]]] = SimpleQueue()
+
+    def make() -> None:
+        try:
+            made.put((next(iterator, end), []))
+        except BaseException as error:
+            made.put((end, [error]))
+
+    def request() -> None:
+        with signals_held():  # the same goes for the locks of the thread
+            coming.append(thread.submit(make))
+
     try:
-        # Ctrl-C while the thread starts would leave it running
-        with signals_held():
-            coming.extend(thread.submit(next, iterator, end) for _ in range(depth))
+        for _ in range(depth):
+            request()
         while True:
-            item = coming.popleft().result()
+            item, errors = made.get()
+            if errors:
+                raise errors.pop()
             if item is end:
                 return
-            coming.append(thread.submit(next, iterator, end))
+            coming.popleft()
+            request()
             yield item
     finally:
         close(thread, coming)
