@@ -23,6 +23,7 @@ RATES = {  # what an arm's name says of its schedule
     "WSD": ", WSD",
 }
 PEAKS = {0.5: ", half the peak", 1.0: "", 2.0: ", twice the peak"}
+OTHER_RATES = (("falling", 0.5), ("falling", 2.0), ("WSD", 1.0))  # of some of `buffers`
 HEADLINE = (  # of `buffers`, for the medium size
     "shuffled",
     "in file order",
@@ -71,6 +72,22 @@ def buffered(count: int, size: int, seed: int) -> Numbers:
     return np.concatenate(windows)
 
 
+def exchanged(count: int, size: int, seed: int) -> Numbers:
+    """Samples in file order through a buffer that hands out a random one of its `size`, and puts the next in its place.
+
+    At the end it hands out the rest, shuffled. This is the buffer of tf.data, and of torch's Shuffler (torch 2.13).
+    """
+    random = np.random.default_rng(seed)
+    held = np.arange(size)
+    places = random.integers(size, size=count - size)
+    handed = np.empty(count, dtype=np.int64)
+    for position, place in enumerate(places):
+        handed[position] = held[place]
+        held[place] = size + position
+    handed[count - size :] = random.permutation(held)
+    return handed
+
+
 def buffers(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     count, first = sum(lengths), np.cumsum(lengths) - lengths
     sources = np.split(np.arange(count), first[1:])
@@ -92,10 +109,17 @@ def buffers(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     }
     useful = [size for size in BUFFERS if size < count]
     orders |= {f"buffer {size:,}": buffered(count, size, seed) for size in useful}
+    orders |= {
+        f"exchange buffer {size:,}": exchanged(count, size, seed) for size in useful
+    }
     arms = {name: Arm(numbers) for name, numbers in orders.items()}
     for name in ("in file order", "buffer 1,000", "shuffled"):
         if name in orders:
             arms[name + RATES["constant"]] = Arm(orders[name], "constant")
+    for name in ("in file order", "blended, each in file order", "shuffled"):
+        for schedule, peak in OTHER_RATES:
+            arm = Arm(orders[name], schedule, peak)
+            arms[name + RATES[schedule] + PEAKS[peak]] = arm
     return arms
 
 

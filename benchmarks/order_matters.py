@@ -5,8 +5,9 @@ into that folder (WikiText-2 and Shakespeare, known by their checksums). A byte-
 text, and every tenth document of a source is held out. `benchmarks.order_statistics` tests the differences.
 
     buffers      samples in file order, also with the sources reversed; through shuffle buffers of 10 to 10,000
-                 samples; shuffled, twice; sources one after another but each shuffled; sources blended but each in
-                 file order; three of these at a constant learning rate, too
+                 samples, of two kinds; shuffled, twice; sources one after another but each shuffled; sources blended
+                 but each in file order; three of these at a constant learning rate, too, and three under WSD and with
+                 half and twice the peak
     repetition   N samples once, or N / E of them E times, in the same order again or shuffled anew for every epoch;
                  three of these at a constant learning rate, too
     annealing    the last source, a tenth of the run: spread out or in its last fifth, under four schedules of the
@@ -20,7 +21,7 @@ text, and every tenth document of a source is held out. `benchmarks.order_statis
 3. A seed fixes the initial weights and the order, so that arms are compared seed by seed.
 4. The loss on held-out samples of each source is measured after equal numbers of tokens, that of each row at the end.
 
-A run takes four to seven seconds of one core, and with ten seeds and both texts there are 1,080 of them. With
+A run takes four to seven seconds of one core, and with ten seeds and both texts there are 1,340 of them. With
 `--size medium` a model of 0.56M parameters reads 11.2M tokens of generated text, 20 per parameter, in samples of 256
 tokens: five orders of `buffers`, at seven minutes or more each. A stopped call goes on when it is repeated.
 """

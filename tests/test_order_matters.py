@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import order_matters, order_pieces
-from benchmarks.order_arms import EXPERIMENTS, blend, buffered
+from benchmarks.order_arms import EXPERIMENTS, blend, buffered, exchanged
 from benchmarks.order_pieces import Run, finish
 from benchmarks.small_model import SCHEDULES, SIZES
 from benchmarks.small_text import (
@@ -121,6 +121,17 @@ def test_a_buffer_is_that_of_a_token_stream(tmp_path: Path) -> None:
         for M in (0, 20)
     )
     assert shuffled == [plain[number] for number in buffered(40, 20, seed=5)]
+
+
+def test_an_exchange_buffer_hands_out_what_it_holds() -> None:
+    """Nothing before it was read, and some samples much later than a buffer that is emptied as a whole could."""
+    handed = exchanged(2_000, 20, seed=5)
+    late = np.arange(2_000) - handed
+    assert late.min() == -19
+    assert late.max() > 5 * 20
+    assert sorted(handed) == list(range(2_000))
+    assert sorted(handed[-20:]) != handed[-20:].tolist()
+    assert exchanged(2_000, 20, seed=6).tolist() != handed.tolist()
 
 
 def test_sources_one_after_another_stay_apart_and_blended_ones_keep_their_own_order() -> (

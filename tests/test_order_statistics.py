@@ -69,6 +69,19 @@ def test_a_mean_of_noise_is_rarely_believed() -> None:
     )
 
 
+def test_what_is_detectable_is_found_in_four_of_five_experiments() -> None:
+    question = order_statistics.Question("", "", "", "")
+    reach = t_of(0.05, 9) / np.sqrt(
+        10
+    )  # of ten seeds, differences with a deviation of 1
+    noise = order_statistics.Test(0.5, reach)
+    found = order_statistics.Finding("", question, 0.0, noise, noise)
+    effect = order_statistics.detectable(found, comparisons=20, seeds=10)
+    draws = effect + np.random.RandomState(6).randn(3000, 10)
+    t = draws.mean(axis=1) / (draws.std(axis=1, ddof=1) / np.sqrt(10))
+    assert np.mean(t > t_of(0.05 / 20, 9)) == pytest.approx(0.8, abs=0.05)
+
+
 def test_the_bootstrap_of_one_row_a_document_is_the_t_test_over_rows() -> None:
     values = np.random.RandomState(1).randn(200, 1) + 0.1
     (found,) = bootstrap([values], [np.arange(200)], np.ones((1, 1)))
@@ -146,11 +159,19 @@ SAID = [
     ("keeping sources apart", ["sources apart, each shuffled"]),
     ("file order", ["in file order"]),
     ("sources reversed", ["in file order, reversed"]),
-    ("a buffer of 10", ["buffer 10"]),
-    ("a buffer of 100", ["buffer 100"]),
-    ("a buffer of 1,000", ["buffer 1,000"]),
-    ("a buffer of 10,000", ["buffer 10,000"]),
+    ("a buffer of 10", ["buffer 10", "exchange buffer 10"]),
+    ("a buffer of 100", ["buffer 100", "exchange buffer 100"]),
+    ("a buffer of 1,000", ["buffer 1,000", "exchange buffer 1,000"]),
+    ("a buffer of 10,000", ["buffer 10,000", "exchange buffer 10,000"]),
     ("file order within a blend", ["blended, each in file order"]),
+    (
+        "these two at half and twice the peak and under WSD",
+        [
+            f"{way}, {rate}"
+            for way in ("in file order", "blended, each in file order")
+            for rate in ("half the peak", "twice the peak", "WSD")
+        ],
+    ),
     ("two and four epochs", ["2 epochs", "4 epochs"]),
     ("eight epochs", ["8 epochs"]),
     ("sixteen epochs", ["16 epochs"]),

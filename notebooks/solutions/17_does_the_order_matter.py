@@ -1,6 +1,6 @@
 # %% Exercise 1
 # These end on nothing but Shakespeare, shuffled among hundreds of samples at least.
-orders = ["one after another, each shuffled", "buffer 1,000"]
+orders = ["one after another, each shuffled", "buffer 1,000", "exchange buffer 1,000"]
 
 # %% Exercise 2
 seeds = 11
