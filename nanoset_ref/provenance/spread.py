@@ -15,7 +15,7 @@ SECTIONS = 16  # of a file
 MAX_POSITIONS = 1 << 20  # looked up
 MAX_LISTED = 10  # samples, and files, in a report
 BARS = np.array([*" ▁▂▃▄▅▆▇█"])  # from nothing to twice an even share
-LEGEND = "spread of 0: dealt in turn; 1: as after a fair shuffle; k: after a shuffle of pieces of k rows"
+LEGEND = "spread of 0: dealt in turn; 1: as after a fair shuffle; m: after a shuffle of pieces of m rows"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ def spread_over_steps(
        MAX_POSITIONS positions in all.
     2. Compare c reads of a file among the n of a part with n w, where w is the file's share of all
        reads. The sum of (c - n w)**2 / (n w (1 - w)) over the parts, divided by their number less
-       one, has the mean 1 if the reads were shuffled, and k if pieces of k neighbors were.
+       one, has the mean 1 if the reads were shuffled, and m if pieces of m neighbors were.
     3. Do the same for the reads of each section of a file among all reads of the file.
 
     Args:
