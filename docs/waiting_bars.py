@@ -14,7 +14,7 @@ OURS, OTHERS = LINES[0], COLOURS[5]
 WIDTH, MARGIN = 5.6, 0.14  # inches
 NUMBER = 1.35  # the room behind the longest bar
 STEP, BAR = 0.47, 0.19  # from bar to bar, and the height of one
-PAPER = {"facecolor": "white", "lw": 0, "pad": 1}  # hides the line behind a word
+LETTER = 0.08  # the width of one, about
 
 
 class Bar(NamedTuple):
@@ -88,25 +88,31 @@ def draw(title: str, panels: list[Panel]) -> Figure:
 
 
 def draw_panel(axes: Axes, y: float, panel: Panel) -> None:
-    """The heading, the names of the lines, and the bars."""
+    """The heading, the names of the lines, and the bars; a line is drawn beside its name and across each bar."""
     write(axes, MARGIN, y + 0.2, panel.heading, color=GREY)
     values = [bar.value for bar in panel.bars] + [limit.value for limit in panel.limits]
     most = panel.most or max(values)
     scale = (WIDTH - 2 * MARGIN - NUMBER) / most
     y += 0.3
-    bottom = y + 0.2 * len(panel.limits) + STEP * len(panel.bars)
+    lines = sorted(MARGIN + scale * limit.value for limit in panel.limits)
     for limit in panel.limits:
         y += 0.2
         x = MARGIN + scale * limit.value
-        # white on both sides, so that the line can be seen on a bar in gray as well
-        axes.vlines(x, y - 0.02, bottom, color="white", lw=4, zorder=2)
-        axes.vlines(x, y - 0.02, bottom, color=RED, lw=1.4, zorder=3)
+        draw_line(axes, x, y - 0.12, y + 0.03)
         side = "left" if limit.value < 0.55 * most else "right"
         shift = 0.04 if side == "left" else -0.04
-        write(axes, x + shift, y, limit.label, ha=side, color=RED, zorder=4, bbox=PAPER)
+        write(axes, x + shift, y, limit.label, ha=side, color=RED)
     for bar in panel.bars:
         y += STEP
-        draw_bar(axes, y, bar, scale, most, panel.say)
+        draw_bar(axes, y, bar, scale, most, panel.say, lines)
+        for x in lines:
+            draw_line(axes, x, y - BAR - 0.03, y + 0.03)
+
+
+def draw_line(axes: Axes, x: float, top: float, bottom: float) -> None:
+    """White on both sides, so that it can be seen on a bar in gray as well."""
+    axes.vlines(x, top, bottom, color="white", lw=4, zorder=2)
+    axes.vlines(x, top, bottom, color=RED, lw=1.4, zorder=3)
 
 
 def draw_bar(
@@ -116,18 +122,23 @@ def draw_bar(
     scale: float,
     most: float,
     say: Callable[[float], str],
+    lines: list[float],
 ) -> None:
-    """A bar whose lower edge is at y."""
+    """A bar whose lower edge is at y; its number stands behind a line that would run through it."""
     length = scale * min(bar.value, most)
     color = OURS if bar.is_ours else OTHERS
-    write(axes, MARGIN, y - BAR - 0.06, bar.label, zorder=4, bbox=PAPER)
+    write(axes, MARGIN, y - BAR - 0.06, bar.label)
     box = Rectangle((MARGIN, y - BAR), length, BAR, facecolor=color, edgecolor=GREY)
     box.set(linewidth=0.5 if length else 0)
     axes.add_patch(box)
     if bar.value > most:
         write(axes, MARGIN + length - 0.3, y - 0.03, "//", color="white", weight="bold")
     number = bar.said or say(bar.value)
-    write(axes, MARGIN + length + 0.07, y - 0.035, number, zorder=4, bbox=PAPER)
+    place = MARGIN + length + 0.07
+    for x in lines:
+        if place - 0.1 < x < place + LETTER * len(number):
+            place = x + 0.07
+    write(axes, place, y - 0.035, number)
 
 
 def write(
