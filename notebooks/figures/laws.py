@@ -73,7 +73,7 @@ def sizes(
 
 
 def shrinking(cases: Sequence[tuple[str, Sequence[int], Collection[int]]], title: str) -> Figure:
-    """Cases that break a law, each smaller than the one above it: a cell for each row, red where it was not read.
+    """Cases that break a law, each smaller than the one above it: a cell for each row, a hole where it was not read.
 
     Args:
         cases: (name, rows in the order in which they should be read, rows that were not read).
@@ -81,9 +81,11 @@ def shrinking(cases: Sequence[tuple[str, Sequence[int], Collection[int]]], title
     """
     drawn = {}
     for name, order, lost in cases:
-        colours = [RED if row in lost else COLOURS[0] for row in order]
         drawn[name] = [
-            Cell(place, "", colour, edge={"lw": 0.3}) for place, colour in enumerate(colours)
+            Cell(place, edge=MISSING)
+            if row in lost
+            else Cell(place, colour=COLOURS[0], edge={"lw": 0.3})
+            for place, row in enumerate(order)
         ]
     figure, axes = picture(drawn, 0.3, room=0.35, title=title)
     for line, (_, order, lost) in enumerate(cases):

@@ -82,7 +82,8 @@ def steps(microseconds: Mapping[str, Mapping[str, float]], title: str) -> Figure
 
 
 def _colours(names: Iterable[str]) -> list[str]:
-    return [OURS if name.startswith("nanoset_ref") else OTHERS for name in names]
+    ours = ("nanoset_ref", "gather alone")
+    return [OURS if name.startswith(ours) else OTHERS for name in names]
 
 
 def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title: str) -> Figure:
@@ -142,11 +143,11 @@ def _draw_rates(axes: Axes, row: int, name: str, candidates: Mapping[str, Sequen
 def memory(ways: Mapping[str, Lines], allowed: float) -> Figure:
     """MiB resident against seconds while a huge file is read, a panel per way; lines are named in the first."""
     limits, labels = {"ylim": (0, 1.2 * allowed)}, {"xlabel": "seconds", "ylabel": "MiB resident"}
-    figure = curves(ways, 2.7, colours=LINES, **limits, **labels)
+    figure = curves(ways, 2.7, colours=PEERS, **limits, **labels)
     for axes in figure.axes:
         axes.axhline(allowed, color=INK, lw=0.8, ls="--")
     figure.axes[0].text(0, allowed, " the memory allowed", va="bottom")
-    for (name, (x, y)), colour in zip(next(iter(ways.values())).items(), LINES, strict=False):
+    for (name, (x, y)), colour in zip(next(iter(ways.values())).items(), PEERS, strict=False):
         figure.axes[0].text(x[-1], y[-1] - 25, name, ha="right", va="top", color=colour)
     return figure
 
@@ -182,5 +183,5 @@ def against_samples(contents: Mapping[str, Mapping[str, Mapping[str, float]]]) -
         axes.set_xticks([10**power for power in range(3, 9)])
         axes.spines.bottom.set_bounds(1e3, 1e8)
         axes.minorticks_off()
-    places[-1][0].set_xlabel("samples", loc="left")
+    places[-1][0].set_xlabel("samples", x=0.34)  # below the middle of the numbers
     return figure

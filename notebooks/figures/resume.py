@@ -46,6 +46,8 @@ def lanes(
         axes.text(place + 0.46, len(rows) + 0.02, str(place), size=9, ha="center", va="top")
     if positions:
         axes.set_ylim(len(rows) + 0.5, -0.05)
+        middles = [row + HEIGHT / 2 for row in range(len(rows))]
+        axes.set_yticks([*middles, len(rows) + 0.2], [*rows, "position"])
     axes.set_title(title, loc="left", size=11)
     return figure
 
@@ -151,6 +153,7 @@ def same_losses(
         textcoords="offset points",
         color=RED,
         ha="center",
+        bbox={"facecolor": "white", "lw": 0, "pad": 1},
     )
     for name, first in stages.items():
         axes.axvline(first - 0.5, color=GREY, lw=0.8, ls=":")

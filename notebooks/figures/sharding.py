@@ -11,6 +11,7 @@ from figures.cells import HEIGHT, Cell, colour_of, draw_row, heads, picture
 from figures.draw import COLOURS, GREY, IDLE, INK, arrow, canvas
 
 FILLS = {"input": COLOURS[4], "label": COLOURS[3]}  # no source has these
+COPIES = (IDLE, "#b8b8b8")  # of data-parallel ranks
 
 
 def readers(rows: Mapping[str, Sequence[tuple[int, bool]]], title: str) -> Figure:
@@ -134,18 +135,18 @@ def nodes(
         ranks = range(node * per_node, (node + 1) * per_node)
         _node(
             axes,
-            4.1 * node,
+            4.2 * node,
             node,
             {rank: layouts[rank] for rank in ranks},
             [positions[rank] for rank in ranks],
         )
     both: dict[str, Any] = {"arrowstyle": "<|-|>", "mutation_scale": 10, "color": INK, "lw": 1.2}
-    axes.add_patch(FancyArrowPatch((3.42, 0.75), (4.08, 0.75), **both))
-    axes.text(3.75, 0.45, "activa-\ntions", ha="center", va="center", size=9)
-    axes.text(3.75, 1.05, "no ids", ha="center", va="center", size=9, color=GREY)
+    axes.add_patch(FancyArrowPatch((3.32, 0.75), (4.18, 0.75), **both))
+    axes.text(3.75, 0.5, "activations", ha="center", va="center", size=9)
+    axes.text(3.75, 1, "no ids", ha="center", va="center", size=9, color=GREY)
     store = "shared file system or bucket: asked only for what a node's disk does not hold"
     draw_row(axes, [Cell(0, store, IDLE, 7.44, edge={"ls": ":"})], 3.4, height=0.33, gap=0)
-    for left in (1.7, 5.8):
+    for left in (1.65, 5.85):
         arrow(axes, (left, 3.38), (left, 3.07))
     return figure
 
@@ -157,7 +158,7 @@ def _node(
     layouts: Mapping[int, Any],
     positions: Sequence[Sequence[int]],
 ) -> None:
-    """A node 3.4 inches wide: two rows of GPUs, thick frames for those of tp rank 0; its page cache and its disk."""
+    """A node 3.3 inches wide: two rows of GPUs, thick frames for those of tp rank 0; its page cache and its disk."""
     stage = next(iter(layouts.values()))
     field = "input_ids" if stage.pp_rank == 0 else "label_ids"
     axes.text(
@@ -171,17 +172,17 @@ def _node(
     for rank, layout in layouts.items():
         words = f"GPU {rank}\ndp {layout.dp_rank} \u00b7 tp {layout.tp_rank}"
         edge = {"lw": 2.2} if layout.tp_rank == 0 else {}
-        cell = Cell(left + 0.85 * (rank % 4), words, colour_of(layout.dp_rank + 3), 0.85, edge=edge)
+        cell = Cell(left + 0.825 * (rank % 4), words, COPIES[layout.dp_rank], 0.825, edge=edge)
         draw_row(axes, [cell], 0.25 + 0.55 * (rank % len(layouts) // 4), height=0.48)
     read = sorted({position for mine in positions for position in mine})
     draw_row(
         axes,
-        [Cell(left, f"page cache: positions {', '.join(map(str, read))}", "white", 3.4)],
+        [Cell(left, f"page cache: positions {', '.join(map(str, read))}", "white", 3.3)],
         1.75,
         height=0.4,
     )
-    draw_row(axes, [Cell(left, "disk: a copy of the token files", IDLE, 3.4)], 2.63, height=0.4)
-    arrow(axes, (left + 1.7, 1.73), (left + 1.7, 1.33))
-    axes.text(left + 1.8, 1.54, "read by 8 processes", size=9, va="center", color=GREY)
-    arrow(axes, (left + 1.7, 2.61), (left + 1.7, 2.17))
-    axes.text(left + 1.8, 2.4, "each row once", size=9, va="center", color=GREY)
+    draw_row(axes, [Cell(left, "disk: a copy of the token files", IDLE, 3.3)], 2.63, height=0.4)
+    arrow(axes, (left + 1.65, 1.73), (left + 1.65, 1.33))
+    axes.text(left + 1.75, 1.54, "read by 8 processes", size=9, va="center", color=GREY)
+    arrow(axes, (left + 1.65, 2.61), (left + 1.65, 2.17))
+    axes.text(left + 1.75, 2.4, "each row once", size=9, va="center", color=GREY)

@@ -14,7 +14,8 @@ from figures.cells import HEIGHT, Cell, draw_row, fill, heads, picture
 from figures.draw import COLOURS, IDLE, INK, RED, SOURCES, canvas, panels, printable
 
 FILLS = [fill for fill, _ in SOURCES.values()]
-TIMES = [("never", RED), ("once", "white"), ("twice", COLOURS[4])]
+NEVER = {"edgecolor": RED, "ls": "--", "lw": 1.2}
+TIMES = [("never", "white", 1, NEVER, {"color": RED}), ("once",), ("twice", COLOURS[4])]
 
 
 def dealt(
@@ -38,10 +39,7 @@ def dealt(
     }
     if count:
         times = Counter(chain.from_iterable(rows.values()))
-        lines["times read"] = [
-            Cell(k, *TIMES[times[k]], font={} if times[k] else {"color": "white"})
-            for k in range(len(texts))
-        ]
+        lines["times read"] = [Cell(k, *TIMES[times[k]]) for k in range(len(texts))]
     figure, axes = canvas(0.34 * len(lines) + 1.35)
     draw_row(axes, [Cell(k, text, fills[k]) for k, text in enumerate(texts)], -2.4, height=2.2)
     for row, line in enumerate(lines.values()):

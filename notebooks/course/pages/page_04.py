@@ -243,7 +243,8 @@ def figure_2(many):
             8,
             "Two nodes read the same rows, each for itself",
         ),
-        "16 GPUs as pp = 2, dp = 2, tp = 4. Colors are data-parallel ranks; in Megatron-LM only the thick frames read.",
+        "16 GPUs as pp = 2, dp = 2, tp = 4. Light and dark gray: data-parallel ranks 0 and 1. In Megatron-LM only the "
+        "thick frames read.",
         "Two nodes of eight GPUs. Node 0 has pipeline rank 0 and needs input_ids, node 1 has pipeline rank 1 and needs "
         "label_ids. Each has the rows 0 to 3 in its page cache, from a copy of the token files on its own disk. "
         "Activations cross the network between them, ids do not; a shared file system is asked only for what a disk "
