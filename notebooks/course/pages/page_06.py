@@ -165,7 +165,8 @@ def opening():
             processes, {24: "SIGKILL"}, "The second start continues from the checkpoint of step 18"
         ),
         "A sketch of this notebook's run, drawn from its plan: widths are steps, and a start is as wide as four. "
-        "Colors: the three stages of its data. Dashed: steps that are lost and done again.",
+        "Colors: the three stages of its data. Dashed: steps that are lost and done again. **Its loader**: the worker "
+        "that stage 2 asks for; in the other stages the rank reads for itself.",
         "Six rows of bars: torchrun, two ranks, a loading process for each, and checkpoints. All processes "
         "end at a line called SIGKILL after step 20; the second start continues with step 19, so steps 19 and "
         "20 are dashed as lost. Checkpoints are those of steps 6, 12, 18, 24, 30, 36, 42 and 45. The loading"
@@ -225,9 +226,13 @@ def figure_1(STAGES, config):
     last, step_size = config.tokens.train_steps, config.global_batch_size
 
     def bars(begin, end, kept):
-        """Boxes of the steps begin ... end: one per stage, and one for those that are lost."""
+        """Boxes of the steps begin ... end: for each stage, and for those that are lost."""
         edges = sorted({begin, end + 1, kept + 1, *firsts})
         edges = [edge for edge in edges if begin <= edge <= end + 1]
+        # two steps are too narrow for "19-20", and get a box each
+        edges = sorted(
+            {*edges, *(left + 1 for left, right in pairwise(edges) if right == left + 2)}
+        )
         boxes = []
         for first, after in pairwise(edges):
             stage = sum(first >= start for start in firsts) - 1
