@@ -79,6 +79,25 @@ def test_a_kernel_is_compiled_again_when_a_function_of_another_file_changes(tmp_
     assert [run(), run()] == [["60", "0"], ["60", "1"]]
 
 
+def test_where_no_folder_can_be_written_a_kernel_is_compiled_without_a_cache(
+    monkeypatch, caplog
+):
+    """A container's user without a home, and a package of root's."""
+
+    def double(x):
+        return 2 * x
+
+    monkeypatch.setattr(compilation._StampedImpl, "_locator_classes", [])
+    compilation._warn_of_no_cache.cache_clear()
+    with caplog.at_level("WARNING", "nanoset_ref.io.compilation"):
+        kernels_without_cache = [
+            compilation.make_dispatcher(double, {}) for _ in range(2)
+        ]
+    assert [kernel(21) for kernel in kernels_without_cache] == [42, 42]
+    (record,) = caplog.records
+    assert "set NUMBA_CACHE_DIR to a folder" in record.getMessage()
+
+
 def test_every_kernel_takes_its_cache_and_its_functions_from_files_that_count():
     """Otherwise a change would not be seen: what a kernel uses of this package comes from files with kernels too."""
     marked = {

@@ -4,6 +4,7 @@
 """
 
 import functools
+import logging
 import os
 from collections.abc import Callable
 from glob import glob
@@ -13,6 +14,7 @@ import numba
 import xxhash
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
+logger = logging.getLogger(__name__)
 PACKAGE = os.path.dirname(os.path.dirname(__file__))
 MARK = b"nanoset_ref.io.njit import njit"  # a file that defines kernels has this line
 
@@ -46,5 +48,16 @@ def make_dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> An
     dispatcher = numba.njit(nogil=True, **options)(function)
     # they are the same if NUMBA_DISABLE_JIT is set
     if dispatcher is not function:
-        dispatcher._cache = _StampedCache(function)
+        try:
+            dispatcher._cache = _StampedCache(function)
+        except RuntimeError:  # numba can write neither beside the package nor in HOME
+            _warn_of_no_cache()
     return dispatcher
+
+
+@functools.cache
+def _warn_of_no_cache() -> None:
+    logger.warning(
+        "no folder can be written in which compiled kernels are kept, so every process compiles them "
+        "again; set NUMBA_CACHE_DIR to a folder that can be written"
+    )
