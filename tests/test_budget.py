@@ -359,7 +359,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # streams, signals during forks, links in folders of text 430; kernels copied and bound in two steps, a
         # kind of data that declares its methods, steps with a name each 350; text files named as token files,
         # files that are gone, batches of a Lightning step 90
-        {"package": 159_950},
+        {"package": 159_967},
     ),
     "tokens per line": (
         tokens_per_line,

@@ -1,9 +1,11 @@
 """Data stages: which samples each step reads, counted per stage and in total, resumed exactly."""
 
+import itertools
 import json
 
 import numpy as np
 import pytest
+import torch
 from resume_contract import check_resume_contract
 from run_config import run_tree
 
@@ -150,6 +152,39 @@ def test_a_run_stopped_after_any_step_continues_exactly(make, order):
         [(*stage[:3], {"order": order, "reuse": "restart"}) for stage in THREE], dp=2
     )
     run_with_stops(config, 30, range(31))
+
+
+@pytest.mark.parametrize("interrupted", ["a batch", "a stage"])
+def test_a_step_that_was_interrupted_is_done_again_from_its_beginning(
+    make, monkeypatch, interrupted
+):
+    """Ctrl-C in a notebook, between two micro-batches of step 15 or while its stage is opened."""
+    config = make(THREE, accumulation=3)
+    whole, _ = run(config, 16)
+    (loader,) = loaders_of(config)
+    steps = [loader.next_step() for _ in range(14)]
+    if interrupted == "a stage":
+        with monkeypatch.context() as patched:
+            patched.setattr(StagedLoader, "_rows_loader", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                loader.next_step()
+    else:
+        steps.append(loader.next_step())
+        taken = loader._batches
+        loader._batches = itertools.chain([next(taken)], map(interrupt, taken))
+        with pytest.raises(KeyboardInterrupt):
+            loader.next_step()
+    assert loader.state_dict()["step"] == len(steps)
+    steps += [loader.next_step() for _ in range(16 - len(steps))]
+    firsts = [
+        torch.cat([batch["input_ids"][:, 0] for batch in step.batches]).tolist()
+        for step in steps
+    ]
+    assert firsts == [samples for _, samples in whole]
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 def test_a_stage_can_be_added_extended_and_moved_after_the_last_step_done(make):

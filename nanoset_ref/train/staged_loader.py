@@ -186,7 +186,8 @@ class StagedLoader:
         self.step = 0
         self.records: list[StageRecord] = []
         self._loader: Any = None
-        self._batches: Iterator[Batch] = iter(())
+        # None: to be opened, also after a step that was interrupted
+        self._batches: Iterator[Batch] | None = None
 
     @property
     def consumed_train_samples(self) -> int:
@@ -202,15 +203,18 @@ class StagedLoader:
         number = self.step + 1
         if len(self._stages_begun_by(number)) > len(self.records):
             self._begin_next_stage()
+        coming = self._batches or self._open_current_loader()
+        self._batches = None
         record = self.records[-1]
         schedule = self.config.schedule()
         accumulation = schedule.batch_accumulation_per_replica
         rank = self.layout.dp_rank
         positions = schedule.many_rank_positions(record.position, rank, accumulation)
-        batches = [next(self._batches) for _ in range(accumulation)]
+        batches = [next(coming) for _ in range(accumulation)]
         record.consumed_train_samples += schedule.global_batch_size
         record.cursors = getattr(self._loader, "cursors", {})
         self.step = number
+        self._batches = coming
         return Step(number, record.name, positions, batches)
 
     def state_dict(self) -> dict[str, Any]:
@@ -275,8 +279,8 @@ class StagedLoader:
             record = self.records[stage.continued.number]
             continued_rows = rows_of_stage(stage.continued, record, record.position)
             self._check_plan(record, continued_rows.plan)
+        self._loader = self._batches = None
         self.records.append(new_record(stage, continued_rows))
-        self._batches = self._open_current_loader()
 
     def _record_plan(self) -> None:
         """Record the plan of the current stage; this is deferred, because it reads the files."""
