@@ -44,9 +44,7 @@ HUGE_PAGE = 1 << 21  # bytes
 # rows that may be read one after another, without the kernel
 MAX_PLAIN_ROWS_PER_CALL = 64
 MAX_PLAIN_ROWS = 512  # in all calls together
-KEPT = (
-    4  # idle queues that a process keeps; threads that read at the same time make more
-)
+KEPT = 4  # idle queues that a process keeps; threads that read at once make more
 # io_setup, io_submit, io_getevents, io_destroy
 SYSTEM_CALLS = {"x86_64": (206, 209, 208, 207), "aarch64": (0, 2, 4, 1)}
 

@@ -1,4 +1,4 @@
-"""Seeds of DataLoader workers: a different one for each worker of each rank."""
+"""Seeds of DataLoader workers: from the run's seed, a different one for each worker and rank."""
 
 import random
 
