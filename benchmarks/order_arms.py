@@ -75,7 +75,7 @@ def buffered(count: int, size: int, seed: int) -> Numbers:
 def exchanged(count: int, size: int, seed: int) -> Numbers:
     """Samples in file order through a buffer that hands out a random one of its `size`, and puts the next in its place.
 
-    At the end it hands out the rest, shuffled. This is the buffer of tf.data, and of torch's Shuffler (torch 2.13).
+    At the end it hands out the rest, shuffled. This is the buffer of torch's Shuffler (torch 2.13).
     """
     random = np.random.default_rng(seed)
     held = np.arange(size)

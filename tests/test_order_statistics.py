@@ -71,9 +71,8 @@ def test_a_mean_of_noise_is_rarely_believed() -> None:
 
 def test_what_is_detectable_is_found_in_four_of_five_experiments() -> None:
     question = order_statistics.Question("", "", "", "")
-    reach = t_of(0.05, 9) / np.sqrt(
-        10
-    )  # of ten seeds, differences with a deviation of 1
+    # ten seeds, differences with a deviation of 1
+    reach = t_of(0.05, 9) / np.sqrt(10)
     noise = order_statistics.Test(0.5, reach)
     found = order_statistics.Finding("", question, 0.0, noise, noise)
     effect = order_statistics.detectable(found, comparisons=20, seeds=10)
