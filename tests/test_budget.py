@@ -358,8 +358,9 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # whose dtype is recorded beside their targets only 75; one run at a time in a folder of chunks, copies of
         # streams, signals during forks, links in folders of text 430; kernels copied and bound in two steps, a
         # kind of data that declares its methods, steps with a name each 350; text files named as token files,
-        # files that are gone, batches of a Lightning step 90
-        {"package": 159_967},
+        # files that are gone, batches of a Lightning step 90; iterations and steps that are interrupted, kernels
+        # where no folder can be written, files truncated before a plan or a pickle, tables beside the loader 280
+        {"package": 159_988},
     ),
     "tokens per line": (
         tokens_per_line,

@@ -4,6 +4,7 @@ Values that are no token ids: refused by every reader of rows, since one would r
 """
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -100,6 +101,7 @@ READERS = [
     ("m.bin", megatron, read_rows),
     ("m.idx", megatron, read_starts),
     ("a.documents.npy", published, read_plan),
+    ("order.npy", published, pickle.dumps),
 ]
 
 

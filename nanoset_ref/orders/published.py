@@ -117,6 +117,11 @@ class PublishedOrder(NumberedOrder):
                 self.samples_per_epoch,
             )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickle has a copy of the numbers; it is made of the whole file."""
+        require_whole(self.numbers)
+        return self.__dict__
+
     def _check_instances(self, numbers: NDArray[Any]) -> int:
         """The largest of some numbers; ValueError if one of them is no instance."""
         smallest = int(numbers.min(initial=0))
