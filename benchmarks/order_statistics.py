@@ -13,36 +13,19 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.order_arms import OTHER_RATES, PEAKS, RATES
 from benchmarks.order_matters import at_the_end, rows_path
+from benchmarks.order_questions import Question, questions
 
 RESULTS = Path(__file__).with_name("results") / "order_matters.json"
 LEVEL = 0.05
 RESAMPLES, BOOTSTRAP_SEED = 20_000, 17
-EPOCHS = (2, 4, 8, 16)
-REVERSED = "in file order, sources reversed"
-APART = "one after another, each shuffled"
-BLENDED = "blended, each in file order"
-FEW = "stateless, as few samples"
-BUFFERS = ("buffer 10", "buffer 100", "buffer 1,000", "buffer 10,000")
-WAYS = ("in file order", *BUFFERS, *(f"exchange {buffer}" for buffer in BUFFERS))
-
-
-class Question(NamedTuple):
-    """Does an arm of an experiment lose more than another, on the mean of some sources or (none named) of all?"""
-
-    label: str
-    experiment: str
-    arm: str
-    reference: str
-    sources: tuple[str, ...] = ()
 
 
 class Test(NamedTuple):
@@ -98,94 +81,6 @@ def rows_of(path: Path, texts: Mapping[str, Any]) -> dict[str, dict[str, Rows]]:
             }
             for text, sources in texts.items()
         }
-
-
-# ---- what is asked
-
-
-def questions(sources: Sequence[str]) -> Iterator[Question]:
-    """The comparisons that notebook 17 makes on a text with these sources, the better one last."""
-    yield from about_buffers()
-    yield from about_repetition()
-    yield from about_annealing(sources)
-    yield from about_the_blend(sources)
-
-
-def about_buffers() -> Iterator[Question]:
-    yield Question("another shuffle (control)", "buffers", "shuffled again", "shuffled")
-    for way in WAYS:
-        yield Question(way, "buffers", way, "shuffled")
-    yield Question("in file order, reversed", "buffers", REVERSED, "shuffled")
-    yield Question("sources apart, each shuffled", "buffers", APART, "shuffled")
-    yield Question("blended, each in file order", "buffers", BLENDED, "shuffled")
-    yield Question("apart, compared with blended", "buffers", APART, BLENDED)
-    for way in ("in file order", "buffer 1,000"):
-        arms = (arm + RATES["constant"] for arm in (way, "shuffled"))
-        yield Question(f"{way}, constant rate", "buffers", *arms)
-    for way in ("in file order", BLENDED):
-        for schedule, peak in OTHER_RATES:
-            rate = RATES[schedule] + PEAKS[peak]
-            arms = (arm + rate for arm in (way, "shuffled"))
-            yield Question(way + rate, "buffers", *arms)
-
-
-def about_repetition() -> Iterator[Question]:
-    for epochs in EPOCHS:
-        same = f"{epochs} epochs, same order"
-        yield Question(f"{epochs} epochs", "repetition", same, "fresh")
-    for epochs in (4, 16):
-        arms = (
-            f"{epochs} epochs, same order{RATES['constant']}",
-            "fresh, constant rate",
-        )
-        yield Question(f"{epochs} epochs, constant rate", "repetition", *arms)
-    for epochs in EPOCHS:
-        arms = (f"{epochs} epochs, {how}" for how in ("shuffled anew", "same order"))
-        yield Question(f"{epochs} epochs, anew - same order", "repetition", *arms)
-
-
-def about_annealing(sources: Sequence[str]) -> Iterator[Question]:
-    *others, last = sources
-    for schedule, rate in RATES.items():
-        for height in PEAKS.values():
-            arms = (
-                f"{place}{rate}{height}"
-                for place in ("in the last fifth", "spread out")
-            )
-            label = f"last fifth, {schedule}{height}: better source"
-            yield Question(label, "annealing", *arms, (last,))
-    for schedule in ("falling", "constant"):
-        last_arm, first_arm, spread = (
-            f"{place}{RATES[schedule]}"
-            for place in ("in the last fifth", "in the first fifth", "spread out")
-        )
-        parts = {"the rest": tuple(others), "all": ()}
-        for what, those in parts.items():
-            label = f"last fifth, {schedule}: {what}"
-            yield Question(label, "annealing", last_arm, spread, those)
-        parts = {"better source": (last,)} | parts
-        for what, those in parts.items():
-            label = f"first fifth, {schedule}: {what}"
-            yield Question(label, "annealing", first_arm, spread, those)
-    for schedule in ("constant", "WSD"):
-        label = f"spread out, {schedule} - falling rate"
-        yield Question(label, "annealing", f"spread out{RATES[schedule]}", "spread out")
-
-
-def about_the_blend(sources: Sequence[str]) -> Iterator[Question]:
-    first, *between, last = sources
-    read = {"small source": (last,)}
-    if between:
-        read["unread (control)"] = tuple(between)
-    for what, those in {"large source": (first,), **read}.items():
-        yield Question(
-            f"blend, Nanotron: {what}", "blend", "nanotron", "stateless", those
-        )
-    for what, those in read.items():
-        yield Question(f"blend, few samples: {what}", "blend", FEW, "stateless", those)
-    for what, those in read.items():
-        label = f"blend, Nanotron - few: {what}"
-        yield Question(label, "blend", "nanotron", FEW, those)
 
 
 # ---- over seeds

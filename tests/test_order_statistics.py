@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import order_statistics, real_text
+from benchmarks.order_questions import Question
 from benchmarks.order_statistics import (
     RESULTS,
     bootstrap,
@@ -70,7 +71,7 @@ def test_a_mean_of_noise_is_rarely_believed() -> None:
 
 
 def test_what_is_detectable_is_found_in_four_of_five_experiments() -> None:
-    question = order_statistics.Question("", "", "", "")
+    question = Question("", "", "", "")
     # ten seeds, differences with a deviation of 1
     reach = t_of(0.05, 9) / np.sqrt(10)
     noise = order_statistics.Test(0.5, reach)
