@@ -46,15 +46,20 @@ def work(numbers: list[int], seed: int, share: float) -> None:
         for number in numbers:
             draw = drawn(number, seed, share)
             signal.alarm(SECONDS)
+            begun = time.monotonic()
             try:
                 outcome, why = hold(draw, corpora), None
             except AssertionError as error:
                 outcome, why = "failed", f"{told(draw)}: {error}"
             signal.alarm(0)
-            print(
-                json.dumps({"number": number, "outcome": outcome, "why": why}),
-                flush=True,
-            )
+            seconds = round(time.monotonic() - begun, 3)
+            line = {
+                "number": number,
+                "outcome": outcome,
+                "why": why,
+                "seconds": seconds,
+            }
+            print(json.dumps(line), flush=True)
 
 
 def chunk(numbers: list[int], options: argparse.Namespace, progress: Path) -> None:
@@ -82,16 +87,14 @@ def chunk(numbers: list[int], options: argparse.Namespace, progress: Path) -> No
         numbers = [number for number in numbers if number not in done]
         if numbers:
             why = f"the process ended with {ended.returncode}: {ended.stderr[-500:]}"
-            lines.append(
-                json.dumps({"number": numbers.pop(0), "outcome": "crashed", "why": why})
-            )
+            number = numbers.pop(0)
+            line = {"number": number, "outcome": "crashed", "why": why, "seconds": 0.0}
+            lines.append(json.dumps(line))
         with progress.open("a") as file:
             file.write("".join(f"{line}\n" for line in lines))
 
 
-def summary(
-    options: argparse.Namespace, found: list[dict[str, Any]], seconds: float
-) -> dict[str, Any]:
+def summary(options: argparse.Namespace, found: list[dict[str, Any]]) -> dict[str, Any]:
     outcomes = Counter(line["outcome"] for line in found)
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
@@ -104,7 +107,7 @@ def summary(
         "draws": len(found),
         "share_with_workers": options.share_with_workers,
         "commit": commit.stdout.strip(),
-        "seconds": round(seconds),
+        "seconds": round(sum(line["seconds"] for line in found)),  # of all processes
         "held": outcomes.pop("held", 0),
         "failures": outcomes.pop("failed", 0) + outcomes.pop("crashed", 0),
         "refused": sum(outcomes.values()),
@@ -158,7 +161,6 @@ def main() -> None:
         return
     options.progress.parent.mkdir(parents=True, exist_ok=True)
     options.progress.touch()
-    begun = time.monotonic()
     done = {
         json.loads(line)["number"] for line in options.progress.read_text().splitlines()
     }
@@ -174,7 +176,7 @@ def main() -> None:
         map(json.loads, options.progress.read_text().splitlines()),
         key=lambda line: line["number"],
     )
-    result = summary(options, found, time.monotonic() - begun)
+    result = summary(options, found)
     options.output.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result | {"why": len(result["why"])}, indent=1))
 
