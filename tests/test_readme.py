@@ -198,4 +198,4 @@ def test_the_readme_says_the_speeds_of_the_table() -> None:
 def test_the_readme_is_short_and_begins_with_what_a_reader_does_first() -> None:
     assert len(README.split()) < 1800
     headings = re.findall(r"^## (.+)$", README, flags=re.M)
-    assert headings[:4] == ["The course", "Install", "Ten lines", "One question"]
+    assert headings[:4] == ["Install", "Ten lines", "The course", "One question"]
