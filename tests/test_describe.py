@@ -17,7 +17,7 @@ class of(Tokens):
 
     def __init__(self, lists, dtype=np.uint16):
         self.facts = {"eos_token_id": 0}
-        self.place = "x.npy"
+        self.location = "x.npy"
         self.dtype = np.dtype(dtype)
         self.num_tokens = sum(map(len, lists))
         self.tokens = np.array([i for document in lists for i in document], dtype=dtype)

@@ -108,7 +108,7 @@ def _copy(content: memoryview, first: int, extent: Extent, out: bytearray) -> No
     out[low - start : high - start] = content[low - first : high - first]
 
 
-def _copy_cached(place: Path, piece: Extent, extent: Extent, out: bytearray) -> bool:
+def _copy_cached(path: Path, piece: Extent, extent: Extent, out: bytearray) -> bool:
     """Copy the part of an extent that is in a cached piece.
 
     Returns:
@@ -123,7 +123,7 @@ def _copy_cached(place: Path, piece: Extent, extent: Extent, out: bytearray) -> 
     low_byte = low * CHECKED_BYTES
     high_byte = min(high * CHECKED_BYTES, size)
     try:
-        with _open(place) as file:
+        with _open(path) as file:
             if os.fstat(file).st_size != header + size:
                 return False
             expected = os.pread(file, 8 * (high - low), 8 * low)
@@ -132,26 +132,26 @@ def _copy_cached(place: Path, piece: Extent, extent: Extent, out: bytearray) -> 
                 os.utime(file)  # used now
     except OSError:
         return False
-    if _checksums(place.name, content) != expected:
+    if _checksums(path.name, content) != expected:
         return False
     _copy(memoryview(content), first + low_byte, extent, out)
     return True
 
 
 @contextlib.contextmanager
-def _open(place: Path) -> Any:
+def _open(path: Path) -> Any:
     """Open a regular file without blocking and without following a link; yield its descriptor."""
-    file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        _require_regular(os.fstat(file), place)
+        _require_regular(os.fstat(file), path)
         yield file
     finally:
         os.close(file)
 
 
-def _require_regular(status: os.stat_result, place: Path) -> None:
+def _require_regular(status: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(f"{place} is not a regular file")
+        raise OSError(f"{path} is not a regular file")
 
 
 def _checksums(name: str, content: Any) -> bytes:
@@ -167,12 +167,12 @@ def _checksums(name: str, content: Any) -> bytes:
 
 def _write(home: Path, name: str, content: Any) -> None:
     """Write a piece, unless something other than a regular file has its name."""
-    place = home / name
+    path = home / name
     temporary = home / f"{name}.{secrets.token_hex(4)}.tmp"
     try:
         _make(home)
-        if os.path.lexists(place):
-            _require_regular(os.lstat(place), place)
+        if os.path.lexists(path):
+            _require_regular(os.lstat(path), path)
         with open(temporary, "xb") as file:
             file.write(_checksums(name, content))
             file.write(content)
@@ -180,7 +180,7 @@ def _write(home: Path, name: str, content: Any) -> None:
             os.fsync(file.fileno())
         # another process evicted the temporary
         with contextlib.suppress(FileNotFoundError):
-            os.replace(temporary, place)
+            os.replace(temporary, path)
     except OSError as error:
         _warn(str(home), type(error).__name__)
         with contextlib.suppress(OSError):
@@ -214,12 +214,12 @@ def _evict(home: Path, limit: float) -> None:
                     status = entry.stat(follow_symlinks=False)
                     pieces.append((status.st_mtime_ns, status.st_size, entry.path))
     total = sum(size for _, size, _ in pieces)
-    for _, size, place in sorted(pieces):
+    for _, size, path in sorted(pieces):
         if total <= limit:
             return
         try:
             with contextlib.suppress(FileNotFoundError):  # another process evicted it
-                os.unlink(place)
+                os.unlink(path)
             total -= size
         except OSError as error:  # another user's
             _warn(str(home), type(error).__name__)

@@ -27,28 +27,28 @@ def as_path(path: Any, allow_unversioned: bool = False) -> Path:
         StorageError: see `BucketPath`; or a URL was converted to a Path, which drops one of its two
             slashes.
     """
-    place = place_of(path, allow_unversioned)
-    if isinstance(place, str):
+    location = location_of(path, allow_unversioned)
+    if isinstance(location, str):
         return Path(path)
-    return place
+    return location
 
 
-def place_of(path: Any, allow_unversioned: bool = False) -> Any:
+def location_of(path: Any, allow_unversioned: bool = False) -> Any:
     """As `as_path`, but a local path is a str, which takes less time and memory than a Path."""
     text = os.fspath(path)
     if ":/" not in text:
         return text
     from nanoset_ref.io.urls import BucketPath, url_or_path  # only URLs need it
 
-    place = path
+    location = path
     if not isinstance(path, BucketPath):
-        place = url_or_path(path, allow_unversioned)
-    return text if isinstance(place, Path) else place
+        location = url_or_path(path, allow_unversioned)
+    return text if isinstance(location, Path) else location
 
 
 def in_bucket(path: PathLike) -> bool:
     """Whether a path is the URL of an object."""
-    return not isinstance(place_of(path), str)
+    return not isinstance(location_of(path), str)
 
 
 def file_version(path: PathLike) -> FileVersion | None:
@@ -67,7 +67,7 @@ def file_version(path: PathLike) -> FileVersion | None:
         if in_bucket(path):
             from nanoset_ref.io.buckets import known_version  # only URLs need it
 
-            return known_version(place_of(path))
+            return known_version(location_of(path))
         return version_of(os.stat(path), path)
     except FileNotFoundError:
         return None
@@ -157,15 +157,15 @@ def read_json(path: PathLike) -> Any:
 
 def read_in_blocks(path: PathLike) -> Iterator[Any]:
     """Yield the bytes of a file in blocks of 256 KiB, or of an object in blocks of 32 MiB."""
-    place: Any = as_path(path)
-    if in_bucket(place):
+    location: Any = as_path(path)
+    if in_bucket(location):
         from nanoset_ref.io.bucket_ids import bytes_of  # only URLs need it
 
-        content = bytes_of(place)
+        content = bytes_of(location)
         for first in range(0, len(content), OBJECT_READ):
             yield content[first : first + OBJECT_READ]
         return
-    with open(place, "rb") as file:
+    with open(location, "rb") as file:
         while block := file.read(FILE_READ):
             yield block
 

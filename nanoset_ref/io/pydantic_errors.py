@@ -34,7 +34,7 @@ def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
         else:
             expected = found["msg"].replace("Input should", "should")
             message = f"{expected}, got {reprlib.repr(found['input'])}"
-        place = "".join(parts).removeprefix(".")
+        where = "".join(parts).removeprefix(".")
         for line in message.splitlines():
-            problems.append(f"{place}: {line}" if place else line)
+            problems.append(f"{where}: {line}" if where else line)
     return problems

@@ -59,8 +59,8 @@ class Adapter:
     most_batch: int = 5
     limit: float = 20.0
 
-    def __call__(self, data: Any, **place: Any) -> Iterable[Any]:
-        return self.make(data, **place)
+    def __call__(self, data: Any, **settings: Any) -> Iterable[Any]:
+        return self.make(data, **settings)
 
 
 def adapter(**options: Any) -> Callable[[Callable[..., Iterable[Any]]], Adapter]:

@@ -75,8 +75,8 @@ def wrong_mask(batch: Any, name: str) -> str:
     wrong = np.flatnonzero(mask != (tokens >= S))
     if len(wrong) == 0:
         return ""
-    place = wrong[0]
-    return f"{name} is {mask[place]} at token {tokens[place]}"
+    index = wrong[0]
+    return f"{name} is {mask[index]} at token {tokens[index]}"
 
 
 def write_into(batch: Any) -> None:

@@ -294,10 +294,10 @@ def _check_reordered(
     if trial.adapter.files > 1:
         seeds = SEEDS
     for seed in range(case.seed, case.seed + seeds):
-        place: dict[str, Any] = {"seed": seed, "epoch": case.epoch}
-        here = trial.run(**place).batches
-        place[name] += step
-        there = trial.run(**place).batches
+        settings: dict[str, Any] = {"seed": seed, "epoch": case.epoch}
+        here = trial.run(**settings).batches
+        settings[name] += step
+        there = trial.run(**settings).batches
         is_short = _num_distinct(here) < DISTINCT
         if is_short or rows_of(here) != rows_of(there):
             return trial.find_miscount(there) if "once" in trial.claims else None

@@ -30,7 +30,7 @@ from nanoset_ref.laws.batch_rows import rows_in, write_into, wrong_mask
 from nanoset_ref.laws.findings import Batches, Kind
 
 LAWS = os.path.dirname(__file__)
-PLACE = ("world_size", "workers", "seed", "epoch", "batch_size")
+SETTINGS = ("world_size", "workers", "seed", "epoch", "batch_size")
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _stopped_loaders: list[Any] = []  # loaders that a stop left in the middle of an epoch
 
@@ -41,7 +41,7 @@ class EpochRequest:
 
     Args:
         data: a number of rows, or a Corpus.
-        place: world_size, batch_size, workers, seed and epoch, as `make` takes them.
+        settings: world_size, batch_size, workers, seed and epoch, as `make` takes them.
         steps: batches to take on every rank.
         take_states: whether to take the states after these batches.
         resume_from: the states of the ranks that this epoch continues; rank r takes number r mod
@@ -52,7 +52,7 @@ class EpochRequest:
     """
 
     data: Any
-    place: dict[str, int]
+    settings: dict[str, int]
     steps: int
     take_states: bool = False
     resume_from: tuple[bytes, ...] = ()
@@ -91,7 +91,7 @@ def run_ranks(adapter: Adapter, request: EpochRequest) -> EpochTrace:
     trace = EpochTrace()
     _stopped_loaders.clear()
     try:
-        for rank in range(request.place["world_size"]):
+        for rank in range(request.settings["world_size"]):
             _run_rank(adapter, request, rank, trace)
     except Exception as error:
         trace.error = describe_error(error)
@@ -151,7 +151,7 @@ def _make_loader(
     if request.resume_from:
         owner = rank % len(request.resume_from)
         state = pickle.loads(request.resume_from[owner])
-    loader = adapter.make(request.data, rank=rank, state=state, **request.place)
+    loader = adapter.make(request.data, rank=rank, state=state, **request.settings)
     if not hasattr(loader, "__iter__"):
         raise TypeError(f"make returned {loader!r:.80}, not an iterable of batches")
     return loader

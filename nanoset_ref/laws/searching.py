@@ -20,7 +20,7 @@ from nanoset_ref.laws.corpora import write_corpus
 from nanoset_ref.laws.findings import Verdict
 from nanoset_ref.laws.law_report import LawReport, Outcome
 from nanoset_ref.laws.rules import LAWS, check_case
-from nanoset_ref.laws.runner import PLACE, LoaderProcesses
+from nanoset_ref.laws.runner import SETTINGS, LoaderProcesses
 from nanoset_ref.laws.trial import Case, Refused
 
 STATEFUL = {"resume", "killed", "elastic", "refuses"}
@@ -112,7 +112,7 @@ def judge(
 
 
 def _check_signature(adapter: Adapter) -> None:
-    keywords = dict.fromkeys(("rank", *PLACE, "state"))
+    keywords = dict.fromkeys(("rank", *SETTINGS, "state"))
     try:
         inspect.signature(adapter.make).bind(None, **keywords)
     except (TypeError, ValueError) as error:

@@ -12,7 +12,7 @@ from nanoset_ref.laws.findings import (
     difference,
     find_miscount,
 )
-from nanoset_ref.laws.runner import PLACE, EpochRequest, EpochTrace, LoaderProcesses
+from nanoset_ref.laws.runner import SETTINGS, EpochRequest, EpochTrace, LoaderProcesses
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,7 +70,7 @@ class Trial:
         self.claims = self.adapter.claims.split()
         self.folder = folder
         self.case = case
-        self.request = {name: getattr(case, name) for name in PLACE}
+        self.request = {name: getattr(case, name) for name in SETTINGS}
         self.request["data"] = self.data(case.rows)
         # of a loader without an end; one rank may read everything
         self.steps = (
@@ -99,8 +99,8 @@ class Trial:
             Broken: the loader crashed or hung.
         """
         wanted = self.request | {"steps": self.steps} | changes
-        place = {name: wanted.pop(name) for name in PLACE}
-        request = EpochRequest(place=place, **wanted)
+        settings = {name: wanted.pop(name) for name in SETTINGS}
+        request = EpochRequest(settings=settings, **wanted)
         trace = self.processes.run(request, kill=kill)
         if not trace.error:
             return trace

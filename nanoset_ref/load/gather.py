@@ -170,9 +170,9 @@ class OpenFiles:
     def __init__(self, files: Sequence[Tokens], flags: int = 0) -> None:
         for dtype in {file.dtype for file in files}:
             if dtype.name not in ("uint16", "int32", "uint32"):
-                place = next(file.place for file in files if file.dtype == dtype)
+                location = next(file.location for file in files if file.dtype == dtype)
                 raise ValueError(
-                    f"{place} has ids of {dtype.name}; convert it to uint16 or int32"
+                    f"{location} has ids of {dtype.name}; convert it to uint16 or int32"
                 )
         self._files = files
         self._flags = flags
@@ -245,7 +245,7 @@ class OpenFiles:
     def _new_descriptor(self, source: int) -> int:
         """A new descriptor of a file, which is still the one that its Tokens were made of."""
         file = self._files[source]
-        descriptor = os.open(file.place, os.O_RDONLY | self._flags)
+        descriptor = os.open(file.location, os.O_RDONLY | self._flags)
         try:
             file.check_descriptor(descriptor)
         except BaseException:

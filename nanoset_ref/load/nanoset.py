@@ -1,8 +1,8 @@
 """Nanoset: samples of sequence_length + 1 token ids, from memory-mapped files, in a global order.
 
-A Nanoset holds its files and an order. Reading a sample means computing its place and copying once
-(`gather`); a batch is read by one call into a single array. Only the order may need memory that
-grows with the corpus.
+A Nanoset holds its files and an order. Reading a sample means computing where it lies and copying
+it once (`gather`); a batch is read by one call into a single array. Only the order may need memory
+that grows with the corpus.
 """
 
 import logging
@@ -385,7 +385,7 @@ def _open_all(
         if len(opened) % FILES_PER_CHECK == 1:
             waited = _seconds_waited() - waited_before
             allowed = MAX_WAIT + MAX_WAIT_PER_FILE * len(opened)
-            if waited > allowed or in_bucket(opened[-1].place):
+            if waited > allowed or in_bucket(opened[-1].location):
                 break
     rest = files[len(opened) :]
     if rest:
@@ -410,7 +410,7 @@ def _gatherer(files: Sequence[Tokens]) -> Any:
         ValueError: another value of NANOSET_REF_DIRECT.
         OSError: it is 1, and the system does not support it.
     """
-    if any(in_bucket(file.place) for file in files):
+    if any(in_bucket(file.location) for file in files):
         # only buckets need it
         from nanoset_ref.load.bucket_gather import BucketGatherer
 

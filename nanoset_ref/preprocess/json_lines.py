@@ -68,8 +68,8 @@ def texts_of_lines(data: bytes, columns: Sequence[str]) -> list[str] | None:
     if len(rows) != len(ends):
         return None
     texts = [row.text_0 for row in rows]
-    for place in range(1, len(columns)):
-        others = map(attrgetter(f"text_{place}"), rows)
+    for index in range(1, len(columns)):
+        others = map(attrgetter(f"text_{index}"), rows)
         texts = [
             other if text is None else text
             for text, other in zip(texts, others, strict=True)
@@ -83,7 +83,7 @@ def _decoder(columns: tuple[str, ...]) -> Any:
     with extra("text", "reading JSON lines"):
         import msgspec
 
-    fields = {f"text_{place}": column for place, column in enumerate(columns)}
+    fields = {f"text_{index}": column for index, column in enumerate(columns)}
     defaults = [(name, str, None) for name in fields]
     row = msgspec.defstruct("Row", defaults, rename=fields, gc=False)
     return msgspec.json.Decoder(row)

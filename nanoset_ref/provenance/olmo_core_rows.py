@@ -122,9 +122,9 @@ class OLMoCorePackedRows(Rows):
         firsts = [self._firsts[number] for number in members]
         pieces = []
         for _, start, stop, candidates in documents[begin:end].tolist():
-            place = bisect.bisect_right(firsts, start) - 1
-            first = firsts[place]
-            pieces.append((members[place], start - first, stop - first, candidates))
+            index = bisect.bisect_right(firsts, start) - 1
+            first = firsts[index]
+            pieces.append((members[index], start - first, stop - first, candidates))
         return pieces
 
     def _placed(

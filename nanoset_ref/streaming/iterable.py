@@ -103,7 +103,7 @@ class IterableDataset(Resumable):
         """The number of elements dropped at the end of an epoch, known once a worker gets there."""
         return int(self._dropped)
 
-    def first_place(self, epoch: int) -> State:
+    def first_progress(self, epoch: int) -> State:
         """{"part", "line", "within"}: a part, its next line, the elements done from there on."""
         worker, workers = worker_and_workers()
         done = self._batches_done if epoch == self.start_from_epoch else 0
@@ -114,32 +114,32 @@ class IterableDataset(Resumable):
             return {"part": part, "line": 0, "within": elements}
         return {"part": part, "line": elements, "within": 0}  # a line is an element
 
-    def read(self, place: State) -> Iterator[Any]:
+    def read(self, progress: State) -> Iterator[Any]:
         if hasattr(self.adapter, "set_epoch"):
-            self.adapter.set_epoch(place["epoch"])
-        for line in self._lines(place):
+            self.adapter.set_epoch(progress["epoch"])
+        for line in self._lines(progress):
             elements = self.adapter.preprocess_line(line)
             if not self._expands:
                 elements = [elements]
             number = 0
             for number, element in enumerate(elements, 1):
-                if number > place["within"]:
-                    place["within"] = number
+                if number > progress["within"]:
+                    progress["within"] = number
                     yield element
-            place["line"] += 1
-            place["within"] -= number
+            progress["line"] += 1
+            progress["within"] -= number
         # true if the last of the skipped batches does not exist
-        if place["within"] >= self.micro_batch_size:
+        if progress["within"] >= self.micro_batch_size:
             logger.warning(
                 "start_from_step is beyond the end of part %d: rows may be repeated or lost; "
                 "resume by state_dict, or pass start_from_epoch and the steps done in that epoch",
-                place["part"],
+                progress["part"],
             )
 
-    def _lines(self, place: State) -> Iterator[Any]:
-        """Yield the raw elements of a part that follow a place, while there is one for each rank.
+    def _lines(self, progress: State) -> Iterator[Any]:
+        """Yield the raw elements of a part after `progress`, while there is one for each rank.
 
-        A round is one element for each worker of each rank; `line` of a place counts rounds. Above,
+        A round is one element for each worker of each rank; `progress["line"]` counts them. Above,
         round 1 is elements 8 to 15, where part 1 of rank 0 has element 8 + 2. The last rank's
         element in this round is 8 + 3; if it does not exist, no rank gets one.
         """
@@ -147,10 +147,10 @@ class IterableDataset(Resumable):
         # a round is the micro-step of a schedule whose micro-batches have one row per worker
         rounds = dataclasses.replace(self.schedule, micro_batch_size=workers)
         size = rounds.samples_per_micro_step
-        own = position_at(rounds, 0, self.dp_rank, place["part"])
-        last_rank = position_at(rounds, 0, self.dp_size - 1, place["part"])
+        own = position_at(rounds, 0, self.dp_rank, progress["part"])
+        last_rank = position_at(rounds, 0, self.dp_size - 1, progress["part"])
         adapter: Any = self.adapter
-        first_round = place["line"]
+        first_round = progress["line"]
         skipped = first_round * size
         if can_index(adapter):
             length = len(adapter)
@@ -166,4 +166,4 @@ class IterableDataset(Resumable):
         self._dropped[0] = length % self.dp_size
         num_rounds = len(range(last_rank, length, size))
         # skipped lines that do not exist; `read` warns if they make up a batch
-        place["within"] += max(0, first_round - num_rounds)
+        progress["within"] += max(0, first_round - num_rounds)

@@ -18,16 +18,16 @@ from nanoset_ref.streaming.compressed_dictionary import CompressedDictionary
 
 
 class _ListLike(data.Dataset[Any], Sized):
-    """A Dataset that is indexed like a list; a subclass has `__len__` and `_at(place)`."""
+    """A Dataset that is indexed like a list; a subclass has `__len__` and `_at(index)`."""
 
     @abstractmethod
-    def _at(self, place: int) -> Any: ...
+    def _at(self, index: int) -> Any: ...
 
     def __getitem__(self, index: int | slice) -> Any:
-        places = range(len(self))[index]
-        if isinstance(places, range):
-            return [self._at(place) for place in places]
-        return self._at(places)
+        chosen = range(len(self))[index]
+        if isinstance(chosen, range):
+            return [self._at(number) for number in chosen]
+        return self._at(chosen)
 
 
 class MapDataset(_ListLike):
@@ -67,8 +67,8 @@ class MapDataset(_ListLike):
     def __len__(self) -> int:
         return len(self._lines)
 
-    def _at(self, place: int) -> Any:
-        line = self._lines[place]
+    def _at(self, index: int) -> Any:
+        line = self._lines[index]
         return self.adapter.preprocess_line(line) if self.do_preprocessing else line
 
 
@@ -95,8 +95,8 @@ class CompressedDataset(_ListLike):
     def __len__(self) -> int:
         return len(self._keys)
 
-    def _at(self, place: int) -> Any:
-        return self.dictionary[int(self._keys[place])]
+    def _at(self, index: int) -> Any:
+        return self.dictionary[int(self._keys[index])]
 
 
 class StackDataset(_ListLike, data.StackDataset[tuple[Any, ...]]):

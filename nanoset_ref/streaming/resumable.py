@@ -1,10 +1,10 @@
 """The base of streaming datasets: ranks and workers share elements; an epoch can be resumed.
 
-Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. A *place* is the progress
-of an epoch: a dict of JSON values that the subclass updates while it reads. A state is a place and
-its plan. `check_state` validates the states of datasets and of loaders.
+Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. Its *progress* is a dict of
+JSON values that the subclass updates while it reads. A state is the progress and the plan.
+`check_state` validates the states of datasets and of loaders.
 
-Each worker process has a place; torchdata's StatefulDataLoader saves and restores all of them.
+Each worker process has its own progress; torchdata's StatefulDataLoader saves and restores them.
 """
 
 from collections.abc import Iterator
@@ -52,8 +52,8 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         )
         epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64, device="cpu")
         self._epochs = epochs.share_memory_()
-        self._place: State = {}  # the place of the current `for`
-        self._loaded: State = {}  # the place from which the next `for` resumes
+        self._progress: State = {}  # of the current `for`
+        self._loaded: State = {}  # what the next `for` resumes from
 
     @property
     def plan(self) -> State:
@@ -66,39 +66,39 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
     def restart(self, epoch: int) -> None:
         """Make `epoch` the next one of every worker."""
         self._epochs.fill_(epoch)
-        self._place = {}
+        self._progress = {}
         self._loaded = {}
 
-    def first_place(self, epoch: int) -> State:
-        """The place at which this worker begins an epoch."""
+    def first_progress(self, epoch: int) -> State:
+        """The progress of this worker at the beginning of an epoch."""
         raise NotImplementedError
 
-    def read(self, place: State) -> Iterator[Any]:
-        """Yield the elements that follow a place, and update the place after each."""
+    def read(self, progress: State) -> Iterator[Any]:
+        """Yield the elements that come after `progress`, and update it after each."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
         # not a generator, so the epoch begins at this call and not at its first element
-        self._place = self._loaded or self._next_place()
+        self._progress = self._loaded or self._next_progress()
         self._loaded = {}
         worker, _ = worker_and_workers()
-        self._epochs[worker] = self._place["epoch"] + 1
-        return self.read(self._place)
+        self._epochs[worker] = self._progress["epoch"] + 1
+        return self.read(self._progress)
 
     @property
-    def place(self) -> State:
-        """The progress of this process (with workers: of this worker)."""
-        return dict(self._loaded or self._place or self._next_place())
+    def progress(self) -> State:
+        """How far this process has come (with workers: of this worker)."""
+        return dict(self._loaded or self._progress or self._next_progress())
 
     def state_dict(self) -> State:
-        """The place and the plan; JSON-serializable, and the same on every rank."""
+        """The progress and the plan; JSON-serializable, and the same on every rank."""
         _, workers = worker_and_workers()
         layout = {
             "dp_size": self.dp_size,
             "num_workers": workers,
             "micro_batch_size": self.micro_batch_size,
         }
-        return {**self.place, "plan": self.plan | layout}
+        return {**self.progress, "plan": self.plan | layout}
 
     def load_state_dict(self, state: State) -> None:
         """Resume the next `for` from a `state_dict`.
@@ -110,14 +110,14 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
             PlanMismatch: the state belongs to another plan or layout.
             ValueError: `state` is not the state of such a dataset.
         """
-        expected = {**self._next_place(), "plan": self.state_dict()["plan"]}
+        expected = {**self._next_progress(), "plan": self.state_dict()["plan"]}
         self._loaded = check_state(state, expected)
         del self._loaded["plan"]
 
-    def _next_place(self) -> State:
+    def _next_progress(self) -> State:
         worker, _ = worker_and_workers()
         epoch = int(self._epochs[worker])
-        return {"epoch": epoch, **self.first_place(epoch)}
+        return {"epoch": epoch, **self.first_progress(epoch)}
 
 
 def check_state(state: Any, expected: State) -> State:
@@ -200,7 +200,7 @@ def position_at(schedule: Schedule, start: int, dp_rank: int, item: int) -> int:
 
 
 def worker_item(item: int, worker: int, num_workers: int, batch_size: int) -> int:
-    """The place of a DataLoader worker's `item`-th sample in the sequence of its rank.
+    """Where a DataLoader worker's `item`-th sample stands in the sequence of its rank.
 
     torch hands out whole batches to the workers in turn: with 2 workers and batches of 2, worker 0
     makes samples 0 1, 4 5, 8 9 and worker 1 makes 2 3, 6 7, 10 11. All counts begin at 0.

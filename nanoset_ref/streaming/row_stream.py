@@ -83,14 +83,14 @@ class StreamOptions:
 
 
 class Cursor(NamedTuple):
-    """The place of a row and of its first token in the text.
+    """Where a row and its first token lie in the text.
 
     Attributes:
         row: the row's number in the shard, counted over all epochs.
         epoch: the pass over the text, from 0.
         block: the block's number in the shard.
         document: the document's number in the block.
-        offset: the place of the row's first token in the document, in tokens.
+        offset: of the row's first token in the document, in tokens.
     """
 
     row: int = 0

@@ -165,12 +165,12 @@ class TokenStream(Resumable):
         }
         self.restart(epoch)
 
-    def first_place(self, epoch: int) -> State:
+    def first_progress(self, epoch: int) -> State:
         """The start of an epoch, and "taken", the number of rows that this worker has made."""
         start = self.start if epoch == self.start["epoch"] else next_epoch(self.start)
         return {**start, "epoch": epoch, "taken": 0}
 
-    def read(self, place: State) -> Iterator[Row]:
+    def read(self, progress: State) -> Iterator[Row]:
         encoder = self._encoder(self.options.backend)
         worker, workers = worker_and_workers()
         if self.dp_rank == worker == 0:
@@ -179,28 +179,28 @@ class TokenStream(Resumable):
             # the first worker of rank 0 reads the same documents
             encoder.found.quiet = True
         shards: dict[int, Iterator[Any]] = {}
-        for taken in count(place["taken"]):
+        for taken in count(progress["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
-            found = self._row_of(item, place, encoder, shards)
+            found = self._row_of(item, progress, encoder, shards)
             if found is None:
                 return
             number, window_cursor, ids = found
-            place["taken"] = taken + 1
-            place["cursors"] = {**place["cursors"], str(number): window_cursor}
+            progress["taken"] = taken + 1
+            progress["cursors"] = {**progress["cursors"], str(number): window_cursor}
             yield {"input_ids": ids}
 
     def _row_of(
         self,
         item: int,
-        place: State,
+        progress: State,
         encoder: Encoder,
         shards: dict[int, Iterator[Any]],
     ) -> tuple[int, State, NDArray[np.int32]] | None:
-        """Read this rank's row number `item` since the start of `place`.
+        """Read this rank's row number `item` since the start of `progress`.
 
         Args:
             item: the number of the row among those of this rank.
-            place: where the stream started.
+            progress: where the stream started.
             encoder: encodes the text.
             shards: {number of a shard: iterator over its rows}; an opened shard is added.
 
@@ -208,11 +208,11 @@ class TokenStream(Resumable):
             (shard, cursor of the row's window, ids int32 [S + 1]). None if the text does not have a
             row for every rank.
         """
-        consumed = place["consumed_train_samples"] - place["epoch_began_at"]
+        consumed = progress["consumed_train_samples"] - progress["epoch_began_at"]
         position = position_at(self.schedule, consumed, self.dp_rank, item)
         index, number = divmod(position, self.options.shards)
         if number not in shards:
-            cursor = _cursor(place, number, index)
+            cursor = _cursor(progress, number, index)
             shards[number] = shuffled_rows(
                 self.source, encoder, self.options, number, cursor
             )
@@ -363,14 +363,14 @@ def next_epoch(start: State) -> State:
     }
 
 
-def _cursor(place: State, number: int, index: int) -> Cursor:
+def _cursor(progress: State, number: int, index: int) -> Cursor:
     """The saved cursor of shard `number`, or the shard's start if the cursor is beyond row `index`.
 
     Raises:
         TypeError: a value of the cursor is not an integer, in a damaged state.
     """
-    epoch = place["epoch"]
-    saved = place["cursors"].get(str(number), {"epoch": epoch})
+    epoch = progress["epoch"]
+    saved = progress["cursors"].get(str(number), {"epoch": epoch})
     cursor = Cursor(*map(operator.index, Cursor(**saved)))
     return cursor if cursor.row <= index else Cursor(epoch=epoch)
 
@@ -388,7 +388,7 @@ def _with_cursors(
     A worker receives the loader's dataset and collate function in one message, so `stream` is the
     copy that it reads.
     """
-    return collate_fn(rows), stream.place["cursors"]
+    return collate_fn(rows), stream.progress["cursors"]
 
 
 def _content(part: TextPart) -> str:

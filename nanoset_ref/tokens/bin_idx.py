@@ -33,7 +33,7 @@ from nanoset_ref.io.paths import (
     as_path,
     checksum,
     in_bucket,
-    place_of,
+    location_of,
     read_json,
     seal,
 )
@@ -82,11 +82,15 @@ class MMapIndexedDataset(Tokens):
     """
 
     def __init__(self, path_prefix: PathLike) -> None:
-        place = place_of(path_prefix)
+        location = location_of(path_prefix)
         self._asked_for = path_prefix
-        self.path_prefix = str(place)
-        remote = in_bucket(place)
-        ids = place.with_suffix(f"{place.suffix}.bin") if remote else f"{place}.bin"
+        self.path_prefix = str(location)
+        remote = in_bucket(location)
+        ids = (
+            location.with_suffix(f"{location.suffix}.bin")
+            if remote
+            else f"{location}.bin"
+        )
         super().__init__(ids, ".idx")
         if self.version is None or self.companions[".idx"] is None:
             raise FileNotFoundError(

@@ -55,7 +55,7 @@ class DatatroveFile(Tokens):
         super().__init__(path, f"{suffix}.index", f"{suffix}.metadata")
         if self.version is None:
             raise FileNotFoundError(
-                f"no .ds file at {self.place}; datatrove's DocumentTokenizer writes them"
+                f"no .ds file at {self.location}; datatrove's DocumentTokenizer writes them"
             )
         self.windows = windows
         self._metadata_text = f"|{token_size or 2}"
@@ -109,7 +109,7 @@ class DatatroveFile(Tokens):
         self.known_documents()
         text, _, recorded = self._metadata_text.rpartition("\n")
         index = self.companion(f"{self.path.suffix}.index")
-        if recorded != seal(text, self.place, index):
+        if recorded != seal(text, self.location, index):
             raise TokenFileError(
                 f"{self.path}, its index or its metadata has changed since they were written"
             )

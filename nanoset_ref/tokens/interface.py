@@ -27,7 +27,7 @@ from nanoset_ref.io.paths import (
     checksum,
     file_version,
     in_bucket,
-    place_of,
+    location_of,
     read_json,
     version_of,
 )
@@ -47,7 +47,7 @@ class Tokens(ABC):
         version: the version of the file, if its caller has just opened it.
 
     Attributes:
-        place: the local path as a string, or a BucketPath for a URL.
+        location: the local path as a string, or a BucketPath for a URL.
         version: the `paths.file_version` of the file with the ids.
         companions: the same of the other files of the set, by their suffixes; None: it was missing.
         dtype: the type of an id.
@@ -70,8 +70,8 @@ class Tokens(ABC):
     def __init__(
         self, path: PathLike, *companions: str, version: FileVersion | None = None
     ) -> None:
-        self.place = place_of(path)
-        self.version = version or file_version(self.place)
+        self.location = location_of(path)
+        self.version = version or file_version(self.location)
         if companions:
             self.companions = {
                 suffix: file_version(self.companion(suffix)) for suffix in companions
@@ -80,34 +80,34 @@ class Tokens(ABC):
     @property
     def path(self) -> Path:
         """A Path, or a BucketPath for a URL; made at every access, as 100,000 of them are large."""
-        return as_path(self.place)
+        return as_path(self.location)
 
     def companion(self, suffix: str) -> Any:
-        """The place of a companion, which has another suffix."""
-        if isinstance(self.place, str):
+        """The location of a companion, which has another suffix."""
+        if isinstance(self.location, str):
             # a local name with a suffix (".npy" is a name without one) needs no Path
-            stem, _, own_suffix = self.place.rpartition(".")
+            stem, _, own_suffix = self.location.rpartition(".")
             if stem[-1:] not in ("", "/") and "/" not in own_suffix:
                 return stem + suffix
-        return place_of(self.path.with_suffix(suffix))
+        return location_of(self.path.with_suffix(suffix))
 
     def refuse_lone_link(self, *suffixes: str) -> None:
         """Raise TokenFileError for a link whose target alone has a companion with its dtype."""
-        if not os.path.islink(self.place):
+        if not os.path.islink(self.location):
             return
         target = self.path.resolve()
         for suffix in suffixes:
             companion = target.with_suffix(suffix)
             if companion.is_file():
                 raise TokenFileError(
-                    f"{self.place} is a link to {target}, whose dtype is in {companion.name}: "
+                    f"{self.location} is a link to {target}, whose dtype is in {companion.name}: "
                     "open that file, or link its companions as well"
                 )
 
     def check_unchanged(self) -> None:
         """Raise TokenFileError if a file of the set was replaced or changed since it was opened."""
-        if file_version(self.place) != self.version:
-            raise _changed_error(self.place)
+        if file_version(self.location) != self.version:
+            raise _changed_error(self.location)
         for suffix, version in self.companions.items():
             companion = self.companion(suffix)
             if file_version(companion) != version:
@@ -115,8 +115,8 @@ class Tokens(ABC):
 
     def check_descriptor(self, descriptor: int) -> None:
         """Raise TokenFileError if the local file open as `descriptor` is not the opened version."""
-        if version_of(os.fstat(descriptor), self.place) != self.version:
-            raise _changed_error(self.place)
+        if version_of(os.fstat(descriptor), self.location) != self.version:
+            raise _changed_error(self.location)
 
     @property
     def facts(self) -> Facts:
@@ -156,12 +156,12 @@ class Tokens(ABC):
 
         For a URL they are `BucketIds`.
         """
-        if in_bucket(self.place):
+        if in_bucket(self.location):
             # only objects in a bucket need it
             from nanoset_ref.io.bucket_ids import BucketIds
 
             version: Any = self.version
-            ids: Any = BucketIds(self.place, version, self.dtype)
+            ids: Any = BucketIds(self.location, version, self.dtype)
             return ids
         self.check_unchanged()
         if self.num_tokens == 0:  # an empty file cannot be mapped

@@ -17,8 +17,8 @@ from nanoset_ref.io.paths import (
     checksum,
     file_version,
     first_bytes,
+    location_of,
     may_read,
-    place_of,
 )
 from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import (
@@ -71,16 +71,16 @@ class TokenFile(Tokens):
         eos_token_id: int | None = None,
     ) -> None:
         # 1. the version, and the first bytes of a local file
-        place = place_of(path)
+        location = location_of(path)
         version = None
         head = b""
-        if isinstance(place, str):
+        if isinstance(location, str):
             with contextlib.suppress(FileNotFoundError):
-                version, head = first_bytes(place, len(NUMPY_HEADER))
-        super().__init__(place, version=version)
+                version, head = first_bytes(location, len(NUMPY_HEADER))
+        super().__init__(location, version=version)
         if self.version is None:
             raise FileNotFoundError(
-                f"no token file at {self.place}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
+                f"no token file at {self.location}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
             )
         # 2. the manifest, if there is one; it decides the dtype, and with it the number of ids
         self.eos_token_id = eos_token_id
@@ -95,7 +95,7 @@ class TokenFile(Tokens):
             self._check_size()
         elif head.startswith(NUMPY_HEADER):
             raise TokenFileError(
-                f"{self.place} has a NumPy header; write raw ids: np.load(...).tofile(...)"
+                f"{self.location} has a NumPy header; write raw ids: np.load(...).tofile(...)"
             )
 
     def _read_manifest(self, skip_denied: bool) -> None:
@@ -104,17 +104,17 @@ class TokenFile(Tokens):
         Args:
             skip_denied: whether to leave out companions that the server does not allow to read.
         """
-        place = self.companion(MANIFEST_SUFFIX)
-        if isinstance(place, str) and not os.access(place, os.F_OK):
+        location = self.companion(MANIFEST_SUFFIX)
+        if isinstance(location, str) and not os.access(location, os.F_OK):
             return
         companions: dict[str, FileVersion | None] = {}
         self.companions = companions
-        if skip_denied and not may_read(place):
+        if skip_denied and not may_read(location):
             return
-        companions[MANIFEST_SUFFIX] = file_version(place)
+        companions[MANIFEST_SUFFIX] = file_version(location)
         if companions[MANIFEST_SUFFIX] is None:
             return
-        self.manifest = Manifest.read(place)
+        self.manifest = Manifest.read(location)
         self.windows = self.manifest.windows
         self.row_length = self.manifest.row_length
         # boundaries belong to a manifest: without one they are not even looked for
@@ -141,7 +141,7 @@ class TokenFile(Tokens):
         if self.manifest is not None:
             name = self.manifest.dtype
         elif (
-            os.fspath(self.place).endswith(".bin")
+            os.fspath(self.location).endswith(".bin")
             and self.path.with_suffix(".idx").is_file()
         ):
             raise TokenFileError(

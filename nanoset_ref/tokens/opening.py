@@ -5,7 +5,7 @@ import os
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nanoset_ref.io.paths import PathLike, as_path, in_bucket, place_of
+from nanoset_ref.io.paths import PathLike, as_path, in_bucket, location_of
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, TokenFileError
 from nanoset_ref.tokens.npy import TokenFile
@@ -34,16 +34,16 @@ def open_tokens(
         FileNotFoundError, TokenFileError: see the format's reader.
         StorageError: a URL cannot be read (see `nanoset_ref.io.buckets`).
     """
-    place = place_of(path, allow_unversioned)
-    name = place if isinstance(place, str) else place.name
+    location = location_of(path, allow_unversioned)
+    name = location if isinstance(location, str) else location.name
     if name.endswith(".npy"):
         if name.endswith(DOCUMENTS_SUFFIX):
             owner = os.path.basename(name).removesuffix(DOCUMENTS_SUFFIX) + ".npy"
             raise TokenFileError(
-                f"{place} holds the document boundaries of {owner}; name that file instead"
+                f"{location} holds the document boundaries of {owner}; name that file instead"
             )
-        return TokenFile(place, token_dtype, eos_token_id)
-    path = as_path(place)
+        return TokenFile(location, token_dtype, eos_token_id)
+    path = as_path(location)
     dtype = None if token_dtype is None else np.dtype(token_dtype)
     if path.suffix == ".ds":
         from nanoset_ref.tokens.ds import DatatroveFile  # only .ds files need it
@@ -68,5 +68,5 @@ def open_tokens(
         if llm_c_shard.has_header(path):
             return llm_c_shard.LlmCFile(path, eos_token_id)
     if path.suffix in (".json", ".jsonl", ".parquet", ".gz", ".zst"):
-        raise TokenFileError(f"{place} has no token ids; preprocess text to get some")
+        raise TokenFileError(f"{path} has no token ids; preprocess text to get some")
     return TokenFile(path, token_dtype, eos_token_id)

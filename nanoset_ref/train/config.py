@@ -268,11 +268,11 @@ def _tokenizer_problems(
     """A tokenizer that cannot be loaded, or that has more ids than the model."""
     if tokenizer is None:
         return
-    place = "tokenizer.tokenizer_name_or_path:"
+    where = "tokenizer.tokenizer_name_or_path:"
     try:
-        yield from _vocabulary_problems(f"{place} the tokenizer", tokenizer.size, valid)
+        yield from _vocabulary_problems(f"{where} the tokenizer", tokenizer.size, valid)
     except ValueError as error:
-        yield f"{place} {error}"
+        yield f"{where} {error}"
 
 
 def _vocabulary_problems(owner: str, size: int, valid: Sections) -> Iterator[str]:
@@ -293,24 +293,24 @@ def _stage_problems(stages: list[DataStage], valid: Sections) -> Iterator[str]:
     """Names and steps that are used twice, and problems of each stage's data."""
     used: set[Any] = set()
     for index, stage in enumerate(stages):
-        place = f"data_stages[{index}]"
+        where = f"data_stages[{index}]"
         for field in ("name", "start_training_step"):
             value = getattr(stage, field)
             if value in used:
-                yield f"{place}.{field}: {reprlib.repr(value)} is used twice"
+                yield f"{where}.{field}: {reprlib.repr(value)} is used twice"
             used.add(value)
         dataset = stage.data.dataset
         key = next(key for key in SECTION_BY_KEY if getattr(dataset, key, None))
-        yield from _dataset_problems(f"{place}.data.dataset.{key}", dataset, valid)
+        yield from _dataset_problems(f"{where}.data.dataset.{key}", dataset, valid)
     if 1 not in used:
         yield "data_stages: one stage must have start_training_step 1"
 
 
-def _dataset_problems(place: str, dataset: Any, valid: Sections) -> Iterator[str]:
+def _dataset_problems(where: str, dataset: Any, valid: Sections) -> Iterator[str]:
     """Files that cannot be read, or do not fit the model, the tokenizer or the batch size."""
     tokens = valid.get("tokens")
     if dataset.streams_text and valid.get("tokenizer", 0) is None:
-        yield f"{place}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
+        yield f"{where}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
     try:
         files = dataset.tokens()
         for file in files:
@@ -318,20 +318,20 @@ def _dataset_problems(place: str, dataset: Any, valid: Sections) -> Iterator[str
                 file.num_samples(tokens.sequence_length)
             size = file.facts.get("vocab_size")
             if size:  # a file that does not record it is trusted
-                yield from _vocabulary_problems(f"{place}: {file.path}", size, valid)
+                yield from _vocabulary_problems(f"{where}: {file.path}", size, valid)
         if dataset.has_order and tokens and "parallelism" in valid:
             samples = dataset.samples(files, tokens.sequence_length)
             schedule = _schedule(tokens, valid["parallelism"])
-            yield from _batch_problems(place, samples, schedule)
+            yield from _batch_problems(where, samples, schedule)
     except (OSError, ValueError) as error:
-        yield f"{place}: {error}"
+        yield f"{where}: {error}"
 
 
-def _batch_problems(place: str, samples: int, schedule: Schedule) -> Iterator[str]:
+def _batch_problems(where: str, samples: int, schedule: Schedule) -> Iterator[str]:
     """A stage with fewer samples than a global batch, which would then repeat some of them."""
     if samples < schedule.global_batch_size:
         yield (
-            f"{place}: holds {samples} samples, fewer than a global batch of "
+            f"{where}: holds {samples} samples, fewer than a global batch of "
             f"{schedule.global_batch_size} (parallelism.dp {schedule.dp_size} x micro_batch_size "
             f"{schedule.micro_batch_size} x batch_accumulation_per_replica "
             f"{schedule.batch_accumulation_per_replica}): give more data or a smaller batch"

@@ -50,33 +50,33 @@ def state_dict(loader: Any) -> Any:
     return loader.state_dict()
 
 
-def loader_of(dataset: Any, place: dict[str, Any], **options: Any) -> Any:
+def loader_of(dataset: Any, settings: dict[str, Any], **options: Any) -> Any:
     loader = build_nanoset_dataloader(
         dataset,
-        micro_batch_size=place["batch_size"],
-        dp_rank=place["rank"],
-        dp_size=place["world_size"],
-        consumed_train_samples=place["epoch"] * len(dataset),
-        num_loading_workers=place["workers"],
+        micro_batch_size=settings["batch_size"],
+        dp_rank=settings["rank"],
+        dp_size=settings["world_size"],
+        consumed_train_samples=settings["epoch"] * len(dataset),
+        num_loading_workers=settings["workers"],
         **options,
     )
-    if place["state"] is not None:
-        loader.load_state_dict(place["state"])
+    if settings["state"] is not None:
+        loader.load_state_dict(settings["state"])
     return loader
 
 
 def nanoset(order: str, **options: Any) -> Adapter:
-    def make(data: Any, *, state: Any = None, **place: Any) -> Any:
+    def make(data: Any, *, state: Any = None, **settings: Any) -> Any:
         dataset = Nanoset(
             data.paths,
             data.weights,
             data.sequence_length,
             sum(data.rows),
-            place["seed"],
+            settings["seed"],
             order=order,
             token_dtype="<u2",
         )
-        return loader_of(dataset, place | {"state": state}, **options)
+        return loader_of(dataset, settings | {"state": state}, **options)
 
     claims = CLAIMS + ("" if order == "identity" else " seed spread weights")
     return of(
@@ -94,17 +94,17 @@ def of(make: Any, **options: Any) -> Adapter:
     return Adapter(make=make, **common | options)
 
 
-def packed(data: Any, *, state: Any = None, **place: Any) -> Any:
+def packed(data: Any, *, state: Any = None, **settings: Any) -> Any:
     (rows,) = data.rows
     dataset = PackedNanoset(
-        [data.path], None, data.sequence_length, rows, place["seed"], pad_id=0
+        [data.path], None, data.sequence_length, rows, settings["seed"], pad_id=0
     )
-    return loader_of(dataset, place | {"state": state})
+    return loader_of(dataset, settings | {"state": state})
 
 
-def megatron(data: Any, *, state: Any = None, **place: Any) -> Any:
+def megatron(data: Any, *, state: Any = None, **settings: Any) -> Any:
     config = NanosetConfig(
-        random_seed=place["seed"],
+        random_seed=settings["seed"],
         sequence_length=data.sequence_length,
         data_path=data.path.removesuffix(".bin"),
         split="1,0,0",
@@ -112,14 +112,14 @@ def megatron(data: Any, *, state: Any = None, **place: Any) -> Any:
     )
     corpus = MMapIndexedDataset(data.path.removesuffix(".bin"))
     dataset = MegatronNanoset(corpus, 0, len(corpus), None, "train", config)
-    return loader_of(dataset, place | {"state": state}, collate_fn=stacked)
+    return loader_of(dataset, settings | {"state": state}, collate_fn=stacked)
 
 
-def blend(data: Any, *, state: Any = None, **place: Any) -> Any:
+def blend(data: Any, *, state: Any = None, **settings: Any) -> Any:
     """A blend of the corpora; of one, it reads the first samples of two epochs."""
     prefixes = [path.removesuffix(".bin") for path in data.paths]
     config = NanosetConfig(
-        random_seed=place["seed"],
+        random_seed=settings["seed"],
         sequence_length=data.sequence_length,
         data_path=dict(zip(prefixes, data.weights or [1.0], strict=True)),
         split="1,0,0",
@@ -127,7 +127,7 @@ def blend(data: Any, *, state: Any = None, **place: Any) -> Any:
         add_extra_token_to_sequence=False,
     )
     dataset = NanosetBuilder(config).build(["train"])[0]
-    return loader_of(dataset, place | {"state": state}, collate_fn=stacked)
+    return loader_of(dataset, settings | {"state": state}, collate_fn=stacked)
 
 
 def stacked(samples: Any) -> Any:
@@ -135,14 +135,14 @@ def stacked(samples: Any) -> Any:
 
 
 def sampler(
-    data: int, *, state: Any = None, layout: str = "strided", **place: Any
+    data: int, *, state: Any = None, layout: str = "strided", **settings: Any
 ) -> Any:
     made = ResumableBatchSampler(
         data,
-        place["batch_size"],
-        place["rank"],
-        place["world_size"],
-        place["epoch"] * data,
+        settings["batch_size"],
+        settings["rank"],
+        settings["world_size"],
+        settings["epoch"] * data,
         layout=layout,
     )
     if state is not None:
@@ -150,26 +150,26 @@ def sampler(
     return made
 
 
-def stateful(data: int, *, state: Any = None, **place: Any) -> Any:
+def stateful(data: int, *, state: Any = None, **settings: Any) -> Any:
     """torchdata's loader, which keeps the sampler's state of each batch that it delivers."""
-    batches = sampler(data, **place)
+    batches = sampler(data, **settings)
     made = StatefulDataLoader(
-        range(data), batch_sampler=batches, num_workers=place["workers"]
+        range(data), batch_sampler=batches, num_workers=settings["workers"]
     )
     if state is not None:
         made.load_state_dict(state)
     return made
 
 
-def iterable(data: Any, *, state: Any = None, **place: Any) -> Any:
+def iterable(data: Any, *, state: Any = None, **settings: Any) -> Any:
     """Lines of text, in torchdata's loader."""
-    settings = SimpleNamespace(batch_size=place["batch_size"])
-    ranks = {"dp_rank": place["rank"], "dp_size": place["world_size"]}
-    dataset = IterableDataset(settings, JSONLinesAdapter(None, data.path), **ranks)
+    hparams = SimpleNamespace(batch_size=settings["batch_size"])
+    ranks = {"dp_rank": settings["rank"], "dp_size": settings["world_size"]}
+    dataset = IterableDataset(hparams, JSONLinesAdapter(None, data.path), **ranks)
     made = StatefulDataLoader(
         dataset,
-        place["batch_size"],
-        num_workers=place["workers"],
+        settings["batch_size"],
+        num_workers=settings["workers"],
         collate_fn=list,
         drop_last=True,
     )
@@ -178,7 +178,7 @@ def iterable(data: Any, *, state: Any = None, **place: Any) -> Any:
     return made
 
 
-def stack(data: Any, *, state: Any = None, **place: Any) -> Any:
+def stack(data: Any, *, state: Any = None, **settings: Any) -> Any:
     """Lines, and beside them the same text out of a compressed dictionary."""
     lines = MapDataset(None, JSONLinesAdapter(None, data.path))
     texts = CompressedDictionary()
@@ -188,9 +188,9 @@ def stack(data: Any, *, state: Any = None, **place: Any) -> Any:
     dataset = StackDataset(lines, CompressedDataset(None, path))
     made = NanosetDataLoader(
         dataset,
-        sampler(len(dataset), **place),
+        sampler(len(dataset), **settings),
         collate_fn=texts_of_both,
-        num_workers=place["workers"],
+        num_workers=settings["workers"],
     )
     if state is not None:
         made.load_state_dict(state)
@@ -211,7 +211,7 @@ def words_of_numbers() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
-def token_stream(data: Any, *, state: Any = None, **place: Any) -> Any:
+def token_stream(data: Any, *, state: Any = None, **settings: Any) -> Any:
     """Text tokenized while it is read; each row shares its last token with the next one."""
     text = Path(data.path).with_suffix(".one_more.jsonl")
     label = json.dumps({"text": "0"})
@@ -220,12 +220,12 @@ def token_stream(data: Any, *, state: Any = None, **place: Any) -> Any:
         text,
         words_of_numbers(),
         data.sequence_length,
-        dp_rank=place["rank"],
-        dp_size=place["world_size"],
-        micro_batch_size=place["batch_size"],
+        dp_rank=settings["rank"],
+        dp_size=settings["world_size"],
+        micro_batch_size=settings["batch_size"],
         backend="hf",
     )
-    loader = TokenStreamDataLoader(stream, inputs_of, num_workers=place["workers"])
+    loader = TokenStreamDataLoader(stream, inputs_of, num_workers=settings["workers"])
     if state is not None:
         loader.load_state_dict(state)
     return loader

@@ -84,12 +84,12 @@ def place_by_length(lengths: list[int], sequence_length: int) -> Int64Array:
     with_free: dict[int, deque[int]] = defaultdict(deque)  # rows by their free tokens
     frees: list[int] = []  # numbers of free tokens that a row has, ascending
     for length in lengths:
-        place = bisect_left(frees, length)
-        if place < len(frees):
-            free = frees[place]
+        index = bisect_left(frees, length)
+        if index < len(frees):
+            free = frees[index]
             row = with_free[free].popleft()
             if not with_free[free]:
-                del frees[place]
+                del frees[index]
         else:
             free = sequence_length
             row = number_of_rows
