@@ -360,7 +360,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # kind of data that declares its methods, steps with a name each 350; text files named as token files,
         # files that are gone, batches of a Lightning step 90; iterations and steps that are interrupted, kernels
         # where no folder can be written, files truncated before a plan or a pickle, tables beside the loader 280
-        {"package": 159_990},
+        {"package": 160_024},
     ),
     "tokens per line": (
         tokens_per_line,

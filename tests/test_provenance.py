@@ -159,10 +159,23 @@ def test_when_names_every_row_that_holds_one_of_the_tokens(dataset):
             start, stop = tokens or (0, length)
             wanted = set(range(begin + start, begin + stop))
             found = when(dataset, schedule, document, source=source, tokens=tokens)
+            whole_steps = rows[: len(rows) - len(rows) % 6]
             assert found == [
-                schedule.slot(k) for k, row in enumerate(rows) if wanted & row
+                schedule.slot(k) for k, row in enumerate(whole_steps) if wanted & row
             ]
         begin += length
+
+
+def test_when_names_no_step_that_the_dataset_does_not_fill_unless_it_is_asked_to(paths):
+    nanoset, schedule = Nanoset(paths[0], None, 4, 200), Schedule(micro_batch_size=16)
+    with pytest.raises(IndexError, match="step 13 reads positions 192 to 207"):
+        where(nanoset, schedule, 13)
+    found = when(nanoset, schedule, 5)
+    assert max(slot.step for slot in found) <= 12
+    more = when(nanoset, schedule, 5, until=len(nanoset))
+    assert more[: len(found)] == found and {
+        slot.step for slot in more[len(found) :]
+    } == {13}
 
 
 def test_when_begins_where_the_schedule_begins(paths):

@@ -97,8 +97,10 @@ class SourceBlend:
         done = min(1.0, stop / max(self.epoch, 1))
         if in_epoch <= samples or done == 1:
             return min(in_epoch * done, samples)
-        # an epoch draws in_epoch / samples copies of each sample, at random places
-        return samples * (1 - (1 - done) ** (in_epoch / max(samples, 1)))
+        # an epoch has `copies` of each sample and one more of some, at random places
+        copies, some = divmod(in_epoch / max(samples, 1), 1)
+        unread = (1 - done) ** copies * (1 - some * done)
+        return samples * (1 - unread)
 
 
 def token_blend(

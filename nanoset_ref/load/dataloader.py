@@ -126,8 +126,10 @@ class NanosetDataLoader(OneIterationLoader):
         read_ahead: how many items a thread of this process makes ahead of time.
         **options: options of torch's DataLoader (num_workers, collate_fn, pin_memory, ...).
 
-    Each iteration reads the rest of the current epoch, the next one a whole epoch. Only one
-    iteration is live: a new one closes the old one and resumes after the last delivered batch.
+    Each iteration reads the rest of the current epoch, the next one a whole epoch: positions 0 to
+    len(dataset) - 1, in the same order every time. For epochs that are shuffled anew, make the
+    dataset as long as the run (`train_split_num_samples`) and iterate once. Only one iteration is
+    live: a new one closes the old one and resumes after the last delivered batch.
 
     If `dataset` is Rows and `collate_fn` a Collator, the item that `read_ahead` and torch's
     `prefetch_factor` count is a block of many batches (see `nanoset_ref.load.blocks`). Any other

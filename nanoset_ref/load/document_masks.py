@@ -3,7 +3,7 @@
 Everything follows from one array, `starts`: bool [B, W], True where a token is the first of its
 document, always True in column 0. It is made from the tokens (a document begins after each EOS id)
 or from known boundaries (a manifest's document offsets), which need no separators and tolerate an
-EOS id within a document. All functions are a few compiled passes over the batch.
+EOS id within a document.
 
     tokens      a b E c d     E = EOS
     starts      1 0 0 1 0

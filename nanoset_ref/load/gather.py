@@ -41,7 +41,7 @@ class Gatherer:
     """Token files for random access.
 
     Args:
-        files: the files, of uint16 or int32.
+        files: the files, of uint16, int32 or uint32.
 
     Attributes:
         block_factor: see `Rows`.

@@ -141,7 +141,7 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
 def _announce(address, first_byte, size):
     """Announce a read of `size` bytes of the file mapped at `address`, from `first_byte` on.
 
-    For a file that is not mapped, madvise returns an error, which is ignored.
+    For a file that is not mapped, madvise fails, which is ignored.
     """
     page = first_byte // mmap.PAGESIZE * mmap.PAGESIZE
     count = first_byte + size - page

@@ -105,7 +105,8 @@ class Schedule:
     def slot(self, position: Any) -> Slot:
         """Which rank reads a position, and in which step, micro-batch and row.
 
-        For an array of positions, the fields are int64 arrays.
+        For an array of positions, the fields are int64 arrays. Every micro-batch counts as full; a
+        sampler's `tail` may leave out, shorten or fill the last one of an epoch.
 
         Raises:
             IndexError: the position was read before this schedule began.

@@ -161,7 +161,7 @@ def audit(stretches: Sequence[Stretch]) -> Report:
     2. In each step, the positions of all ranks together must be the next global batch: each
        position once, none missing, and equally many on all ranks.
     3. Count how often the order reads each source up to the stretch's end. The shares must be the
-       weights, to one sample per block of the order, unless the order guarantees no shares. (For
+       weights, to one sample of each source per epoch, unless the order guarantees no shares. (For
        Megatron-style data the cached indexes are counted; their blend is exact to one sample per
        source.)
     4. Samples delivered + dropped at the end = positions; tokens in samples + tails = tokens in the
@@ -271,7 +271,7 @@ def _simulate(stretch: Stretch) -> list[Check]:
         repeated += together.size - len(right)
         unequal += len(lengths) > 1
         disordered += sum(bool(np.any(np.diff(rank) <= 0)) for rank in ranks)
-    layout = f"{schedule.dp_size} ranks x {max(stretch.num_workers, 1)} workers"
+    layout = f"{schedule.dp_size} ranks x {stretch.num_workers} workers"
     read_once = f"{missing} missing, {repeated} twice or foreign; {layout}, {how}"
     equal = f"{unequal} unequal stretches"
     ordered = f"{disordered} stretches out of order"

@@ -91,13 +91,16 @@ def when(
         document: number of the document within its file.
         source: number of the file within the dataset.
         tokens: (start, stop) within the document: list only slots that read one of these tokens.
-        until: list only positions below this one.
+        until: list only positions below this one; None: those of steps that `dataset` fills, which
+            `where` answers for.
 
     Raises:
         IndexError: no such file, document or tokens.
         ValueError: the file's document boundaries are not known.
     """
-    end = len(dataset) if until is None else until
     start = schedule.consumed_train_samples
-    positions = dataset.positions_of(source, document, tokens, end).tolist()
-    return [schedule.slot(k) for k in positions if start <= k < end]
+    if until is None:
+        rest = (len(dataset) - start) % schedule.global_batch_size
+        until = len(dataset) - rest
+    positions = dataset.positions_of(source, document, tokens, until).tolist()
+    return [schedule.slot(k) for k in positions if start <= k < until]

@@ -91,7 +91,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         return dict(self._loaded or self._progress or self._next_progress())
 
     def state_dict(self) -> State:
-        """The progress and the plan; JSON-serializable, and the same on every rank."""
+        """The progress and the plan; JSON-serializable. Any rank's state resumes every rank."""
         _, workers = worker_and_workers()
         layout = {
             "dp_size": self.dp_size,

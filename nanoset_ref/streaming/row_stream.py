@@ -40,7 +40,7 @@ ALGORITHM = 2
 @refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """The options that determine rows and their order.
+    """What determines rows and their order; `backend` and `micro_batch_size` change neither.
 
     Args:
         sequence_length: S, in tokens; rows have S + 1.

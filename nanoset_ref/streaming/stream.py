@@ -1,8 +1,9 @@
 """TokenStream, which tokenizes text during training, and its DataLoader.
 
-Position p of an epoch is row p of the text, the same row that a Nanoset in sequential order reads
-from the preprocessed text. W ranks with N workers each share the positions in micro-batches of B
-rows, as in `nanoset_ref.load.schedule`, for any W, N and B. K is the number of shards.
+Position p of an epoch is row p of the text, as a Nanoset with order="identity" reads it from the
+preprocessed text, unless there are several shards or a shuffle buffer (3 and 4). W ranks with N
+workers each share the positions in micro-batches of B rows, as in `nanoset_ref.load.schedule`, for
+any W, N and B. K is the number of shards.
 
 1. Worker t mod N makes micro-batch t of a rank. The DataLoader asks its workers in turn, so batches
    arrive in order and the data do not depend on the number of workers.

@@ -11,6 +11,7 @@ from cli_parts import LAYOUT, ids_of
 from run_config import GPT2, run_tree
 from test_nanoset import write_range
 
+from nanoset_ref.cli.estimate_sources import Source, SourceBlend
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
@@ -75,6 +76,28 @@ def test_readings_and_what_is_never_read_are_those_of_the_run(
     assert stage["micro_batches_per_epoch"] == len(
         build_nanoset_dataloader(whole, micro_batch_size=2)
     )
+
+
+@pytest.mark.parametrize("read_to", [100, 500, 900])
+def test_the_samples_of_a_short_source_that_an_epoch_s_beginning_reads_are_their_mean_over_shuffles(
+    read_to,
+):
+    """An epoch of 1,000 has 450 reads of a source of 200 samples: 50 are in it three times, the others twice."""
+    short, long = (
+        Source(path="a", disk_bytes=0, samples=200),
+        Source(path="b", disk_bytes=0, samples=800),
+    )
+    blend = SourceBlend(sources=[short, long], weights=[0.45, 0.55], order="nanotron")
+    epoch = np.concatenate([np.arange(450) % 200, np.full(550, -1)])
+    shuffles = np.random.default_rng(0)
+    counts = []
+    for _ in range(2000):
+        beginning = shuffles.permutation(epoch)[:read_to]
+        counts.append(len(np.unique(beginning[beginning >= 0])))
+    error = np.std(counts) / math.sqrt(len(counts))
+    expected = blend.distinct(0, 0.45 * read_to, read_to)
+    # the estimate draws with replacement: 0.1 samples more or less
+    assert abs(expected - np.mean(counts)) < 4 * error + 0.1
 
 
 @pytest.mark.parametrize("weights", [("", ""), ("=3", "=1")])
