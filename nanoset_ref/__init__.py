@@ -14,7 +14,7 @@ fast:
     chunks        corpus preparation                                    (python -m nanoset_ref.chunks)
     train         data stages, checkpoints, a training run              (python -m nanoset_ref.train)
     provenance    where, when, audit; cards of runs
-    laws          a test that any data loader can be put to             (nanoset-ref laws)
+    laws          tests for any data loader                             (nanoset-ref laws)
     cli           the command nanoset-ref; how commands are made
 
 Three interfaces hold them together; the rest implements or uses these:

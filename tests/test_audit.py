@@ -294,7 +294,7 @@ def test_the_spread_within_a_file_says_it_too(long_paths, order, low, high):
 
 def test_the_spread_is_drawn(long_paths):
     text = str(spread_of(long_paths, "identity", 11_900))
-    assert text.endswith("m: after a shuffle of pieces of m rows")
+    assert text.endswith("m: as after a shuffle of pieces of m rows")
     drawn = [line[line.index("|") :] for line in text.splitlines()[-3:-1]]
     assert len(drawn[0]) == 66 and {*drawn[0][:49], *drawn[1][50:]} <= {"|", "▅", " "}
     assert {*drawn[0]} != {*drawn[1]}

@@ -373,7 +373,7 @@ def test_what_cannot_be_packed_says_why(paths, tmp_path):
     for pad_id in (-1, 2**31):
         with pytest.raises(
             ValueError,
-            match=f"pad_id must be a token id of 0 .. 2.*, got {pad_id}: the EOS id will do",
+            match=f"pad_id must be a token id of 0 .. 2.*, got {pad_id}: for example the EOS id",
         ):
             packed(paths, pad_id=pad_id)
     with pytest.raises(ValueError, match="sequence_length must be at least 1, got 0"):

@@ -5,7 +5,7 @@ paths, urls               names of files and objects: existence, versions, check
 buckets, bucket_ids       requests to s3://, gs://, az:// and http(s)://; ids read by ranges
 object_cache              pieces of objects, kept on the local disk
 index_cache               indexes built once and mapped by every process
-memory                    how much there is, mapped files that were truncated, many objects made
+memory                    available memory, checks for truncation, pausing the garbage collector
 njit, compilation         kernels, and the cache of what numba has compiled
 options, pydantic_errors  checks of a user's options, and messages about them
 extras                    optional packages, and which extra installs them

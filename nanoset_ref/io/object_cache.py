@@ -19,7 +19,7 @@ folder: umask and folder decide who may read a piece, and eight concurrent write
 of 4 GB or more. A piece that may not be read is fetched. A piece that may not be written or removed
 is left alone, with one warning in the log and no error.
 
-The cache pays off from the second visit of a piece: with random rows, the first visit fetches far
+The cache pays off from the second read of a piece: with random rows, the first read fetches far
 more than it needs.
 """
 

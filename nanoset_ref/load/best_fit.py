@@ -214,7 +214,7 @@ class PackedNanoset(Nanoset):
         self._path_to_cache = path_to_cache
         if not 0 <= self.pad_id < 2**31:
             raise ValueError(
-                f"pad_id must be a token id of 0 .. 2**31 - 1, got {pad_id}: the EOS id will do"
+                f"pad_id must be a token id of 0 .. 2**31 - 1, got {pad_id}: for example the EOS id"
             )
         super().__init__(
             dataset_paths,

@@ -185,7 +185,7 @@ class NanosetDataLoader(OneIterationLoader):
         self._workers: Any = None  # persistent workers, reused by the next iteration
 
     def __getstate__(self) -> dict[str, Any]:
-        """See OneIterationLoader; a copy also has a sampler of its own, which counts."""
+        """See OneIterationLoader; a copy also gets its own sampler, because a sampler counts."""
         own = {"batch_sampler": copy.copy(self.batch_sampler)}
         return super().__getstate__() | own | {"_workers": None, "_iterator": None}
 
@@ -201,7 +201,7 @@ class NanosetDataLoader(OneIterationLoader):
         size = sampler.samples_per_micro_step
         attributes = vars(self)  # torch's __setattr__ would take a microsecond
         try:
-            # no variable has the batches: a traceback that is kept would let their thread go on
+            # no variable holds the batches: a traceback that is kept would keep their thread alive
             for number, batch in enumerate(
                 itertools.chain.from_iterable(self._batches_by_block()), 1
             ):
@@ -210,7 +210,7 @@ class NanosetDataLoader(OneIterationLoader):
                 attributes["consumed_train_samples"] = consumed
                 yield batch
         except (Exception, KeyboardInterrupt):
-            # a queue that was interrupted may lose items: another iteration starts other workers
+            # an interrupted queue may have lost items: the next iteration starts new workers
             self._workers = self._iterator = None
             raise
         self.consumed_train_samples = rest.end

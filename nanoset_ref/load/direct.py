@@ -38,8 +38,8 @@ from nanoset_ref.load.gather import OpenFiles, cut_short
 from nanoset_ref.tokens import Tokens
 
 DISK_BLOCK = 1 << 12  # bytes; reads past the page cache begin and end at its multiples
-DEPTH = 64  # rows under way; with 128, two workers read less: their memory leaves the CPU's cache
-MEMORY = 8 << 20  # bytes for them; of long rows fewer are under way
+DEPTH = 64  # rows in flight; with 128, two workers read less: their memory leaves the CPU's cache
+MEMORY = 8 << 20  # bytes for them; of long rows fewer are in flight
 HUGE_PAGE = 1 << 21  # bytes
 # rows that may be read one after another, without the kernel
 MAX_PLAIN_ROWS_PER_CALL = 64

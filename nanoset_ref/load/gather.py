@@ -10,9 +10,9 @@ does this in one of two ways:
        out of mappings (`mapped_files`)
 
 A file is opened when its first row is read, and stays open while the limits of the process allow
-(`OpenFiles`). Files are immutable while they are open: each call asks for the length of a file
-before it reads rows of it, or notices a read that returns too little, so a file that was cut short
-is an error. (A file that is cut short in the microseconds after that ends the process with SIGBUS.)
+(`OpenFiles`). Files must not change while they are open. Each call checks a file's length before it
+reads rows of it, or notices a short read, so a truncated file is an error. (One truncated in the
+microseconds after that ends the process with SIGBUS.)
 """
 
 import os
@@ -151,7 +151,7 @@ class OpenFiles:
 
     They stay open while the limits of the process allow; later files are opened for each call,
     which takes some microseconds per row. Rows are read in a random order, so evicting the least
-    recently used would serve nobody.
+    recently used would not help.
 
     Args:
         files: token files.

@@ -38,7 +38,7 @@ def _fetched(file: Tokens, pieces: Int64Array) -> NDArray[Any]:
 
 
 def _moved_together(pieces: Int64Array) -> Int64Array:
-    """The same pieces, of a file that holds nothing else."""
+    """The same pieces, with offsets into their concatenation."""
     moved = pieces.copy()
     ends = np.cumsum(pieces[:, 2] - pieces[:, 1])
     moved[:, 1:3] -= (pieces[:, 2] - ends)[:, None]

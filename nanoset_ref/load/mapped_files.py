@@ -79,7 +79,7 @@ class MappedFiles:
             descriptor = int(self._open_files.descriptors[source])
             try:
                 mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-            except ValueError:  # it was cut to nothing, as the kernel will notice
+            except ValueError:  # truncated to 0 bytes; the kernel reports it
                 continue
             mapping.madvise(mmap.MADV_RANDOM)
             self._mappings.append(mapping)

@@ -33,7 +33,7 @@ from nanoset_ref.orders.base import normalize_weights
 from nanoset_ref.tokens import Tokens, open_tokens
 
 Files = PathLike | Tokens | Sequence[PathLike | Tokens] | Mapping[str, float]
-# seconds that may be spent waiting for files that are opened one after another
+# files are opened one after another until so many seconds were spent waiting
 MAX_WAIT = 0.05
 MAX_WAIT_PER_FILE = 0.0005
 FILES_PER_CHECK = 8  # reading the clocks for every file would take longer
@@ -396,7 +396,7 @@ def _open_all(
 
 
 def _seconds_waited() -> float:
-    """The time in which this thread did not run, since some moment in the past."""
+    """Seconds that this thread did not run; only differences mean anything."""
     return time.perf_counter() - time.thread_time()
 
 

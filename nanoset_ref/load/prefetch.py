@@ -48,7 +48,7 @@ def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
     """
     end = object()
     iterator = iter(items)
-    close = close_pool  # when the interpreter exits, this module has lost its names
+    close = close_pool  # bound here: at interpreter exit the module's globals are gone
     thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-read-ahead")
     coming: deque[Future[None]] = deque()
     # Ctrl-C can leave the lock of a future taken, so that its result is not asked for

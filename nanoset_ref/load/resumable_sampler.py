@@ -2,7 +2,7 @@
 
 `ResumableBatchSampler` is arithmetic: a batch is a `range` object, so it starts at any position at
 once and stores nothing, with 10 or with 10^12 samples. torch's DistributedSampler builds a list of
-the whole dataset in every rank and every epoch, and Nanotron's resume visits all that it skips.
+the whole dataset in every rank and every epoch; Nanotron's resume iterates over what it skips.
 """
 
 import logging
@@ -163,7 +163,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         """The positions that iterating yields, many batches at a time.
 
         Args:
-            most_batches: the most that a block has. The first blocks have 1, 2, 4, ... batches.
+            most_batches: the most batches of a block. The first blocks have 1, 2, 4, ... batches.
 
         Yields int64 [batches * B]. A last batch made by `tail` is a block by itself. The global
         count advances when a block is yielded.

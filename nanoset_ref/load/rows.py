@@ -137,7 +137,7 @@ class Rows(_TorchDataset):
         row_dtype: dtype of the rows read, int32 or int64.
         files: the token files behind the rows, by source number.
         shuffled_over: the number of positions after which every source is within one sample of its
-            share. 0: every position. None: the order promises no shares.
+            share. 0: every position. None: no guarantee.
         padded: whether rows may end in padding. `starts` marks every padding token, so that no loss
             counts it.
         block_factor: how many times larger than usual a block of rows is (see `blocks`); above 1

@@ -36,7 +36,7 @@ class SkipBatchSampler(Sampler[Any]):
         if skip_samples % dp_size:
             way = "ResumableBatchSampler(consumed_train_samples=...) starts at any position"
             raise ValueError(
-                f"{what} is not a whole number for each: the ranks would not continue together; {way}"
+                f"{what} is not a multiple of dp_size: the ranks would continue at different samples; {way}"
             )
         self.batch_sampler = batch_sampler
         self.skip_samples = skip_samples // dp_size

@@ -12,7 +12,7 @@ named_options                     options in the name of an order, or beside it
 folders                           Nanotron's order over folders of files
 published                         identity, and orders that a file lists
 others                            orders of other loaders
-traced_shuffle                    a few values of NumPy's shuffle without the whole of it
+traced_shuffle                    a few values of NumPy's shuffle, without shuffling all of them
 inverse                           the positions of many samples, in one pass
 skipping                          an order without some of its positions
 plans                             what a run reads, as JSON; a state of another plan is refused

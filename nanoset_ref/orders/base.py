@@ -4,7 +4,7 @@ A source is one token file of the blend. Nanotron calls it a dataset, and so do 
 `dataset_weights` and other public names.
 
 An order behaves as a Python sequence of `num_samples` pairs, but need not store them. A subclass
-implements `lookup`. It may also implement the inverse; otherwise the order is read through:
+implements `lookup`. It may also implement the inverse; otherwise the order is scanned:
 
     lookup            positions -> sources and samples
     reverse_lookup    source and sample -> positions; or `reverse_lookup_each`, for many pairs

@@ -2,7 +2,7 @@
 
 A plan holds everything that determines the tokens at every position; nothing else is compared:
 
-    version    of this form of plans
+    version    of the format of plans
     order      `Order.identity`: what determines its pairs, and the version of its algorithm
     rows       how rows are cut: sequence_length, row_length, packing, padding
     files      for each file num_tokens, dtype, windows and checksum, and the checksum of its

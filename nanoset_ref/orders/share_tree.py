@@ -13,7 +13,7 @@ numbers, (1 + 1 + 1/2 + 1/3 + 1/5 + ...) / 2 < 1.68 in all.
                           /       \             / \         /  \
                     source 2    source 1       1   2       8    16
 
-A source with a share of 1 / p is some log2(p) levels deep.
+A source with a share of 1 / p is about log2(p) levels deep.
 """
 
 from collections.abc import Sequence

@@ -167,9 +167,8 @@ class StatelessOrder(Order):
 
     @property
     def identity(self) -> Json:
-        """See `Order.identity`. It contains the parts that the weights are rounded to, and the
-        number of items after which windows begin again: None if there is only one source, since it
-        changes nothing then.
+        """See `Order.identity`. It contains the rounded weights, and the number of items after
+        which windows begin again: None if there is only one source, since it changes nothing then.
         """
         parts = self._tree.parts[: self._tree.sources]
         is_alone = np.count_nonzero(parts) == 1

@@ -60,7 +60,7 @@ class IterableDataset(Resumable):
         dp_size: the number of data-parallel ranks; default: the trainer's, else
             torch.distributed's world_size, else 1.
 
-    Each `for` over it (or over a DataLoader of it) is one epoch. A `preprocess_line` that is a
+    Each iteration of it (or of a DataLoader of it) is one epoch. A `preprocess_line` that is a
     generator function makes several elements of one line. Such elements are skipped only by making
     them, and once the first of several workers runs out of lines, `start_from_step` is no longer
     exact (it warns). `state_dict` and `load_state_dict` are exact even then, in a plain loop and in

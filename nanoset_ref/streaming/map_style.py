@@ -1,7 +1,7 @@
 """Datasets with a length and an index: MapDataset, CompressedDataset, StackDataset.
 
 All three behave like lists: negative indices and slices work, and an index out of range is an
-IndexError, so a plain `for` ends.
+IndexError, which ends an iteration.
 """
 
 import warnings

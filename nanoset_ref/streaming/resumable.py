@@ -1,6 +1,6 @@
 """The base of streaming datasets: ranks and workers share elements; an epoch can be resumed.
 
-Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. Its *progress* is a dict of
+Each iteration of a `Resumable` (or of a DataLoader of it) is one epoch. Its *progress* is a dict of
 JSON values that the subclass updates while it reads. A state is the progress and the plan.
 `check_state` validates the states of datasets and of loaders.
 
@@ -52,8 +52,8 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         )
         epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64, device="cpu")
         self._epochs = epochs.share_memory_()
-        self._progress: State = {}  # of the current `for`
-        self._loaded: State = {}  # what the next `for` resumes from
+        self._progress: State = {}  # of the current iteration
+        self._loaded: State = {}  # where the next iteration begins
 
     @property
     def plan(self) -> State:
@@ -101,7 +101,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         return {**self.progress, "plan": self.plan | layout}
 
     def load_state_dict(self, state: State) -> None:
-        """Resume the next `for` from a `state_dict`.
+        """Let the next iteration continue from a `state_dict`.
 
         The numbers of ranks and workers and the micro-batch size must be the same. With other
         numbers a TokenStream resumes from a count (see `TokenStream.seek`).

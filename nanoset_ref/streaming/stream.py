@@ -148,7 +148,7 @@ class TokenStream(Resumable):
         epoch_began_at: int = 0,
         cursors: Mapping[str, dict[str, int]] | None = None,
     ) -> None:
-        """Start the next `for` at a count, with any number of ranks and workers.
+        """Start the next iteration at a count, with any number of ranks and workers.
 
         Args:
             epoch: from 0.
@@ -264,7 +264,7 @@ class TokenStreamDataLoader(OneIterationLoader):
         **options: passed to torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...).
             Those in `REFUSED` are refused.
 
-    The first `for` reads the rest of the current epoch, each further one a whole epoch. With
+    The first iteration reads the rest of the current epoch, each further one a whole epoch. With
     repeat=True the epoch is endless. Only one iterator is live: a new one closes the old one and
     resumes after the last delivered batch.
     """
@@ -321,7 +321,7 @@ class TokenStreamDataLoader(OneIterationLoader):
     def seek(
         self, consumed_train_samples: int, cursors: Mapping[str, dict[str, int]]
     ) -> None:
-        """Start the next `for` at a count of the first epoch; see `TokenStream.seek`.
+        """Start the next iteration at a count of the first epoch; see `TokenStream.seek`.
 
         This ends a live iterator.
         """
