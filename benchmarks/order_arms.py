@@ -31,6 +31,7 @@ HEADLINE = (  # of `buffers`, for the medium size
     "one after another, each shuffled",
     "blended, each in file order",
 )
+EXTREMES = HEADLINE[:2]  # for the sizes between "small" and "medium"
 
 Numbers = NDArray[
     np.int64

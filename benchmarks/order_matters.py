@@ -23,12 +23,15 @@ text, and every tenth document of a source is held out. `benchmarks.order_statis
 
 A run takes four to seven seconds of one core, and with ten seeds and both texts there are 1,340 of them. With
 `--size medium` a model of 0.56M parameters reads 11.2M tokens of generated text, 20 per parameter, in samples of 256
-tokens: five orders of `buffers`, at seven minutes or more each. A stopped call goes on when it is repeated.
+tokens: five orders of `buffers`, at seven minutes or more each. `--size "medium, short" narrow "narrow, short"` has the
+same with a tenth of the text, with the small model's width, and with both: file order and a shuffle. A stopped call
+goes on when it is repeated.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -84,12 +87,13 @@ def at_the_end(
 def report(runs: Sequence[Mapping[str, Any]]) -> str:
     """A table of all arms: the last held-out loss and its range, and how much more it is than the reference's."""
     lines = []
-    for text, experiment in dict.fromkeys(tuple(run["run"][1:3]) for run in runs):
-        mine = [run for run in runs if run["run"][1:3] == [text, experiment]]
+    for kind in dict.fromkeys(tuple(run["run"][:3]) for run in runs):
+        size, text, experiment = kind
+        mine = [run for run in runs if tuple(run["run"][:3]) == kind]
         for source in (None, *mine[0]["held_out"]):
             losses = at_the_end(mine, source)
             what = source or "mean of the sources"
-            lines.append(f"\n{text}, {experiment}: held-out loss, {what}")
+            lines.append(f"\n{size}, {text}, {experiment}: held-out loss, {what}")
             for arm, by_seed in losses.items():
                 ends = list(by_seed.values())
                 reference = losses[reference_of(experiment, arm)]
@@ -135,7 +139,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    found.add_argument("--size", choices=SIZES, default="small")
+    found.add_argument("--size", nargs="+", choices=SIZES, default=["small"])
     found.add_argument("--experiments", nargs="+", choices=EXPERIMENTS)
     found.add_argument(
         "--real", type=Path, help="the folder that benchmarks.real_text wrote"
@@ -155,27 +159,29 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
-    size = SIZES[options.size]
-    medium = options.size == "medium"
-    experiments = options.experiments or (["buffers"] if medium else list(EXPERIMENTS))
+    generated = not {"smallest", "small"} & {*options.size}
+    experiments = options.experiments or (
+        ["buffers"] if generated else list(EXPERIMENTS)
+    )
+    names = ["generated" if generated else "corpus"]
+    if options.real:
+        names.append("real")
     texts, documents = {}, {}
-    for text in [
-        "generated" if medium else "corpus",
-        *(["real"] if options.real else []),
-    ]:
-        folder = options.folder / options.size / text
+    # sizes that are trained together have the same held-out rows
+    for name, text in itertools.product(options.size, names):
+        size = SIZES[name]
+        folder = options.folder / name / text
         if not (folder / "facts.json").exists():
             prepare_text(documents_of(text, options.folder, options.real), folder, size)
-        texts[text] = json.loads((folder / "facts.json").read_text())
+        facts = json.loads((folder / "facts.json").read_text())
+        texts[text if len(options.size) == 1 else f"{name}: {text}"] = facts
         documents[text] = {
             source: held_out_documents(
                 folder / f"{source}_held_out_input_ids.npy", size
             )
-            for source in texts[text]
+            for source in facts
         }
-    runs = runs_of(
-        options.folder, options.size, list(texts), experiments, options.seeds
-    )
+    runs = runs_of(options.folder, options.size, names, experiments, options.seeds)
     trained = train_missing(options.folder, runs, options.processes, options.most)
     for result in trained:
         print(f"{result['run']}, {result['cpu_seconds']} s", flush=True)
@@ -186,9 +192,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(report(results))
     if options.output:
         again = command("order_matters").replace(str(options.real), "FOLDER")
-        facts = {"command": again, "machine": machine(), "size": vars(size)}
-        facts |= {"real_text": REAL, "vocabulary": VOCABULARY, "texts": texts}
-        save({**facts, "runs": results}, documents, options.output)
+        sizes = {name: vars(SIZES[name]) for name in options.size}
+        head = {"command": again, "machine": machine(), "sizes": sizes}
+        head |= {"real_text": REAL, "vocabulary": VOCABULARY, "texts": texts}
+        save({**head, "runs": results}, documents, options.output)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.order_arms import EXPERIMENTS, HEADLINE, Arm, Numbers
+from benchmarks.order_arms import EXPERIMENTS, EXTREMES, HEADLINE, Arm, Numbers
 from benchmarks.small_model import SIZES, train
 from benchmarks.small_text import held_out_rows
 from nanoset_ref import Nanoset
@@ -50,14 +50,15 @@ def arms_of(
 ) -> dict[str, Arm]:
     lengths = list(lengths_of(folder, text, size).values())
     arms = EXPERIMENTS[experiment](lengths, SIZES[size], seed)
-    if size != "medium":
+    if size in ("smallest", "small"):
         return arms
-    return {name: arm for name, arm in arms.items() if name in HEADLINE}
+    chosen = HEADLINE if size == "medium" else EXTREMES
+    return {name: arm for name, arm in arms.items() if name in chosen}
 
 
 def runs_of(
     folder: Path,
-    size: str,
+    sizes: Sequence[str],
     texts: Sequence[str],
     experiments: Sequence[str],
     seeds: int,
@@ -66,6 +67,7 @@ def runs_of(
     return [
         Run(size, text, experiment, arm, seed)
         for seed in range(seeds)
+        for size in sizes
         for text in texts
         for experiment in experiments
         for arm in arms_of(folder, text, experiment, size, seed)
