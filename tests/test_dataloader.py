@@ -526,7 +526,7 @@ def test_a_loader_says_where_it_stands(numbered):
         numbered[0], micro_batch_size=4, dp_rank=1, dp_size=2
     )
     next(iter(loader))
-    where = "rank 1 of 2, micro-batches of 4, 14 batches left of this epoch, at sample 8, 0 workers"
+    where = "rank 1 of 2, micro-batches of 4, 14 batches left, at sample 8, 0 workers"
     assert repr(loader) == f"NanosetDataLoader({numbered[0]!r}, {where})"
 
 

@@ -197,7 +197,7 @@ class NanosetDataLoader(OneIterationLoader):
         start = self.consumed_train_samples
         # forgets what an abandoned iteration prefetched
         sampler.consumed_train_samples = start
-        rest = sampler.rest_of_epoch(start)
+        rest = sampler.remaining(start)
         size = sampler.samples_per_micro_step
         attributes = vars(self)  # torch's __setattr__ would take a microsecond
         try:
@@ -217,7 +217,7 @@ class NanosetDataLoader(OneIterationLoader):
 
     def __len__(self) -> int:
         """Batches that the next iteration yields."""
-        return self.batch_sampler.rest_of_epoch(self.consumed_train_samples).num_batches
+        return self.batch_sampler.remaining(self.consumed_train_samples).num_batches
 
     @property
     def plan(self) -> Plan | None:
@@ -306,7 +306,7 @@ class NanosetDataLoader(OneIterationLoader):
     def __repr__(self) -> str:
         sampler = self.batch_sampler
         place = f"rank {sampler.dp_rank} of {sampler.schedule.dp_size}, micro-batches of {sampler.micro_batch_size}"
-        count = f"{len(self):,} batches left of this epoch, at sample {self.consumed_train_samples:,}"
+        count = f"{len(self):,} batches left, at sample {self.consumed_train_samples:,}"
         return f"NanosetDataLoader({self.dataset!r}, {place}, {count}, {self.num_workers} workers)"
 
     def _repr_html_(self) -> str:

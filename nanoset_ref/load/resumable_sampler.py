@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Tail = Literal["drop", "pad", "loop"]
 
 
-class RestOfEpoch(NamedTuple):
+class Remaining(NamedTuple):
     """The rest of an epoch, from a global count on.
 
     Attributes:
@@ -54,7 +54,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             it to a multiple of D, as in torch's DistributedSampler(drop_last=False).
             "loop": positions from the beginning of the epoch fill the last batch to B on every
             rank, as in transformers' DistributedSamplerWithLoop.
-            All ranks always read equally many positions; `rest_of_epoch` counts the dropped and
+            All ranks always read equally many positions; `remaining` counts the dropped and
             the padded ones.
 
     Iterating yields the batches of the rest of the current epoch; the next iteration begins a new
@@ -109,36 +109,36 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             consumed_train_samples, "consumed_train_samples", 0
         )
 
-    def rest_of_epoch(self, consumed_train_samples: int) -> RestOfEpoch:
+    def remaining(self, consumed_train_samples: int) -> Remaining:
         """The rest of the epoch at a global count, the same on every rank."""
         left = self.num_samples - consumed_train_samples % self.num_samples
         full, rest = divmod(left, self.samples_per_micro_step)
         end = consumed_train_samples + left
         if self.tail == "drop":
-            return RestOfEpoch(full, dropped=rest, padded=0, end=end)
+            return Remaining(full, dropped=rest, padded=0, end=end)
         batches = full + (rest > 0)
         multiple = self.samples_per_micro_step
         if self.tail == "pad":
             multiple = self.schedule.dp_size
         padded = -rest % multiple
-        return RestOfEpoch(batches, dropped=0, padded=padded, end=end)
+        return Remaining(batches, dropped=0, padded=padded, end=end)
 
     @property
     def dropped_samples(self) -> int:
         """Positions at the end of the current epoch that no rank reads."""
-        return self.rest_of_epoch(self.consumed_train_samples).dropped
+        return self.remaining(self.consumed_train_samples).dropped
 
     @property
     def padded_samples(self) -> int:
         """Positions read twice to fill the last batch of the current epoch, over all ranks."""
-        return self.rest_of_epoch(self.consumed_train_samples).padded
+        return self.remaining(self.consumed_train_samples).padded
 
     def __len__(self) -> int:
-        return self.rest_of_epoch(self.consumed_train_samples).num_batches
+        return self.remaining(self.consumed_train_samples).num_batches
 
     def __iter__(self) -> Iterator[Sequence[int]]:
         consumed = self.consumed_train_samples
-        _, dropped, padded, end = self.rest_of_epoch(consumed)
+        _, dropped, padded, end = self.remaining(consumed)
         if dropped or padded:
             logger.info(
                 "at the end of this epoch, at %d, %d samples are dropped, %d padded",
@@ -168,7 +168,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         Yields int64 [batches * B]. A last batch made by `tail` is a block by itself. The global
         count advances when a block is yielded.
         """
-        end = self.rest_of_epoch(self.consumed_train_samples).end
+        end = self.remaining(self.consumed_train_samples).end
         full = (end - self.consumed_train_samples) // self.samples_per_micro_step
         most = 1
         while full:

@@ -32,7 +32,7 @@ def loader_table(loader: NanosetDataLoader) -> str:
         "rank": f"{sampler.dp_rank} of {sampler.schedule.dp_size}, {sampler.schedule.layout}",
         "micro-batch size": sampler.micro_batch_size,
         "samples consumed by all ranks": loader.consumed_train_samples,
-        "batches to the end of the epoch": len(loader),
+        "batches left": len(loader),
         "workers": loader.num_workers,
         "blocks read ahead": loader.read_ahead,
     }

@@ -147,12 +147,12 @@ class StatelessOrder(Order):
         """Build the tree of shares, and set the number of items after which windows begin again."""
         # without weights a source has as many parts as samples, and so an epoch is exact
         parts = self.dataset_lengths
-        self._epoch = self.samples_per_epoch
-        if self.weighted:  # one endless epoch
+        self._period = self.samples_per_epoch
+        if self.weighted:  # one endless period
             exact = self.dataset_weights * WEIGHT_PARTS
             rounded = np.rint(exact).astype(np.int64)
             parts = np.maximum(rounded, self.dataset_weights > 0)
-            self._epoch = MAX_SAMPLES
+            self._period = MAX_SAMPLES
         self._tree = build_tree(parts)
 
     def ledger(self, k: int) -> Ledger:
@@ -176,7 +176,7 @@ class StatelessOrder(Order):
         del identity["dataset_weights"]
         reduced = parts // np.gcd.reduce(parts)
         identity["parts"] = reduced.tolist()
-        identity["windows_begin_anew_after"] = None if is_alone else self._epoch
+        identity["windows_begin_anew_after"] = None if is_alone else self._period
         return identity
 
     def lookup(self, positions: Int64Array) -> Pairs:
@@ -184,7 +184,7 @@ class StatelessOrder(Order):
         self._check_start(positions.min(initial=self.num_samples))
         return _lookup(
             self._tree,
-            self._epoch,
+            self._period,
             self._window_key,
             positions - self.start.position,
             self._reads,
@@ -233,7 +233,7 @@ class StatelessOrder(Order):
         stop = until - self.start.position
         window = self._window_start(stop)
         items = np.arange(window, stop)
-        sources, _ = locate(self._tree, self._epoch, self._window_key, items)
+        sources, _ = locate(self._tree, self._period, self._window_key, items)
         in_window = np.bincount(sources, minlength=len(self._reads))
         counts = self._reads + in_window
         parts = self._tree.parts[: len(counts)]
@@ -250,8 +250,8 @@ class StatelessOrder(Order):
         return list(zip(distinct.tolist(), most.tolist(), strict=True))
 
     def _window_start(self, item: Any) -> Any:
-        """The first item of the window of an item; a last window of an epoch may be short."""
-        return item - item % self._epoch % SIZE
+        """The first item of the window of an item; the last window of a period may be short."""
+        return item - item % self._period % SIZE
 
     def _check_start(self, position: int) -> None:
         start = self.start.position
@@ -261,16 +261,16 @@ class StatelessOrder(Order):
             )
 
 
-def _work_of_lookup(tree, epoch, key, items, reads, lengths, keys):
+def _work_of_lookup(tree, period, key, items, reads, lengths, keys):
     return 700 * len(items)
 
 
 @njit(error_model="numpy", work=_work_of_lookup)
-def _lookup(tree, epoch, key, items, reads, lengths, keys):
+def _lookup(tree, period, key, items, reads, lengths, keys):
     """Sources and samples of items: steps 1 to 3 of `StatelessOrder`.
 
     Args:
-        tree, epoch, key, items: as of `locate`, for any number of items.
+        tree, period, key, items: as of `locate`, for any number of items.
         reads: int64 [sources], samples read before item 0.
         lengths: int64 [sources], in samples.
         keys: uint64 [sources], from which the keys of their passes are derived.
@@ -283,7 +283,7 @@ def _lookup(tree, epoch, key, items, reads, lengths, keys):
     for first in range(0, len(items), CHUNK):
         chunk = slice(first, first + CHUNK)
         # 1.
-        chunk_sources, numbers = locate(tree, epoch, key, items[chunk])
+        chunk_sources, numbers = locate(tree, period, key, items[chunk])
         # 2.
         numbers += reads[chunk_sources]
         sizes = lengths[chunk_sources]

@@ -33,12 +33,12 @@ _WORDS = [2**64 // (2**2**bit + 1) for bit in range(STRIDE_BITS)]
 _LOWER = np.array(_WORDS * 2, dtype=np.uint64)  # for each stage
 
 
-def _work(tree, epoch, key, items):
+def _work(tree, period, key, items):
     return 400 * len(items)
 
 
 @njit(error_model="numpy", work=_work)
-def locate(tree, epoch, key, items):
+def locate(tree, period, key, items):
     """The source of each item, and how many items the source had before it.
 
     1. the window of the item, its coins, and the place that the item is sent to
@@ -50,7 +50,7 @@ def locate(tree, epoch, key, items):
 
     Args:
         tree: the `ShareTree` of the sources.
-        epoch: int64, items after which windows begin again; the last window before may be short.
+        period: int64, items after which windows begin again; the last window before may be short.
         key: uint64. A window's coins are derived from it and from the window's first item.
         items: int64 [n], from 0 to 2**48; some hundreds at a time, as each takes about 160 bytes
             meanwhile.
@@ -63,10 +63,10 @@ def locate(tree, epoch, key, items):
     if tree.root < tree.sources:  # the only source
         return sources, numbers
     # 1.
-    within = items % epoch
+    within = items % period
     offsets = within % SIZE
     firsts = items - offsets
-    sizes = np.minimum(SIZE, epoch - within + offsets)
+    sizes = np.minimum(SIZE, period - within + offsets)
     coins = flip_coins(key, firsts)
     for p in range(len(items)):
         if sizes[p] < SIZE:  # offsets that would be sent beyond the end do not exist
