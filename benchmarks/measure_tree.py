@@ -199,7 +199,6 @@ def build_megatron(prefix: Path, sequence_length: int) -> Any:
         sequence_length=sequence_length,
         data_path=str(prefix),
         split="1,0,0",
-        eod_id=0,
         pad_id=1,
     )
     return NanosetBuilder(config).build()[0]

@@ -212,7 +212,7 @@ def bench_read(prefix: str, sequence_length: int, rounds: int) -> dict[str, Any]
         sequence_length=sequence_length,
         data_path=prefix,
         split="1,0,0",
-        eod_id=Tokenizer.eod,
+        eos_token_id=Tokenizer.eod,
         pad_id=3,
     )
     ours, theirs = (

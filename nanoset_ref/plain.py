@@ -308,15 +308,15 @@ def collate(rows, current_pp_rank=0, input_pp_rank=0, output_pp_rank=0):
     return batch
 
 
-def starts_after_eos(row, eos_id):
-    """True where a document begins in a row, when every document ends with the id `eos_id`.
+def starts_after_eos(row, eos_token_id):
+    """True where a document begins in a row, when every document ends with the id `eos_token_id`.
 
     The first token of a row always counts as a start.
 
-    >>> starts_after_eos(np.array([7, 8, 2, 5, 6]), eos_id=2).astype(int)
+    >>> starts_after_eos(np.array([7, 8, 2, 5, 6]), eos_token_id=2).astype(int)
     array([1, 0, 0, 1, 0])
     """
-    is_eos = row[:-1] == eos_id
+    is_eos = row[:-1] == eos_token_id
     return np.append(True, is_eos)
 
 

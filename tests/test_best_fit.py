@@ -185,7 +185,7 @@ def test_starts_and_every_field_know_documents_and_padding(paths):
 
 @pytest.mark.parametrize(
     "documents",
-    [None, DocumentOptions(eod_id=9), DocumentOptions(reset_position_ids=True)],
+    [None, DocumentOptions(eos_token_id=9), DocumentOptions(reset_position_ids=True)],
 )
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(

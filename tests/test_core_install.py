@@ -127,7 +127,7 @@ for order in ("nanotron", "stateless", "identity"):
 packed = PackedNanoset(["a.npy"], None, 32, pad_id=0)
 assert len(packed[0]["input_ids"]) == 33
 config = NanosetConfig(
-    random_seed=1, sequence_length=8, data_path=["b"], split="1,0,0", eod_id=0, eod_mask_loss=True
+    random_seed=1, sequence_length=8, data_path=["b"], split="1,0,0", eos_token_id=0, eod_mask_loss=True
 )
 train = NanosetBuilder(config).build(["train"])[0]
 print("read", len(train))

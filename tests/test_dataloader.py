@@ -450,7 +450,7 @@ def test_a_copy_made_in_an_iteration_goes_on_by_itself(numbered, options, copied
         {"read_ahead": 2},
         {"num_loading_workers": 1},
         {"num_loading_workers": 1, "collate_fn": default_collate_of_ids},
-        {"documents": DocumentOptions(eod_id=3, reset_position_ids=True)},
+        {"documents": DocumentOptions(eos_token_id=3, reset_position_ids=True)},
     ],
     ids=[
         "in this process",

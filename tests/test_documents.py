@@ -99,7 +99,7 @@ def batch_of(rows, **flags):
         sequence_length=rows.shape[1] - 1,
         data_path="c",
         split="1",
-        eod_id=EOS,
+        eos_token_id=EOS,
         **flags,
     )
     return MegatronCollator(config)([{"input_ids": row} for row in rows])
@@ -144,7 +144,7 @@ def collated(rank, **options):
 
 def test_fields_about_documents_go_where_they_are_needed():
     inputs, between, labels = (
-        collated(rank, eod_id=EOS, **EVERYTHING) for rank in range(3)
+        collated(rank, eos_token_id=EOS, **EVERYTHING) for rank in range(3)
     )
     assert inputs["position_ids"].tolist() == [[0, 1, 2, 0], [0, 0, 0, 1], [0, 1, 2, 3]]
     assert labels["position_ids"] == TensorPointer(0)
@@ -167,7 +167,7 @@ def test_fields_about_documents_go_where_they_are_needed():
 def test_fields_not_asked_for_are_not_there():
     batch = DataCollatorForCLM(4, 0, 0, 0)([{"input_ids": row} for row in ROWS])
     assert list(batch) == ["input_ids", "input_mask", "label_ids", "label_mask"]
-    assert list(collated(0, eod_id=EOS, reset_position_ids=True)) == [
+    assert list(collated(0, eos_token_id=EOS, reset_position_ids=True)) == [
         *batch,
         "position_ids",
     ]
@@ -180,7 +180,7 @@ def test_fields_not_asked_for_are_not_there():
 def test_somebody_must_say_where_documents_begin():
     with pytest.raises(
         ValueError,
-        match="give eod_id, or read from a Nanoset whose files have manifests",
+        match="give eos_token_id, or read from a Nanoset whose files have manifests",
     ):
         collated(0, reset_position_ids=True)
 

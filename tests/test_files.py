@@ -133,7 +133,7 @@ def test_a_temporary_that_was_taken_for_a_leftover_is_made_anew(tmp_path, monkey
     ("options", "wrong", "meant"),
     [
         (NanosetConfig, "path_to_cach", "path_to_cache"),
-        (DocumentOptions, "eod_idd", "eod_id"),
+        (DocumentOptions, "eos_token_idd", "eos_token_id"),
         (Schedule, "dpsize", "dp_size"),
         (StreamOptions, "shufle_buffer", "shuffle_buffer"),
         (TokenizeConfig, "concat_token", "concat_tokens"),

@@ -99,7 +99,7 @@ def megatron_fields(rows):
     }
 
 
-MASKS = DocumentOptions(eod_id=EOD, reset_position_ids=True, eod_mask_loss=True)
+MASKS = DocumentOptions(eos_token_id=EOD, reset_position_ids=True, eod_mask_loss=True)
 COLLATORS = {
     "clm": (DataCollatorForCLM(LENGTH, 0, 0, 0), clm_fields),
     "documents": (DataCollatorForCLM(LENGTH, 0, 0, 0, MASKS), document_fields),

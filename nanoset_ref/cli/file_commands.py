@@ -245,18 +245,20 @@ def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
     return facts | _facts_of_eos(tokenizer.eos_token_id, sources)
 
 
-def _facts_of_eos(eos: int | None, sources: Sequence[Tokens]) -> dict[str, Any]:
+def _facts_of_eos(
+    eos_token_id: int | None, sources: Sequence[Tokens]
+) -> dict[str, Any]:
     """The facts of a manifest that follow from the EOS id."""
-    appended = eos is not None and _all_end_with(eos, sources)
-    return {"eos_token_id": eos, "appended_eod": appended}
+    appended = eos_token_id is not None and _all_end_with(eos_token_id, sources)
+    return {"eos_token_id": eos_token_id, "appended_eod": appended}
 
 
-def _all_end_with(eos: int, sources: Sequence[Tokens]) -> bool:
+def _all_end_with(eos_token_id: int, sources: Sequence[Tokens]) -> bool:
     """Whether every document that has tokens ends with the EOS id."""
     for source in sources:
         offsets = source.known_documents()
         has_tokens = np.diff(offsets) > 0
         last_ids = source.tokens[offsets[1:][has_tokens] - 1]
-        if not np.all(last_ids == eos):
+        if not np.all(last_ids == eos_token_id):
             return False
     return True

@@ -377,7 +377,7 @@ def build_nanoset_dataloader(
         read_ahead: blocks that a thread prefetches; 2 hides the reads behind the training step as
             well as workers do. A bucket needs it, because forked workers are refused there.
         documents: position ids and masks of the documents in a row, see DataCollatorForCLM.
-            Padded rows always come with eod_mask_loss, and need no eod_id.
+            Padded rows always come with eod_mask_loss, and need no eos_token_id.
         collate_fn: instead of DataCollatorForCLM: another Collator, which reads in blocks, or any
             function from samples to a batch.
         **options: options of torch's DataLoader (pin_memory, prefetch_factor, ...).
@@ -515,7 +515,7 @@ def _document_options(
         from nanoset_ref.load.document_masks import DocumentOptions
 
         documents = dataclasses.replace(
-            documents or DocumentOptions(), eod_id=None, eod_mask_loss=True
+            documents or DocumentOptions(), eos_token_id=None, eod_mask_loss=True
         )
     if documents is not None and documents.needs_starts:
         rows.starts(np.empty(0, dtype=np.int64))  # raises now if boundaries are unknown

@@ -31,10 +31,10 @@ from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens import Tokens
 
 
-def starts_after_eos(rows: NDArray[Any], eos_id: int) -> Starts:
+def starts_after_eos(rows: NDArray[Any], eos_token_id: int) -> Starts:
     """Documents begin after each EOS id: bool [B, W], from integers [B, W]."""
     starts = np.ones(rows.shape, dtype=np.bool_)
-    np.equal(rows[:, :-1], eos_id, out=starts[:, 1:])
+    np.equal(rows[:, :-1], eos_token_id, out=starts[:, 1:])
     return starts
 
 
@@ -182,15 +182,15 @@ class DocumentOptions:
     """The document fields of a batch; all are off by default.
 
     Args:
-        eod_id: the id at the end of each document. None: the dataset's files know the boundaries
-            (`Rows.starts`).
+        eos_token_id: the id at the end of each document. None: the dataset's files know the
+            boundaries (`Rows.starts`).
         reset_position_ids: position_ids that begin again with each document.
         reset_attention_mask: attention_mask, bool [B, 1, S, S], True = masked, within documents.
         eod_mask_loss: label_mask, False where the label begins another document.
         create_cu_seqlens: cu_seqlens and max_seqlen, for attention over packed sequences.
     """
 
-    eod_id: int | None = None
+    eos_token_id: int | None = None
     reset_position_ids: bool = False
     reset_attention_mask: bool = False
     eod_mask_loss: bool = False
@@ -199,7 +199,7 @@ class DocumentOptions:
     @property
     def needs_starts(self) -> bool:
         """Whether the dataset must deliver document starts, because no id marks them."""
-        return self.eod_id is None and bool(self.names)
+        return self.eos_token_id is None and bool(self.names)
 
     @property
     def names(self) -> list[str]:
@@ -214,13 +214,13 @@ class DocumentOptions:
         """The fields asked for, of rows [B, S + 1]: S inputs, and the labels one token later.
 
         Raises:
-            ValueError: neither `starts`, bool [B, S + 1], nor eod_id is given.
+            ValueError: neither `starts`, bool [B, S + 1], nor eos_token_id is given.
         """
         if starts is None:
-            if self.eod_id is None:
-                way = "give eod_id, or read from a Nanoset whose files have manifests"
+            if self.eos_token_id is None:
+                way = "give eos_token_id, or read from a Nanoset whose files have manifests"
                 raise ValueError(f"nothing says where documents begin: {way}")
-            starts = starts_after_eos(rows, self.eod_id)
+            starts = starts_after_eos(rows, self.eos_token_id)
         inputs = starts[:, :-1]
         fields: Json = {}
         if self.reset_position_ids:

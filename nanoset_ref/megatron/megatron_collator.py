@@ -27,7 +27,7 @@ class MegatronCollator(Collator):
     """Collate samples like torch's default collation of Megatron-Core's GPTDataset items.
 
     Args:
-        config: the fields sequence_length, eod_id, pad_id, reset_position_ids,
+        config: the fields sequence_length, eos_token_id, pad_id, reset_position_ids,
             reset_attention_mask, eod_mask_loss, create_attention_mask and create_cu_seqlens are
             used.
 

@@ -86,7 +86,7 @@ class NanosetConfig(DocumentOptions):
             Megatron-Core does; False: shuffle all epochs together, as GPT-NeoX does (Pythia).
         mid_level_dataset_surplus: the fraction of samples that each corpus of a weighted blend has
             in reserve, for the blend's rounding.
-        eod_id: id of the end-of-document token; required by the flags below.
+        eos_token_id: id of the end-of-document token; required by the flags below.
         pad_id: id that pads partial samples; -1 does not occur in any vocabulary.
         reset_position_ids: position ids restart at 0 after each EOD.
         reset_attention_mask: attention stays within a document.
@@ -140,8 +140,8 @@ class NanosetConfig(DocumentOptions):
             "sequence_length", given["sequence_length"], 1, 2**31
         )
         yield from _integer_problems("pad_id", given["pad_id"])
-        if given["eod_id"] is not None:
-            yield from _integer_problems("eod_id", given["eod_id"])
+        if given["eos_token_id"] is not None:
+            yield from _integer_problems("eos_token_id", given["eos_token_id"])
         if given["data_path_per_split"] is not None:
             yield from _triple_problems(
                 "data_path_per_split", given["data_path_per_split"]
@@ -165,7 +165,7 @@ class NanosetConfig(DocumentOptions):
     def _broken_rules(self) -> Iterator[str]:
         """Yield a message for each rule that valid fields break together."""
         if self.needs_starts:
-            yield "flags about documents need the id at their end: give eod_id"
+            yield "flags about documents need the id at their end: give eos_token_id"
         has_path = self.data_path is not None
         has_split = self.split is not None
         is_alone = self.data_path_per_split is not None

@@ -84,7 +84,7 @@ class TokenStream(Resumable):
 
     It yields {"input_ids": int32 [S + 1]}. The last rows of an epoch are dropped if there are too
     few for all ranks. Each worker encodes on one thread. The collator computes position ids
-    (`documents` with an eod_id).
+    (`documents` with an eos_token_id).
 
     Raises:
         ValueError: an argument is out of range. While reading: the text is too short for one row,

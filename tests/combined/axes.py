@@ -210,7 +210,7 @@ REFUSALS = [
         "Megatron's collator finds documents by their last id",
         lambda draw: draw["masks"] == "boundaries" and draw["collator"] == "megatron",
         (ValueError,),
-        "give eod_id",
+        "give eos_token_id",
     ),
     Refusal(
         "who has no workers prefetches with none",

@@ -215,7 +215,7 @@ def collate_of(draw: Draw, pp_rank: int) -> Any:
         flags: dict[str, Any] = {}
         if draw["masks"] is not None:
             flags = dict.fromkeys([*EVERY_FIELD, "create_attention_mask"], True)
-            flags["eod_id"] = EOS if draw["masks"] == "eos" else None
+            flags["eos_token_id"] = EOS if draw["masks"] == "eos" else None
         return MegatronCollator(
             NanosetConfig(
                 random_seed=1, sequence_length=length, data_path="a", split="1", **flags
@@ -241,9 +241,9 @@ def loaders_of(
     if draw["workers"]:
         options["multiprocessing_context"] = draw["start_method"]
     if draw["masks"] and draw["collator"] != "megatron":
-        eod_id = EOS if draw["masks"] == "eos" else None
+        eos_token_id = EOS if draw["masks"] == "eos" else None
         options["documents"] = DocumentOptions(
-            eod_id=eod_id, **dict.fromkeys(EVERY_FIELD, True)
+            eos_token_id=eos_token_id, **dict.fromkeys(EVERY_FIELD, True)
         )
     options |= {
         name: draw[name]

@@ -52,7 +52,9 @@ def loaders_of(
     }
     documents = None
     if draw["masks"] is not None:
-        documents = DocumentOptions(eod_id=EOS, **dict.fromkeys(runs.EVERY_FIELD, True))
+        documents = DocumentOptions(
+            eos_token_id=EOS, **dict.fromkeys(runs.EVERY_FIELD, True)
+        )
     collate = DataCollatorForCLM(draw["sequence_length"], 0, 0, 0, documents=documents)
     loading: dict[str, Any] = {"num_workers": draw["workers"]}
     if draw["prefetch_factor"] is not None:

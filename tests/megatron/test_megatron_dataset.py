@@ -344,7 +344,7 @@ def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus):
         ({"data_path": {"a": float("nan")}}, "weights must be positive numbers"),
         (
             {"data_path": {"a": 1.0}, "eod_mask_loss": True},
-            "give eod_id; weights need a number of samples",
+            "give eos_token_id; weights need a number of samples",
         ),
         ({"data_path_per_split": ["a", None, None]}, "or data_path_per_split alone"),
         (
@@ -359,7 +359,7 @@ def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus):
             {"data_path": None, "split": None, "data_path_per_split": [None] * 3},
             "must name a corpus",
         ),
-        ({"reset_position_ids": True}, "give eod_id"),
+        ({"reset_position_ids": True}, "give eos_token_id"),
     ],
 )
 def test_a_config_says_what_is_wrong(fields, message):

@@ -194,7 +194,7 @@ def test_items(case_id):
     arrays = np.load(HERE / "gpt_items.npz")
     config = config_of(
         case,
-        eod_id=CORPORA[case["corpus"]]["vocab_size"] - 1,
+        eos_token_id=CORPORA[case["corpus"]]["vocab_size"] - 1,
         create_attention_mask=True,
     )
     dataset = NanosetBuilder(config).build()[SPLITS.index(case["split_name"])]

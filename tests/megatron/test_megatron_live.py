@@ -152,7 +152,10 @@ def config_of(plan, prefixes):
         return names[0] if len(names) == 1 else names
 
     fields = dict(
-        plan["fields"], eod_id=Tokenizer.eod, pad_id=PAD, create_attention_mask=True
+        plan["fields"],
+        eos_token_id=Tokenizer.eod,
+        pad_id=PAD,
+        create_attention_mask=True,
     )
     if "per_split" in plan:
         fields["data_path_per_split"] = [

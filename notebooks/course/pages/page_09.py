@@ -34,7 +34,7 @@ def config_for(path, length, samples=None):
     }
     flags = ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"]
     flags += ["create_attention_mask", "create_cu_seqlens"]
-    return NanosetConfig(random_seed=1, eod_id=EOS, **data, **dict.fromkeys(flags, True))
+    return NanosetConfig(random_seed=1, eos_token_id=EOS, **data, **dict.fromkeys(flags, True))
 
 
 def new_model():
