@@ -33,7 +33,7 @@ class ReversedOrder(Order):
         )
 
     def reverse_lookup(self, dataset, sample, until):
-        first = self.samples_per_epoch - 1 - (self.firsts[dataset] + sample)
+        first = self.samples_per_epoch - 1 - (self.source_offsets[dataset] + sample)
         return np.arange(first, until, self.samples_per_epoch)
 
 

@@ -31,7 +31,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 def instances(order, positions):
     """The instances at some positions, as the loader of another package numbers its rows."""
     datasets, samples = order.lookup(np.asarray(positions, dtype=np.int64))
-    return (order.firsts[datasets] + samples).tolist()
+    return (order.source_offsets[datasets] + samples).tolist()
 
 
 def check_contract(order):

@@ -54,7 +54,7 @@ class Order(ABC):
         dataset_weights: float64, one per source, summing to one.
         weighted: whether weights were given.
         samples_per_epoch: sum of the lengths.
-        firsts: int64, the first instance of each source.
+        source_offsets: int64, the first instance of each source.
 
     A subclass sets `name`, implements `lookup`, implements `build` if it stores anything, and
     overrides the class attributes that apply:
@@ -112,7 +112,7 @@ class Order(ABC):
             weights = dataset_weights
             self._given_weights = np.array(weights, dtype=float).tolist()
         self.dataset_lengths: Int64Array = np.array(lengths, dtype=np.int64)
-        self.firsts: Int64Array = np.cumsum(self.dataset_lengths) - self.dataset_lengths
+        self.source_offsets = np.cumsum(self.dataset_lengths) - self.dataset_lengths
         self.dataset_weights = normalize_weights(weights, len(lengths))
         self.build()
 
@@ -304,7 +304,7 @@ class Order(ABC):
 
     def pairs(self, instances: NDArray[Any]) -> Pairs:
         """Sources and samples, int64 [n] each, of instances: integers [n]."""
-        return pairs_of(self.firsts, instances)
+        return pairs_of(self.source_offsets, instances)
 
     def plot(self, names: Sequence[str] | None = None) -> Any:
         """A picture: the share of each source along the positions, and how often each is read.
@@ -350,7 +350,7 @@ class NumberedOrder(Order):
     def lookup(self, positions: Int64Array) -> Pairs:
         """See `Order.lookup`."""
         offsets = positions % len(self.numbers)
-        return pairs_of(self.firsts, self.numbers[offsets])
+        return pairs_of(self.source_offsets, self.numbers[offsets])
 
     def reverse_lookup(
         self,
@@ -362,19 +362,19 @@ class NumberedOrder(Order):
         # only the inverse and counts need it
         from nanoset_ref.orders.inverse import in_every_epoch
 
-        instance = int(self.firsts[source]) + sample
+        instance = int(self.source_offsets[source]) + sample
         offsets = np.flatnonzero(self.numbers[:until] == instance)
         epoch = len(self.numbers)
         _, positions = in_every_epoch(offsets, offsets, epoch, until)
         return positions
 
 
-@njit(work=lambda firsts, instances: 30 * len(instances))
-def pairs_of(firsts, instances):
+@njit(work=lambda source_offsets, instances: 30 * len(instances))
+def pairs_of(source_offsets, instances):
     """Sources and samples of instances: int64 [n] each.
 
     Args:
-        firsts: int64 [sources], ascending, the first instance of each source.
+        source_offsets: int64 [sources], ascending, the first instance of each source.
         instances: integers [n] below the sum of all lengths.
     """
     sources = np.empty(len(instances), dtype=np.int64)
@@ -383,15 +383,15 @@ def pairs_of(firsts, instances):
         instance = np.int64(instances[n])
         # the last source that begins at or before the instance; np.searchsorted is slower
         low = 0
-        high = len(firsts)
+        high = len(source_offsets)
         while high - low > 1:
             middle = (low + high) // 2
-            if firsts[middle] <= instance:
+            if source_offsets[middle] <= instance:
                 low = middle
             else:
                 high = middle
         sources[n] = low
-        samples[n] = instance - firsts[low]
+        samples[n] = instance - source_offsets[low]
     return sources, samples
 
 

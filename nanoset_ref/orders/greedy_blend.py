@@ -73,14 +73,14 @@ def find_near(shares, taken, due, steps, level, near):
     return count, level
 
 
-def _work(lengths, weights, firsts, members, ends, instances):
+def _work(lengths, weights, source_offsets, members, ends, instances):
     """Units of work (see `Kernel`): 4 for each position, and 2 for each group compared there."""
     groups = len(ends)
     return len(instances) * (4 + 2 * min(groups, 4 * math.isqrt(groups)))
 
 
 @njit(work=_work)
-def blend(lengths, weights, firsts, members, ends, instances):
+def blend(lengths, weights, source_offsets, members, ends, instances):
     """Fill `instances`, unsigned integers [sum of lengths], with one blended epoch.
 
     Sources of equal weight are a group. They are read in turn, in the order of their numbers: one
@@ -90,7 +90,7 @@ def blend(lengths, weights, firsts, members, ends, instances):
 
     Example: weights 0.2, 0.4, 0.2, 0.2; members 0 2 3 | 1; ends 3, 4.
 
-    lengths, firsts: int64 [sources]; weights: float64 [sources], of sum 1; members: int64
+    lengths, source_offsets: int64 [sources]; weights: float64 [sources], of sum 1; members: int64
     [sources], group by group; ends: int64 [groups], of the groups in `members`.
     """
     starts = np.append(0, ends[:-1])
@@ -120,7 +120,7 @@ def blend(lengths, weights, firsts, members, ends, instances):
             raise ValueError(
                 "the blend has to read a source that has no samples; leave it out"
             )
-        instances[t] = firsts[source] + np.int64(taken[group]) % lengths[source]
+        instances[t] = source_offsets[source] + np.int64(taken[group]) % lengths[source]
         cursors[group] += 1
         if cursors[group] == ends[group]:
             cursors[group] = starts[group]

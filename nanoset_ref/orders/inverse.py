@@ -47,7 +47,7 @@ def read_through(
     until: int,
 ) -> Matches:
     """`Order.reverse_lookup_each` by looking up one epoch, or the whole order if epochs differ."""
-    instances = order.firsts[sources] + samples
+    instances = order.source_offsets[sources] + samples
     by_instance = np.argsort(instances)
     is_wanted = np.zeros(order.samples_per_epoch, dtype=np.bool_)
     is_wanted[instances] = True
@@ -62,7 +62,7 @@ def read_through(
         stop = min(first + POSITIONS_AT_ONCE, period)
         positions = np.arange(first, stop)
         sources_there, samples_there = order.lookup(positions)
-        instances_there = order.firsts[sources_there] + samples_there
+        instances_there = order.source_offsets[sources_there] + samples_there
         hits = np.flatnonzero(is_wanted[instances_there])
         offsets.append(positions[hits])
         read.append(instances_there[hits])
@@ -115,6 +115,6 @@ def read_counts(
         last_before_stop = (stop - 1 - positions) // period
         last_before_start = (start - 1 - positions) // period
         times = (last_before_stop - last_before_start).astype(np.uint32)
-        instances = order.firsts[sources] + samples
+        instances = order.source_offsets[sources] + samples
         np.add.at(counts, instances, times)
-    return np.split(counts, order.firsts[1:])
+    return np.split(counts, order.source_offsets[1:])

@@ -77,7 +77,7 @@ class NanotronOrder(NumberedOrder):
             blend(
                 self.dataset_lengths,
                 self.dataset_weights,
-                self.firsts,
+                self.source_offsets,
                 *groups,
                 self.numbers,
             )

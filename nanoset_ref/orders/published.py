@@ -58,7 +58,7 @@ class IdentityOrder(Order):
         until: int,
     ) -> Matches:
         """See `Order.reverse_lookup_each`."""
-        instances = self.firsts[sources] + samples
+        instances = self.source_offsets[sources] + samples
         pairs = np.arange(len(instances))
         return in_every_epoch(pairs, instances, self.samples_per_epoch, until)
 

@@ -213,8 +213,8 @@ class StatelessOrder(Order):
         reads = [(owners[:0], items[:0])]
         for first in range(0, len(items), WINDOWS):
             some = slice(first, first + WINDOWS)
-            window_firsts = start + self._window_start(items[some])
-            positions = np.add.outer(window_firsts, np.arange(SIZE)).ravel()
+            window_starts = start + self._window_start(items[some])
+            positions = np.add.outer(window_starts, np.arange(SIZE)).ravel()
             pairs = np.repeat(readable[owners[some]], SIZE)
             is_below = positions < until
             positions = positions[is_below]

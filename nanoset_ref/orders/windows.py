@@ -65,9 +65,9 @@ def locate(tree, period, key, items):
     # 1.
     within = items % period
     offsets = within % SIZE
-    firsts = items - offsets
+    window_starts = items - offsets
     sizes = np.minimum(SIZE, period - within + offsets)
-    coins = flip_coins(key, firsts)
+    coins = flip_coins(key, window_starts)
     for p in range(len(items)):
         if sizes[p] < SIZE:  # offsets that would be sent beyond the end do not exist
             existing = np.array([below(sizes[p])])
@@ -76,7 +76,9 @@ def locate(tree, period, key, items):
     places = places_of(coins, offsets)
     # 2.
     for p in range(len(items)):
-        source, before, start, stop = find_source(tree, places[p], firsts[p], sizes[p])
+        source, before, start, stop = find_source(
+            tree, places[p], window_starts[p], sizes[p]
+        )
         sources[p] = source
         numbers[p] = before
         places[p] = below(stop) ^ below(start)  # all places of the source
@@ -88,17 +90,17 @@ def locate(tree, period, key, items):
 
 
 @njit
-def flip_coins(key, firsts):
+def flip_coins(key, window_starts):
     """A word of random bits for each stage of each window: uint64 [STAGES, n].
 
-    key: uint64; firsts: int64 [n], the first item of each window.
+    key: uint64; window_starts: int64 [n], the first item of each window.
     """
-    windows = np.empty(len(firsts), dtype=np.uint64)
-    coins = np.empty((STAGES, len(firsts)), dtype=np.uint64)
-    for p in range(len(firsts)):
-        windows[p] = derive(key, firsts[p])
+    windows = np.empty(len(window_starts), dtype=np.uint64)
+    coins = np.empty((STAGES, len(window_starts)), dtype=np.uint64)
+    for p in range(len(window_starts)):
+        windows[p] = derive(key, window_starts[p])
     for stage in range(STAGES):
-        for p in range(len(firsts)):
+        for p in range(len(window_starts)):
             coins[stage, p] = derive(windows[p], stage)
     return coins
 

@@ -57,8 +57,8 @@ class StageReader:
         # 1.
         queries, files, samples = self._samples_holding(spans)
         # 2.
-        firsts = np.cumsum(self.lengths) - self.lengths
-        instances = firsts[files] + samples
+        source_offsets = np.cumsum(self.lengths) - self.lengths
+        instances = source_offsets[files] + samples
         _, firsts_of_each, numbers = np.unique(
             instances, return_index=True, return_inverse=True
         )
@@ -84,13 +84,13 @@ class StageReader:
 
     def _samples_holding(self, spans: Int64Array) -> Int64Array:
         """(index of the span, file of the order, sample) of step 1: int64 [3, m]."""
-        sources, firsts, stops = spans.T
-        is_filled = firsts < stops
+        sources, first_tokens, stops = spans.T
+        is_filled = first_tokens < stops
         tables = []
         for file, source in enumerate(self.sources):
             indices = np.flatnonzero((sources == source) & is_filled)
             lows, highs = samples_holding(
-                firsts[indices],
+                first_tokens[indices],
                 stops[indices],
                 self.lengths[file],
                 stride=self.strides[file],

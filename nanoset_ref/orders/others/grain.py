@@ -77,7 +77,7 @@ class GrainOrder(EpochOrder):
         sources: Int64Array,
         samples: Int64Array,
     ) -> Matches:
-        instances = self.firsts[sources] + samples
+        instances = self.source_offsets[sources] + samples
         pairs = np.arange(len(instances))
         if not self._repeats_one:
             return pairs, self._inverse(epoch, instances)

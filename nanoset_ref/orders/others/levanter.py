@@ -65,7 +65,7 @@ class LevanterOrder(Order):
         samples: Int64Array,
         until: int,
     ) -> Matches:
-        instances = self.firsts[sources] + samples
+        instances = self.source_offsets[sources] + samples
         places = self._walk(instances, back=True)
         pairs = np.arange(len(places))
         return in_every_epoch(pairs, places, self.samples_per_epoch, until)

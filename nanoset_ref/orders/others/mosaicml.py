@@ -82,7 +82,7 @@ class Py1eOrder(EpochOrder):
             end = begin + self.dataset_lengths[shard]
             is_inside = (self._bounds > begin) & (self._bounds < end)
             edges = [begin, *self._bounds[is_inside], end]
-            shift = self.firsts[shard] - begin
+            shift = self.source_offsets[shard] - begin
             for low, high in itertools.pairwise(edges):
                 node = np.searchsorted(self._bounds[1:], high)
                 piece = range(low + shift, high + shift)

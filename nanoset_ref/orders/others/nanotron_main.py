@@ -91,7 +91,7 @@ class NanotronMainOrder(Order):
         numbers = np.arange(count)
         self._folder_of = np.repeat(numbers, self.folders)  # of each file
         first_files = np.cumsum([0, *self.folders[:-1]])
-        self._folder_firsts = np.append(self.firsts, 0)[first_files]
+        self._folder_starts = np.append(self.source_offsets, 0)[first_files]
         self._states = blend_states(self.folder_weights, self.num_samples)
         rows = np.bincount(self._folder_of, self.dataset_lengths, count)
         ends = self.offsets + self._states[-1]
@@ -104,7 +104,7 @@ class NanotronMainOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         instances = np.empty_like(positions)
-        begins = self._folder_firsts + self.offsets
+        begins = self._folder_starts + self.offsets
         blocks, places = np.divmod(positions, BLOCK)
         for block in np.unique(blocks).tolist():
             is_here = blocks == block
@@ -120,7 +120,7 @@ class NanotronMainOrder(Order):
         until: int,
     ) -> Int64Array:
         folder = self._folder_of[source]
-        row = self.firsts[source] - self._folder_firsts[folder] + sample
+        row = self.source_offsets[source] - self._folder_starts[folder] + sample
         turn = row - self.offsets[folder]
         if not 0 <= turn < self._states[-1, folder]:
             return NO_POSITIONS

@@ -110,7 +110,7 @@ class OLMoCoreOrder(EpochOrder):
             chunks = shuffled[numbers].astype(np.int64)
         row_of_chunk = places % self.chunk_size
         rows = chunks * self.chunk_size + row_of_chunk
-        left_out = self.firsts + self._kept - self._ends  # before each file
+        left_out = self.source_offsets + self._kept - self._ends  # before each file
         files = np.searchsorted(self._ends, rows, side="right")
         return rows + left_out[files]
 
