@@ -114,7 +114,7 @@ def megatron(folder: Path) -> None:
 
         return make
 
-    common: dict[str, Any] = {"state_of": state_dict, "tail": "drop", "most_rows": 60}
+    common: dict[str, Any] = {"state_of": state_dict, "tail": "drop", "max_rows": 60}
     claims = "once ranks order repeat resume elastic data"
     PEERS["Megatron-LM pretraining sampler"] = Adapter(
         make=pretraining, claims=claims, **common
@@ -177,7 +177,7 @@ def nanotron(folder: Path) -> None:
         return [epoch[first : first + step][mine] for first in whole]
 
     PEERS["Nanotron 2024 Nanoset, three sources without weights"] = Adapter(
-        make=make, claims="once ranks order repeat data", tail="drop", most_rows=120
+        make=make, claims="once ranks order repeat data", tail="drop", max_rows=120
     )
 
 
@@ -223,10 +223,10 @@ def maxtext(folder: Path) -> None:
         return Counted(itertools.islice(tokens, steps - done), done)
 
     common: dict[str, Any] = {"state_of": state_dict, "tail": "drop", "format": "npy"}
-    common |= {"most_rows": 60, "most_workers": 0}
+    common |= {"max_rows": 60, "max_workers": 0}
     claims = "once ranks repeat seed epochs resume data owned"
     PEERS["MaxText OLMo loader, one host"] = Adapter(
-        make=make, claims=claims, most_ranks=1, **common
+        make=make, claims=claims, max_ranks=1, **common
     )
     PEERS["MaxText OLMo loader, several hosts"] = Adapter(
         make=make, claims=claims, **common
@@ -277,7 +277,7 @@ def nanotron_main(folder: Path) -> None:
     common: dict[str, Any] = {
         "claims": "once ranks repeat",
         "tail": "drop",
-        "most_rows": 80,
+        "max_rows": 80,
     }
     PEERS["Nanotron main, one change of stage"] = Adapter(make=make_of(1), **common)
     PEERS["Nanotron main, two changes of stage"] = Adapter(make=make_of(2), **common)

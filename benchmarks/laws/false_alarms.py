@@ -52,7 +52,7 @@ class Counted:
 
 def counted(make: Any, **options: Any) -> Adapter:
     return Adapter(
-        make=make, state_of=lambda loader: loader.done, most_workers=0, **options
+        make=make, state_of=lambda loader: loader.done, max_workers=0, **options
     )
 
 
@@ -132,9 +132,11 @@ def masked(data: Any, *, rank: int, world_size: int, state: Any, **place: Any) -
 
 RIGHT = {
     "a keyed permutation": adapter_of(largest=65),
-    "a keyed permutation, up to 7 ranks": adapter_of(largest=65, most_ranks=7),
-    "a keyed permutation, up to 9 rows a batch": adapter_of(largest=65, most_batch=9),
-    "a keyed permutation, up to 70 rows": adapter_of(largest=65, most_rows=70),
+    "a keyed permutation, up to 7 ranks": adapter_of(largest=65, max_ranks=7),
+    "a keyed permutation, up to 9 rows a batch": adapter_of(
+        largest=65, max_batch_size=9
+    ),
+    "a keyed permutation, up to 70 rows": adapter_of(largest=65, max_rows=70),
     "random crops": counted(crops, claims=f"{PASSES} ranks", format="npy"),
     "rows that are padded": counted(
         padded, claims=f"{PASSES} once ranks epochs spread data", tail="pad", largest=65
@@ -150,7 +152,7 @@ RIGHT = {
         claims="once repeat resume killed owned data masks",
         format="npy",
         mask="attention_mask",
-        most_batch=1,
+        max_batch_size=1,
     ),
 }
 

@@ -60,7 +60,7 @@ class Counted:
     "torch",
     claims=f"{TOGETHER} order seed epochs length spread",
     tail="pad",
-    most_workers=2,
+    max_workers=2,
 )
 def distributed_sampler(data: int, *, state: Any = None, **place: Any) -> Any:
     from torch.utils.data import DataLoader, DistributedSampler
@@ -89,7 +89,7 @@ def without_set_epoch(data: int, **place: Any) -> Any:
     "torchdata.stateful_dataloader.sampler",
     claims=f"{TOGETHER} epochs resume killed length",
     tail="pad",
-    most_workers=2,
+    max_workers=2,
     state_of=state_dict,
 )
 def stateful_dataloader(data: int, *, state: Any = None, **place: Any) -> Any:
@@ -112,8 +112,8 @@ def stateful_dataloader(data: int, *, state: Any = None, **place: Any) -> Any:
     "torchdata StatefulDataLoader, shuffle=True",
     "torchdata.stateful_dataloader",
     claims="once resume",
-    most_ranks=1,
-    most_workers=2,
+    max_ranks=1,
+    max_workers=2,
     state_of=state_dict,
 )
 def stateful_shuffle(data: int, *, state: Any = None, **place: Any) -> Any:
@@ -162,11 +162,11 @@ class HuggingFace:
 
 
 ONE_PROCESS: dict[str, Any] = {
-    "most_ranks": 1,
-    "most_workers": 0,
+    "max_ranks": 1,
+    "max_workers": 0,
     "state_of": state_dict,
     "claims": "once repeat epochs resume",
-    "most_rows": 60,
+    "max_rows": 60,
 }
 
 
@@ -190,7 +190,7 @@ def hf_shuffle(data: int, *, state: Any = None, **place: Any) -> Any:
     "HF datasets, split_dataset_by_node",
     "datasets.distributed",
     claims=TOGETHER,
-    most_workers=0,
+    max_workers=0,
 )
 def hf_by_node(data: int, *, state: Any = None, **place: Any) -> Any:
     from datasets.distributed import split_dataset_by_node
@@ -205,10 +205,10 @@ def hf_by_node(data: int, *, state: Any = None, **place: Any) -> Any:
     "accelerate skip_first_batches",
     "accelerate.data_loader torch.utils.data",
     claims="once repeat epochs resume",
-    most_ranks=1,
-    most_workers=0,
+    max_ranks=1,
+    max_workers=0,
     state_of=state_dict,
-    most_rows=60,
+    max_rows=60,
 )
 def accelerate_skip(data: int, *, state: Any = None, **place: Any) -> Any:
     """A seedable sampler, as `accelerator.prepare` makes it; the epochs before are iterated in the first run only."""
@@ -240,7 +240,7 @@ def accelerate_skip(data: int, *, state: Any = None, **place: Any) -> Any:
     "grain",
     claims="once ranks order repeat seed epochs resume data owned",
     tail="drop",
-    most_workers=0,
+    max_workers=0,
     state_of=lambda loader: loader.state,
 )
 def grain_map(data: int, *, state: Any = None, **place: Any) -> Any:
@@ -283,8 +283,8 @@ class Grain:
     format="litdata",
     claims="once ranks repeat owned data seed epochs resume",
     tail="drop",
-    most_workers=2,
-    most_rows=60,
+    max_workers=2,
+    max_rows=60,
     state_of=state_dict,
 )
 def litdata_streaming(data: Any, *, state: Any = None, **place: Any) -> Any:
@@ -315,8 +315,8 @@ def litdata_streaming(data: Any, *, state: Any = None, **place: Any) -> Any:
     format="npy",
     claims=f"{TOGETHER} order seed epochs resume elastic spread",
     tail="drop",
-    most_workers=1,
-    most_rows=100,
+    max_workers=1,
+    max_rows=100,
     state_of=state_dict,
 )
 def olmo(data: Any, *, state: Any = None, **place: Any) -> Any:
@@ -357,9 +357,9 @@ def olmo(data: Any, *, state: Any = None, **place: Any) -> Any:
     format="mds",
     claims="once ranks repeat seed epochs resume data owned",
     tail="pad",
-    most_ranks=1,
-    most_workers=1,
-    most_rows=60,
+    max_ranks=1,
+    max_workers=1,
+    max_rows=60,
     state_of=lambda loader: loader.state_dict(),
 )
 def mosaicml(data: Any, *, state: Any = None, **place: Any) -> Any:

@@ -129,15 +129,15 @@ def _outcome(work: Callable[[], int], prog: str, interrupted: str) -> tuple[int,
         return 1, one_line(error) if _is_expected(error) else _unexpected(error)
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """A parser for whole numbers of at least `least`."""
+def at_least(minimum: int) -> Callable[[str], int]:
+    """A parser for whole numbers of at least `minimum`."""
 
     def number(text: str) -> int:
         with contextlib.suppress(ValueError):
-            if int(text) >= least:
+            if int(text) >= minimum:
                 return int(text)
         raise argparse.ArgumentTypeError(
-            f"must be a whole number of at least {least}, got {text!r}"
+            f"must be a whole number of at least {minimum}, got {text!r}"
         )
 
     return number

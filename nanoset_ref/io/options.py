@@ -14,12 +14,12 @@ Kind = TypeVar("Kind", bound=Any)
 
 
 def whole_number(
-    value: Any, name: str, least: int | None = None, bits: int | None = None
+    value: Any, name: str, minimum: int | None = None, bits: int | None = None
 ) -> int:
     """Convert any integer, including NumPy's, to an int; a bool is refused.
 
     Raises:
-        ValueError: `value` is not an integer, below `least`, or not below 2**bits; the message
+        ValueError: `value` is not an integer, below `minimum`, or not below 2**bits; the message
             calls it `name`.
     """
     try:
@@ -28,11 +28,11 @@ def whole_number(
         number = None
     if number is None or isinstance(value, (bool, np.bool_)):
         expected = "a whole number"
-        if least is not None:
-            expected = f"an integer of at least {least}"
+        if minimum is not None:
+            expected = f"an integer of at least {minimum}"
         raise ValueError(f"{name} must be {expected}, got {value!r:.200}")
-    if least is not None and number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}")
+    if minimum is not None and number < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {number}")
     if bits is not None and number >= 2**bits:
         raise ValueError(f"{name} must be below 2**{bits}, got {number}")
     return number

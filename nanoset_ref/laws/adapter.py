@@ -34,12 +34,12 @@ class Adapter:
         rows_of: batch -> the row numbers in it; None: see `nanoset_ref.laws.batch_rows`.
         mask: name of the field of a batch that is true at every token and false at padding.
         same_epochs: whether every epoch has the same order.
-        most_rows: the maximum number of rows.
+        max_rows: the maximum number of rows.
         largest: the law `once` is also checked at 4^k + 1 rows up to this number, where ciphers
             change their width (only with the format "rows").
-        most_ranks: the maximum number of ranks.
-        most_workers: the maximum number of workers.
-        most_batch: the maximum number of rows in a batch.
+        max_ranks: the maximum number of ranks.
+        max_workers: the maximum number of workers.
+        max_batch_size: the maximum number of rows in a batch.
         limit: seconds after which a loader without an answer counts as hanging.
     """
 
@@ -52,11 +52,11 @@ class Adapter:
     rows_of: Callable[[Any], Iterable[Any]] | None = None
     mask: str = ""
     same_epochs: bool = False
-    most_rows: int = 200
+    max_rows: int = 200
     largest: int = 65_537
-    most_ranks: int = 4
-    most_workers: int = 3
-    most_batch: int = 5
+    max_ranks: int = 4
+    max_workers: int = 3
+    max_batch_size: int = 5
     limit: float = 20.0
 
     def __call__(self, data: Any, **settings: Any) -> Iterable[Any]:

@@ -76,9 +76,9 @@ def law_order(trial: Trial) -> Verdict:
 
 def law_workers(trial: Trial) -> Verdict:
     """Every rank reads the same batches, for any number of workers and any prefetching."""
-    if trial.adapter.most_workers == 0:
-        raise Refused("most_workers is 0")
-    number = 1 + trial.case.other % trial.adapter.most_workers
+    if trial.adapter.max_workers == 0:
+        raise Refused("max_workers is 0")
+    number = 1 + trial.case.other % trial.adapter.max_workers
     return trial.compare(f"with {number} workers instead of none", workers=number)
 
 

@@ -187,11 +187,11 @@ class Search:
         adapter = self.processes.adapter
         random = Random(f"{self.seed} {law}")
         few = max(1, self.examples // 3)
-        smallest = min(SMALL, adapter.most_rows)
+        smallest = min(SMALL, adapter.max_rows)
         others = 1 + self.examples - few
-        for most_rows, count in ((smallest, few), (adapter.most_rows, others)):
+        for max_rows, count in ((smallest, few), (adapter.max_rows, others)):
             limits = tool.settings(max_examples=count, database=None, deadline=None)
-            cases = _cases(tool.strategies, adapter, law, most_rows)
+            cases = _cases(tool.strategies, adapter, law, max_rows)
             with suppress(tool.errors.NoSuchExample):
                 return tool.find(cases, breaks, settings=limits, random=random)
         if law == "once" and adapter.format == "rows":
@@ -205,18 +205,18 @@ def _cases(
     draw: Any,
     adapter: Adapter,
     law: str,
-    most_rows: int,
+    max_rows: int,
 ) -> Any:
     """What hypothesis draws, by its module `strategies`."""
-    rows = draw.integers(1, most_rows)
+    rows = draw.integers(1, max_rows)
     if law == "spread":
         rows = draw.integers(200, 400)
     stop = draw.integers(0, 20)
     fields = {
         "rows": rows,
-        "world_size": draw.integers(1, adapter.most_ranks),
-        "batch_size": draw.integers(1, adapter.most_batch),
-        "workers": draw.integers(0, adapter.most_workers),
+        "world_size": draw.integers(1, adapter.max_ranks),
+        "batch_size": draw.integers(1, adapter.max_batch_size),
+        "workers": draw.integers(0, adapter.max_workers),
         "seed": draw.integers(0, 5),
         "epoch": draw.integers(0, 3),
         "other": draw.integers(1, 5),

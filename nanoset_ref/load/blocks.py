@@ -75,12 +75,12 @@ class BlockSizes(NamedTuple):
     """How many batches a block has, and how many blocks are in memory.
 
     Attributes:
-        most_batches: the most batches in a block.
+        max_batches: the most batches in a block.
         num_buffers: how many blocks are in memory at the same time.
         shape: [rows, row_length] of each.
     """
 
-    most_batches: int
+    max_batches: int
     num_buffers: int
     shape: tuple[int, int]
 

@@ -333,7 +333,7 @@ def read_blocks(
     """
     buffers = allocate_buffers(sizes.num_buffers, sizes.shape, dataset.row_dtype)
     next_buffer = itertools.cycle(buffers)
-    for positions in sampler.blocks(sizes.most_batches):
+    for positions in sampler.blocks(sizes.max_batches):
         rows = next(next_buffer)[: len(positions)]
         starts = dataset.starts(positions) if needs_starts else None
         # a batch may still share this memory (copy-on-write): numpy() separates them first

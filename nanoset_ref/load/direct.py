@@ -148,15 +148,15 @@ def _read_plainly(
 
 
 @contextlib.contextmanager
-def _queue(least: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """A queue of this process and the memory that it reads into, at least `least` bytes."""
+def _queue(minimum: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """A queue of this process and the memory that it reads into, at least `minimum` bytes."""
     if _idle:
         context, memory = _idle.pop()
     else:
         context = _set_up()
         memory = _huge_pages(MEMORY)
-    if len(memory) < least:
-        memory = _huge_pages(least)
+    if len(memory) < minimum:
+        memory = _huge_pages(minimum)
     try:
         yield context, memory
     except BaseException:  # reads may still be under way in it

@@ -50,9 +50,9 @@ def read_rows(system_calls, context, disk_block, buffers, reads, out):
             if asked == arrived:
                 failed = asked
         # 2. wait for at least one, and take all that have arrived
-        least = min(1, asked - arrived)
+        minimum = min(1, asked - arrived)
         address = np.int64(events.ctypes.data)
-        count = _syscall(system_calls[2], context, least, depth, address, 0)
+        count = _syscall(system_calls[2], context, minimum, depth, address, 0)
         for number in range(count):  # -1 if a signal interrupted the call
             row, buffer = divmod(events[number, 0], depth)
             start = reads[row, 1] % disk_block

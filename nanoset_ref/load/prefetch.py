@@ -164,7 +164,7 @@ class WorkerBlocks:
         self.batch_size = sampler.micro_batch_size
         self.copy_tensor = copy_tensor
         reader = BufferReader(dataset, self.buffers, needs_starts)
-        requests = ReadRequests(sampler, sizes.most_batches, self.buffers)
+        requests = ReadRequests(sampler, sizes.max_batches, self.buffers)
         # only the buffers' numbers travel; collating and pinning follow
         unchanged = {"batch_size": None, "collate_fn": None, "pin_memory": False}
         self.loader = DataLoader(

@@ -159,24 +159,24 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
                 yield positions
         self.consumed_train_samples = end
 
-    def blocks(self, most_batches: int) -> Iterator[NDArray[np.int64]]:
+    def blocks(self, max_batches: int) -> Iterator[NDArray[np.int64]]:
         """The positions that iterating yields, many batches at a time.
 
         Args:
-            most_batches: the most batches of a block. The first blocks have 1, 2, 4, ... batches.
+            max_batches: the most batches of a block. The first blocks have 1, 2, 4, ... batches.
 
         Yields int64 [batches * B]. A last batch made by `tail` is a block by itself. The global
         count advances when a block is yielded.
         """
         end = self.remaining(self.consumed_train_samples).end
         full = (end - self.consumed_train_samples) // self.samples_per_micro_step
-        most = 1
+        limit = 1
         while full:
-            count = min(most, most_batches, full)
+            count = min(limit, max_batches, full)
             start = self.consumed_train_samples % self.num_samples
             self.consumed_train_samples += count * self.samples_per_micro_step
             full -= count
-            most *= 2
+            limit *= 2
             yield self.schedule.many_rank_positions(start, self.dp_rank, count).ravel()
         if self.consumed_train_samples < end:
             # the short last batch; with tail="drop" this only moves the count to the end

@@ -70,8 +70,8 @@ class Schedule:
                 f"layout must be one of {get_args(Layout)}, got {self.layout!r}"
             )
         for name, value in numbers.items():
-            least = 0 if name == "consumed_train_samples" else 1
-            object.__setattr__(self, name, whole_number(value, name, least))
+            minimum = 0 if name == "consumed_train_samples" else 1
+            object.__setattr__(self, name, whole_number(value, name, minimum))
 
     @property
     def samples_per_micro_step(self) -> int:

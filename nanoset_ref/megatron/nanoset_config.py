@@ -207,16 +207,16 @@ class NanosetConfig(DocumentOptions):
 
 
 def _integer_problems(
-    name: str, value: Any, least: int | None = None, stop: int | None = None
+    name: str, value: Any, minimum: int | None = None, stop: int | None = None
 ) -> Iterator[str]:
-    """Yield a message if a value is not an integer in [least, stop)."""
+    """Yield a message if a value is not an integer in [minimum, stop)."""
     try:
         number = whole_number(value, name)
     except ValueError:
         yield f"{name}: should be an integer, got {reprlib.repr(value)}"
         return
-    if least is not None and number < least:
-        yield f"{name}: should be at least {least}, got {number}"
+    if minimum is not None and number < minimum:
+        yield f"{name}: should be at least {minimum}, got {number}"
     if stop is not None and number >= stop:
         yield f"{name}: should be less than {stop}, got {number}"
 

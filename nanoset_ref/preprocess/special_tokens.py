@@ -85,11 +85,11 @@ class SpecialFinder:
         none = np.empty(0, np.int64)
         if not ids.size or not self._numbers.size:
             return none, none
-        least = self._numbers[0]
+        smallest = self._numbers[0]
         largest = self._numbers[-1]
-        if ids.max() < least or ids.min() > largest:
+        if ids.max() < smallest or ids.min() > largest:
             return none, none
-        places = np.flatnonzero((ids >= least) & (ids <= largest))
+        places = np.flatnonzero((ids >= smallest) & (ids <= largest))
         places = places[np.isin(ids[places], self._numbers)]
         holders = np.searchsorted(np.cumsum(lengths), places, side="right")
         return holders, ids[places].astype(np.int64)

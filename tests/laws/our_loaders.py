@@ -88,7 +88,7 @@ def of(make: Any, **options: Any) -> Adapter:
     common = {
         "same_epochs": True,
         "tail": "drop",
-        "most_workers": 2,
+        "max_workers": 2,
         "state_of": state_dict,
     }
     return Adapter(make=make, **common | options)
@@ -252,7 +252,7 @@ OURS = {
         stack,
         claims="once ranks order workers repeat epochs resume killed elastic owned data length",
         format="jsonl",
-        most_rows=60,
+        max_rows=60,
     ),
     "StatefulDataLoader": of(
         stateful,
@@ -262,14 +262,14 @@ OURS = {
         token_stream,
         claims="once ranks order workers repeat resume killed elastic owned data refuses",
         format="jsonl",
-        most_rows=60,
+        max_rows=60,
     ),
     "IterableDataset": of(
         iterable,
         claims="once ranks order workers repeat resume killed owned data",
         format="jsonl",
-        most_rows=60,
-        most_workers=1,  # several deal the lines in another order, and each drops its own tail
+        max_rows=60,
+        max_workers=1,  # several deal the lines in another order, and each drops its own tail
     ),
     "ResumableBatchSampler": of(sampler, claims=SAMPLER),
     "ResumableBatchSampler, contiguous": of(

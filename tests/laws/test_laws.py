@@ -421,7 +421,7 @@ def test_an_error_after_the_first_batch_is_a_finding_and_no_refusal() -> None:
         yield [0]
         raise ValueError("bad row")
 
-    report = check(make, claims="once", most_ranks=1, examples=5, budget=20)
+    report = check(make, claims="once", max_ranks=1, examples=5, budget=20)
     assert "crash: ValueError: bad row" in report.line("once")
 
 
@@ -479,7 +479,7 @@ def test_a_length_is_asked_for_only_by_its_law() -> None:
         return map(list, zip(range(data), strict=True))
 
     report = check(
-        make, claims="once length", most_ranks=1, most_batch=1, examples=5, budget=20
+        make, claims="once length", max_ranks=1, max_batch_size=1, examples=5, budget=20
     )
     assert report.word("once") == "holds"
     assert "has no len()" in report.line("length")
@@ -491,11 +491,11 @@ def test_crops_have_no_spread() -> None:
         return [np.arange(start, start + 8) for start in starts]
 
     report = check(
-        make, claims="spread repeat", format="npy", most_ranks=1, examples=3, budget=20
+        make, claims="spread repeat", format="npy", max_ranks=1, examples=3, budget=20
     )
     assert report.unjudged == ["spread"] and report.word("repeat") == "holds"
     assert "have no place in the file" in report.line("spread")
-    options = {"claims": "spread repeat", "format": "npy", "most_ranks": 1}
+    options = {"claims": "spread repeat", "format": "npy", "max_ranks": 1}
     with pytest.warns(UserWarning, match="^spread   not judged") as warned:
         Laws(20.0, 0).hold(make, **options)  # the other law was judged, and holds
     assert len(warned) == 1
@@ -521,7 +521,7 @@ def test_a_corpus_has_a_plain_name(tmp_path: Path) -> None:
         ]
 
     report = check(
-        make, claims="once", format="npy", most_ranks=1, most_batch=1, budget=20
+        make, claims="once", format="npy", max_ranks=1, max_batch_size=1, budget=20
     )
     assert report.broken == []
 
@@ -530,7 +530,10 @@ def test_a_rank_that_reads_everything_is_heard_to_its_end() -> None:
     def make(data: Any, *, rank: int, **place: Any) -> Any:
         return [] if rank else [[row] for row in range(data)]
 
-    assert check(make, claims="once", most_batch=1, examples=20, budget=20).broken == []
+    assert (
+        check(make, claims="once", max_batch_size=1, examples=20, budget=20).broken
+        == []
+    )
 
 
 def test_a_corpus_of_shards_has_a_file_for_each() -> None:
@@ -541,7 +544,7 @@ def test_a_corpus_of_shards_has_a_file_for_each() -> None:
                 for member in archive:
                     yield archive.extractfile(member).read().decode()  # type: ignore[union-attr]
 
-    options = {"format": "tar", "files": 3, "most_batch": 1}
+    options = {"format": "tar", "files": 3, "max_batch_size": 1}
     report = check(make, claims="once data", examples=9, budget=20, **options)
     assert (report.broken, report.unjudged) == ([], [])
 

@@ -107,12 +107,12 @@ class Py1eOrder(EpochOrder):
             generator.shuffle(span)
         samples = np.concatenate(spans)
         places = np.arange(len(samples), dtype=np.float64)
-        least = int(0.75 * self._block)
-        most = int(1.25 * self._block)
+        smallest = int(0.75 * self._block)
+        largest = int(1.25 * self._block)
         begin = 0
         for span in spans:
             end = begin + len(span)
-            width = generator.integers(least, most)
+            width = generator.integers(smallest, largest)
             reach = max((width - len(span)) / 2, 0)
             low = max(-reach, -begin)
             high = min(reach, len(samples) - end)

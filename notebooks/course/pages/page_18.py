@@ -165,9 +165,9 @@ def rule_3(loader):
 
     options = {
         "claims": "resume",
-        "most_ranks": 1,
-        "most_batch": 1,
-        "most_rows": 30,
+        "max_ranks": 1,
+        "max_batch_size": 1,
+        "max_rows": 30,
         "examples": 15,
     }
     return not laws.check(make, state_of=lambda made: made.state_dict(), **options).broken
