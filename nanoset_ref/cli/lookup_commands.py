@@ -18,7 +18,7 @@ from nanoset_ref.cli.card_commands import (
 )
 from nanoset_ref.cli.command import NotNegative, UsageError
 from nanoset_ref.cli.run_options import RunOptions, exactly_one, one_step, stretch_at
-from nanoset_ref.io.options import checked_index
+from nanoset_ref.io.options import check_index
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.load.schedule import Schedule, Slot
 
@@ -91,7 +91,7 @@ def _row(dataset: Rows, position: int) -> tuple[Tokens, Ids]:
 
 def _position(dataset: Rows, position: int) -> tuple[str, Tokens, Ids]:
     """The name, the file and the ids of the row at a position, which may count from the end."""
-    number = checked_index(position, len(dataset), "position")
+    number = check_index(position, len(dataset), "position")
     return f"position {number}", *_row(dataset, number)
 
 
@@ -109,7 +109,7 @@ def _part_of_file(
         raise ValueError(
             "a sample of Megatron-style data is not one piece of a file; show a --position or a --document"
         )
-    number = checked_index(sample, dataset.dataset_lengths[source], "sample")
+    number = check_index(sample, dataset.dataset_lengths[source], "sample")
     first = number * int(dataset.strides[source])
     return f"sample {sample}", file, file.tokens[first : first + dataset.row_length]
 
@@ -235,7 +235,7 @@ def _stretches_with(
         IndexError: the run has no such file.
     """
     paths = _paths_of(run, stretches)
-    path = paths[checked_index(source, len(paths), "file")]
+    path = paths[check_index(source, len(paths), "file")]
     return [
         (stretch, number)
         for stretch in stretches

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
 from nanoset_ref.io.object_cache import PIECE, read_cached
-from nanoset_ref.io.options import counted_from_0
+from nanoset_ref.io.options import normalize_indices
 from nanoset_ref.io.urls import BucketPath
 
 THREADS = 64
@@ -149,7 +149,7 @@ def _checked_indices(index: Any, count: int) -> NDArray[np.int64]:
     if mask.dtype == np.bool_ and mask.shape == (count,):
         return np.flatnonzero(mask)
     try:
-        return counted_from_0(index, count, "ids")
+        return normalize_indices(index, count, "ids")
     except TypeError as error:
         raise IndexError(str(error)) from None
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def require_whole(*arrays: NDArray[Any]) -> None:
+def check_not_truncated(*arrays: NDArray[Any]) -> None:
     """Raise OSError if the file behind a mapped array was truncated after it was mapped.
 
     Reading beyond the end of the file would end the process without a message. A file that was
@@ -34,7 +34,7 @@ def require_whole(*arrays: NDArray[Any]) -> None:
 
 
 @contextlib.contextmanager
-def no_garbage_collection() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Pause the garbage collector: code that only makes objects gives it nothing to collect."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -38,7 +38,7 @@ def whole_number(
     return number
 
 
-def counted_from_0(
+def normalize_indices(
     positions: Any, length: int, what: str = "samples"
 ) -> NDArray[np.int64]:
     """Positions in [-length, length), int64 of their shape, the negative ones counted from the end.
@@ -61,7 +61,7 @@ def counted_from_0(
     return inside + length * (inside < 0)
 
 
-def checked_index(index: int, count: int, what: str) -> int:
+def check_index(index: int, count: int, what: str) -> int:
     """`index`, if it is in [0, count); otherwise an IndexError."""
     if not 0 <= operator.index(index) < count:
         raise IndexError(

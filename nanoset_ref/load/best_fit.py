@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.index_cache import Arrays, load_or_build
-from nanoset_ref.io.memory import require_whole
+from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.load.document_masks import concatenated_ranges, document_spans
@@ -266,7 +266,7 @@ class PackedNanoset(Nanoset):
         for source in np.unique(sources).tolist():
             rows = np.flatnonzero(sources == source)
             row_offsets, piece_starts, piece_lengths = self.packings[source]
-            require_whole(row_offsets, piece_starts, piece_lengths)
+            check_not_truncated(row_offsets, piece_starts, piece_lengths)
             first_pieces = row_offsets[samples[rows]]
             counts = row_offsets[samples[rows] + 1] - first_pieces  # pieces of each row
             pieces = concatenated_ranges(first_pieces, counts)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.memory import require_whole
+from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.options import refuses_unknown
 from nanoset_ref.load.rows import Span, Starts
@@ -88,7 +88,7 @@ def starts_in_files(
     starts = np.empty((len(sources), row_length), dtype=np.bool_)
     for source in np.unique(sources).tolist():
         rows = sources == source
-        require_whole(boundaries[source])
+        check_not_truncated(boundaries[source])
         starts[rows] = starts_at_boundaries(
             boundaries[source], first_tokens[rows], row_length
         )

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.memory import require_whole
+from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.tokens import Tokens
@@ -20,7 +20,7 @@ def copy_from_file(file: Tokens, pieces: Int64Array, out: NDArray[Any]) -> None:
         StorageError: the object cannot be read, or was replaced.
     """
     if not in_bucket(file.path):
-        require_whole(file.tokens)
+        check_not_truncated(file.tokens)
         copy_pieces(file.tokens, pieces, out)
         return
     pieces = pieces[pieces[:, 1] < pieces[:, 2]]

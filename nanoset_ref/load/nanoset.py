@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.memory import no_garbage_collection, physical_memory
+from nanoset_ref.io.memory import gc_paused, physical_memory
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, as_list, in_bucket
 from nanoset_ref.load.gather import Gatherer
@@ -101,7 +101,7 @@ class Nanoset(Rows):
                     "give the weights in the mapping or as dataset_weights, not both"
                 )
             dataset_weights = list(dataset_paths.values())
-        with no_garbage_collection():
+        with gc_paused():
             self._files = _open_all(as_list(dataset_paths, Tokens), token_dtype)
         for file in self._files:
             file.require_ids()

@@ -20,7 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.options import checked_index, counted_from_0
+from nanoset_ref.io.options import check_index, normalize_indices
 from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens import Tokens
 
@@ -211,9 +211,9 @@ class Rows(_TorchDataset):
 
         Raises: see `positions_of`.
         """
-        file = self.files[checked_index(source, len(self.files), "file")]
+        file = self.files[check_index(source, len(self.files), "file")]
         offsets = file.known_documents()
-        document = checked_index(document, len(offsets) - 1, "document")
+        document = check_index(document, len(offsets) - 1, "document")
         document_start = int(offsets[document])
         length = int(offsets[document + 1]) - document_start
         start, stop = tokens or (0, length)
@@ -241,7 +241,7 @@ class Rows(_TorchDataset):
             ValueError: `positions` is not one-dimensional; or `out` has another shape, dtype or
                 layout.
         """
-        positions = counted_from_0(positions, len(self))
+        positions = normalize_indices(positions, len(self))
         if positions.ndim != 1:
             raise ValueError(
                 f"read takes a one-dimensional array of positions, got shape {positions.shape}"
@@ -267,7 +267,7 @@ class Rows(_TorchDataset):
         Raises:
             ValueError: a file whose document boundaries are not known.
         """
-        return self._starts(counted_from_0(positions, len(self)))
+        return self._starts(normalize_indices(positions, len(self)))
 
     def __getitem__(self, k: int) -> dict[str, NDArray[Any]]:
         """Sample k, {"input_ids": [row_length]}; a negative k counts from the end."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.index_cache import Arrays, load_or_build
-from nanoset_ref.io.memory import require_whole
+from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.megatron.dataset import MegatronNanoset
 from nanoset_ref.megatron.index.three_indexes import blend_samples
 from nanoset_ref.megatron.nanoset_config import (
@@ -111,7 +111,7 @@ class BlendedNanoset(PieceRows):
 
     def samples_by_part(self, positions: Int64Array) -> Iterable[PartSamples]:
         """See `PieceRows.samples_by_part`."""
-        require_whole(self.dataset_index, self.dataset_sample_index)
+        check_not_truncated(self.dataset_index, self.dataset_sample_index)
         sources = self.dataset_index[positions]
         samples = self.dataset_sample_index[positions]
         for source in np.unique(sources).tolist():

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.memory import require_whole
+from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.load.document_masks import document_spans
 from nanoset_ref.load.gather_pieces import copy_from_file
@@ -94,7 +94,9 @@ class PieceRows(Rows):
             part = self.parts[source]
             corpus = part.corpus
             mappings = (part.document_index, part.sample_index, part.shuffle_index)
-            require_whole(*mappings, corpus.sequence_lengths, corpus.sequence_pointers)
+            check_not_truncated(
+                *mappings, corpus.sequence_lengths, corpus.sequence_pointers
+            )
             layout = (
                 corpus.sequence_lengths,
                 corpus.sequence_pointers,

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array as Int64Array
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.options import counted_from_0, whole_number
+from nanoset_ref.io.options import normalize_indices, whole_number
 
 Json = dict[str, Any]  # an object of JSON
 Pairs = tuple[Int64Array, Int64Array]  # sources and samples, [n] each
@@ -237,7 +237,7 @@ class Order(ABC):
         if isinstance(k, slice):
             indices = k.indices(self.num_samples)
             return self.lookup(np.arange(*indices))
-        positions = counted_from_0(k, self.num_samples)
+        positions = normalize_indices(k, self.num_samples)
         sources, samples = self.lookup(positions.ravel())
         if positions.ndim == 0:
             return int(sources[0]), int(samples[0])

@@ -16,7 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.memory import require_whole
+from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.paths import PathLike, require_regular
 from nanoset_ref.orders.base import (
     Json,
@@ -119,7 +119,7 @@ class PublishedOrder(NumberedOrder):
 
     def __getstate__(self) -> dict[str, Any]:
         """A pickle has a copy of the numbers; it is made of the whole file."""
-        require_whole(self.numbers)
+        check_not_truncated(self.numbers)
         return self.__dict__
 
     def _check_instances(self, numbers: NDArray[Any]) -> int:
@@ -159,7 +159,7 @@ class PublishedOrder(NumberedOrder):
         """As `Order.lookup`. The numbers are checked again, because the file is mapped: if someone
         overwrites it in place, a kernel must not read outside of the token files.
         """
-        require_whole(self.numbers)
+        check_not_truncated(self.numbers)
         listed = len(self.numbers)
         inside = np.minimum(positions, listed - 1)
         instances = self.numbers[inside].astype(np.int64)

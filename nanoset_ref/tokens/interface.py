@@ -18,7 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.memory import require_whole
+from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import (
     FileVersion,
@@ -146,7 +146,7 @@ class Tokens(ABC):
         offsets = self.document_offsets
         if offsets is None:
             return None
-        require_whole(offsets)
+        check_not_truncated(offsets)
         content = np.ascontiguousarray(offsets, dtype="<i8").data
         return xxhash.xxh3_128_hexdigest(content)
 
