@@ -245,19 +245,16 @@ class Order(ABC):
 
     def positions(
         self,
-        dataset: int,
+        source: int,
         sample: int,
         until: int | None = None,
     ) -> Int64Array:
-        """Every k below `until` (None: all) with `order[k] == (dataset, sample)`, ascending.
-
-        Args:
-            dataset: the number of a source.
+        """Every k below `until` (None: all) with `order[k] == (source, sample)`, ascending.
 
         Raises:
             IndexError: no such source, or no such sample of it (neither counts from the end).
         """
-        source = operator.index(dataset)
+        source = operator.index(source)
         sample = operator.index(sample)
         source_exists = 0 <= source < len(self.dataset_lengths)
         if not source_exists or not 0 <= sample < self.dataset_lengths[source]:

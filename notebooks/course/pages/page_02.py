@@ -50,7 +50,7 @@ def answer_1():
 @answer("02.2", (10, 20), words=("one epoch and copies it",))
 def answer_2(tiny):
     first, second, third = tiny.dataset_sample_index.reshape(3, 10)
-    assert tiny.order.positions(dataset=0, sample=3).tolist() == [0, 10, 20]
+    assert tiny.order.positions(source=0, sample=3).tolist() == [0, 10, 20]
     print(
         "epoch 1 = epoch 2 = epoch 3:",
         np.array_equal(first, second) and np.array_equal(second, third),
