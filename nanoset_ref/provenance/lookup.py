@@ -69,7 +69,7 @@ def _origin(dataset: Rows, slot: Slot) -> RowOrigin:
     source, sample, epoch = dataset.origin(slot.position)
     file = dataset.files[source]
     parts = tuple(dataset.spans(slot.position))
-    labels = dict.fromkeys(file.source_of(part.document) for part in parts)
+    labels = dict.fromkeys(file.label_of(part.document) for part in parts)
     known = tuple(label for label in labels if label)
     return RowOrigin(slot, source, str(file.path), sample, epoch, parts, known)
 

@@ -192,7 +192,7 @@ class Tokens(ABC):
             )
         return offsets
 
-    def source_of(self, document: int | None) -> str | None:
+    def label_of(self, document: int | None) -> str | None:
         """The label of a document's source, in files made of chunks; None if it is unknown."""
         return None
 

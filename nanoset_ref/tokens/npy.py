@@ -195,8 +195,8 @@ class TokenFile(Tokens):
             self._is_ascending = True
         return offsets
 
-    def source_of(self, document: int | None) -> str | None:
-        """See `Tokens.source_of`."""
+    def label_of(self, document: int | None) -> str | None:
+        """See `Tokens.label_of`."""
         if document is None or self._sources is None:
             return None
         labels, label_of = self._sources

@@ -192,7 +192,7 @@ def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(
         assert np.flatnonzero(starts).tolist() == edges
         assert batch["label_mask"][k].tolist() == (~starts[1:]).tolist()
         labels = [
-            dataset.files[0].source_of(span.document) for span in dataset.spans(k)
+            dataset.files[0].label_of(span.document) for span in dataset.spans(k)
         ]
         assert labels == [name] * len(lengths) + [None] * (10 - sum(lengths))
     assert not wanted
