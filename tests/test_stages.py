@@ -123,7 +123,7 @@ def oracle(config, firsts):
             list(paths), weights, S, 10_000, stage.data.seed, order=dataset.order
         )
         for step in stage.steps:
-            positions = config.schedule(first, stage.steps.start).positions(step)
+            positions = config.batch_schedule(first, stage.steps.start).positions(step)
             taken.append((stage.name, nanoset.read(np.array(positions))[:, 0].tolist()))
     return taken
 

@@ -34,7 +34,7 @@ from nanoset_ref.train import (
     main,
     start_world,
 )
-from nanoset_ref.train.config import OptimizerConfig, ScheduleConfig
+from nanoset_ref.train.config import LRScheduleConfig, OptimizerConfig
 from nanoset_ref.train.metrics import continue_metrics, read_metrics
 from nanoset_ref.train.progress import Progress
 from nanoset_ref.train.run import learning_rate
@@ -559,7 +559,7 @@ def test_a_full_disk_is_named_with_the_bytes_and_nothing_half_written_is_left(
 
 
 def test_the_learning_rate_is_a_function_of_the_step():
-    schedule = ScheduleConfig(learning_rate=1.0, lr_warmup_steps=4, min_decay_lr=0.1)
+    schedule = LRScheduleConfig(learning_rate=1.0, lr_warmup_steps=4, min_decay_lr=0.1)
     rates = [
         learning_rate(OptimizerConfig(learning_rate_scheduler=schedule), step, 12)
         for step in range(1, 13)

@@ -189,7 +189,7 @@ def _check_positive(option: str, value: float | None) -> None:
 
 def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
     """Estimate every stage of a run that begins at step 1."""
-    schedule = config.schedule()
+    schedule = config.batch_schedule()
     # by the number of a stage: the position after its last one, and samples read of each source
     ends: dict[int, tuple[int, dict[str, float]]] = {}
     for stage in train.stages_of(config):

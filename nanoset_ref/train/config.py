@@ -147,7 +147,7 @@ class CheckpointsConfig(Section):
     keep_checkpoints: Count | None = None
 
 
-class ScheduleConfig(Section):
+class LRScheduleConfig(Section):
     """Linear warm-up over lr_warmup_steps, then a cosine to min_decay_lr at the last step."""
 
     learning_rate: NotNegative = 3e-4
@@ -158,7 +158,7 @@ class ScheduleConfig(Section):
 class OptimizerConfig(Section):
     """AdamW with betas 0.9 and 0.95. clip_grad: maximum gradient norm; null: no limit."""
 
-    learning_rate_scheduler: ScheduleConfig = ScheduleConfig()
+    learning_rate_scheduler: LRScheduleConfig = LRScheduleConfig()
     weight_decay: NotNegative = 0.01
     clip_grad: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
 
@@ -208,7 +208,7 @@ class Config(Section):
             raise ValueError("\n".join(problems))
         return section
 
-    def schedule(
+    def batch_schedule(
         self, consumed_train_samples: int = 0, first_step: int = 1
     ) -> Schedule:
         """The schedule of this run's layout, starting at a position and a step."""
@@ -222,7 +222,7 @@ class Config(Section):
     @property
     def global_batch_size(self) -> int:
         """Samples per step over all ranks."""
-        return self.schedule().global_batch_size
+        return self.batch_schedule().global_batch_size
 
 
 def _schedule(tokens: TokensConfig, ranks: ParallelismConfig) -> Schedule:

@@ -238,7 +238,7 @@ class Run:
 
 
 def learning_rate(config: OptimizerConfig, step: int, train_steps: int) -> float:
-    """The learning rate of a step; steps count from 1 (see `ScheduleConfig`)."""
+    """The learning rate of a step; steps count from 1 (see `LRScheduleConfig`)."""
     schedule = config.learning_rate_scheduler
     highest = schedule.learning_rate
     lowest = schedule.min_decay_lr

@@ -142,7 +142,7 @@ def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Rows]]:
         if stage.continued:
             continued_rows = opened[stage.continued.number]
         record = new_record(stage, continued_rows)
-        schedule = config.schedule(record.position, stage.steps.start)
+        schedule = config.batch_schedule(record.position, stage.steps.start)
         rows = rows_of_stage(stage, record, schedule.positions(stage.steps[-1]).stop)
         opened.append(rows)
         yield stage, schedule, rows
@@ -206,7 +206,7 @@ class StagedLoader:
         coming = self._batches or self._open_current_loader()
         self._batches = None
         record = self.records[-1]
-        schedule = self.config.schedule()
+        schedule = self.config.batch_schedule()
         accumulation = schedule.batch_accumulation_per_replica
         rank = self.layout.dp_rank
         positions = schedule.many_rank_positions(record.position, rank, accumulation)
@@ -307,7 +307,7 @@ class StagedLoader:
         return iter(loader)
 
     def _rows_loader(self, stage: Stage, record: StageRecord) -> Any:
-        schedule = self.config.schedule(record.position, self.step + 1)
+        schedule = self.config.batch_schedule(record.position, self.step + 1)
         layout = self.layout
         return build_nanoset_dataloader(
             rows_of_stage(stage, record, schedule.positions(stage.steps[-1]).stop),

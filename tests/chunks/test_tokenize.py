@@ -191,9 +191,7 @@ def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(
         edges = [*np.cumsum([0, *lengths[:-1]]), *range(sum(lengths), 10)]
         assert np.flatnonzero(starts).tolist() == edges
         assert batch["label_mask"][k].tolist() == (~starts[1:]).tolist()
-        labels = [
-            dataset.files[0].label_of(span.document) for span in dataset.spans(k)
-        ]
+        labels = [dataset.files[0].label_of(span.document) for span in dataset.spans(k)]
         assert labels == [name] * len(lengths) + [None] * (10 - sum(lengths))
     assert not wanted
 
