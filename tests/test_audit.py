@@ -14,7 +14,7 @@ from nanoset_ref.orders import (
     SkippingOrder,
     StatelessOrder,
 )
-from nanoset_ref.provenance import Stretch, audit
+from nanoset_ref.provenance import RunSegment, audit
 from nanoset_ref.provenance import auditing as module
 from nanoset_ref.provenance.auditing import shortened
 
@@ -27,7 +27,7 @@ def paths(tmp_path):
     ]  # 100 and 40 samples of 4
 
 
-def stretch(
+def segment(
     paths,
     num_steps=20,
     num_samples=600,
@@ -43,7 +43,7 @@ def stretch(
         **schedule,
     }
     dataset = Nanoset(paths, weights, 4, num_samples, order=order)
-    return Stretch(
+    return RunSegment(
         name="run",
         dataset=dataset,
         schedule=Schedule(**schedule),
@@ -53,7 +53,7 @@ def stretch(
 
 
 def check(report, law):
-    (found,) = [check for check in report.stretches[0].checks if check.law == law]
+    (found,) = [check for check in report.segments[0].checks if check.law == law]
     return found
 
 
@@ -62,7 +62,7 @@ def check(report, law):
 def test_a_sound_run_passes(paths, layout, order):
     report = audit(
         [
-            stretch(
+            segment(
                 paths,
                 layout=layout,
                 order=order,
@@ -88,14 +88,14 @@ def test_a_run_that_skips_keeps_the_laws_of_the_order_that_it_skips_in(paths, or
     assert skipping.keeps_shares == whole.keeps_shares
     dataset = Nanoset(paths, None, 4, len(skipping), order=skipping)
     report = audit(
-        [Stretch("run", dataset, Schedule(dp_size=2, micro_batch_size=2), 40)]
+        [RunSegment("run", dataset, Schedule(dp_size=2, micro_batch_size=2), 40)]
     )
     assert report.ok, str(report)
     assert [dataset.origin(k).epoch for k in (0, 121, 122, 251)] == [0, 0, 1, 1]
 
 
 def test_a_dataset_that_is_too_short_is_found(paths):
-    report = audit([stretch(paths, num_steps=51)])
+    report = audit([segment(paths, num_steps=51)])
     assert not report.ok
     assert (
         check(report, "the dataset is long enough").detail
@@ -128,19 +128,19 @@ def test_a_faulty_sampler_is_found(paths, monkeypatch, fault, law):
                 yield list(faulty[fault]) if hit else batch
 
     monkeypatch.setattr(module, "ResumableBatchSampler", Faulty)
-    assert not check(audit([stretch(paths)]), law).holds
+    assert not check(audit([segment(paths)]), law).holds
 
 
 @pytest.mark.parametrize(
     ("begins", "holds"), [(120, True), (0, True), (119, False), (121, False)]
 )
-def test_a_gap_or_an_overlap_between_two_stretches_is_found(paths, begins, holds):
-    after = stretch(paths, num_steps=15, dp_size=2, consumed_train_samples=begins)
+def test_a_gap_or_an_overlap_between_two_segments_is_found(paths, begins, holds):
+    after = segment(paths, num_steps=15, dp_size=2, consumed_train_samples=begins)
     report = audit(
-        [stretch(paths, num_steps=10), stretch(paths, weights=[1, 1]), after]
+        [segment(paths, num_steps=10), segment(paths, weights=[1, 1]), after]
     )
     assert report.ok == holds
-    found = report.stretches[2].checks[1]
+    found = report.segments[2].checks[1]
     assert (found.holds, found.detail) == (
         holds,
         f"run stopped at 120, this one begins at {begins}",
@@ -148,14 +148,14 @@ def test_a_gap_or_an_overlap_between_two_stretches_is_found(paths, begins, holds
 
 
 def test_weights_that_are_not_reached_are_found(paths):
-    sound = stretch(paths, num_steps=50, weights=[1, 3])
+    sound = segment(paths, num_steps=50, weights=[1, 3])
     assert check(audit([sound]), "shares are the weights").holds
     sound.dataset.order.dataset_weights = np.array([0.75, 0.25])
     assert not check(audit([sound]), "shares are the weights").holds
 
 
 def test_an_order_that_loses_positions_is_found(paths, monkeypatch):
-    broken = stretch(paths)
+    broken = segment(paths)
     monkeypatch.setattr(
         broken.dataset.order, "counts", lambda until=None: np.array([until // 2, 0])
     )
@@ -167,13 +167,13 @@ def test_an_order_that_loses_positions_is_found(paths, monkeypatch):
 @pytest.mark.parametrize("start", [0, 17, 150])
 def test_forecasts_are_what_the_order_does(paths, order, weights, start):
     """The oracle: look every position up and count."""
-    run = stretch(
+    run = segment(
         paths, order=order, weights=weights, consumed_train_samples=start, num_steps=30
     )
     stop = start + 30 * 12
     report = audit([run])
     pairs = [run.dataset.order[k] for k in range(stop)]
-    for index, source in enumerate(report.stretches[0].sources):
+    for index, source in enumerate(report.segments[0].sources):
         samples = [sample for dataset, sample in pairs if dataset == index]
         assert source.read == sum(dataset == index for dataset, _ in pairs[start:])
         assert source.distinct == len(set(samples))
@@ -193,7 +193,7 @@ def test_a_long_run_is_simulated_at_both_ends_and_says_so(paths, monkeypatch, lo
     monkeypatch.setattr(module, "MAX_STEPS", 30)
     monkeypatch.setattr(module, "ResumableBatchSampler", Ends)
     report = audit(
-        [stretch(paths, num_steps=10**6, num_samples=12 * 10**6, order="stateless")]
+        [segment(paths, num_steps=10**6, num_samples=12 * 10**6, order="stateless")]
     )
     detail = check(report, "every position once").detail
     assert (
@@ -211,11 +211,11 @@ def test_a_run_that_goes_on_from_a_ledger_passes(paths):
     dataset = Nanoset(paths, [3, 1], 4, 300, order=order)
     schedule = Schedule(dp_size=3, micro_batch_size=2, consumed_train_samples=60)
     report = audit(
-        [Stretch(name="run", dataset=dataset, schedule=schedule, num_steps=40)]
+        [RunSegment(name="run", dataset=dataset, schedule=schedule, num_steps=40)]
     )
     assert report.ok, str(report)
     reads = np.array([[30, 30], [30 + 180, 30 + 60]])
-    found = report.stretches[0].sources
+    found = report.segments[0].sources
     assert [source.read for source in found] == (reads[1] - reads[0]).tolist()
     assert [source.repetitions for source in found] == [3, 3], (
         "210 readings of 100 samples, 90 of 40"
@@ -227,10 +227,10 @@ def test_a_file_without_a_sample_is_no_error(tmp_path):
         np.arange(tokens, dtype=np.uint16).tofile(tmp_path / f"{name}.ds")
     dataset = DatatroveNanoset([tmp_path], None, 4, 8)
     report = audit(
-        [Stretch(name="run", dataset=dataset, schedule=Schedule(), num_steps=8)]
+        [RunSegment(name="run", dataset=dataset, schedule=Schedule(), num_steps=8)]
     )
     assert sorted(
-        (source.num_samples, source.read) for source in report.stretches[0].sources
+        (source.num_samples, source.read) for source in report.segments[0].sources
     ) == [
         (0, 0),
         (8, 8),
@@ -252,10 +252,10 @@ def test_a_long_path_keeps_the_name_of_its_file_in_a_table():
 
 def spread_of(paths, order, num_samples, seed=5):
     rows = Nanoset(paths, None, 4, num_samples, seed, order=order)
-    (stretch,) = audit(
-        [Stretch("run", rows, Schedule(micro_batch_size=4), num_samples // 4)]
-    ).stretches
-    return stretch
+    (segment,) = audit(
+        [RunSegment("run", rows, Schedule(micro_batch_size=4), num_samples // 4)]
+    ).segments
+    return segment
 
 
 @pytest.fixture
@@ -303,10 +303,10 @@ def test_the_spread_is_drawn(long_paths):
 def test_samples_that_are_read_twice_or_never_are_named(tmp_path):
     path = write_range(tmp_path / "g.npy", 65537 + 1)
     rows = Nanoset(path, None, 1, 65537, 7, order="grain:accept_repeat=1")
-    report = audit([Stretch("run", rows, Schedule(), 65537)])
+    report = audit([RunSegment("run", rows, Schedule(), 65537)])
     end = "every law holds, but some samples are read more often than others, see above"
     assert str(report).endswith(end)
-    (found,) = report.stretches
+    (found,) = report.segments
     less, more = found.uneven
     assert (less.how, less.count, less.first) == ("less often", 1, [(0, 65536, 0)])
     assert (more.how, more.count) == ("more often", 1)
@@ -318,7 +318,7 @@ def test_samples_that_are_read_twice_or_never_are_named(tmp_path):
 def test_rows_left_over_in_every_epoch_are_named_and_an_even_order_names_none(paths):
     two_epochs = 2 * 136  # of 100 and 40 rows; chunks of 7 leave 2 and 5 out
     rows = Nanoset(paths, None, 4, two_epochs - 6, order="olmo_core:chunk_size=7")
-    (found,) = audit([Stretch("run", rows, Schedule(), 266)]).stretches
+    (found,) = audit([RunSegment("run", rows, Schedule(), 266)]).segments
     assert [it.how for it in found.uneven] == ["less often"]
     assert found.uneven[0].first == [
         (0, 98, 0),
@@ -328,10 +328,10 @@ def test_rows_left_over_in_every_epoch_are_named_and_an_even_order_names_none(pa
     assert found.uneven[0].count == 7
     for order in ("nanotron", "stateless", "identity"):
         rows = Nanoset(paths, None, 4, 300, order=order)
-        (found,) = audit([Stretch("run", rows, Schedule(), 300)]).stretches
+        (found,) = audit([RunSegment("run", rows, Schedule(), 300)]).segments
         assert found.uneven == []
     skipping = SkippingOrder(NanotronOrder([100, 40], None, 140), [(5, 7)])
     rows = Nanoset(paths, None, 4, 138, order=skipping)
-    (found,) = audit([Stretch("run", rows, Schedule(), 138)]).stretches
+    (found,) = audit([RunSegment("run", rows, Schedule(), 138)]).segments
     left_out = sorted(skipping.order[k] for k in (5, 6))
     assert [pair[:2] for pair in found.uneven[0].first] == left_out

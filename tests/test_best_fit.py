@@ -19,7 +19,7 @@ from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.provenance import audit, compare, when, where
-from nanoset_ref.provenance.auditing import Stretch
+from nanoset_ref.provenance.auditing import RunSegment
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, convert, open_tokens
 
 # of documents: longer than two rows, exactly one, empty, a row and one token more, ...
@@ -399,7 +399,7 @@ def test_it_says_what_it_is_and_an_audit_holds(paths):
     )
     report = audit(
         [
-            Stretch(
+            RunSegment(
                 name="packed", dataset=rows, schedule=Schedule(dp_size=2), num_steps=20
             )
         ]

@@ -11,10 +11,10 @@ from nanoset_ref import Card, Nanoset, Schedule, SkippingOrder, TokenFileWriter
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.inverse import find_each
 from nanoset_ref.provenance import (
-    Stretch,
+    RunSegment,
     answer_queries,
     readers_of_card,
-    readers_of_stretches,
+    readers_of_segments,
     rows_to_skip,
     when,
 )
@@ -143,13 +143,13 @@ def run(tmp_path):
     ]
     later = {"first_step": 7, "dp_size": 2, "micro_batch_size": 2}
     return [
-        Stretch("one", rows[0], Schedule(micro_batch_size=4), 6),
-        Stretch("two", rows[1], Schedule(**later), 15),
+        RunSegment("one", rows[0], Schedule(micro_batch_size=4), 6),
+        RunSegment("two", rows[1], Schedule(**later), 15),
     ]
 
 
 def test_documents_are_answered_as_one_by_one(run):
-    found = table(*readers_of_stretches(run, 1), [f"{d}" for d in range(30)] + ["0:4"])
+    found = table(*readers_of_segments(run, 1), [f"{d}" for d in range(30)] + ["0:4"])
     for document in range(30):
         slots = when(
             run[1].dataset, run[1].schedule, document, source=0
@@ -179,29 +179,29 @@ def test_documents_are_answered_as_one_by_one(run):
     ],
 )
 def test_a_line_that_names_nothing_is_quoted(run, line, message):
-    readers, parser = readers_of_stretches(run, 0)
+    readers, parser = readers_of_segments(run, 0)
     with pytest.raises(ValueError, match=message):
         table(readers, parser, ["1", line])
 
 
 def test_a_run_without_documents_is_that_of_a_skipping_order(run):
-    one, two = rows_to_skip(*readers_of_stretches(run, 0), ["3", "1:5", "1:6"])
-    for stretch, found in zip(run, (one, two), strict=True):
-        order = stretch.dataset.order
+    one, two = rows_to_skip(*readers_of_segments(run, 0), ["3", "1:5", "1:6"])
+    for segment, found in zip(run, (one, two), strict=True):
+        order = segment.dataset.order
         unwanted = {
             position
             for source, documents in ((0, [3]), (1, [5, 6]))
-            for number, path in enumerate(stretch.dataset.dataset_paths)
+            for number, path in enumerate(segment.dataset.dataset_paths)
             if path.endswith("ab"[source] + ".npy")
             for document in documents
-            for position in stretch.dataset.positions_of(number, document).tolist()
-            if position < stretch.stop
+            for position in segment.dataset.positions_of(number, document).tolist()
+            if position < segment.stop
         }
         skipping = SkippingOrder(order, found["ranges"])
         kept = [order[k] for k in range(len(order)) if k not in unwanted]
         assert [skipping[k] for k in range(len(skipping))] == kept
-        size = stretch.schedule.global_batch_size
-        steps = sorted({k // size + stretch.schedule.first_step for k in unwanted})
+        size = segment.schedule.global_batch_size
+        steps = sorted({k // size + segment.schedule.first_step for k in unwanted})
         assert (found["rows"], found["steps"]) == (len(unwanted), len(steps))
         assert found["first_step"] == steps[0]
     assert one["before"] == two["before"] == 0, "each stage has an order of its own"
@@ -212,11 +212,11 @@ def test_stages_of_one_order_move_up_together(tmp_path):
     rows = Nanoset(path, None, 4, 100, order="identity")
     later = Schedule(micro_batch_size=5, consumed_train_samples=50, first_step=11)
     stages = [
-        Stretch("one", rows, Schedule(micro_batch_size=5), 10),
-        Stretch("two", rows, later, 10),
+        RunSegment("one", rows, Schedule(micro_batch_size=5), 10),
+        RunSegment("two", rows, later, 10),
     ]
     one, two = rows_to_skip(
-        *readers_of_stretches(stages, 0), ["80-90"]
+        *readers_of_segments(stages, 0), ["80-90"]
     )  # tokens 40 to 44
     assert one["ranges"] == [[9, 12]] and one["first_step"] == 2
     assert two["ranges"] == [] and (two["first_step"], two["before"]) == (11, 3)

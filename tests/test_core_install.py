@@ -112,7 +112,7 @@ READING = """
 import numpy as np
 from nanoset_ref import *
 from nanoset_ref.megatron import MegatronCollator, NanosetBuilder, NanosetConfig
-from nanoset_ref.provenance import Stretch
+from nanoset_ref.provenance import RunSegment
 
 np.save("order.npy", np.arange(8, dtype=np.uint32))
 for order in ("nanotron", "stateless", "identity"):
@@ -123,7 +123,7 @@ for order in ("nanotron", "stateless", "identity"):
     assert [tuple(batch["position_ids"].shape) for batch in loader] == [(12, 8)] * 4
     schedule = Schedule(dp_size=2, micro_batch_size=3)
     assert len(where(dataset, schedule, 1)) == 6 and when(dataset, schedule, 0)
-    assert audit([Stretch("run", dataset, schedule, 8)]).stretches
+    assert audit([RunSegment("run", dataset, schedule, 8)]).segments
 packed = PackedNanoset(["a.npy"], None, 32, pad_id=0)
 assert len(packed[0]["input_ids"]) == 33
 config = NanosetConfig(

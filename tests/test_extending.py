@@ -12,7 +12,7 @@ from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import Order
 from nanoset_ref.orders.plans import PlanMismatch
-from nanoset_ref.provenance import Stretch, compare
+from nanoset_ref.provenance import RunSegment, compare
 from nanoset_ref.tokens import TokenFileWriter
 
 S = 4
@@ -92,7 +92,7 @@ def test_where_and_when_find_its_samples(paths):
 
 def test_the_audit_finds_every_position_once(paths):
     schedule = Schedule(dp_size=2, micro_batch_size=3)
-    report = audit([Stretch("run", backwards(paths), schedule, 4)])
+    report = audit([RunSegment("run", backwards(paths), schedule, 4)])
     assert report.ok, str(report)
 
 

@@ -10,7 +10,7 @@ from nanoset_ref import Card, Nanoset
 from nanoset_ref.cli import main
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.orders.others import nanotron_stages
-from nanoset_ref.provenance import card_of_config, stretches_of_card
+from nanoset_ref.provenance import card_of_config, segments_of_card
 from nanoset_ref.tokens import MMapIndexedDatasetBuilder, open_tokens
 
 NANOTRON = """
@@ -138,8 +138,8 @@ def pair(tmp_path):
 
 
 def rows_of(found, paths):
-    (stretch,) = stretches_of_card(found, [str(path) for path in paths], open_tokens)
-    return stretch.dataset.read(np.arange(40))
+    (segment,) = segments_of_card(found, [str(path) for path in paths], open_tokens)
+    return segment.dataset.read(np.arange(40))
 
 
 def test_gpt_neox_names_what_pythias_config_lacks(tmp_path, pair):

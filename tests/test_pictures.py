@@ -40,7 +40,7 @@ def bars(axes):
 
 
 def drawn(figure):
-    """Samples of each source in each stretch, and how often each is read, as the charts show them."""
+    """Samples of each source in each bin, and how often each is read, as the charts show them."""
     top, bottom = figure.axes
     shares = [boxes[:, 2] * boxes[:, 3] for boxes in bars(top)]
     return np.array(shares), [boxes[:, 2].item() for boxes in bars(bottom)]
@@ -79,7 +79,7 @@ def test_a_long_order_is_drawn_from_a_part_and_says_so():
     lengths = [10**12 + k for k in range(20)]
     figure = StatelessOrder(lengths, [1] * 19 + [21], 10**14, 7).plot()
     assert (
-        "100,000,000,000,000 positions, 245,760 of them counted, in 60 stretches"
+        "100,000,000,000,000 positions, 245,760 of them counted, in 60 bins"
         in figure.get_suptitle()
     )
     shares, passes = drawn(figure)
@@ -176,8 +176,8 @@ def test_tables_for_notebooks_say_what_there_is_and_escape_it(tmp_path):
     assert published._repr_html_() and published.plot().savefig(io.BytesIO()) is None
 
 
-def test_the_stretches_of_a_very_long_order_follow_one_another():
-    """60 stretches of 2**60 positions: their edges, times 60, are beyond int64."""
+def test_the_bins_of_a_very_long_order_follow_one_another():
+    """60 bins of 2**60 positions: their edges, times 60, are beyond int64."""
     figure = draw_sources(
         lambda positions: np.zeros(len(positions), dtype=np.int64),
         range(2**60),

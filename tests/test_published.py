@@ -393,11 +393,11 @@ def test_audit_proves_a_published_run(run, public):
     options, files, rows = public
     report = run("audit", *options)
     assert report["ok"]
-    (stretch,) = report["stretches"]
-    assert stretch["num_steps"] == len(rows) // 8
-    assert "shares are the weights" not in [check["law"] for check in stretch["checks"]]
-    assert len(stretch["sources"]) == len(files)
+    (segment,) = report["segments"]
+    assert segment["num_steps"] == len(rows) // 8
+    assert "shares are the weights" not in [check["law"] for check in segment["checks"]]
+    assert len(segment["sources"]) == len(files)
     assert (
-        sum(source["distinct"] for source in stretch["sources"]) == len(rows) // 8 * 8
+        sum(source["distinct"] for source in segment["sources"]) == len(rows) // 8 * 8
     )
-    assert max(source["repetitions"] for source in stretch["sources"]) == 1
+    assert max(source["repetitions"] for source in segment["sources"]) == 1

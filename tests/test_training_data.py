@@ -25,7 +25,7 @@ from nanoset_ref.megatron import (
 )
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.preprocess.json_lines import InputError
-from nanoset_ref.provenance import audit, stretches_of_config
+from nanoset_ref.provenance import audit, segments_of_config
 from nanoset_ref.streaming import TokenStream
 from nanoset_ref.train import Config, ConfigError, load_config, read_metrics, stages_of
 from nanoset_ref.train.data_section import SECTION_BY_KEY
@@ -216,9 +216,9 @@ def test_a_run_over_chunks_is_a_stage_for_each_and_audited_as_any_other(example)
         ("mix, train_2", range(19, 21)),
     ]
     for name in ("chunks", "megatron", "datatrove", "tokens"):
-        assert audit(stretches_of_config(example(name))).ok
+        assert audit(segments_of_config(example(name))).ok
     with pytest.raises(ConfigError, match="streams text"):
-        stretches_of_config(example("text"))
+        segments_of_config(example("text"))
 
 
 def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is_given(

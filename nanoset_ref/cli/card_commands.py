@@ -218,8 +218,8 @@ def _card_of_ours(config: str, name: str, date: str) -> Card:
     tokenizer = None
     if run.tokenizer:
         tokenizer = run.tokenizer.tokenizer_name_or_path
-    stretches = provenance.stretches_of_config(run)
-    card = provenance.card_of_stretches(stretches, name, date, tokenizer)
+    segments = provenance.segments_of_config(run)
+    card = provenance.card_of_segments(segments, name, date, tokenizer)
     if tokenizer:
         encoder = preprocess.Encoder(preprocess.load_tokenizer(tokenizer))
         card.facts["tokenizer"]["hash"] = encoder.identity["tokenizer"]

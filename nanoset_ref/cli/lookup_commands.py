@@ -17,14 +17,14 @@ from nanoset_ref.cli.card_commands import (
     show_public_rows,
 )
 from nanoset_ref.cli.command import NotNegative, UsageError
-from nanoset_ref.cli.run_options import RunOptions, exactly_one, one_step, stretch_at
+from nanoset_ref.cli.run_options import RunOptions, exactly_one, one_step, segment_at
 from nanoset_ref.io.options import check_index
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.load.schedule import Schedule, Slot
 
 if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
-    from nanoset_ref.provenance import Stretch
+    from nanoset_ref.provenance import RunSegment
     from nanoset_ref.tokens import Tokens
 
 Ids = NDArray[Any]
@@ -58,22 +58,22 @@ def show(
     if run.is_card_alone and document is None and position is None:
         show_public_rows(run, run.card(schedule), step, sample, source, mirror)
         return
-    stretches = run.stretches(schedule)
+    segments = run.segments(schedule)
     if step is not None:
-        stretch = stretch_at(stretches, step)
-        rows = provenance.where(stretch.dataset, stretch.schedule, step)
+        segment = segment_at(segments, step)
+        rows = provenance.where(segment.dataset, segment.schedule, step)
         found = []
         for row in rows:
-            file, ids = _row(stretch.dataset, row.slot.position)
+            file, ids = _row(segment.dataset, row.slot.position)
             found.append((_slot_name(row.slot), file, ids))
     elif position is not None:
-        found = [_position(stretches[0].dataset, position)]
+        found = [_position(segments[0].dataset, position)]
     else:
-        readers = _stretches_with(run, stretches, source)
+        readers = _segments_with(run, segments, source)
         if not readers:
             raise ValueError(f"no stage of this run reads file {source}")
-        stretch, number = readers[0]
-        found = [_part_of_file(stretch.dataset, number, document, sample or 0)]
+        segment, number = readers[0]
+        found = [_part_of_file(segment.dataset, number, document, sample or 0)]
     texts = []
     lines = []
     for what, file, ids in found:
@@ -134,10 +134,10 @@ def where(
     if run.is_card_alone and not text:
         show_card_step(run, run.card(schedule), number)
         return
-    stretch = stretch_at(run.stretches(schedule), number)
+    segment = segment_at(run.segments(schedule), number)
     rows = []
     lines = []
-    for origin in provenance.where(stretch.dataset, stretch.schedule, number):
+    for origin in provenance.where(segment.dataset, segment.schedule, number):
         slot = origin.slot
         row = dataclasses.asdict(origin)
         row["parts"] = [part._asdict() for part in origin.parts]
@@ -146,9 +146,9 @@ def where(
             f"sample {origin.sample}"
         )
         lines += [f"    source {label}" for label in origin.labels]
-        lines += [_part_line(stretch.dataset, part) for part in origin.parts]
+        lines += [_part_line(segment.dataset, part) for part in origin.parts]
         if text:
-            row["text"] = run.decode(*_row(stretch.dataset, slot.position))
+            row["text"] = run.decode(*_row(segment.dataset, slot.position))
             lines.append(f"    {row['text']!r}")
         rows.append(row)
     run.show(rows, *lines)
@@ -205,89 +205,89 @@ def when(
             )
         show_card_when(run, run.card(schedule), source, sample, byte_range)
         return
-    stretches = run.stretches(schedule)
+    segments = run.segments(schedule)
     places: list[Place] = [(source, document or 0, None)]
     if text is not None:
-        places = _places_of_text(run, stretches, text)
+        places = _places_of_text(run, segments, text)
     found: list[tuple[dict[str, Any], str]] = []
     for source, number, tokens in places:
-        for stretch, file in _stretches_with(run, stretches, source):
-            found += _reads(stretch, file, (source, number, tokens))
+        for segment, file in _segments_with(run, segments, source):
+            found += _reads(segment, file, (source, number, tokens))
     lines = [line for _, line in found] or ["it is not read in this run"]
     run.show([row for row, _ in found], *lines)
 
 
-def _paths_of(run: RunOptions, stretches: Sequence[Stretch]) -> list[str]:
+def _paths_of(run: RunOptions, segments: Sequence[RunSegment]) -> list[str]:
     """The paths of a run's files by number: as the card lists them, or as stages use them first."""
-    used = [str(file.path) for it in stretches for file in it.dataset.files]
+    used = [str(file.path) for it in segments for file in it.dataset.files]
     listed = [str(as_path(path)) for path in run.data]
     if run.run and {*used} <= {*listed}:
         return listed
-    return used if len(stretches) == 1 else [*dict.fromkeys(used)]
+    return used if len(segments) == 1 else [*dict.fromkeys(used)]
 
 
-def _stretches_with(
-    run: RunOptions, stretches: Sequence[Stretch], source: int
-) -> list[tuple[Stretch, int]]:
-    """The stretches that read a file, each with the file's number in its dataset.
+def _segments_with(
+    run: RunOptions, segments: Sequence[RunSegment], source: int
+) -> list[tuple[RunSegment, int]]:
+    """The segments that read a file, each with the file's number in its dataset.
 
     Raises:
         IndexError: the run has no such file.
     """
-    paths = _paths_of(run, stretches)
+    paths = _paths_of(run, segments)
     path = paths[check_index(source, len(paths), "file")]
     return [
-        (stretch, number)
-        for stretch in stretches
-        for number, file in enumerate(stretch.dataset.files)
+        (segment, number)
+        for segment in segments
+        for number, file in enumerate(segment.dataset.files)
         if str(file.path) == path
     ]
 
 
 def _reads(
-    stretch: Stretch, file: int, place: Place
+    segment: RunSegment, file: int, place: Place
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """(JSON, line of text) of every read of a document, or of tokens [start, stop) of it.
 
     Args:
-        stretch: a part of the run.
-        file: number of the file in the stretch's dataset.
+        segment: a part of the run.
+        file: number of the file in the segment's dataset.
         place: what is asked for; its number of the file counts in the whole run.
     """
-    dataset = stretch.dataset
+    dataset = segment.dataset
     source, document, tokens = place
     span = "" if tokens is None else f" tokens {tokens[0]}:{tokens[1]}"
     slots = provenance.when(
         dataset,
-        stretch.schedule,
+        segment.schedule,
         document,
         source=file,
         tokens=tokens,
-        until=stretch.stop,
+        until=segment.stop,
     )
     for slot in slots:
         epoch = dataset.origin(slot.position).epoch
         row = {
-            "stretch": stretch.name,
+            "segment": segment.name,
             "source": source,
             "document": document,
             "tokens": tokens,
             "epoch": epoch,
         }
         line = (
-            f"{stretch.name}: file {source} document {document}{span}: "
+            f"{segment.name}: file {source} document {document}{span}: "
             f"epoch {epoch}, step {slot.step}, {_slot_name(slot)}"
         )
         yield row | dataclasses.asdict(slot), line
 
 
 def _places_of_text(
-    run: RunOptions, stretches: Sequence[Stretch], text: str
+    run: RunOptions, segments: Sequence[RunSegment], text: str
 ) -> list[Place]:
     """Every occurrence of a text in the files of a run."""
     found: list[Place] = []
-    paths = _paths_of(run, stretches)
-    files = {str(file.path): file for it in stretches for file in it.dataset.files}
+    paths = _paths_of(run, segments)
+    files = {str(file.path): file for it in segments for file in it.dataset.files}
     for path, file in files.items():
         number = paths.index(path)
         hits = provenance.find_text(file, run.tokenizer_of(file), text)

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from nanoset_ref import provenance, train  # each loads its modules when used
 from nanoset_ref.cli.card_commands import show_card_audit, show_skipped_rows
 from nanoset_ref.cli.command import NotNegative, Positive
-from nanoset_ref.cli.run_options import RunOptions, one_step, stretch_at
+from nanoset_ref.cli.run_options import RunOptions, one_step, segment_at
 from nanoset_ref.io.files import atomic_write, refuse_existing
 from nanoset_ref.io.paths import read_json
 from nanoset_ref.load.schedule import Schedule
 
 if TYPE_CHECKING:
     from nanoset_ref.load.nanoset import Nanoset
-    from nanoset_ref.provenance import Card, Continuation, Stretch
+    from nanoset_ref.provenance import Card, Continuation, RunSegment
 
 
 class Replayed(NamedTuple):
@@ -68,7 +68,7 @@ def replay(
     if run.is_card_alone:
         replayed = _published_rows(run.card(schedule), numbers, mirror)
     else:
-        replayed = _rows_of_files(run.stretches(schedule), numbers)
+        replayed = _rows_of_files(run.segments(schedule), numbers)
     batches = itertools.islice(replayed.steps, steps)
     if output is None:
         found = []
@@ -102,20 +102,20 @@ def _published_rows(card: Card, numbers: range, mirror: str | None) -> Replayed:
     )
 
 
-def _rows_of_files(stretches: Sequence[Stretch], numbers: range) -> Replayed:
+def _rows_of_files(segments: Sequence[RunSegment], numbers: range) -> Replayed:
     """The rows of steps from the token files of a run."""
-    stretch_at(stretches, numbers[-1])  # raises now if there is no such step
-    read = [stretch_at(stretches, number) for number in numbers]
-    lengths = {stretch.dataset.row_length for stretch in read}
+    segment_at(segments, numbers[-1])  # raises now if there is no such step
+    read = [segment_at(segments, number) for number in numbers]
+    lengths = {segment.dataset.row_length for segment in read}
     if len(lengths) > 1:
         raise ValueError(
             f"these steps have rows of {sorted(lengths)} tokens: replay them one by one"
         )
     return Replayed(
-        sum(stretch.schedule.global_batch_size for stretch in read),
+        sum(segment.schedule.global_batch_size for segment in read),
         lengths.pop(),
         read[0].dataset.row_dtype,
-        provenance.replay(stretches, numbers[0]),
+        provenance.replay(segments, numbers[0]),
     )
 
 
@@ -156,18 +156,18 @@ def audit(
     """
     if run.is_card_alone and state is None:
         return show_card_audit(run, run.card(schedule))
-    stretches = run.stretches(schedule, num_loading_workers)
-    report = provenance.audit(stretches)
+    segments = run.segments(schedule, num_loading_workers)
+    report = provenance.audit(segments)
     result: dict[str, Any] = {"ok": report.ok, **dataclasses.asdict(report)}
     lines = [str(report)]
     if state is not None:
-        result["continuation"] = _continued(state, stretches)
+        result["continuation"] = _continued(state, segments)
         lines.append(str(result["continuation"]))
     run.show(result, *lines)
     return 0 if report.ok else 1
 
 
-def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
+def _continued(path: Path, segments: Sequence[RunSegment]) -> Continuation:
     """Compare a run with the plan in a saved data state.
 
     Raises:
@@ -176,7 +176,7 @@ def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
     saved = read_json(path)
     try:
         state, stage = provenance.loader_state(saved)
-        return provenance.compare(state, _dataset_of_stage(stretches, stage))
+        return provenance.compare(state, _dataset_of_stage(segments, stage))
     except Exception as error:  # JSON can contain anything instead of a state
         raise ValueError(
             f"{path} cannot be compared with this run ({type(error).__name__}: {error}); "
@@ -184,13 +184,13 @@ def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
         ) from error
 
 
-def _dataset_of_stage(stretches: Sequence[Stretch], stage: str | None) -> Nanoset:
+def _dataset_of_stage(segments: Sequence[RunSegment], stage: str | None) -> Nanoset:
     """The dataset of the stage in which a state was saved; the only one of a run without stages."""
     from nanoset_ref import Nanoset
 
-    datasets = {stretch.name: stretch.dataset for stretch in stretches}
+    datasets = {segment.name: segment.dataset for segment in segments}
     if stage is None or [*datasets] == ["run"]:
-        stage = stretches[0].name
+        stage = segments[0].name
     if stage not in datasets:
         raise ValueError(
             f"it was saved in the stage {stage!r}, this run has {[*datasets]}"
@@ -204,7 +204,7 @@ def _dataset_of_stage(stretches: Sequence[Stretch], stage: str | None) -> Nanose
 
 
 def loss(metrics: str, /, *, lines: Positive = 20) -> None:
-    """The loss of a run as a plot of text: a bar for the mean loss of each stretch of steps.
+    """The loss of a run as a plot of text: a bar for the mean loss of each range of steps.
 
     Args:
         metrics: the metrics.jsonl in the folder of the run's checkpoints.

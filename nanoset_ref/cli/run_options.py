@@ -20,7 +20,7 @@ from nanoset_ref.load.schedule import Schedule
 if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
     from nanoset_ref.megatron import NanosetConfig
-    from nanoset_ref.provenance import Card, QueryParser, StageReader, Stretch
+    from nanoset_ref.provenance import Card, QueryParser, RunSegment, StageReader
     from nanoset_ref.tokens import Tokens
 
 CARD_FIELDS = "sequence_length", "row_length", "num_samples", "seed", "order", "split"
@@ -79,12 +79,12 @@ class RunOptions(FileOptions):
             option = given[0].replace("_", "-")
             raise UsageError(f"--{option} is fixed by the card; drop it, or drop --run")
 
-    def stretches(self, schedule: Schedule, workers: int = 0) -> list[Stretch]:
-        """The stages of the YAML file or card, or a single stretch over --data.
+    def segments(self, schedule: Schedule, workers: int = 0) -> list[RunSegment]:
+        """The stages of the YAML file or card, or a single segment over --data.
 
         Args:
             schedule: the layout that the options describe.
-            workers: DataLoader workers per rank, of a stretch over --data.
+            workers: DataLoader workers per rank, of a segment over --data.
         """
         if self.run:
             card = self.card(schedule)
@@ -92,13 +92,13 @@ class RunOptions(FileOptions):
                 raise UsageError(
                     f"this needs the token files of {card.name}: give them with --data"
                 )
-            return provenance.stretches_of_card(card, self.data, self.open)
+            return provenance.segments_of_card(card, self.data, self.open)
         if self.config:
-            return provenance.stretches_of_config(self._config)
+            return provenance.segments_of_config(self._config)
         rows = self._rows()
         samples = max(0, len(rows) - schedule.consumed_train_samples)
         steps = samples // schedule.global_batch_size
-        return [provenance.Stretch("run", rows, schedule, steps, workers)]
+        return [provenance.RunSegment("run", rows, schedule, steps, workers)]
 
     @functools.cached_property
     def _config(self) -> train.Config:
@@ -139,7 +139,7 @@ class RunOptions(FileOptions):
         """The stages of the run and the parser of queries; see `provenance.readers_of_card`."""
         if self.is_card_alone:
             return provenance.readers_of_card(self.card(schedule), source)
-        return provenance.readers_of_stretches(self.stretches(schedule), source)
+        return provenance.readers_of_segments(self.segments(schedule), source)
 
     def paths(self) -> tuple[list[str], list[float] | None, bool]:
         """Parse --data.
@@ -268,20 +268,20 @@ def _is_pair(path: str, prefix: str) -> bool:
     return as_path(f"{prefix}.idx").is_file()
 
 
-def stretch_at(stretches: Sequence[Stretch], step: int) -> Stretch:
-    """The stretch that holds a step.
+def segment_at(segments: Sequence[RunSegment], step: int) -> RunSegment:
+    """The segment that holds a step.
 
     Raises:
-        IndexError: no stretch holds it.
+        IndexError: no segment holds it.
     """
-    for stretch in stretches:
-        if step in stretch.steps:
-            return stretch
-    first = stretches[0].steps.start
-    last = stretches[-1].steps.stop - 1
+    for segment in segments:
+        if step in segment.steps:
+            return segment
+    first = segments[0].steps.start
+    last = segments[-1].steps.stop - 1
     if last < first:
         raise IndexError(
-            f"this run has no steps: its {len(stretches[0].dataset)} samples do not fill one; give --num-samples"
+            f"this run has no steps: its {len(segments[0].dataset)} samples do not fill one; give --num-samples"
         )
     raise IndexError(f"step {step} is not one of this run's steps {first} to {last}")
 

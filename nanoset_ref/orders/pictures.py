@@ -1,7 +1,7 @@
 """Pictures and tables of an order, for notebooks.
 
 matplotlib is imported when a picture is drawn. A long order is not read completely: it is cut into
-60 stretches of equal length, and the first 4,096 positions of each are counted; the title has this.
+60 bins of equal length, and the first 4,096 positions of each are counted; the title has this.
 A picture of 10**12 samples takes as long as one of a million.
 """
 
@@ -21,8 +21,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 # label, sources and color of sources that are drawn as one
 Group = tuple[str, list[int], str]
-STRETCHES = 60
-COUNTED = 4096  # positions of a stretch, at most
+NUM_BINS = 60
+COUNTED = 4096  # positions of a bin, at most
 MOST_SHOWN = 7  # sources that have a color of their own; the others are drawn as one
 # on white each has a contrast of 4.5 or more, and each differs from its neighbors in lightness, too
 COLORS = ("#005a8f", "#bf5200", "#00795a", "#8e4585", "#1a76b5", "#8a6d00", "#b3261e")
@@ -74,7 +74,7 @@ def draw_sources(
     """
     if not positions:
         raise ValueError("there is nothing to draw: the order has no positions")
-    edges = _stretches(positions)
+    edges = _bin_edges(positions)
     counts = _count(sources_at, edges, len(names))
     fractions = counts / counts.sum(axis=1, keepdims=True)
     # an estimate where not every position was counted
@@ -86,7 +86,7 @@ def draw_sources(
     top, bottom = figure.subplots(2, 1, height_ratios=heights)
     how = "every position counted"
     if counts.sum() < len(positions):
-        how = f"{counts.sum():,} of them counted, in {STRETCHES} stretches"
+        how = f"{counts.sum():,} of them counted, in {NUM_BINS} bins"
     figure.suptitle(
         f"{title}\n{len(positions):,} positions, {how}", fontsize=11, color=INK
     )
@@ -130,11 +130,11 @@ def order_table(order: Order) -> str:
     return html_table(type(order).__name__, facts, head, rows)
 
 
-def _stretches(positions: range) -> Ints:
-    """The edges of the stretches, int64 [stretches + 1]."""
-    stretches = min(STRETCHES, len(positions))
+def _bin_edges(positions: range) -> Ints:
+    """The edges of the bins, int64 [bins + 1]."""
+    num_bins = min(NUM_BINS, len(positions))
     # Python's integers: the product may exceed int64
-    edges = [len(positions) * n // stretches for n in range(stretches + 1)]
+    edges = [len(positions) * n // num_bins for n in range(num_bins + 1)]
     return positions.start + np.array(edges, dtype=np.int64)
 
 
@@ -143,7 +143,7 @@ def _count(
     edges: Ints,
     sources: int,
 ) -> Ints:
-    """Positions of each source that were counted in each stretch: int64 [stretches, sources]."""
+    """Positions of each source that were counted in each bin: int64 [bins, sources]."""
     counts = []
     for first, stop in itertools.pairwise(edges):
         end = min(stop, first + COUNTED)
@@ -178,7 +178,7 @@ def _draw_shares(
     groups: list[Group],
     shares: Floats | None,
 ) -> None:
-    """Stack the fractions [stretches, sources] of the groups."""
+    """Stack the fractions [bins, sources] of the groups."""
     floor = np.zeros(len(fractions))
     promised = 0.0
     promise = ""

@@ -32,7 +32,7 @@ class SkippingOrder(Order):
     def __init__(self, order: Order, ranges: Sequence[tuple[int, int]]) -> None:
         self.order = order
         self.ranges = sorted((int(start), int(stop)) for start, stop in ranges)
-        # e.g. 100 positions without 2 .. 3: the stretches 0 .. 1 and 4 .. 99 are kept
+        # e.g. 100 positions without 2 .. 3: the intervals 0 .. 1 and 4 .. 99 are kept
         table = np.array(self.ranges, dtype=int).reshape(-1, 2)
         firsts = table[:, 0]
         stops = table[:, 1]
@@ -58,8 +58,8 @@ class SkippingOrder(Order):
     def original(self, positions: Int64Array) -> Int64Array:
         """Positions in the original order."""
         firsts_here = self._kept_firsts - self._shifts
-        stretch = np.searchsorted(firsts_here, positions, side="right") - 1
-        return positions + self._shifts[stretch]
+        interval = np.searchsorted(firsts_here, positions, side="right") - 1
+        return positions + self._shifts[interval]
 
     def _original_of(self, position: int) -> int:
         return int(self.original(np.array(position)))
@@ -105,9 +105,9 @@ class SkippingOrder(Order):
         """See `Order.reverse_lookup`."""
         end = self._original_of(until)
         there = self.order.positions(source, sample, end)
-        stretch = np.searchsorted(self._kept_firsts, there, side="right") - 1
-        is_kept = there < self._kept_stops[stretch]
-        here = there - self._shifts[stretch]
+        interval = np.searchsorted(self._kept_firsts, there, side="right") - 1
+        is_kept = there < self._kept_stops[interval]
+        here = there - self._shifts[interval]
         return here[is_kept]
 
     def _counts(self, until: int) -> Int64Array:

@@ -1,14 +1,14 @@
 from .auditing import Check as Check
 from .auditing import Report as Report
-from .auditing import Stretch as Stretch
-from .auditing import StretchReport as StretchReport
+from .auditing import RunSegment as RunSegment
+from .auditing import SegmentReport as SegmentReport
 from .auditing import audit as audit
+from .auditing import segments_of_config as segments_of_config
 from .auditing import shortened as shortened
-from .auditing import stretches_of_config as stretches_of_config
 from .bulk import QueryParser as QueryParser
 from .bulk import answer_queries as answer_queries
 from .bulk import readers_of_card as readers_of_card
-from .bulk import readers_of_stretches as readers_of_stretches
+from .bulk import readers_of_segments as readers_of_segments
 from .bulk import rows_to_skip as rows_to_skip
 from .card import Card as Card
 from .card import CardRow as CardRow
@@ -17,7 +17,7 @@ from .card_audit import compare_two_cards as compare_two_cards
 from .card_audit import spread_of_card as spread_of_card
 from .card_audit import uneven_in_card as uneven_in_card
 from .card_facts import shipped_cards as shipped_cards
-from .card_of_run import card_of_stretches as card_of_stretches
+from .card_of_run import card_of_segments as card_of_segments
 from .card_sizes import fetch_sizes as fetch_sizes
 from .continuation import Continuation as Continuation
 from .continuation import FileDifference as FileDifference
@@ -26,7 +26,7 @@ from .continuation import ledger_of as ledger_of
 from .continuation import loader_state as loader_state
 from .foreign_cards import card_of_config as card_of_config
 from .local_rows import replay as replay
-from .local_rows import stretches_of_card as stretches_of_card
+from .local_rows import segments_of_card as segments_of_card
 from .lookup import RowOrigin as RowOrigin
 from .lookup import when as when
 from .lookup import where as where

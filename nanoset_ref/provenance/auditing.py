@@ -3,7 +3,7 @@
 `audit` simulates all ranks of a run in one process, with the same sampler that the ranks will use,
 and checks the batches: every position once and in order, equal counts on all ranks, shares equal to
 the weights, and every token of the files accounted for (laws 1 and 2 of docs/laws.md). It costs a
-few microseconds per simulated rank and batch. If a stretch is longer than `MAX_STEPS`, only its
+few microseconds per simulated rank and batch. If a segment is longer than `MAX_STEPS`, only its
 first and last steps are simulated, and the report mentions it.
 """
 
@@ -28,19 +28,19 @@ from nanoset_ref.provenance.spread import (
     uneven_samples,
 )
 
-MAX_STEPS = 3000  # simulated in a stretch
+MAX_STEPS = 3000  # simulated in a segment
 MAX_PATH_CHARACTERS = 40  # in a table
 
 
 @dataclasses.dataclass(frozen=True)
-class Stretch:
+class RunSegment:
     """A part of a run with one dataset and one layout: a stage, or the steps after a resume on
     other ranks.
 
     Args:
         name: its name in reports.
         dataset: the rows it reads.
-        schedule: the layout; its consumed_train_samples is the first position of the stretch.
+        schedule: the layout; its consumed_train_samples is the first position of the segment.
         num_steps: optimizer steps.
         num_workers: DataLoader workers per rank.
     """
@@ -64,10 +64,10 @@ class Stretch:
         return start + self.num_steps * self.schedule.global_batch_size
 
 
-def stretches_of_config(config: "train.Config") -> list[Stretch]:
-    """Make a stretch of each stage of a run that begins at step 1."""
+def segments_of_config(config: "train.Config") -> list[RunSegment]:
+    """Make a segment of each stage of a run that begins at step 1."""
     return [
-        Stretch(
+        RunSegment(
             stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers
         )
         for stage, schedule, rows in train.planned_stages(config)
@@ -76,7 +76,7 @@ def stretches_of_config(config: "train.Config") -> list[Stretch]:
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One property of a stretch, whether it holds, and the figures that show it."""
+    """One property of a segment, whether it holds, and the figures that show it."""
 
     law: str
     holds: bool
@@ -84,8 +84,8 @@ class Check:
 
 
 @dataclasses.dataclass(frozen=True)
-class StretchReport:
-    """The checks of one stretch, how it uses each file, and (of a Nanoset) how evenly.
+class SegmentReport:
+    """The checks of one segment, how it uses each file, and (of a Nanoset) how evenly.
 
     `uneven` counts from the beginning of the order, as `SourceUse.distinct` does.
     """
@@ -137,30 +137,28 @@ def shortened(paths: Sequence[str]) -> list[str]:
 class Report:
     """The result of `audit`. `ok`: every check holds."""
 
-    stretches: Sequence[StretchReport]
+    segments: Sequence[SegmentReport]
 
     @property
     def ok(self) -> bool:
         """Whether every check passed."""
-        return all(
-            check.holds for stretch in self.stretches for check in stretch.checks
-        )
+        return all(check.holds for segment in self.segments for check in segment.checks)
 
     def __str__(self) -> str:
         verdict = "every law holds" if self.ok else "NOT every law holds"
-        if any(stretch.uneven for stretch in self.stretches):
+        if any(segment.uneven for segment in self.segments):
             verdict += ", but some samples are read more often than others, see above"
-        return "\n".join([*map(str, self.stretches), verdict])
+        return "\n".join([*map(str, self.segments), verdict])
 
 
-def audit(stretches: Sequence[Stretch]) -> Report:
+def audit(segments: Sequence[RunSegment]) -> Report:
     """Simulate a run.
 
     1. Iterate every rank's sampler, as its DataLoader would. (Workers change nothing: the
        DataLoader collects their batches in order.)
     2. In each step, the positions of all ranks together must be the next global batch: each
        position once, none missing, and equally many on all ranks.
-    3. Count how often the order reads each source up to the stretch's end. The shares must be the
+    3. Count how often the order reads each source up to the segment's end. The shares must be the
        weights, to one sample of each source per epoch, unless the order guarantees no shares. (For
        Megatron-style data the cached indexes are counted; their blend is exact to one sample per
        source.)
@@ -168,85 +166,85 @@ def audit(stretches: Sequence[Stretch]) -> Report:
        files.
     5. If the samples of a file are not read equally often, to one read, list the exceptions.
        Measure how evenly files are spread over the steps (see `spread`).
-    6. A stretch with the plan of an earlier one must continue at its stop, or begin again at 0.
+    6. A segment with the plan of an earlier one must continue at its stop, or begin again at 0.
 
     Args:
-        stretches: the parts of the run, in order.
+        segments: the parts of the run, in order.
 
     Raises:
-        ValueError: a stretch has no steps.
+        ValueError: a segment has no steps.
     """
     reports = []
-    last_of_plan: dict[str, Stretch] = {}
-    for stretch in stretches:
-        steps = stretch.num_steps
+    last_of_plan: dict[str, RunSegment] = {}
+    for segment in segments:
+        steps = segment.num_steps
         if steps < 1:
-            begin = stretch.schedule.consumed_train_samples
-            left = max(0, len(stretch.dataset) - begin)
+            begin = segment.schedule.consumed_train_samples
+            left = max(0, len(segment.dataset) - begin)
             raise ValueError(
-                f"{stretch.name} has {steps} steps: the {left:,} samples left are fewer than "
-                f"a step reads, {stretch.schedule.global_batch_size:,}; take fewer ranks, a "
+                f"{segment.name} has {steps} steps: the {left:,} samples left are fewer than "
+                f"a step reads, {segment.schedule.global_batch_size:,}; take fewer ranks, a "
                 "smaller batch or more samples"
             )
-        plan = stretch.dataset.fingerprint
-        reports.append(_audit(stretch, last_of_plan.get(plan)))
-        last_of_plan[plan] = stretch
+        plan = segment.dataset.fingerprint
+        reports.append(_audit(segment, last_of_plan.get(plan)))
+        last_of_plan[plan] = segment
     return Report(reports)
 
 
-def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
-    """Audit a stretch, after the earlier one with the same plan."""
-    start = stretch.schedule.consumed_train_samples
-    available = len(stretch.dataset)
-    fits = stretch.stop <= available
-    detail = f"positions {start:,} to {stretch.stop:,} of {available:,}"
+def _audit(segment: RunSegment, before: RunSegment | None) -> SegmentReport:
+    """Audit a segment, after the earlier one with the same plan."""
+    start = segment.schedule.consumed_train_samples
+    available = len(segment.dataset)
+    fits = segment.stop <= available
+    detail = f"positions {start:,} to {segment.stop:,} of {available:,}"
     checks = [Check("the dataset is long enough", fits, detail)]
     if before:
         adjoins = start in (0, before.stop)
         stopped = f"{before.name} stopped at {before.stop:,}"
         detail = f"{stopped}, this one begins at {start:,}"
-        checks.append(Check("no gap or overlap between stretches", adjoins, detail))
+        checks.append(Check("no gap or overlap between segments", adjoins, detail))
     if fits:
-        checks += _simulate(stretch)
-    sources = stretch.dataset.usage(start, min(stretch.stop, available))
-    if stretch.dataset.shuffled_over is not None:
-        checks.append(_weights(sources, stretch.dataset.shuffled_over))
-    checks.append(_conservation(stretch, sources))
-    evenness = _evenness(stretch, sources) if fits else ()
-    return StretchReport(stretch.name, stretch.num_steps, checks, sources, *evenness)
+        checks += _simulate(segment)
+    sources = segment.dataset.usage(start, min(segment.stop, available))
+    if segment.dataset.shuffled_over is not None:
+        checks.append(_weights(sources, segment.dataset.shuffled_over))
+    checks.append(_conservation(segment, sources))
+    evenness = _evenness(segment, sources) if fits else ()
+    return SegmentReport(segment.name, segment.num_steps, checks, sources, *evenness)
 
 
 def _evenness(
-    stretch: Stretch, sources: Sequence[SourceUse]
+    segment: RunSegment, sources: Sequence[SourceUse]
 ) -> tuple[Sequence[Uneven], Sequence[Spread]]:
     """The samples that are read too often or too seldom, and the spread of the files."""
-    dataset = stretch.dataset
+    dataset = segment.dataset
     if not isinstance(dataset, Nanoset):
         return (), ()
     order = dataset.order
-    passes = order.epoch_of(stretch.stop)
+    passes = order.epoch_of(segment.stop)
     if order.weighted or order.first_position:
         passes = 0
     is_uneven = False
-    for source, read in zip(sources, order.counts(stretch.stop).tolist(), strict=True):
+    for source, read in zip(sources, order.counts(segment.stop).tolist(), strict=True):
         most = max(passes, -(-read // max(source.num_samples, 1)))
         is_uneven |= source.repetitions > most
         if passes:
             is_uneven |= source.distinct < source.num_samples
     uneven = []
     if is_uneven:  # only then is every sample counted: that takes memory
-        reads = order.read_counts(order.first_position, stretch.stop)
+        reads = order.read_counts(order.first_position, segment.stop)
         uneven = uneven_samples(reads, passes)
     lengths = dataset.dataset_lengths
-    spread = spread_over_steps(order, lengths, stretch.schedule, stretch.steps)
+    spread = spread_over_steps(order, lengths, segment.schedule, segment.steps)
     return uneven, spread
 
 
-def _simulate(stretch: Stretch) -> list[Check]:
+def _simulate(segment: RunSegment) -> list[Check]:
     """Check laws 1 and 2 of docs/laws.md on the real sampler."""
-    schedule = stretch.schedule
+    schedule = segment.schedule
     size = schedule.global_batch_size
-    count = stretch.num_steps
+    count = segment.num_steps
     simulated = [range(count)]
     how = "all steps simulated"
     if count > MAX_STEPS:
@@ -259,7 +257,7 @@ def _simulate(stretch: Stretch) -> list[Check]:
     for steps in simulated:
         first = schedule.consumed_train_samples + steps.start * size
         ranks = [
-            _delivered(stretch, rank, first, len(steps))
+            _delivered(segment, rank, first, len(steps))
             for rank in range(schedule.dp_size)
         ]
         lengths = {len(rank) for rank in ranks}
@@ -271,10 +269,10 @@ def _simulate(stretch: Stretch) -> list[Check]:
         repeated += together.size - len(right)
         unequal += len(lengths) > 1
         disordered += sum(bool(np.any(np.diff(rank) <= 0)) for rank in ranks)
-    layout = f"{schedule.dp_size} ranks x {stretch.num_workers} workers"
+    layout = f"{schedule.dp_size} ranks x {segment.num_workers} workers"
     read_once = f"{missing} missing, {repeated} twice or foreign; {layout}, {how}"
-    equal = f"{unequal} unequal stretches"
-    ordered = f"{disordered} stretches out of order"
+    equal = f"{unequal} unequal step ranges"
+    ordered = f"{disordered} step ranges out of order"
     return [
         Check("every position once", missing == repeated == 0, read_once),
         Check("equal counts on all ranks", unequal == 0, equal),
@@ -283,15 +281,15 @@ def _simulate(stretch: Stretch) -> list[Check]:
 
 
 def _delivered(
-    stretch: Stretch,
+    segment: RunSegment,
     rank: int,
     first: int,
     num_steps: int,
 ) -> NDArray[np.int64]:
     """The positions that one rank delivers from `first` on: int64 [steps, samples per step]."""
-    schedule = stretch.schedule
+    schedule = segment.schedule
     sampler = ResumableBatchSampler(
-        len(stretch.dataset),
+        len(segment.dataset),
         schedule.micro_batch_size,
         rank,
         schedule.dp_size,
@@ -312,13 +310,13 @@ def _weights(sources: Sequence[SourceUse], over: int) -> Check:
     They may differ by one sample per epoch, and by the chance of a shuffle in incomplete epochs.
 
     Args:
-        sources: the sources of a stretch.
+        sources: the sources of a segment.
         over: positions of an epoch (see `Rows.shuffled_over`).
     """
     total = sum(source.read for source in sources)
     # no more positions lie in the incomplete first and last epoch
     cut = min(total, over)
-    # without a shuffle, each source is off by at most a sample at either end of the stretch
+    # without a shuffle, each source is off by at most a sample at either end of the segment
     rounding = total // over + 1 if over else 2 * len(sources)
     holds = True
     largest = 0.0
@@ -332,12 +330,12 @@ def _weights(sources: Sequence[SourceUse], over: int) -> Check:
     return Check("shares are the weights", holds, detail)
 
 
-def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
+def _conservation(segment: RunSegment, sources: Sequence[SourceUse]) -> Check:
     """Compare samples read with positions; a file may lose less than a sample at its end."""
-    start = stretch.schedule.consumed_train_samples
-    available = len(stretch.dataset)
-    stop = min(stretch.stop, available)
-    length = stretch.dataset.sequence_length
+    start = segment.schedule.consumed_train_samples
+    available = len(segment.dataset)
+    stop = min(segment.stop, available)
+    length = segment.dataset.sequence_length
     delivered = sum(source.read for source in sources)
     tails = [source.tail_tokens for source in sources]
     left_over = sum(tail for tail in tails if tail > 0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.provenance.auditing import Stretch
+from nanoset_ref.provenance.auditing import RunSegment
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts, num_bytes, stop_of
 from nanoset_ref.provenance.stage_reader import StageReader
@@ -137,8 +137,8 @@ def readers_of_card(card: Card, source: int) -> Readers:
     return readers, QueryParser(files, documents, source)
 
 
-def readers_of_stretches(stretches: Sequence[Stretch], source: int) -> Readers:
-    """The stretches of a run and a parser for their files.
+def readers_of_segments(segments: Sequence[RunSegment], source: int) -> Readers:
+    """The segments of a run and a parser for their files.
 
     Args:
         source: the file of lines that name none.
@@ -147,27 +147,27 @@ def readers_of_stretches(stretches: Sequence[Stretch], source: int) -> Readers:
         ValueError: rows other than those of a `Nanoset`.
     """
     opened: dict[str, Any] = {}
-    for stretch in stretches:
-        opened |= {str(file.path): file for file in stretch.dataset.files}
+    for segment in segments:
+        opened |= {str(file.path): file for file in segment.dataset.files}
     names = [*opened]
     numbers = {name: number for number, name in enumerate(names)}
     readers = []
-    for stretch in stretches:
-        rows = stretch.dataset
+    for segment in segments:
+        rows = segment.dataset
         if not isinstance(rows, Nanoset):
             raise ValueError(
                 "--bulk works only with Nanosets; these rows are Megatron's samples"
             )
         reader = StageReader(
-            name=stretch.name,
+            name=segment.name,
             order=rows.order,
             sources=np.array([numbers[path] for path in rows.dataset_paths]),
             lengths=np.array(rows.dataset_lengths),
             strides=rows.strides,
             row_length=rows.row_length,
-            schedule=stretch.schedule,
+            schedule=segment.schedule,
             knows_ranks=True,
-            stop=min(stretch.stop, len(rows)),
+            stop=min(segment.stop, len(rows)),
         )
         readers.append(reader)
 

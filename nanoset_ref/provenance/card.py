@@ -107,7 +107,7 @@ class Card(CardFacts):
             ValueError, TokenFileError: these are other files.
         """
         # only a replay reads rows
-        from nanoset_ref.provenance.local_rows import replay, stretches_of_card
+        from nanoset_ref.provenance.local_rows import replay, segments_of_card
         from nanoset_ref.provenance.remote_rows import fetch_rows
         from nanoset_ref.tokens import open_tokens
 
@@ -116,7 +116,7 @@ class Card(CardFacts):
             steps = range(step, self.last_step + 1)
             return (fetch_rows(self, self.where(number), mirror) for number in steps)
         open_file = functools.partial(open_tokens, token_dtype=self.facts["dtype"])
-        return replay(stretches_of_card(self, paths, open_file), step)
+        return replay(segments_of_card(self, paths, open_file), step)
 
     def when(
         self,

@@ -1,4 +1,4 @@
-"""Cards of runs of nanoset_ref, from the stretches of a config."""
+"""Cards of runs of nanoset_ref, from the segments of a config."""
 
 import itertools
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.provenance.auditing import Stretch
+from nanoset_ref.provenance.auditing import RunSegment
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts, num_bytes
 from nanoset_ref.provenance.card_validation import NUM_PROBES
 
 
-def card_of_stretches(
-    stretches: Sequence[Stretch],
+def card_of_segments(
+    segments: Sequence[RunSegment],
     name: str,
     date: str,
     tokenizer: str | None = None,
@@ -22,7 +22,7 @@ def card_of_stretches(
     """Make the card of a run from its files and orders.
 
     Args:
-        stretches: see `stretches_of_config`.
+        segments: see `segments_of_config`.
         name: the name of the run.
         date: the year and month of the run.
         tokenizer: the name of its tokenizer, if known.
@@ -31,7 +31,7 @@ def card_of_stretches(
         ValueError: a card cannot describe the run: it reads rows other than those of a `Nanoset`,
             its stages cut files differently, or an order continues from a ledger.
     """
-    nanosets = [_nanoset(stretch) for stretch in stretches]
+    nanosets = [_nanoset(segment) for segment in segments]
     files: dict[str, Any] = {}
     for nanoset in nanosets:
         files |= {str(file.path): file for file in nanoset.files}
@@ -48,7 +48,7 @@ def card_of_stretches(
         **_row_facts(nanosets),
         "sources": [*map(_source, files.values(), names)],
         "orders": [_order(nanoset, [*files]) for nanoset in nanosets],
-        "stages": [*map(_stage, stretches, itertools.count())],
+        "stages": [*map(_stage, segments, itertools.count())],
         "known": ["files, orders and steps, from the run's config"],
         "inferred": [],
         "unknown": [],
@@ -73,16 +73,16 @@ def _row_facts(nanosets: Sequence[Nanoset]) -> Facts:
     return {"dtype": dtypes.pop(), "window": window}
 
 
-def _nanoset(stretch: Stretch) -> Nanoset:
-    """The rows of a stretch; ValueError if a card cannot describe them."""
-    rows = stretch.dataset
+def _nanoset(segment: RunSegment) -> Nanoset:
+    """The rows of a segment; ValueError if a card cannot describe them."""
+    rows = segment.dataset
     if not isinstance(rows, Nanoset):
         raise ValueError(
-            f"{stretch.name}: a card holds runs on token files, not {type(rows).__name__}"
+            f"{segment.name}: a card holds runs on token files, not {type(rows).__name__}"
         )
     if rows.order.recipe is None:
         raise ValueError(
-            f"{stretch.name}: its order continues from a ledger, which a card cannot record"
+            f"{segment.name}: its order continues from a ledger, which a card cannot record"
         )
     return rows
 
@@ -109,12 +109,12 @@ def _order(nanoset: Nanoset, paths: list[str]) -> Facts:
     }
 
 
-def _stage(stretch: Stretch, order: int) -> Facts:
-    schedule = stretch.schedule
+def _stage(segment: RunSegment, order: int) -> Facts:
+    schedule = segment.schedule
     return {
-        "name": stretch.name,
+        "name": segment.name,
         "first_step": schedule.first_step,
-        "steps": stretch.num_steps,
+        "steps": segment.num_steps,
         "order": order,
         "first_position": schedule.consumed_train_samples,
         "batch_size": schedule.global_batch_size,

@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from nanoset_ref import megatron
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
-from nanoset_ref.provenance.auditing import Stretch
+from nanoset_ref.provenance.auditing import RunSegment
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts
 from nanoset_ref.provenance.olmo_core_rows import OLMoCorePackedRows
 from nanoset_ref.tokens import Tokens, open_tokens
 
 
-def stretches_of_card(
+def segments_of_card(
     card: Card,
     paths: Sequence[str],
     open_file: Callable[[str], Tokens],
-) -> list[Stretch]:
-    """Make a stretch of each stage of a card, on its token files.
+) -> list[RunSegment]:
+    """Make a segment of each stage of a card, on its token files.
 
     Args:
         card: the card.
@@ -49,7 +49,7 @@ def stretches_of_card(
     for order, dataset in zip(orders, datasets, strict=True):
         _check_probes(card, order["probes"], dataset)
     return [
-        Stretch(
+        RunSegment(
             stage["name"],
             datasets[stage["order"]],
             card.schedule(stage),
@@ -59,16 +59,16 @@ def stretches_of_card(
     ]
 
 
-def replay(stretches: Sequence[Stretch], step: int) -> Iterator[NDArray[Any]]:
+def replay(segments: Sequence[RunSegment], step: int) -> Iterator[NDArray[Any]]:
     """Read the rows of each step from `step` on, to train on them again.
 
     Yields:
         integers [rows of the step, row_length], ordered by position, as in `where`; a
         `Schedule` computes which rank reads which.
     """
-    for stretch in stretches:
-        for number in range(max(step, stretch.steps.start), stretch.steps.stop):
-            yield stretch.dataset.read(np.array(stretch.schedule.positions(number)))
+    for segment in segments:
+        for number in range(max(step, segment.steps.start), segment.steps.stop):
+            yield segment.dataset.read(np.array(segment.schedule.positions(number)))
 
 
 def _rows(

@@ -56,18 +56,18 @@ def forgetting(
 def mixture_over_time(
     runs: Mapping[str, ArrayLike], names: Sequence[str], samples_per_bar: int
 ) -> Figure:
-    """How much of each subset is read in each stretch of a run, one panel per run; dashed: over the whole run.
+    """How much of each subset is read in each bar's part of a run, one panel per run; dashed: over the whole run.
 
     Args:
         runs: {title: the number of each sample's subset, in the order of reading}.
         names: of the subsets.
-        samples_per_bar: length of a stretch, in samples.
+        samples_per_bar: length of a bar, in samples.
     """
     figure, places = panels(runs, 2.6, sharey=True)
     for axes, sources in places:
         count = len(np.asarray(sources)) // samples_per_bar
-        stretches = np.asarray(sources)[: count * samples_per_bar].reshape(count, samples_per_bar)
-        shares = [(stretches == subset).mean(axis=1) for subset in range(len(names))]
+        bars = np.asarray(sources)[: count * samples_per_bar].reshape(count, samples_per_bar)
+        shares = [(bars == subset).mean(axis=1) for subset in range(len(names))]
         for share, top, colour in zip(shares, np.cumsum(shares, axis=0), FILLS, strict=True):
             axes.bar(
                 np.arange(count) + 0.5,

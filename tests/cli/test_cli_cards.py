@@ -21,9 +21,9 @@ from nanoset_ref.orders.others import OLMoCoreOrder
 from nanoset_ref.preprocess import load_tokenizer
 from nanoset_ref.provenance import (
     Card,
-    card_of_stretches,
+    card_of_segments,
     fetch_rows,
-    stretches_of_card,
+    segments_of_card,
     where,
 )
 from nanoset_ref.tokens import open_tokens
@@ -41,7 +41,7 @@ def demo(run, corpus, tmp_path, monkeypatch):
 FILES = "--data", "datasets/stories_input_ids.npy", "datasets/programs_input_ids.npy"
 
 
-def test_a_step_of_pythia_is_one_stretch_of_a_published_file(run, ask):
+def test_a_step_of_pythia_is_one_range_of_a_published_file(run, ask):
     lines = run("where", "--run", "pythia-1.4b", 41007)[1].splitlines()
     assert lines[:3] == [
         "step 41,007 of pythia-1.4b reads 1,024 rows, one after another: document.bin bytes "
@@ -468,16 +468,16 @@ def test_documents_that_were_shuffled_are_read_from_their_pair(run, corpus, tmp_
     stage = facts["stages"][0] | {"steps": 10, "batch_size": 64, "dp_size": 2}
     window = {"row_length": 33, "stride": 32}
     card = Card(facts | {"orders": [order], "stages": [stage], "window": window})
-    (stretch,) = stretches_of_card(card, [str(tmp_path / "pile")], open_tokens)
+    (segment,) = segments_of_card(card, [str(tmp_path / "pile")], open_tokens)
     schedule = Schedule(micro_batch_size=32, dp_size=2, layout="contiguous")
-    assert where(stretch.dataset, stretch.schedule, 9) == where(rows, schedule, 9)
+    assert where(segment.dataset, segment.schedule, 9) == where(rows, schedule, 9)
     order["probes"]["79"] = [0, -1 % 5000]
     with pytest.raises(
         ValueError, match="these are not the files of polypythias-seed3: position 79"
     ):
-        stretches_of_card(card, [str(tmp_path / "pile")], open_tokens)
+        segments_of_card(card, [str(tmp_path / "pile")], open_tokens)
     with pytest.raises(ValueError, match="run: a card holds runs on token files, not "):
-        card_of_stretches([stretch], "x", "2026-11")
+        card_of_segments([segment], "x", "2026-11")
 
 
 def test_a_file_has_one_number_in_all_stages(run, ask, demo):

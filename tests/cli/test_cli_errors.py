@@ -21,9 +21,9 @@ from test_nanoset import write_range
 
 from nanoset_ref import tokens
 from nanoset_ref.cli import COMMANDS
-from nanoset_ref.cli.run_options import stretch_at
+from nanoset_ref.cli.run_options import segment_at
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.provenance import Stretch
+from nanoset_ref.provenance import RunSegment
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def lose_a_peer():
         ),
         (lambda: np.empty(2**58), "there is not enough memory ("),
         (
-            lambda: stretch_at([Stretch("run", range(3), Schedule(), 1)], 7),
+            lambda: segment_at([RunSegment("run", range(3), Schedule(), 1)], 7),
             "error: step 7 is not one of this run's",
         ),
     ],

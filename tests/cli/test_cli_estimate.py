@@ -134,7 +134,7 @@ def test_megatrons_indexes_are_as_large_as_estimated(
     assert abs(
         stage["index_bytes"] - sum(array.nbytes for array in arrays)
     ) <= 20 * len(path)
-    report = ask("audit", *options)["stretches"][0]
+    report = ask("audit", *options)["segments"][0]
     assert (stage["steps"], stage["samples"]) == (
         report["num_steps"],
         sum(it["read"] for it in report["sources"]),
@@ -153,7 +153,7 @@ def test_an_order_of_any_integers_is_as_long_as_its_numbers(ask, files):
         write(name)
         options = ("--data", *files, "--sequence-length", 4, "--order", name)
         assert ask("estimate", *options)["stages"][0]["samples"] == 40
-        assert ask("audit", *options)["stretches"][0]["num_steps"] == 40
+        assert ask("audit", *options)["segments"][0]["num_steps"] == 40
 
 
 def test_stages_that_go_on_know_what_was_read_before_them(ask, files):
@@ -181,7 +181,7 @@ def test_stages_that_go_on_know_what_was_read_before_them(ask, files):
     )
     found = ask("estimate", "--config", "run.yaml", "--step-time", 1800)
     first, second, again = found["stages"]
-    reports = ask("audit", "--config", "run.yaml")["stretches"]
+    reports = ask("audit", "--config", "run.yaml")["segments"]
     for stage, report in zip((first, second, again), reports, strict=True):
         assert stage["samples"] == report["num_steps"] * size
         for estimated, real in zip(stage["sources"], report["sources"], strict=True):

@@ -86,18 +86,18 @@ def test_audit_proves_megatron_style_runs(run, ask, corpus, tmp_path, weights):
     data += ["--num-samples", 3000] if weights[0] else []
     report = ask("audit", *data, *LAYOUT)
     assert report["ok"]
-    (stretch,) = report["stretches"]
+    (segment,) = report["segments"]
     rows = ask(
         "where",
         *data,
         "--sequence-length",
         32,
         "--dp-size",
-        8 * stretch["num_steps"],
+        8 * segment["num_steps"],
         "--step",
         1,
     )
-    for number, source in enumerate(stretch["sources"]):
+    for number, source in enumerate(segment["sources"]):
         mine = [row for row in rows if row["source"] == number]
         assert (
             source["read"]

@@ -31,7 +31,7 @@ from nanoset_ref import (
     when,
     where,
 )
-from nanoset_ref.provenance import Stretch
+from nanoset_ref.provenance import RunSegment
 
 LOSSES = Path(__file__).parents[1] / "jump.json"
 BLOB = 292  # the number of the program in whose place an image stands, as text
@@ -211,8 +211,8 @@ def answer_2(run):
 @answer("14.3", True, words=("no gap or overlap",))
 def answer_3(run, first):
     wrong = Schedule(dp_size=4, micro_batch_size=2, consumed_train_samples=1000, first_step=251)
-    report = audit([first, Stretch(name="after it", dataset=run, schedule=wrong, num_steps=250)])
-    for check in report.stretches[1].checks:
+    report = audit([first, RunSegment(name="after it", dataset=run, schedule=wrong, num_steps=250)])
+    for check in report.segments[1].checks:
         print("holds " if check.holds else "BROKEN", check.law)
         if not check.holds:
             print(f"       {check.detail}")
