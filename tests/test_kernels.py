@@ -30,7 +30,7 @@ from nanoset_ref.load import document_masks, gather_pieces
 from nanoset_ref.megatron import piece_rows
 from nanoset_ref.megatron.index import three_indexes
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
-from nanoset_ref.orders import base, greedy_blend, share_tree, stateless, windows
+from nanoset_ref.orders import base, greedy_blend, interleaving, share_tree, stateless
 
 INLINED = (
     "from nanoset_ref.io.njit import njit\n\n\n@njit\ndef inner(x):\n    return x + 1\n"
@@ -343,7 +343,7 @@ EDGES = {  # of every kernel that Python runs at first: it, and how its argument
     "derive": (derive, lambda draw: (draw(WORDS), np.uint64(draw(WORDS)))),
     "permute": (permute, permutation),
     "unpermute": (unpermute, permutation),
-    "locate": (windows.locate, located),
+    "source_at": (interleaving.source_at, located),
     "_lookup": (stateless._lookup, looked_up),
     "_find": (stateless._find, found),
     "share_of": (share_tree.share_of, shared),

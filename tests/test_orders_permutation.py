@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from benchmarks.permutation import battery, numpys, ours
 from nanoset_ref import plain
 from nanoset_ref.orders import StatelessOrder
+from nanoset_ref.orders.interleaving import STAGES
 from nanoset_ref.orders.permutation import permute, permute_each, sides, unpermute
-from nanoset_ref.orders.windows import STAGES
 
 keys = st.integers(0, 2**64 - 1)
 

@@ -141,7 +141,7 @@ def test_thousands_of_rare_sources_end_the_bound_of_1_7_where_the_docstring_says
 def test_ranks_and_neighbours_see_every_source_as_often_as_chance_would_have_it(
     weights,
 ):
-    """Four standard errors, for all strides of ranks together; coins are fair to 1.6 % of a pair, see `windows`."""
+    """Four standard errors, for all strides of ranks together; coins are fair to 1.6 %, see `interleaving`."""
     windows = 20_000
     datasets, _ = StatelessOrder([10**9] * len(weights), weights, 64 * windows, 8)[:]
     for source in {0, len(weights) - 1}:

@@ -6,10 +6,10 @@ in Python. It is compiled once it has done PLAIN_WORK units of work, so the tota
 that of the better choice made in advance. Every other kernel is compiled at its first call.
 
 numba reuses a compiled function until the function's file changes. But kernels inline functions
-from other files (`windows.locate` inlines `permutation.derive`), and numba would continue to run
-their old code. Here every kernel is cached on disk under a checksum of all files of the package
-that define kernels: when one of them changes, all kernels are compiled again. Time stamps play no
-role, and numba's settings stay as they are.
+from other files (`interleaving.source_at` inlines `permutation.derive`), and numba would continue
+to run their old code. Here every kernel is cached on disk under a checksum of all files of the
+package that define kernels: when one of them changes, all kernels are compiled again. Time stamps
+play no role, and numba's settings stay as they are.
 """
 
 import functools

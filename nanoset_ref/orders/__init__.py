@@ -3,20 +3,21 @@
 An order's module is imported when the order is asked for. To add one, write a module with a
 subclass of `Order`, add the class to `__init__.pyi`, and its name and class to `ORDERS`.
 
-base                              `Order`: checks, slices, counts, fingerprints; weights normalized
-nanotron                          Nanotron's order (2024), made of the next two
-greedy_blend, mt19937             its blend and its shuffle
-stateless                         an order that stores nothing, made of the next three
-share_tree, windows, permutation  exact shares, the source of each position, shuffles by formula
-named_options                     options in the name of an order, or beside it
-folders                           Nanotron's order over folders of files
-published                         identity, and orders that a file lists
-others                            orders of other loaders
-traced_shuffle                    a few values of NumPy's shuffle, without shuffling all of them
-inverse                           the positions of many samples, in one pass
-skipping                          an order without some of its positions
-plans                             what a run reads, as JSON; a state of another plan is refused
-pictures                          pictures and tables for notebooks
+base                      `Order`: checks, slices, counts, fingerprints; weights normalized
+nanotron                  Nanotron's order (2024), made of the next two
+greedy_blend, mt19937     its blend and its shuffle
+stateless                 an order that stores nothing, made of the next three
+share_tree, interleaving  exact shares, the source of each position
+permutation               shuffles by formula
+named_options             options in the name of an order, or beside it
+folders                   Nanotron's order over folders of files
+published                 identity, and orders that a file lists
+others                    orders of other loaders
+traced_shuffle            a few values of NumPy's shuffle, without shuffling all of them
+inverse                   the positions of many samples, in one pass
+skipping                  an order without some of its positions
+plans                     what a run reads, as JSON; a state of another plan is refused
+pictures                  pictures and tables for notebooks
 """
 
 from collections.abc import Sequence

@@ -23,13 +23,13 @@ import numpy as np
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Json, Matches, Order, Pairs, Weights
+from nanoset_ref.orders.interleaving import WINDOW_SIZE, source_at
 from nanoset_ref.orders.permutation import derive, permute_each, unpermute
 from nanoset_ref.orders.share_tree import build_tree, share_of
-from nanoset_ref.orders.windows import SIZE, locate
 
 MAX_SAMPLES = 2**48
 WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
-WINDOWS = 1 << 14  # windows of SIZE items looked up at once
+WINDOWS = 1 << 14  # windows of WINDOW_SIZE items looked up at once
 CHUNK = 512  # items at once, so that their arrays stay in the processor's cache
 
 
@@ -48,7 +48,7 @@ class Ledger(NamedTuple):
 class StatelessOrder(Order):
     """Computes the pair at position k:
 
-    1. item k - start.position reads a source that n earlier items read (`windows.locate`)
+    1. item k - start.position reads a source that n earlier items read (`interleaving.source_at`)
     2. read = start.reads[source] + n; pass = read // length, place = read mod length
     3. sample = permutation of (seed, source, pass) at place
 
@@ -214,8 +214,8 @@ class StatelessOrder(Order):
         for first in range(0, len(items), WINDOWS):
             some = slice(first, first + WINDOWS)
             window_starts = start + self._window_start(items[some])
-            positions = np.add.outer(window_starts, np.arange(SIZE)).ravel()
-            pairs = np.repeat(readable[owners[some]], SIZE)
+            positions = np.add.outer(window_starts, np.arange(WINDOW_SIZE)).ravel()
+            pairs = np.repeat(readable[owners[some]], WINDOW_SIZE)
             is_below = positions < until
             positions = positions[is_below]
             pairs = pairs[is_below]
@@ -233,7 +233,7 @@ class StatelessOrder(Order):
         stop = until - self.start.position
         window = self._window_start(stop)
         items = np.arange(window, stop)
-        sources, _ = locate(self._tree, self._period, self._window_key, items)
+        sources, _ = source_at(self._tree, self._period, self._window_key, items)
         in_window = np.bincount(sources, minlength=len(self._reads))
         counts = self._reads + in_window
         parts = self._tree.parts[: len(counts)]
@@ -251,7 +251,7 @@ class StatelessOrder(Order):
 
     def _window_start(self, item: Any) -> Any:
         """The first item of the window of an item; the last window of a period may be short."""
-        return item - item % self._period % SIZE
+        return item - item % self._period % WINDOW_SIZE
 
     def _check_start(self, position: int) -> None:
         start = self.start.position
@@ -270,7 +270,7 @@ def _lookup(tree, period, key, items, reads, lengths, keys):
     """Sources and samples of items: steps 1 to 3 of `StatelessOrder`.
 
     Args:
-        tree, period, key, items: as of `locate`, for any number of items.
+        tree, period, key, items: as of `source_at`, for any number of items.
         reads: int64 [sources], samples read before item 0.
         lengths: int64 [sources], in samples.
         keys: uint64 [sources], from which the keys of their passes are derived.
@@ -283,7 +283,7 @@ def _lookup(tree, period, key, items, reads, lengths, keys):
     for first in range(0, len(items), CHUNK):
         chunk = slice(first, first + CHUNK)
         # 1.
-        chunk_sources, numbers = locate(tree, period, key, items[chunk])
+        chunk_sources, numbers = source_at(tree, period, key, items[chunk])
         # 2.
         numbers += reads[chunk_sources]
         sizes = lengths[chunk_sources]
@@ -331,7 +331,7 @@ def _find(tree, sources, samples, lengths, keys, reads, until):
             place = unpermute(samples[n], length, key)
             read = pass_number * length + place - reads[source]
             # a search for the item at which the source's share exceeds the reads before
-            high = until + SIZE
+            high = until + WINDOW_SIZE
             while item < high:
                 middle = (item + high) // 2
                 if share_of(tree, source, middle + 1) > read:

@@ -25,7 +25,7 @@ from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.permutation import ONE, derive
 from nanoset_ref.orders.share_tree import items_going_left
 
-SIZE = 64
+WINDOW_SIZE = 64
 STAGES = 12
 STRIDE_BITS = 6  # strides are 2**0 .. 2**5, twice
 # for each stride a word with the bits of all lower places of a pair
@@ -38,7 +38,7 @@ def _work(tree, period, key, items):
 
 
 @njit(error_model="numpy", work=_work)
-def locate(tree, period, key, items):
+def source_at(tree, period, key, items):
     """The source of each item, and how many items the source had before it.
 
     1. the window of the item, its coins, and the place that the item is sent to
@@ -64,12 +64,13 @@ def locate(tree, period, key, items):
         return sources, numbers
     # 1.
     within = items % period
-    offsets = within % SIZE
+    offsets = within % WINDOW_SIZE
     window_starts = items - offsets
-    sizes = np.minimum(SIZE, period - within + offsets)
+    sizes = np.minimum(WINDOW_SIZE, period - within + offsets)
     coins = flip_coins(key, window_starts)
     for p in range(len(items)):
-        if sizes[p] < SIZE:  # offsets that would be sent beyond the end do not exist
+        # offsets that would be sent beyond the end do not exist
+        if sizes[p] < WINDOW_SIZE:
             existing = np.array([below(sizes[p])])
             inside = offsets_of(coins[:, p : p + 1], existing)
             offsets[p] = nth_set_bit(inside[0], offsets[p])
@@ -163,7 +164,7 @@ def find_source(tree, place, first, size):
 @njit
 def below(place):
     """A word (uint64) with the bits of all places before one in 0 .. 64."""
-    if place == SIZE:
+    if place == WINDOW_SIZE:
         return ~uint64(0)
     return (ONE << uint64(place)) - ONE
 
