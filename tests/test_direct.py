@@ -66,7 +66,7 @@ def test_rows_are_slices_of_their_files(files, length, count, depth, seed):
     starts = np.where(random.random(count) < 0.2, last, random.integers(0, last + 1))
     out = np.full((count + 1, length), -1, dtype=np.int32)
     gather = DirectGatherer(files)
-    gather.plain_rows = 100 * (seed % 2)
+    gather.python_rows_left = 100 * (seed % 2)
     direct._idle[:] = [
         (queue, direct._huge_pages(DISK_BLOCK << seed % 12))
         for queue, _ in direct._idle
@@ -108,7 +108,7 @@ rows = np.empty((20, 100), dtype=np.int32)
 gather = DirectGatherer([open_tokens(sys.argv[1], "uint16")])
 gather(np.zeros(20, np.int64), np.arange(20) * 400, rows)
 assert "numba" not in sys.modules
-gather.plain_rows = 10
+gather.python_rows_left = 10
 again = np.empty_like(rows)
 gather(np.zeros(20, np.int64), np.arange(20) * 400, again)
 assert "numba" in sys.modules

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nanoset_ref.load import gather_kernel
 from nanoset_ref.load.gather import (
     ANNOUNCED_ROWS,
-    MAX_PLAIN_ROWS,
+    MAX_PYTHON_ROWS,
     Gatherer,
 )
 from nanoset_ref.load.gather_kernel import REGION_BYTES
@@ -39,7 +39,7 @@ def token_files(folder, *arrays):
 def kernel_of(files):
     """A gatherer that reads nothing without its kernel."""
     gather = Gatherer(files)
-    gather.plain_rows = 0
+    gather.python_rows_left = 0
     return gather
 
 
@@ -83,7 +83,7 @@ def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
         3
     ):  # without the kernel, or by it: first by pread, then through the mapping
         gather._reads_from_disk = data.draw(st.booleans())
-        gather.plain_rows = data.draw(st.sampled_from([0, MAX_PLAIN_ROWS]))
+        gather.python_rows_left = data.draw(st.sampled_from([0, MAX_PYTHON_ROWS]))
         out[:] = -1
         gather(datasets, starts, out[:-1])
     expected = [
@@ -152,18 +152,18 @@ def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
     assert rows_of(gather, [0, 1], [1, 97], 3) == [[1, 2, 3], [97, 98, 99]]
 
 
-@pytest.mark.parametrize("plain_rows", [0, MAX_PLAIN_ROWS])
+@pytest.mark.parametrize("python_rows_left", [0, MAX_PYTHON_ROWS])
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("dtype", ["<u2", "<i4"])
 def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_of_the_process(
-    tmp_path, dtype, seen, plain_rows
+    tmp_path, dtype, seen, python_rows_left
 ):
     """Rows that are new, and rows that are mapped already."""
     files = token_files(
         tmp_path, (np.arange(200_000) % 60_000, dtype), (np.arange(100), dtype)
     )
     gather = Gatherer(files)
-    gather.plain_rows = plain_rows
+    gather.python_rows_left = python_rows_left
     rows_of(gather, [0] * 100, range(0, 190_000, 1900) if seen else [0] * 100, 10)
     os.truncate(files[0].path, 8192)
     with pytest.raises(
@@ -179,7 +179,7 @@ def test_a_file_that_is_cut_to_nothing_before_it_is_mapped_is_the_same_error(tmp
     gather = Gatherer(files)
     rows_of(gather, [0], [0], 10)
     os.truncate(files[0].path, 0)
-    gather.plain_rows = 0
+    gather.python_rows_left = 0
     with pytest.raises(OSError, match=r"0.npy, tokens from 0 on: the file was cut"):
         rows_of(gather, [0], [0], 10)
 
@@ -237,7 +237,7 @@ def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(
 def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     monkeypatch,
 ):
-    """The plain code of the kernel, which is what numba compiles; 30 rows of two files, each 8 rows early."""
+    """The code of the kernel in Python, which is what numba compiles; 30 rows of two files, each 8 rows early."""
     announced, read, sizes = [], [], (2, 4)
     datasets = np.arange(30) % 2
     begins = 77_777 * np.arange(30) * np.array(sizes)[datasets]
@@ -269,8 +269,8 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     assert read == [min(row + 9, 30) for row in range(30)]
 
 
-@pytest.mark.parametrize("plain_rows", [0, MAX_PLAIN_ROWS])
-def test_any_number_of_files_is_read_under_any_limit(tmp_path, plain_rows):
+@pytest.mark.parametrize("python_rows_left", [0, MAX_PYTHON_ROWS])
+def test_any_number_of_files_is_read_under_any_limit(tmp_path, python_rows_left):
     """Half of what the process may open stays open; every row is right, in every thread."""
     files = token_files(
         tmp_path, *[(np.arange(20) + number, "<u2") for number in range(300)]
@@ -279,7 +279,7 @@ def test_any_number_of_files_is_read_under_any_limit(tmp_path, plain_rows):
     starts = datasets % 7
     expected = (datasets + starts)[:, None] + np.arange(10)
     gather = Gatherer(files)
-    gather.plain_rows = plain_rows
+    gather.python_rows_left = python_rows_left
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     gc.collect()  # what earlier tests left open
     used = len(os.listdir("/dev/fd"))

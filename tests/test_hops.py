@@ -27,8 +27,8 @@ def calls(tmp_path, monkeypatch):
         blocks, "BLOCK_BYTES", 4 * BATCH * (LENGTH + 1) * 4
     )  # four batches
     np.arange(10_001, dtype=np.uint16).tofile(tmp_path / "a.npy")
-    monkeypatch.setattr("nanoset_ref.load.gather.MAX_PLAIN_ROWS", 0)
-    monkeypatch.setattr("nanoset_ref.io.njit.PLAIN_WORK", 0)
+    monkeypatch.setattr("nanoset_ref.load.gather.MAX_PYTHON_ROWS", 0)
+    monkeypatch.setattr("nanoset_ref.io.njit.PYTHON_WORK", 0)
     nanoset = Nanoset(tmp_path / "a.npy", None, LENGTH, 80 * BATCH)
     modules = [
         module for name, module in sys.modules.items() if name.startswith("nanoset_ref")

@@ -175,7 +175,7 @@ def test_kernels_give_the_same_in_python_as_compiled(
     answers = []
     for most in (0, 2**40):
         answers.append([])
-        with plain_up_to(most):
+        with python_up_to(most):
             for kind in (StatelessOrder, NanotronOrder, IdentityOrder):
                 if weighted and kind is IdentityOrder:
                     continue
@@ -197,7 +197,7 @@ def test_a_stream_of_more_than_2_31_tokens_is_cut_the_same_in_python_as_compiled
     plan = plan_epochs(int(lengths.sum(dtype=np.int64)), 300, 2**24)
     answers = []
     for most in (0, 2**40):
-        with plain_up_to(most):
+        with python_up_to(most):
             answers.append(
                 build_mappings(lengths, 0, 20, plan, 2**24, 1)["sample_index"].tolist()
             )
@@ -381,7 +381,7 @@ def test_a_kernel_gives_the_same_at_the_edges_in_python_as_compiled(name, data):
     answers = []
     for most in (0, 2**40):
         given_to_kernel = copy.deepcopy(arguments)  # some are written to
-        with plain_up_to(most), np.errstate(all="raise", over="ignore"):
+        with python_up_to(most), np.errstate(all="raise", over="ignore"):
             answer = kernel(*given_to_kernel)
         answers.append(values_of((answer, given_to_kernel)))
     assert answers[0] == answers[1]
@@ -395,7 +395,7 @@ def values_of(answer):
 
 
 @contextlib.contextmanager
-def plain_up_to(most):
+def python_up_to(most):
     """Every kernel forgets what it compiled, and has this much to do before it is compiled again."""
     modules = [
         module for name, module in sys.modules.items() if name.startswith("nanoset_ref")
@@ -407,20 +407,20 @@ def plain_up_to(most):
         if isinstance(it, kernels.Kernel)
     }
     compiled = {kernel: kernel._compiled for kernel in every}
-    before = kernels.PLAIN_WORK
-    kernels.PLAIN_WORK = most
+    before = kernels.PYTHON_WORK
+    kernels.PYTHON_WORK = most
     for kernel in every if most else ():
         kernel._compiled = None
     try:
         yield
     finally:
-        kernels.PLAIN_WORK = before
+        kernels.PYTHON_WORK = before
         for kernel in every if most else ():
             kernel._compiled = compiled[kernel]
 
 
 def test_a_kernel_is_compiled_once_it_was_given_enough_to_do(monkeypatch):
-    monkeypatch.setattr(kernels, "PLAIN_WORK", 10)
+    monkeypatch.setattr(kernels, "PYTHON_WORK", 10)
     double = kernels.njit(work=lambda x: 4)(lambda x: x * 2)
     assert [double(3), double(3)] == [6, 6]
     assert double._compiled is None
@@ -429,7 +429,7 @@ def test_a_kernel_is_compiled_once_it_was_given_enough_to_do(monkeypatch):
 
 
 def test_words_wrap_around_in_python_too_and_numbers_are_pythons():
-    with plain_up_to(2**40):
+    with python_up_to(2**40):
         assert derive(2**64 - 1, 2**64 - 1) == derive.compiled(
             2**64 - 1, np.uint64(2**64 - 1)
         )

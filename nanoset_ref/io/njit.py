@@ -2,7 +2,7 @@
 
 Importing numba and loading a compiled order take a second, compiling it 8 seconds. Plain Python
 answers a question about a few rows in a millisecond. So a kernel that can count its `work` starts
-in Python. It is compiled once it has done PLAIN_WORK units of work, so the total is at most twice
+in Python. It is compiled once it has done PYTHON_WORK units of work, so the total is at most twice
 that of the better choice made in advance. Every other kernel is compiled at its first call.
 
 numba reuses a compiled function until the function's file changes. But kernels inline functions
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-PLAIN_WORK = 4_000_000  # units of work, of about a quarter of a microsecond each
+PYTHON_WORK = 4_000_000  # units of work, of about a quarter of a microsecond each
 
 
 class Kernel:
@@ -44,8 +44,8 @@ class Kernel:
         self.py_func: Any = function
         self._work = work
         self._options = options
-        self._plain_work = 0  # units done so far
-        self._plain: Any = None
+        self._python_work = 0  # units done so far
+        self._python: Any = None
         self._compiled: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
@@ -56,22 +56,22 @@ class Kernel:
                 # numba takes every int for an int64 once it has met one that is
                 return self._compiled(*map(_as_word, arguments))
         if self._work is not None:
-            self._plain_work += self._work(*arguments)
-            if self._plain_work <= PLAIN_WORK:
+            self._python_work += self._work(*arguments)
+            if self._python_work <= PYTHON_WORK:
                 with np.errstate(over="ignore"):  # words wrap around
-                    result = self.plain(*arguments)
+                    result = self.python(*arguments)
                 return result.item() if isinstance(result, np.generic) else result
         return self.compiled(*arguments)
 
     @property
-    def plain(self) -> Any:
-        """The function for Python, which calls the plain form of other kernels."""
-        if self._plain is None:
+    def python(self) -> Any:
+        """The function for Python, which calls the Python form of other kernels."""
+        if self._python is None:
             copies = _copy_reachable(self)
             _rebind(copies, copies)
             for kernel, function in copies.items():
-                kernel._plain = function
-        return self._plain
+                kernel._python = function
+        return self._python
 
     @property
     def compiled(self) -> Any:
@@ -127,7 +127,7 @@ def _copy_reachable(first: Kernel) -> dict[Kernel, Any]:
 
 
 def _rebind(copies: dict[Kernel, Any], functions: dict[Kernel, Any]) -> None:
-    """Let every copy call functions (plain or compiled) where it names kernels."""
+    """Let every copy call functions (for Python or compiled) where it names kernels."""
     for copy in copies.values():
         for name, value in copy.__globals__.items():
             if isinstance(value, Kernel):

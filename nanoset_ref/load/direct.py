@@ -14,7 +14,7 @@ thirds of that; two workers that use the page cache, at half. Threads with pread
 59,000 rows of 512 tokens a second where a prototype of this read 97,000, because every row wakes a
 thread; io_uring would do as well, but containers often forbid it.
 
-The kernel is in `direct_kernel`, which imports numba. The first `MAX_PLAIN_ROWS` rows are read
+The kernel is in `direct_kernel`, which imports numba. The first `MAX_PYTHON_ROWS` rows are read
 without it, so that the first batch need not wait for that import.
 """
 
@@ -42,8 +42,8 @@ DEPTH = 64  # rows in flight; with 128, two workers read less: their memory leav
 MEMORY = 8 << 20  # bytes for them; of long rows fewer are in flight
 HUGE_PAGE = 1 << 21  # bytes
 # rows that may be read one after another, without the kernel
-MAX_PLAIN_ROWS_PER_CALL = 64
-MAX_PLAIN_ROWS = 512  # in all calls together
+MAX_PYTHON_ROWS_PER_CALL = 64
+MAX_PYTHON_ROWS = 512  # in all calls together
 KEPT = 4  # idle queues that a process keeps; threads that read at once make more
 # io_setup, io_submit, io_getevents, io_destroy
 SYSTEM_CALLS = {"x86_64": (206, 209, 208, 207), "aarch64": (0, 2, 4, 1)}
@@ -59,7 +59,7 @@ class DirectGatherer:
     """As `Gatherer`, past the page cache.
 
     Attributes:
-        plain_rows: rows that may still be read without the kernel.
+        python_rows_left: rows that may still be read without the kernel.
 
     Raises:
         OSError: the file system does not support this; the system has no more queues.
@@ -77,7 +77,7 @@ class DirectGatherer:
         # some file systems open such files, and then do not read them
         for _, descriptors in self._open_files.parts(np.zeros(1, dtype=np.int64)):
             os.preadv(int(descriptors[0]), [mmap.mmap(-1, DISK_BLOCK)], 0)
-        self.plain_rows = MAX_PLAIN_ROWS
+        self.python_rows_left = MAX_PYTHON_ROWS
         with _queue(0):  # an error now, not in the middle of a run
             pass
         _gatherers.add(self)
@@ -112,9 +112,9 @@ class DirectGatherer:
         most = int(sizes.max(initial=1)) + DISK_BLOCK
         step = -(-most // mmap.PAGESIZE) * mmap.PAGESIZE
         with _queue(step) as (context, memory):
-            if len(reads) <= min(MAX_PLAIN_ROWS_PER_CALL, self.plain_rows):
-                self.plain_rows -= len(reads)
-                failed = _read_plainly(memory, reads, out)
+            if len(reads) <= min(MAX_PYTHON_ROWS_PER_CALL, self.python_rows_left):
+                self.python_rows_left -= len(reads)
+                failed = _read_in_python(memory, reads, out)
             else:
                 from nanoset_ref.load.direct_kernel import read_rows  # imports numba
 
@@ -126,7 +126,7 @@ class DirectGatherer:
             raise cut_short(self._files[sources[failed]], int(first_tokens[failed]))
 
 
-def _read_plainly(
+def _read_in_python(
     memory: NDArray[np.uint8], reads: Int64Array, out: NDArray[np.int32]
 ) -> int:
     """Do what the kernel does, row by row; see `direct_kernel.read_rows`.

@@ -4,8 +4,8 @@ A `Gatherer` is told the file and the first token of each row, and fills an arra
 does this in one of two ways:
 
     1. the first rows are read one by one in Python, so that the first batch need not wait for the
-       import of numba: calls of up to `MAX_PLAIN_ROWS_PER_CALL` rows, until they have read
-       `MAX_PLAIN_ROWS` in total
+       import of numba: calls of up to `MAX_PYTHON_ROWS_PER_CALL` rows, until they have read
+       `MAX_PYTHON_ROWS` in total
     2. all others by one call of a compiled kernel (`gather_kernel`), without the GIL, by pread or
        out of mappings (`mapped_files`)
 
@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.tokens import Tokens
 
-MAX_PLAIN_ROWS_PER_CALL = 256  # rows that may be read without the kernel
-MAX_PLAIN_ROWS = 4096  # the same for all calls together
+MAX_PYTHON_ROWS_PER_CALL = 256  # rows that may be read without the kernel
+MAX_PYTHON_ROWS = 4096  # the same for all calls together
 ANNOUNCED_ROWS = 64  # rows that a disk fetches at once
 MAX_OPEN_FILES = 1 << 14  # Linux allows a process 65,530 mappings
 ROWS_PER_OPEN = 16  # rows whose files are opened for one call
@@ -45,7 +45,7 @@ class Gatherer:
 
     Attributes:
         block_factor: see `Rows`.
-        plain_rows: rows that may still be read without the kernel.
+        python_rows_left: rows that may still be read without the kernel.
 
     Raises:
         ValueError: ids of another width.
@@ -60,7 +60,7 @@ class Gatherer:
         self._open_files = OpenFiles(files)
         self._blocks_read = resource.getrusage(RUSAGE_OF_THREAD).ru_inblock
         self._reads_from_disk = True  # whether the last call read blocks from a disk
-        self.plain_rows = MAX_PLAIN_ROWS
+        self.python_rows_left = MAX_PYTHON_ROWS
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Gatherer, (self._files,)  # addresses mean nothing in another process
@@ -82,14 +82,16 @@ class Gatherer:
         """
         itemsizes = self._open_files.itemsizes[sources]
         first_bytes = self._open_files.header_bytes[sources] + first_tokens * itemsizes
-        is_plain = len(first_tokens) <= min(MAX_PLAIN_ROWS_PER_CALL, self.plain_rows)
+        in_python = len(first_tokens) <= min(
+            MAX_PYTHON_ROWS_PER_CALL, self.python_rows_left
+        )
         # usually every file is open, and all rows are one part
         parts: Any = [(slice(None), self._open_files.descriptors)]
         if (self._open_files.descriptors[sources] < 0).any():
             parts = self._open_files.parts(sources)
         for part, descriptors in parts:
-            if is_plain:
-                failed = self._read_plainly(
+            if in_python:
+                failed = self._read_in_python(
                     descriptors, sources[part], first_bytes[part], out[part]
                 )
             else:
@@ -108,7 +110,7 @@ class Gatherer:
         self._reads_from_disk = blocks_read != self._blocks_read
         self._blocks_read = blocks_read
 
-    def _read_plainly(
+    def _read_in_python(
         self,
         descriptors: Int64Array,
         sources: Int64Array,
@@ -120,7 +122,7 @@ class Gatherer:
         Returns:
             -1, or the first row that cannot be read.
         """
-        self.plain_rows -= len(first_bytes)
+        self.python_rows_left -= len(first_bytes)
         sizes = out.shape[1] * self._open_files.itemsizes[sources]
         rows = np.stack([descriptors[sources], first_bytes, sizes], axis=1).tolist()
         if hasattr(os, "posix_fadvise"):

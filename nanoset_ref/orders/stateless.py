@@ -140,7 +140,7 @@ class StatelessOrder(Order):
         self._window_key = np.uint64(key)
         parent_key = np.uint64(derive(self.random_seed, 1))
         with np.errstate(over="ignore"):  # words wrap around
-            self._source_keys = derive.plain(parent_key, np.arange(len(lengths)))
+            self._source_keys = derive.python(parent_key, np.arange(len(lengths)))
         self._build_tree()
 
     def _build_tree(self) -> None:
