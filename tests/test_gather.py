@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nanoset_ref.load import gather_kernel
 from nanoset_ref.load.gather import (
-    ANNOUNCED_ROWS,
+    ADVISED_ROWS,
     MAX_PYTHON_ROWS,
     Gatherer,
 )
@@ -214,9 +214,7 @@ def test_a_long_row_is_whole(tmp_path):
     )
 
 
-def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(
-    tmp_path, monkeypatch
-):
+def test_rows_are_advised_at_first_and_after_a_wait_for_the_disk(tmp_path, monkeypatch):
     """In the first call; in none while all is in memory; in those after one that read from the disk."""
     gather = kernel_of(token_files(tmp_path, (np.arange(10_000), "<i4")))
     blocks_read, early = iter([0, 8, 16, 16, 16]), []
@@ -231,26 +229,26 @@ def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(
     gather._blocks_read = 0
     for _ in range(5):
         rows_of(gather, [0], [1023], 10)
-    assert early == [ANNOUNCED_ROWS, 0, ANNOUNCED_ROWS, ANNOUNCED_ROWS, 0]
+    assert early == [ADVISED_ROWS, 0, ADVISED_ROWS, ADVISED_ROWS, 0]
 
 
-def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
+def test_every_row_is_advised_once_and_early_from_the_page_in_which_it_begins(
     monkeypatch,
 ):
     """The code of the kernel in Python, which is what numba compiles; 30 rows of two files, each 8 rows early."""
-    announced, read, sizes = [], [], (2, 4)
+    advised, read, sizes = [], [], (2, 4)
     datasets = np.arange(30) % 2
     begins = 77_777 * np.arange(30) * np.array(sizes)[datasets]
-    for name in ("_announce", "widen"):
+    for name in ("_advise", "widen"):
         monkeypatch.setattr(gather_kernel, name, getattr(gather_kernel, name).py_func)
     monkeypatch.setattr(gather_kernel, "_prefetch", lambda address: None)
     monkeypatch.setattr(
         gather_kernel,
         "_madvise",
-        lambda *advice: announced.append(tuple(map(int, advice))),
+        lambda *advice: advised.append(tuple(map(int, advice))),
     )
     monkeypatch.setattr(
-        gather_kernel, "_pread", lambda *asked: read.append(len(announced)) or asked[2]
+        gather_kernel, "_pread", lambda *asked: read.append(len(advised)) or asked[2]
     )
     monkeypatch.setattr(gather_kernel, "_lseek", lambda *asked: 1 << 40)
     addresses, windows = np.array([1 << 30, 1 << 40], np.uint64), np.array([0, 200])
@@ -258,7 +256,7 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     gather_kernel.gather_rows.py_func(
         files, datasets, begins, 8, np.empty((30, 10), dtype=np.int32)
     )
-    for row, (address, size, advice) in enumerate(announced):
+    for row, (address, size, advice) in enumerate(advised):
         begin = 77_777 * row * sizes[row % 2]
         page = begin // mmap.PAGESIZE * mmap.PAGESIZE
         assert (address - (1 << 30 + 10 * (row % 2)), size) == (

@@ -31,7 +31,7 @@ from nanoset_ref.tokens import Tokens
 
 MAX_PYTHON_ROWS_PER_CALL = 256  # rows that may be read without the kernel
 MAX_PYTHON_ROWS = 4096  # the same for all calls together
-ANNOUNCED_ROWS = 64  # rows that a disk fetches at once
+ADVISED_ROWS = 64  # rows that a disk fetches at once
 MAX_OPEN_FILES = 1 << 14  # Linux allows a process 65,530 mappings
 ROWS_PER_OPEN = 16  # rows whose files are opened for one call
 RUSAGE_OF_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
@@ -98,9 +98,9 @@ class Gatherer:
                 if self._kernel is None or self._open_files.unmapped:
                     self._prepare_kernel()
                 files = self._mapped.arrays._replace(descriptors=descriptors)
-                rows_ahead = ANNOUNCED_ROWS if self._reads_from_disk else 0
+                advised_rows = ADVISED_ROWS if self._reads_from_disk else 0
                 failed = self._kernel(
-                    files, sources[part], first_bytes[part], rows_ahead, out[part]
+                    files, sources[part], first_bytes[part], advised_rows, out[part]
                 )
             if failed >= 0:
                 row = (part.start or 0) + failed

@@ -1,8 +1,8 @@
 """The kernel of `gather`: reads rows of open files by pread or through mappings.
 
 It walks the rows of a call, and widens their ids to int32 straight into the output. It prefetches
-the first cache lines of a row two rows in advance. From a disk, it announces each row some rows in
-advance, since the system's own read-ahead would fetch megabytes around each.
+the first cache lines of a row two rows in advance. From a disk, it calls madvise for each row some
+rows in advance, since the system's own read-ahead would fetch megabytes around each.
 """
 
 import mmap
@@ -67,10 +67,10 @@ _madvise = types.ExternalFunction(
 
 
 @njit
-def gather_rows(files, sources, first_bytes, rows_ahead, out):
+def gather_rows(files, sources, first_bytes, advised_rows, out):
     """Fill the rows of `out` with the ids from byte first_bytes[row] on of file sources[row].
 
-    1. Announce a later row to the disk, and prefetch the next but one into the processor's cache.
+    1. Call madvise for a later row, and prefetch the next but one into the processor's cache.
     2. Stop at a row that does not lie in its file.
     3. Read the row by pread if its region has not been read before, or its file is not mapped.
     4. Copy any other row, and one that pread does not read, out of the mapping.
@@ -79,8 +79,7 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
         files: a `FileArrays`; `visited` is updated.
         sources: int64 [rows], the file of each row, by its number.
         first_bytes: int64 [rows], the byte at which each row begins in its file.
-        rows_ahead: how many rows before it is read a row is announced, by madvise(WILLNEED); 0
-            announces none.
+        advised_rows: how many rows in advance madvise(WILLNEED) is called for a row; 0: never.
         out: int32 [rows, length].
 
     Returns:
@@ -91,16 +90,16 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
     scratch = np.empty(length, dtype=np.uint16)
     # bytes of the files met so far; -1: not met
     ends = np.full(len(descriptors), -1, dtype=np.int64)
-    for row in range(min(rows_ahead, rows)):
+    for row in range(min(advised_rows, rows)):
         source = sources[row]
-        _announce(addresses[source], first_bytes[row], length * itemsizes[source])
+        _advise(addresses[source], first_bytes[row], length * itemsizes[source])
     for row in range(rows):
         # 1.
-        announced = row + rows_ahead
-        if rows_ahead and announced < rows:
-            source = sources[announced]
+        advised = row + advised_rows
+        if advised_rows and advised < rows:
+            source = sources[advised]
             size = length * itemsizes[source]
-            _announce(addresses[source], first_bytes[announced], size)
+            _advise(addresses[source], first_bytes[advised], size)
         if row + 2 < rows:
             address = addresses[sources[row + 2]] + np.uint64(first_bytes[row + 2])
             for line in range(CACHE_LINES):
@@ -138,8 +137,8 @@ def gather_rows(files, sources, first_bytes, rows_ahead, out):
 
 
 @njit
-def _announce(address, first_byte, size):
-    """Announce a read of `size` bytes of the file mapped at `address`, from `first_byte` on.
+def _advise(address, first_byte, size):
+    """Call madvise for `size` bytes of the file mapped at `address`, from `first_byte` on.
 
     For a file that is not mapped, madvise fails, which is ignored.
     """
