@@ -75,7 +75,7 @@ class DirectGatherer:
         self._files = files
         self._open_files = OpenFiles(files, os.O_DIRECT)
         # some file systems open such files, and then do not read them
-        for _, descriptors in self._open_files.parts(np.zeros(1, dtype=np.int64)):
+        for _, descriptors in self._open_files.slices(np.zeros(1, dtype=np.int64)):
             os.preadv(int(descriptors[0]), [mmap.mmap(-1, DISK_BLOCK)], 0)
         self.python_rows_left = MAX_PYTHON_ROWS
         with _queue(0):  # an error now, not in the middle of a run
@@ -94,8 +94,8 @@ class DirectGatherer:
         Raises:
             OSError: a row cannot be read.
         """
-        for part, descriptors in self._open_files.parts(sources):
-            self._read(descriptors, sources[part], first_tokens[part], out[part])
+        for rows, descriptors in self._open_files.slices(sources):
+            self._read(descriptors, sources[rows], first_tokens[rows], out[rows])
 
     def _read(
         self,

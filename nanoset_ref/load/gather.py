@@ -85,14 +85,14 @@ class Gatherer:
         in_python = len(first_tokens) <= min(
             MAX_PYTHON_ROWS_PER_CALL, self.python_rows_left
         )
-        # usually every file is open, and all rows are one part
-        parts: Any = [(slice(None), self._open_files.descriptors)]
+        # usually every file is open, and all rows are one slice
+        slices: Any = [(slice(None), self._open_files.descriptors)]
         if (self._open_files.descriptors[sources] < 0).any():
-            parts = self._open_files.parts(sources)
-        for part, descriptors in parts:
+            slices = self._open_files.slices(sources)
+        for rows, descriptors in slices:
             if in_python:
                 failed = self._read_in_python(
-                    descriptors, sources[part], first_bytes[part], out[part]
+                    descriptors, sources[rows], first_bytes[rows], out[rows]
                 )
             else:
                 if self._kernel is None or self._open_files.unmapped:
@@ -100,10 +100,10 @@ class Gatherer:
                 files = self._mapped.arrays._replace(descriptors=descriptors)
                 advised_rows = ADVISED_ROWS if self._reads_from_disk else 0
                 failed = self._kernel(
-                    files, sources[part], first_bytes[part], advised_rows, out[part]
+                    files, sources[rows], first_bytes[rows], advised_rows, out[rows]
                 )
             if failed >= 0:
-                row = (part.start or 0) + failed
+                row = (rows.start or 0) + failed
                 raise cut_short(self._files[sources[row]], int(first_tokens[row]))
         # blocks that this thread has read from a disk
         blocks_read = resource.getrusage(RUSAGE_OF_THREAD).ru_inblock
@@ -187,7 +187,7 @@ class OpenFiles:
         self._lock = threading.Lock()
         weakref.finalize(self, _close, self._to_close)
 
-    def parts(self, sources: Int64Array) -> Iterator[tuple[slice, Int64Array]]:
+    def slices(self, sources: Int64Array) -> Iterator[tuple[slice, Int64Array]]:
         """Slices of rows, each with the descriptors that are open for its rows.
 
         Args:
@@ -208,15 +208,15 @@ class OpenFiles:
             yield slice(None), self.descriptors
             return
         for first_row in range(0, len(sources), ROWS_PER_OPEN):
-            part = slice(first_row, first_row + ROWS_PER_OPEN)
-            closed = sources[part][is_closed[part]]
+            rows = slice(first_row, first_row + ROWS_PER_OPEN)
+            closed = sources[rows][is_closed[rows]]
             descriptors = self.descriptors.copy()
             opened: list[int] = []
             try:
                 for source in np.unique(closed).tolist():
                     opened.append(self._new_descriptor(source))
                     descriptors[source] = opened[-1]
-                yield part, descriptors
+                yield rows, descriptors
             finally:
                 _close(opened)
 
