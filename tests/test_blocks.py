@@ -28,7 +28,7 @@ from nanoset_ref.load.blocks import (
 from nanoset_ref.load.collator import own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.prefetch import WorkerBlocks, read_ahead
+from nanoset_ref.load.prefetch import WorkerBlocks, prefetch_in_thread
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.shared_buffers import shared_buffers
 
@@ -322,7 +322,7 @@ def test_ahead_is_so_far_ahead_and_no_further():
             made.append(number)
             yield number
 
-    iterator = read_ahead(items(), 3)
+    iterator = prefetch_in_thread(items(), 3)
     assert made == []
     for number in range(5):
         assert next(iterator) == number
@@ -340,12 +340,12 @@ def test_ahead_leaves_no_thread_behind():
             if thread.name.startswith("nanoset_ref-read-ahead")
         ]
 
-    iterator = read_ahead(itertools.count(), 4)
+    iterator = prefetch_in_thread(itertools.count(), 4)
     assert next(iterator) == 0 and len(threads()) == 1
     iterator.close()
     assert threads() == []
     for depth in (1, 2, 3, 5):
-        assert list(read_ahead(range(3), depth)) == [0, 1, 2]
+        assert list(prefetch_in_thread(range(3), depth)) == [0, 1, 2]
     assert threads() == []
 
 

@@ -264,8 +264,8 @@ class NanosetDataLoader(OneIterationLoader):
         if isinstance(dataset, Rows) and isinstance(collator, Collator):
             collator.check_row_lengths({dataset.row_length})
             blocks = self._row_blocks(dataset, collator.needs_starts)
-            return map(collator.split, self._ahead(blocks))
-        return ([batch] for batch in self._ahead(self.batches_of_torch()))
+            return map(collator.split, self._prefetched(blocks))
+        return ([batch] for batch in self._prefetched(self.batches_of_torch()))
 
     def _row_blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
         """The rows of the sampler's batches, read in blocks by this process or by workers."""
@@ -293,13 +293,14 @@ class NanosetDataLoader(OneIterationLoader):
         )
         return self._workers
 
-    def _ahead(self, items: Iterable[Any]) -> Iterable[Any]:
-        """The items, read ahead by a thread if the loader has one."""
+    def _prefetched(self, items: Iterable[Any]) -> Iterable[Any]:
+        """The items, prefetched by a thread if the loader has one."""
         if not self.read_ahead:
             return items
-        from nanoset_ref.load.prefetch import read_ahead  # only a thread needs it
+        # only a thread needs it
+        from nanoset_ref.load.prefetch import prefetch_in_thread
 
-        return read_ahead(items, self.read_ahead)
+        return prefetch_in_thread(items, self.read_ahead)
 
     # ---- what is shown
 

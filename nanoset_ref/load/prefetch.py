@@ -1,6 +1,6 @@
 """Reads ahead of the training loop, in a thread of this process or in worker processes.
 
-A thread makes the items of any iterable (`read_ahead`). Workers read blocks of rows:
+A thread makes the items of any iterable (`prefetch_in_thread`). Workers read blocks of rows:
 
     this process   ReadRequests   the positions of a block, and the number of a free buffer
     a worker       BufferReader   fills this `SharedBuffer`
@@ -35,7 +35,7 @@ from nanoset_ref.load.shared_buffers import (
 T = TypeVar("T")
 
 
-def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
+def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     """The same items in the same order, made by a thread up to `depth` items in advance.
 
     A reader that releases the interpreter's lock (`gather`, file access, copies) runs beside the
@@ -172,7 +172,8 @@ class WorkerBlocks:
         )
 
     def __iter__(self) -> Iterator[RowBlock]:
-        # the caller's thread forks the workers: in that of `read_ahead` they would wait for its end
+        # the caller's thread forks the workers: in that of `prefetch_in_thread` they would wait for
+        # its end
         context = self.loader.multiprocessing_context or multiprocessing
         forks = context.get_start_method() == "fork"
         # torch draws its seed on the default device
