@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from benchmarks.peers import Restated, RestatedCollator, Tokens, endless
 from benchmarks.pulls import BATCH, RUN, from_iterator, visit
 from nanoset_ref.load.blocks import allocate_buffers, batches_per_block
-from nanoset_ref.load.collator import RowBlock, own_copy
+from nanoset_ref.load.collator import RowBlock, writable_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 
@@ -78,7 +78,9 @@ def our_steps(tokens: Tokens, sequence_length: int) -> Steps:
         clock("look the order up")
         nanoset._gather(files, starts, buffers[block % 2].numpy())
         clock("copy the tokens")
-        for _ in collator.split(RowBlock(buffers[block % 2], BATCH, None, own_copy)):
+        for _ in collator.split(
+            RowBlock(buffers[block % 2], BATCH, None, writable_copy)
+        ):
             pass
         clock("cut the block")
     loader = from_iterator(

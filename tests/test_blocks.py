@@ -25,7 +25,7 @@ from nanoset_ref.load.blocks import (
     batches_per_block,
     count_buffers,
 )
-from nanoset_ref.load.collator import own_copy
+from nanoset_ref.load.collator import writable_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.prefetch import WorkerBlocks, prefetch_in_thread
@@ -127,20 +127,20 @@ def test_a_slot_stays_where_it_is_unless_somebody_has_a_lazy_copy_of_it(monkeypa
     [buffer] = allocate_buffers(1, (4, 3), INT32)
     buffer.zero_()
     place = buffer.numpy().ctypes.data
-    part = own_copy(buffer)[1:, :2].split(2)[0]
+    part = writable_copy(buffer)[1:, :2].split(2)[0]
     buffer.numpy()[:] = 1
     assert buffer.numpy().ctypes.data != place
     assert not part.any()
     place = buffer.numpy().ctypes.data
     del part
-    own_copy(buffer)
+    writable_copy(buffer)
     buffer.numpy()[:] = 2
     assert buffer.numpy().ctypes.data == place, "nobody has the copy any more"
 
 
 def test_memory_of_which_torch_makes_no_lazy_copies_is_really_copied():
     for original in (torch.zeros(3).share_memory_(), torch.from_numpy(np.zeros(3))):
-        own_copy(original).fill_(1)
+        writable_copy(original).fill_(1)
         assert not original.any()
 
 
@@ -232,7 +232,9 @@ def test_workers_that_are_not_forked_fill_the_same_buffers(nanoset):
         "prefetch_factor": 1,
     }
     sizes = []
-    for block in WorkerBlocks(nanoset, sampler, two_batches, False, own_copy, options):
+    for block in WorkerBlocks(
+        nanoset, sampler, two_batches, False, writable_copy, options
+    ):
         assert np.array_equal(block.rows[:8], expected_rows(nanoset, sum(sizes)))
         assert block.copy_tensor(block.rows).equal(block.rows)
         sizes.append(len(block.rows) // 8)

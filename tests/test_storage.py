@@ -245,9 +245,9 @@ def test_batches_stay_lazy_copies_beside_the_threads_that_read_a_bucket(
     assert readers
     threads = [threading.main_thread(), *readers]
     monkeypatch.setattr(collator.threading, "enumerate", lambda: threads)
-    assert torch._C._is_cow_tensor(collator.own_copy(torch.zeros(3)))
+    assert torch._C._is_cow_tensor(collator.writable_copy(torch.zeros(3)))
     threads.append(threading.Thread(name="of the caller"))
-    assert not torch._C._is_cow_tensor(collator.own_copy(torch.zeros(3)))
+    assert not torch._C._is_cow_tensor(collator.writable_copy(torch.zeros(3)))
 
 
 def test_an_answer_that_is_too_short_is_asked_for_again(bucket, folder, server):

@@ -89,7 +89,7 @@ class Collator(ABC):
         """Cut a block into batches. Its row length has been checked."""
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
-        if not (isinstance(examples, SampleBlock) and examples.intact):
+        if not (isinstance(examples, SampleBlock) and examples.is_unmodified):
             examples = self._stacked(examples)
         self.check_row_lengths({examples.rows.shape[1]})
         if examples.rows.dtype.kind not in "iu":
@@ -249,7 +249,7 @@ class DataCollatorForCLM(Collator):
         return fields
 
 
-def own_copy(tensor: torch.Tensor) -> torch.Tensor:
+def writable_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy that may be written to.
 
     It is one of torch's lazy copies, which take up memory only when they or the original are

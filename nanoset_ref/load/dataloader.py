@@ -34,7 +34,7 @@ from nanoset_ref.load.collator import (
     Collator,
     DataCollatorForCLM,
     RowBlock,
-    own_copy,
+    writable_copy,
 )
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler, Tail, consumed_in
 from nanoset_ref.load.rows import Rows
@@ -105,7 +105,7 @@ class OneIterationLoader(DataLoader[Any], ABC):
         if earlier is not None:
             earlier.close()
 
-    def batches_of_torch(self) -> Iterator[Any]:
+    def torch_iterator(self) -> Iterator[Any]:
         """An iteration of torch's DataLoader, which draws its seed on the default device."""
         with torch.device("cpu"):
             return super().__iter__()
@@ -265,7 +265,7 @@ class NanosetDataLoader(OneIterationLoader):
             collator.check_row_lengths({dataset.row_length})
             blocks = self._row_blocks(dataset, collator.needs_starts)
             return map(collator.split, self._prefetched(blocks))
-        return ([batch] for batch in self._prefetched(self.batches_of_torch()))
+        return ([batch] for batch in self._prefetched(self.torch_iterator()))
 
     def _row_blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
         """The rows of the sampler's batches, read in blocks by this process or by workers."""
@@ -283,7 +283,7 @@ class NanosetDataLoader(OneIterationLoader):
         )
         pinned = self.pin_memory and torch.accelerator.is_available()
         # torch keeps pinned memory and uses it again
-        copy_tensor = Tensor.pin_memory if pinned else own_copy
+        copy_tensor = Tensor.pin_memory if pinned else writable_copy
         if not self.num_workers:
             return read_blocks(dataset, sampler, sizes, needs_starts, copy_tensor)
         from nanoset_ref.load.prefetch import WorkerBlocks  # only workers need it

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.pools import close_pool, signals_held
 from nanoset_ref.load.blocks import BlockSizes
-from nanoset_ref.load.collator import RowBlock, own_copy
+from nanoset_ref.load.collator import RowBlock, writable_copy
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.shared_buffers import (
@@ -186,8 +186,8 @@ class WorkerBlocks:
         rows = buffer.filled(filled.num_rows)
         starts = None if filled.starts is None else filled.starts.numpy()
         copy_tensor = self.copy_tensor
-        if copy_tensor is own_copy and HAS_PRIVATE_MAPPINGS:
+        if copy_tensor is writable_copy and HAS_PRIVATE_MAPPINGS:
             copy_tensor = buffer.copy_tensor
-        elif copy_tensor is own_copy:
+        elif copy_tensor is writable_copy:
             rows = rows.clone()
         return RowBlock(rows, self.batch_size, starts, copy_tensor)

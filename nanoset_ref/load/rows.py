@@ -110,7 +110,7 @@ class SampleBlock(list[dict[str, NDArray[Any]]]):
         self._array_ids = [_array_id(sample) for sample in self]
 
     @property
-    def intact(self) -> bool:
+    def is_unmodified(self) -> bool:
         """Whether the list still holds its original arrays, in their order."""
         return list(map(_array_id, self)) == self._array_ids
 

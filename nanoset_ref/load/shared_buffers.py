@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nanoset_ref.load.collator import own_copy
+from nanoset_ref.load.collator import writable_copy
 
 # of madvise, Linux 5.14: gives a mapping the pages that writing would give it
 POPULATE_WRITE = 23
@@ -109,7 +109,7 @@ class SharedBuffer:
         # not by data_ptr(), which gives a lazy copy memory of its own
         if tensor is self._filled:
             return self.copy(len(tensor))
-        return own_copy(tensor)
+        return writable_copy(tensor)
 
     def separate(self) -> None:
         """Give the copies that somebody holds their own pages."""

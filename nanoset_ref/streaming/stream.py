@@ -302,7 +302,7 @@ class TokenStreamDataLoader(OneIterationLoader):
         """See `OneIterationLoader.batches`."""
         self.stream.seek(**self._start)
         size = self.stream.schedule.samples_per_micro_step
-        for batch, cursors in self.batches_of_torch():
+        for batch, cursors in self.torch_iterator():
             self._start["consumed_train_samples"] += size
             self._start["cursors"] = self._start["cursors"] | cursors
             yield batch
