@@ -12,7 +12,7 @@ from .load.document_masks import DocumentOptions as DocumentOptions
 from .load.document_masks import loss_mask as loss_mask
 from .load.document_masks import position_ids as position_ids
 from .load.document_masks import starts_after_eos as starts_after_eos
-from .load.labels_collator import DataCollatorWithLabels as DataCollatorWithLabels
+from .load.hf_collator import DataCollatorWithLabels as DataCollatorWithLabels
 from .load.nanoset import Nanoset as Nanoset
 from .load.resumable_sampler import ResumableBatchSampler as ResumableBatchSampler
 from .load.rows import Rows as Rows

@@ -22,7 +22,7 @@ from nanoset_ref.orders import (
     SkippingOrder,
     StatelessOrder,
 )
-from nanoset_ref.orders.pictures import (
+from nanoset_ref.orders.plots import (
     COLORS,
     REST,
     draw_sources,

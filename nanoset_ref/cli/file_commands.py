@@ -89,7 +89,7 @@ def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
         histogram: (first length, last length, documents) of each range.
         path: the file to write.
     """
-    from nanoset_ref.orders.pictures import new_figure  # loads numba
+    from nanoset_ref.orders.plots import new_figure  # loads numba
 
     figure = new_figure(7, 3.5)
     bars = {f"{first:,} to {last:,}": count for first, last, count in histogram}

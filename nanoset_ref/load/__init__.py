@@ -12,12 +12,12 @@ schedule                   which rank reads which position, and in which step
 resumable_sampler          the batches of one rank, from any position; how an epoch ends
 skip_sampler               Nanotron's sampler, for code that wraps samplers
 document_masks             where documents begin in a row: positions and masks
-collator, labels_collator  model inputs
+collator, hf_collator      model inputs
 blocks, prefetch           many batches at a time, ahead of time
 shared_buffers             memory that workers fill, and copies of it
 dataloader                 batches, with exact resume
 seeding, device            seeds of workers; batches moved to a GPU
-tables                     a dataset and a loader as tables, for notebooks
+html_tables                a dataset and a loader as tables, for notebooks
 """
 
 import lazy_loader

@@ -311,7 +311,7 @@ class NanosetDataLoader(OneIterationLoader):
         return f"NanosetDataLoader({self.dataset!r}, {place}, {count}, {self.num_workers} workers)"
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.load.tables import loader_table  # only notebooks need it
+        from nanoset_ref.load.html_tables import loader_table  # only notebooks need it
 
         return loader_table(self)
 

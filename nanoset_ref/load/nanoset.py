@@ -318,7 +318,7 @@ class Nanoset(Rows):
         return self.order.plot(self._labels())
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.load.tables import nanoset_table  # only notebooks need it
+        from nanoset_ref.load.html_tables import nanoset_table  # only notebooks need it
 
         return nanoset_table(self)
 

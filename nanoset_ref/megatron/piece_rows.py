@@ -190,7 +190,7 @@ class PieceRows(Rows):
 
     def plot(self) -> Any:
         """Plot each part's share along the positions and how often it is read; see `Order.plot`."""
-        from nanoset_ref.orders.pictures import draw_sources  # only notebooks need it
+        from nanoset_ref.orders.plots import draw_sources  # only notebooks need it
 
         return draw_sources(
             lambda positions: self.dataset_index[positions],
@@ -202,7 +202,7 @@ class PieceRows(Rows):
         )
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.orders.pictures import html_table  # only notebooks need it
+        from nanoset_ref.orders.plots import html_table  # only notebooks need it
 
         facts = {
             "split": self.parts[0].split,

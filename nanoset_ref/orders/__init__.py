@@ -17,7 +17,7 @@ traced_shuffle            a few values of NumPy's shuffle, without shuffling all
 inverse                   the positions of many samples, in one pass
 skipping                  an order without some of its positions
 plans                     what a run reads, as JSON; a state of another plan is refused
-pictures                  pictures and tables for notebooks
+plots                     pictures and tables for notebooks
 """
 
 from collections.abc import Sequence

@@ -315,12 +315,12 @@ class Order(ABC):
         Raises:
             ImportError: matplotlib is missing (the extra `lab`).
         """
-        from nanoset_ref.orders.pictures import draw_order  # only notebooks need it
+        from nanoset_ref.orders.plots import draw_order  # only notebooks need it
 
         return draw_order(self, names)
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.orders.pictures import order_table  # only notebooks need it
+        from nanoset_ref.orders.plots import order_table  # only notebooks need it
 
         return order_table(self)
 

@@ -10,7 +10,7 @@ tokenizer                  loads a tokenizer from a folder or the Hub
 encode                     text -> token ids
 batch_encoder              encodes batches in several threads
 backends                   the libraries that encode
-separators                 the ids before and after each document: BOS, EOS
+bos_eos                    the ids before and after each document: BOS, EOS
 special_tokens             special tokens in documents: kept, split or refused
 cut                        cuts long documents where no token spans the cut
 jobs                       a job: from a source of text into a sink, with counts and progress

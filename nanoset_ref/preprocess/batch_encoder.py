@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.preprocess.backends import LIBRARIES, Encode, Ragged, hf_encoder
-from nanoset_ref.preprocess.separators import add_separators
+from nanoset_ref.preprocess.bos_eos import add_separators
 from nanoset_ref.preprocess.special_tokens import Found, SpecialFinder
 from nanoset_ref.preprocess.text_blocks import TextBatch
 from nanoset_ref.preprocess.tokenizer import TokenizerError, restored

@@ -31,7 +31,7 @@ from nanoset_ref.preprocess.batch_encoder import (
     Encoded,
     equal_encodings,
 )
-from nanoset_ref.preprocess.separators import separator_ids, special_ids, with_eos
+from nanoset_ref.preprocess.bos_eos import separator_ids, special_ids, with_eos
 from nanoset_ref.preprocess.sharing import BatchFunction, encode_in_order
 from nanoset_ref.preprocess.special_tokens import SpecialTokenCounter, SpecialTokens
 from nanoset_ref.preprocess.text_blocks import TextBatch

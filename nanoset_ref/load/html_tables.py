@@ -2,7 +2,7 @@
 
 from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.orders.pictures import html_table
+from nanoset_ref.orders.plots import html_table
 
 
 def nanoset_table(nanoset: Nanoset) -> str:
