@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from nanoset_ref import Nanoset, Schedule, when
 from nanoset_ref.io.paths import checksum
 from nanoset_ref.tokens import (
-    DOCUMENTS,
-    MANIFEST,
+    DOCUMENTS_SUFFIX,
+    MANIFEST_SUFFIX,
     TokenFile,
     TokenFileError,
     TokenFileWriter,
@@ -67,7 +67,7 @@ def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
         "added_special_tokens": True,
         "windows": "overlapping",
     }
-    found = json.loads(path.with_suffix(MANIFEST).read_text())
+    found = json.loads(path.with_suffix(MANIFEST_SUFFIX).read_text())
     assert found | {"sources": None} == dataclasses.asdict(file.manifest)
     assert found == found | said | {"row_length": None, "format_version": 1}
     assert (
@@ -75,7 +75,7 @@ def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
         == "5 tokens in 3 documents, ids below 50, checksum as in the manifest"
     )
     assert repr(file).endswith("a_input_ids.npy', uint16, 5 tokens, 3 documents)")
-    offsets = np.load(path.with_suffix(DOCUMENTS), allow_pickle=False)
+    offsets = np.load(path.with_suffix(DOCUMENTS_SUFFIX), allow_pickle=False)
     assert offsets.dtype == np.int64
     assert offsets.tolist() == file.document_offsets.tolist() == [0, 3, 3, 5]
 
@@ -213,13 +213,13 @@ def test_a_broken_manifest_is_named(path, change, message):
             {"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": ""}
             | change
         )
-    write(path).with_suffix(MANIFEST).write_text(change)
+    write(path).with_suffix(MANIFEST_SUFFIX).write_text(change)
     with pytest.raises(TokenFileError, match=rf"a_input_ids\.json.*{message}"):
         TokenFile(path)
 
 
 def test_boundaries_of_another_file_are_refused(path):
-    documents = write(path).with_suffix(DOCUMENTS)
+    documents = write(path).with_suffix(DOCUMENTS_SUFFIX)
     for offsets in ([0, 3, 5], [0, 3, 3, 6], [1, 3, 3, 5], [0.0, 3.0, 3.0, 5.0]):
         np.save(documents, offsets)
         with pytest.raises(TokenFileError, match=r"must hold int64 \[4\] from 0 to 5"):
@@ -277,7 +277,7 @@ def test_a_manifest_replaces_nothing_but_a_manifest(tmp_path, overwrite):
 def test_boundaries_that_decrease_are_refused_wherever_they_are_read(path, offsets):
     """Opening reads none of them."""
     write(path, [range(4), range(4), range(5)])
-    np.save(path.with_suffix(DOCUMENTS), np.array(offsets, dtype=np.int64))
+    np.save(path.with_suffix(DOCUMENTS_SUFFIX), np.array(offsets, dtype=np.int64))
     rows = Nanoset(path, None, 4, 3, order="identity")
     assert rows[0]["input_ids"].tolist() == [0, 1, 2, 3, 0]
     reads = [

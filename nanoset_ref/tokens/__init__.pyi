@@ -11,8 +11,8 @@ from .description import describe as describe
 from .ds import DatatroveFile as DatatroveFile
 from .ds import datatrove_files as datatrove_files
 from .interface import Tokens as Tokens
-from .manifest import DOCUMENTS as DOCUMENTS
-from .manifest import MANIFEST as MANIFEST
+from .manifest import DOCUMENTS_SUFFIX as DOCUMENTS_SUFFIX
+from .manifest import MANIFEST_SUFFIX as MANIFEST_SUFFIX
 from .manifest import Manifest as Manifest
 from .manifest import TokenFileError as TokenFileError
 from .manifest import Windows as Windows

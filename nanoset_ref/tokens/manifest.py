@@ -11,8 +11,6 @@ FORMAT_VERSION = 1
 MANIFEST_SUFFIX = ".json"
 DOCUMENTS_SUFFIX = ".documents.npy"
 SOURCES_SUFFIX = ".sources.npz"
-MANIFEST = MANIFEST_SUFFIX  # the public names
-DOCUMENTS = DOCUMENTS_SUFFIX
 TOKEN_DTYPES = ("uint16", "int32")
 COUNTS = "num_tokens", "num_documents", "vocab_size", "eos_token_id", "row_length"
 # "overlapping": sample j is tokens [j*S, j*S + S + 1); neighbors share a token, so every token is a
