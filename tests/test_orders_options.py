@@ -155,12 +155,21 @@ def test_what_no_order_can_be_made_of_is_refused(
         build_order(name, lengths, weights, num_samples, seed)
 
 
-def test_an_unknown_order_is_refused_with_those_that_exist():
+@pytest.mark.parametrize(
+    ("name", "what_is_said"),
+    [
+        ("alphabetical", "unknown order"),
+        ("statles", r"unknown order, did you mean 'stateless'\?"),
+        ("levanter2:a=1", r"unknown order, did you mean 'levanter'\?"),
+    ],
+)
+def test_an_unknown_order_is_refused_with_those_that_exist(name, what_is_said):
+    listed = r"\(choose one of 'nanotron', 'stateless', .*, or an .npy file\)"
+    kind = name.partition(":")[0]
     with pytest.raises(
-        ValueError,
-        match="no order 'alphabetical'; choose one of 'nanotron', 'stateless'",
+        ValueError, match=f"the order '{kind}': {what_is_said} {listed}"
     ):
-        build_order("alphabetical", [1], None, 1)
+        build_order(name, [1], None, 1)
 
 
 def test_an_epoch_that_does_not_fit_into_memory_names_the_way_out():

@@ -88,9 +88,9 @@ def refuses_unknown(options: Kind) -> Kind:
     return options
 
 
-def unknown_key(key: str, known: Collection[str]) -> str:
+def unknown_key(key: str, known: Collection[str], what: str = "key") -> str:
     """The message for an unknown key, with the closest known one."""
     if key in known:
         return "does not belong here"
     close = difflib.get_close_matches(key, known, n=1)
-    return f"unknown key, did you mean {close[0]!r}?" if close else "unknown key"
+    return f"unknown {what}, did you mean {close[0]!r}?" if close else f"unknown {what}"

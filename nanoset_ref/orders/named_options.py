@@ -24,9 +24,10 @@ def order_with_options(
     if order is None:
         from nanoset_ref.orders.others import OTHERS  # only the message needs them
 
-        known = ", ".join(map(repr, [*ORDERS, *OTHERS]))
+        known = [*ORDERS, *OTHERS]
         raise ValueError(
-            f"there is no order {kind!r}; choose one of {known}, or an .npy file"
+            f"the order {kind!r}: {unknown_key(kind, known, 'order')} "
+            f"(choose one of {str(known)[1:-1]}, or an .npy file)"
         )
     parameters = inspect.signature(order).parameters.values()
     names = [it.name for it in parameters if it.kind is it.KEYWORD_ONLY]
