@@ -11,5 +11,6 @@ options, pydantic_errors  checks of a user's options, and messages about them
 extras                    optional packages, and which extra installs them
 arrays                    the type of most arrays
 pools                     calls at the same time, and threads of a generator
+signals                   Ctrl-C and SIGTERM, deferred while a process forks
 torchrun                  this process's rank, from the environment
 """

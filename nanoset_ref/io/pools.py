@@ -1,9 +1,7 @@
-"""Threads: calls at the same time, a pool closed from a generator that may be left open; forks."""
+"""Threads: calls at the same time, and a pool closed from a generator that may be left open."""
 
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 Given = TypeVar("Given")
@@ -11,7 +9,7 @@ Result = TypeVar("Result")
 MAX_TASKS = 1024  # each takes some memory
 
 
-def call_side_by_side(
+def thread_map(
     call: Callable[[Given], Result], arguments: Sequence[Given]
 ) -> list[Result]:
     """The results of a function that waits, in the order of its arguments, by 16 threads."""
@@ -38,23 +36,3 @@ def close_pool(pool: Executor, futures: Iterable[Future[Any]]) -> None:
     for future in futures:
         future.cancel()
     pool.shutdown()
-
-
-@contextmanager
-def signals_held() -> Iterator[None]:
-    """Handle Ctrl-C and SIGTERM at the end of this context, not in it.
-
-    Python discards an exception that a signal raises while the hooks of a fork run. A forked
-    process never leaves this context, so it ignores both. (A fork in another thread would delete
-    what the main thread keeps, such as torch's process groups, in the forked process.)
-    """
-    came: list[int] = []
-    with ExitStack() as handlers:
-        with suppress(ValueError):  # outside the main thread
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before = signal.signal(number, lambda held, _: came.append(held))
-                # None: a handler that Python has not set, and cannot set again
-                handlers.callback(signal.signal, number, before or signal.SIG_DFL)
-        yield
-    for held in came:
-        signal.raise_signal(held)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from nanoset_ref.io.pools import signals_held
+from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.batch_rows import rows_in, write_into, wrong_mask
 from nanoset_ref.laws.findings import Batches, Kind
@@ -188,7 +188,7 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
         """Run in the next process; with `kill`, end it by SIGKILL as soon as it has answered."""
         self.processes.reverse()
         if self.processes[0] is None:
-            with signals_held():  # until `__exit__` knows the process
+            with deferred_signals():  # until `__exit__` knows the process
                 self.processes[0] = self._start()
         process, connection, stack = self.processes[0]
         try:

@@ -389,9 +389,9 @@ def _open_all(
                 break
     rest = files[len(opened) :]
     if rest:
-        from nanoset_ref.io.pools import call_side_by_side  # only slow files need it
+        from nanoset_ref.io.pools import thread_map  # only slow files need it
 
-        opened += call_side_by_side(open_one, rest)
+        opened += thread_map(open_one, rest)
     return opened
 
 

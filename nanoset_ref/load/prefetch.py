@@ -21,7 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from nanoset_ref.io.pools import close_pool, signals_held
+from nanoset_ref.io.pools import close_pool
+from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.load.blocks import BlockSizes
 from nanoset_ref.load.collator import RowBlock, writable_copy
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
@@ -61,7 +62,7 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
             made.put((end, [error]))
 
     def request() -> None:
-        with signals_held():  # the same goes for the locks of the thread
+        with deferred_signals():  # the same goes for the locks of the thread
             coming.append(thread.submit(make))
 
     try:
@@ -157,7 +158,7 @@ class WorkerBlocks:
         options: dict[str, Any],
     ) -> None:
         # Ctrl-C while a buffer is made would leave its file in /dev/shm
-        with signals_held():
+        with deferred_signals():
             self.buffers = shared_buffers(
                 sizes.num_buffers, sizes.shape, dataset.row_dtype
             )
@@ -177,7 +178,7 @@ class WorkerBlocks:
         context = self.loader.multiprocessing_context or multiprocessing
         forks = context.get_start_method() == "fork"
         # torch draws its seed on the default device
-        with torch.device("cpu"), signals_held() if forks else nullcontext():
+        with torch.device("cpu"), deferred_signals() if forks else nullcontext():
             filled = iter(self.loader)
         return map(self._arrived, filled)
 

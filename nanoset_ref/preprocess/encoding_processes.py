@@ -38,7 +38,7 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from nanoset_ref.io.pools import signals_held
+from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import threads
 from nanoset_ref.preprocess.batch_encoder import BatchEncoder, Encoded, from_config
@@ -119,7 +119,7 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
         for number in range(count):
             pipes = [Pipe() for _ in range(threads(count + 1))]
             ours, theirs = zip(*pipes, strict=True)
-            with signals_held(), warnings.catch_warnings():
+            with deferred_signals(), warnings.catch_warnings():
                 # Python warns about threads that hold locks; none encodes here before the fork
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()

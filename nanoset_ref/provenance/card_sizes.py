@@ -6,7 +6,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.io.pools import call_side_by_side
+from nanoset_ref.io.pools import thread_map
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts
 
@@ -47,7 +47,7 @@ def fetch_sizes(
     addresses = addresses_in(content.decode(), listed)
     # 2.
     asked = [mirrored(address, mirror) for address in addresses]
-    sizes = call_side_by_side(_size_of, asked)
+    sizes = thread_map(_size_of, asked)
     return [*zip(addresses, sizes, strict=True)]
 
 

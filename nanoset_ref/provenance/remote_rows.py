@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.bucket_ids import bytes_of, fetch
 from nanoset_ref.io.paths import as_path
-from nanoset_ref.io.pools import call_side_by_side
+from nanoset_ref.io.pools import thread_map
 from nanoset_ref.provenance.card import Card, CardRow
 from nanoset_ref.provenance.card_sizes import mirrored
 
@@ -44,7 +44,7 @@ def fetch_rows(
     paths: dict[str, Any] = {
         address: as_path(mirrored(address, mirror)) for address, _, _ in parts
     }
-    opened = call_side_by_side(bytes_of, [*paths.values()])
+    opened = thread_map(bytes_of, [*paths.values()])
     objects = dict(zip(paths, opened, strict=True))
     extents = [(objects[address], first, last) for address, first, last in parts]
     content = b"".join(fetch(extents))

@@ -1,0 +1,25 @@
+"""Ctrl-C and SIGTERM, deferred while a process forks or a lock is held."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+
+@contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Handle Ctrl-C and SIGTERM at the end of this context, not in it.
+
+    Python discards an exception that a signal raises while the hooks of a fork run. A forked
+    process never leaves this context, so it ignores both. (A fork in another thread would delete
+    what the main thread keeps, such as torch's process groups, in the forked process.)
+    """
+    came: list[int] = []
+    with ExitStack() as handlers:
+        with suppress(ValueError):  # outside the main thread
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.signal(number, lambda held, _: came.append(held))
+                # None: a handler that Python has not set, and cannot set again
+                handlers.callback(signal.signal, number, before or signal.SIG_DFL)
+        yield
+    for held in came:
+        signal.raise_signal(held)
