@@ -16,7 +16,7 @@ from nanoset_ref.megatron.dataset import MegatronNanoset
 from nanoset_ref.megatron.index.three_indexes import blend_samples
 from nanoset_ref.megatron.nanoset_config import (
     NanosetConfig,
-    normalize,
+    as_shares,
     refuse_too_many,
 )
 from nanoset_ref.megatron.piece_rows import ALGORITHM, PartSamples, PieceRows
@@ -65,7 +65,7 @@ class BlendedNanoset(PieceRows):
                     "the split a larger part, or leave the corpus out of it with "
                     "data_path_per_split"
                 )
-        self.shares = self.weights if self.size is None else normalize(self.weights)
+        self.shares = self.weights if self.size is None else as_shares(self.weights)
         self.dataset_index, self.dataset_sample_index = load_or_build(
             config.path_to_cache,
             {"index": "blend", "weights": self.shares, "size": self.size},
@@ -102,7 +102,7 @@ class BlendedNanoset(PieceRows):
         else:
             limits = [self.size] * len(self.weights)
             size = self.size
-        return blend_samples(np.array(normalize(self.weights)), np.array(limits), size)
+        return blend_samples(np.array(as_shares(self.weights)), np.array(limits), size)
 
     @property
     def parts(self) -> Sequence[MegatronNanoset]:
@@ -134,7 +134,7 @@ class BlendedNanoset(PieceRows):
         }
 
     def __repr__(self) -> str:
-        shares = ", ".join(f"{share:.4f}" for share in normalize(self.shares))
+        shares = ", ".join(f"{share:.4f}" for share in as_shares(self.shares))
         return (
             f"BlendedNanoset({self.split}: {len(self):,} samples of {len(self.datasets)} datasets, "
             f"shares {shares})"

@@ -28,7 +28,7 @@ from nanoset_ref.megatron.nanoset_config import (
     Blend,
     Bounds,
     NanosetConfig,
-    normalize,
+    as_shares,
 )
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 
@@ -92,7 +92,7 @@ class NanosetBuilder:
             datasets = [dataset_of(*one) for one in zip(prefixes, counts, strict=True)]
             rows = sum(len(dataset) - 1 for dataset in datasets)
             return BlendedNanoset(datasets, shares, rows, config)
-        shares = normalize(weights)
+        shares = as_shares(weights)
         counts = [math.ceil(size * share) for share in shares]
         datasets = []
         for prefix, count in zip(prefixes, counts, strict=True):

@@ -282,8 +282,8 @@ def refuse_too_many(corpora: int) -> None:
         )
 
 
-def normalize(values: Sequence[float]) -> list[float]:
-    """Divide by the sum, exactly as orders do: ties in a blend depend on the last bit."""
+def as_shares(values: Sequence[float]) -> list[float]:
+    """`normalize_weights` as a list: ties in a blend depend on the last bit."""
     return normalize_weights(values, len(values)).tolist()
 
 
@@ -302,7 +302,7 @@ def parse_split(split: str) -> tuple[Bounds | None, ...]:
             f"split must be up to three numbers for {SPLITS}, none negative, one positive, "
             f"got {split!r}"
         )
-    shares = normalize(sizes + [0.0] * (len(SPLITS) - len(sizes)))
+    shares = as_shares(sizes + [0.0] * (len(SPLITS) - len(sizes)))
     ends = itertools.accumulate(shares, initial=0.0)
     bounds: list[Bounds | None] = []
     for start, stop in itertools.pairwise(ends):

@@ -27,7 +27,7 @@ from nanoset_ref.io.njit import njit
 from nanoset_ref.load.document_masks import document_spans
 from nanoset_ref.load.gather_pieces import copy_from_file
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, Starts
-from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalize
+from nanoset_ref.megatron.nanoset_config import NanosetConfig, as_shares
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class PieceRows(Rows):
         return uses
 
     def _weighted_parts(self) -> "list[tuple[MegatronNanoset, float]]":
-        return list(zip(self.parts, normalize(self.shares), strict=True))
+        return list(zip(self.parts, as_shares(self.shares), strict=True))
 
     def plot(self) -> Any:
         """Plot each part's share along the positions and how often it is read; see `Order.plot`."""
@@ -197,7 +197,7 @@ class PieceRows(Rows):
             range(len(self)),
             [part.corpus.path.stem for part in self.parts],
             np.array([part.samples_per_epoch for part in self.parts]),
-            np.array(normalize(self.shares)),
+            np.array(as_shares(self.shares)),
             f"Megatron's {self.parts[0].split} split, seed {self.config.random_seed}",
         )
 
