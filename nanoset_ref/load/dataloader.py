@@ -197,7 +197,7 @@ class NanosetDataLoader(OneIterationLoader):
         start = self.consumed_train_samples
         # forgets what an abandoned iteration prefetched
         sampler.consumed_train_samples = start
-        rest = sampler.remaining(start)
+        remaining = sampler.remaining(start)
         size = sampler.samples_per_micro_step
         attributes = vars(self)  # torch's __setattr__ would take a microsecond
         try:
@@ -205,15 +205,16 @@ class NanosetDataLoader(OneIterationLoader):
             for number, batch in enumerate(
                 itertools.chain.from_iterable(self._batches_by_block()), 1
             ):
-                is_last = number == rest.num_batches  # it also counts the dropped tail
-                consumed = rest.end if is_last else start + number * size
+                # the last batch also counts the dropped tail
+                is_last = number == remaining.num_batches
+                consumed = remaining.end if is_last else start + number * size
                 attributes["consumed_train_samples"] = consumed
                 yield batch
         except (Exception, KeyboardInterrupt):
             # an interrupted queue may have lost items: the next iteration starts new workers
             self._workers = self._iterator = None
             raise
-        self.consumed_train_samples = rest.end
+        self.consumed_train_samples = remaining.end
 
     def __len__(self) -> int:
         """Batches that the next iteration yields."""
@@ -306,9 +307,9 @@ class NanosetDataLoader(OneIterationLoader):
 
     def __repr__(self) -> str:
         sampler = self.batch_sampler
-        place = f"rank {sampler.dp_rank} of {sampler.schedule.dp_size}, micro-batches of {sampler.micro_batch_size}"
+        rank = f"rank {sampler.dp_rank} of {sampler.schedule.dp_size}, micro-batches of {sampler.micro_batch_size}"
         count = f"{len(self):,} batches left, at sample {self.consumed_train_samples:,}"
-        return f"NanosetDataLoader({self.dataset!r}, {place}, {count}, {self.num_workers} workers)"
+        return f"NanosetDataLoader({self.dataset!r}, {rank}, {count}, {self.num_workers} workers)"
 
     def _repr_html_(self) -> str:
         from nanoset_ref.load.html_tables import loader_table  # only notebooks need it

@@ -297,25 +297,25 @@ class Nanoset(Rows):
             f"> Total number of tokens: {len(self) * self.sequence_length}",
         ]
         counts = self.order.counts().tolist()
-        for name, count in zip(self._labels(), counts, strict=True):
+        for name, count in zip(self._file_names(), counts, strict=True):
             share = round(count / max(len(self), 1), 2)
             lines.append(
                 f"> Total number of samples from the {name} dataset: {count} ({share})"
             )
         return "\n".join(lines)
 
-    def _labels(self) -> list[str]:
+    def _file_names(self) -> list[str]:
         """The name of each file, or the whole path if several files have the name."""
         names = [file.path.name for file in self.files]
         count = Counter(names)
-        labels = []
+        unique = []
         for name, path in zip(names, self.dataset_paths, strict=True):
-            labels.append(name if count[name] == 1 else path)
-        return labels
+            unique.append(name if count[name] == 1 else path)
+        return unique
 
     def plot(self) -> Any:
         """A picture of the order with the names of the files; see `Order.plot`."""
-        return self.order.plot(self._labels())
+        return self.order.plot(self._file_names())
 
     def _repr_html_(self) -> str:
         from nanoset_ref.load.html_tables import nanoset_table  # only notebooks need it
