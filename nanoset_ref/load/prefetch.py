@@ -102,16 +102,16 @@ class ReadRequests:
     def __init__(
         self,
         sampler: ResumableBatchSampler,
-        batches_per_block: int,
+        max_batches: int,
         buffers: Sequence[SharedBuffer],
     ) -> None:
         self.sampler = sampler
-        self.batches_per_block = batches_per_block
+        self.max_batches = max_batches
         self.buffers = buffers
 
     def __iter__(self) -> Iterator[ReadRequest]:
         buffers = itertools.cycle(range(len(self.buffers)))
-        for positions in self.sampler.blocks(self.batches_per_block):
+        for positions in self.sampler.blocks(self.max_batches):
             buffer = next(buffers)
             self.buffers[buffer].separate()
             yield ReadRequest(positions, buffer)
