@@ -231,7 +231,8 @@ PICTURES: dict[str, list[Any]] = {
     ],
     "permutations.clouds": [
         [(name, DRAW.permutation(3000)) for name in NAMES],
-        "position|stories",
+        "no lines",
+        "no lines|number|stories",
     ],
     "permutations.sharing": [
         (0, (2, 1, 2, 5), 5, 10),
@@ -385,7 +386,8 @@ PICTURES: dict[str, list[Any]] = {
     "reading.memory": [
         {"kept": MEMORY, "anew": MEMORY},
         1024,
-        " the memory allowed|anonymous|anew",
+        "it lives",
+        " the memory allowed|anonymous|anew|it lives",
     ],
     "reading.against_samples": [
         {"building": dict.fromkeys(["grain", "a walk"], SIZES)},
@@ -461,6 +463,14 @@ def test_a_number_stands_at_its_own_dot() -> None:
     ).axes
     places = {text.get_text(): text.xy[0] for text in axes.texts if hasattr(text, "xy")}
     assert places == {"4.0": 3.5, "30": 30.5, "900": 925}
+
+
+def test_no_number_stands_on_the_yardstick() -> None:
+    """Right of its dot it would: then it stands left of both dots, above the number of the slower one."""
+    near = {"grain": [1500, 1501, 1502], "grain, 2 workers": [1400, 1401, 1402]}
+    (axes,) = draw("reading.rates", [{"512": RATES | near}, "memcpy", "the limit"]).axes
+    places = {text.get_text(): text.xyann for text in axes.texts if hasattr(text, "xy")}
+    assert places["1,501"] == (-7, 6) and places["1,401"] == (-7, -6)
 
 
 def test_the_only_panel_s_title_becomes_a_headline_at_the_left_edge() -> None:

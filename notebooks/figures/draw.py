@@ -72,6 +72,7 @@ def curves(
     colours: Sequence[str] = COLOURS,
     style: Mapping[str, Any] | None = None,
     share: bool = True,
+    headline: str = "",
     **settings: Any,
 ) -> Figure:
     """Panels of lines.
@@ -82,9 +83,10 @@ def curves(
         colours: of the lines of a panel, in turn.
         style: of `Axes.plot`, for all lines.
         share: one vertical axis for all panels.
+        headline: of the figure, above the titles of its panels.
         settings: of `Axes.set`, for all panels.
     """
-    figure, places = panels(contents, height, sharey=share)
+    figure, places = panels(contents, height, headline=headline, sharey=share)
     for axes, lines in places:
         draw_lines(axes, lines, colours, **style or {})
         axes.set(**settings)

@@ -19,13 +19,12 @@ ORANGE = COLOURS[1]
 RAMP = LinearSegmentedColormap.from_list("course", [LINES[3], LINES[0], COLOURS[2], COLOURS[4]])
 
 
-def clouds(
-    runs: Sequence[tuple[str, ArrayLike]], xlabel: str = "position", ylabel: str = "sample"
-) -> Figure:
-    """Sample against position, one panel per shuffle: structure would show as lines or gaps."""
+def clouds(runs: Sequence[tuple[str, ArrayLike]], headline: str) -> Figure:
+    """Place against number, one panel per shuffle: structure would show as lines or gaps."""
     contents = {title: {"": [places]} for title, places in runs}
     style = {"ls": "none", "marker": ".", "ms": 2}
-    return curves(contents, 3, colours=LINES, style=style, xlabel=xlabel, ylabel=ylabel)
+    labels = {"xlabel": "number", "ylabel": "place"}
+    return curves(contents, 3.2, colours=LINES, style=style, headline=headline, **labels)
 
 
 def rounds(

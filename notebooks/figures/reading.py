@@ -105,9 +105,9 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title
     }
     figure, places = panels(titled, 0.3 * len(rows) + 1.25, sharey=True, headline=title)
     for axes, candidates in places:
+        yardstick = float(np.median(candidates[limit]))
         for name, row in rows.items():
-            _draw_rates(axes, row, name, candidates)
-        yardstick = np.median(candidates[limit])
+            _draw_rates(axes, row, name, candidates, yardstick)
         axes.vlines(yardstick, -0.7, len(rows) - 0.7, color=GREY, lw=1.5, ls="--", zorder=0)
         axes.text(
             yardstick,
@@ -123,27 +123,40 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title
     return figure
 
 
-def _draw_rates(axes: Axes, row: int, name: str, candidates: Mapping[str, Sequence[float]]) -> None:
-    """The dots of one reader: the number of the slower one stands left of it, of the faster one right of it."""
+def _draw_rates(
+    axes: Axes,
+    row: int,
+    name: str,
+    candidates: Mapping[str, Sequence[float]],
+    yardstick: float,
+) -> None:
+    """The dots of one reader: the number of the slower one stands left of it, of the faster one right of it.
+
+    Where the number on the right would lie on the line of the yardstick, both stand on the left.
+    """
     found = {way: candidates[way] for way in (name, name + WORKERS) if way in candidates}
     (colour,), fastest = _colours([name]), max(found, key=lambda way: np.median(found[way]))
+    best = np.median(found[fastest])
+    crossing = best < yardstick < 1.7 * best
+    lowest = min(np.quantile(rounds, 0.25) for rounds in found.values())
     for way, rounds in found.items():
         low, middle, high = np.quantile(rounds, [0.25, 0.5, 0.75])
         axes.hlines(row, low, high, colors=colour)
         fill = "white" if way.endswith(WORKERS) else colour
         axes.scatter(middle, row, facecolor=fill, edgecolor=colour, s=34, zorder=3)
-        place, shift, align = (high, 7, "left") if way == fastest else (low, -7, "right")
+        place, shift, align = (high, (7, 0), "left") if way == fastest else (low, (-7, 0), "right")
+        if crossing:
+            lift = 6 if way == fastest else -6
+            place, shift, align = lowest, (-7, lift if len(found) > 1 else 0), "right"
         number = f"{middle:,.0f}" if middle >= 10 else f"{middle:.1f}"
         style: dict[str, Any] = {"va": "center", "size": 9.5, "color": colour, "bbox": UNDER}
-        axes.annotate(
-            number, (place, row), (shift, 0), textcoords="offset points", ha=align, **style
-        )
+        axes.annotate(number, (place, row), shift, textcoords="offset points", ha=align, **style)
 
 
-def memory(ways: Mapping[str, Lines], allowed: float) -> Figure:
+def memory(ways: Mapping[str, Lines], allowed: float, headline: str) -> Figure:
     """MiB resident against seconds while a huge file is read, a panel per way; lines are named in the first."""
     limits, labels = {"ylim": (0, 1.2 * allowed)}, {"xlabel": "seconds", "ylabel": "MiB resident"}
-    figure = curves(ways, 2.7, colours=PEERS, **limits, **labels)
+    figure = curves(ways, 2.9, colours=PEERS, headline=headline, **limits, **labels)
     for axes in figure.axes:
         axes.axhline(allowed, color=INK, lw=0.8, ls="--")
     figure.axes[0].text(0, allowed, " the memory allowed", va="bottom")

@@ -156,8 +156,8 @@ def answer_2(three_tests):
             },
         )
     show(
-        plots.clouds(list(shuffles.items()), xlabel="number", ylabel="place"),
-        "All three fill every place once, so all three are permutations. Only the third has lines: it is no shuffle.",
+        plots.clouds(list(shuffles.items()), "Only the third has lines"),
+        "All three fill every place once, so all three are permutations. The third is no shuffle.",
         "Three clouds of 3,000 dots, place against number. Two are noise without structure; in the third, "
         "all dots lie on a regular grid of slanted lines.",
     )

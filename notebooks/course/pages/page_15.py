@@ -114,7 +114,7 @@ def opening():
     rungs["a bucket"].append(("obstore alone", far["the limit"], "limit"))
     show(
         plots.hierarchy(
-            rungs, "In memory all are fast enough; a disk and a bucket need many requests at once"
+            rungs, "From memory or a disk all are fast enough; a bucket needs many requests at once"
         ),
         "Rows of 2,048 tokens at random places. Full dots: measured, in memory with a warm page cache, from "
         "a disk with an empty one (nanoset_ref with two workers), from a bucket that answers after 50 ms. "
@@ -242,7 +242,7 @@ def answer_6():
             "anonymous": (seconds, own),
         }
     show(
-        plots.memory(lines, memory["allowed_mib"]),
+        plots.memory(lines, memory["allowed_mib"], "A kept map grows to the limit and lives"),
         "Resident memory while the file (sparse, so no disk is waited for) is read in three ways.",
         "Three panels over 20 seconds: with a kept map, memory grows to just below what is allowed and stays"
         " there; a map per sample and system calls keep hardly anything; the anonymous part is flat in all "
