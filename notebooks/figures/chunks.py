@@ -30,7 +30,7 @@ def forgetting(
         for source, group in groupby(sources):
             first, step = step, step + len(list(group)) / rows_per_step
             if step - first > 4:
-                axes.axvspan(first, step, color=FILLS[source], alpha=0.35, lw=0)
+                axes.axvspan(first, step, color=FILLS[source], alpha=0.2, lw=0)
         measured = np.linspace(0, step, len(np.asarray(losses)))
         draw_lines(
             axes,

@@ -156,7 +156,7 @@ def order_and_loss(losses: Runs, steps: Mapping[str, int], unseen: Runs, guessin
     begin = 0
     for place, (source, count) in enumerate(steps.items()):
         fill, line = SOURCES[source]
-        left.axvspan(begin - 0.5, begin + count - 0.5, color=fill, alpha=0.35, lw=0)
+        left.axvspan(begin - 0.5, begin + count - 0.5, color=fill, alpha=0.2, lw=0)
         left.text(begin, 0.3, source, size=10)
         left.plot(
             range(begin, begin + count),
@@ -171,8 +171,8 @@ def order_and_loss(losses: Runs, steps: Mapping[str, int], unseen: Runs, guessin
     left.plot(losses["shuffled"], color=INK, lw=1.5)
     left.text(begin - 1, losses["shuffled"][-1] - 0.35, "shuffled", size=10, ha="right", va="top")
     left.text(
-        begin - count - 1,
-        guessing + 0.1,
+        begin - count - 0.3,
+        guessing + 0.12,
         "guessing among all tokens",
         ha="right",
         size=9,

@@ -150,7 +150,7 @@ def trained_as_dealt():
 def opening():
     prepared()
     _, sources = read_chunks(ROOT / "dealt", 4)
-    title = "Held-out loss of each source, as four balanced chunks are read"
+    title = "Each source is forgotten while the others are read"
     show(
         pictures.forgetting({title: (sources, trained_as_dealt())}, NAMES, STEP),
         "A small model reads four chunks. The background is the source it is reading; the lines are its "
