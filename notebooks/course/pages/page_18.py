@@ -116,13 +116,14 @@ def answer_3(Loader):
     )
 
 
-@answer("18.4", 2, words=("nothing is left to lose",))
+@answer("18.4", 12, words=("nothing is left to lose",))
 def answer_4(breaks, trail):
     strips = [
         (f"{case.rows} rows, {case.world_size} x {case.batch_size}", *strip(breaks(case)))
         for case in trail
     ]
-    assert (trail[-1].rows, len(strips[-1][2])) == (2, 1)
+    assert [len(strips[place][2]) for place in (0, -1)] == [12, 1]
+    assert trail[-1].rows == 2
     show(
         plots.shrinking(strips, "53 rows shrink to two, and the bug stays"),
         "One line for each smaller case that still breaks the law. A cell is a row, in the order in which it"
