@@ -213,7 +213,7 @@ def answer_3(before, whole, newest):
     show(
         plots.same_losses(losses, starts, stages, killed=20),
         "Wide and gray: the run that was never killed; both starts of the killed run lie on it. (45 steps of "
-        "8 rows teach a model next to nothing, and the data change twice: look only at whether the lines are one.)",
+        "8 rows teach a model next to nothing, and the data change twice: look only at whether the lines coincide.)",
         "One line of loss over 45 steps, wide and gray for the run that was never killed. The first start covers it up "
         "to step 20, the second from step 19 on; a ring marks step 20, which was done twice.",
     )
@@ -270,11 +270,11 @@ def figure_1(STAGES, config):
         Moving(
             {"checkpoint every": [3, 6, 15], "killed after": list(range(1, last))},
             state,
-            (6, 20),
+            (6, 23),
             length=last,
         ),
         "Steps from left to right, colored by the stage of the data. Dashed: done in the first start and lost.",
-        "Three rows. The first start does steps 1 to 20, of which 19 and 20 are dashed. The second start does 19 to "
+        "Three rows. The first start does steps 1 to 23, of which 19 to 23 are dashed. The second start does 19 to "
         "45. Checkpoints stand at 6, 12, 18, 24, 30, 36, 42 and 45.",
     )
 
