@@ -297,7 +297,7 @@ def answer_2(collections):
                 ]
                 for name, by_length in found.items()
             },
-            "Best fit cuts far fewer documents, and pads next to nothing",
+            "Best fit cuts far fewer documents; it pads little once they fill many rows",
         ),
         "Above: share of documents cut (**pad** cuts the same ones as **best fit**). Below: share of tokens lost "
         "(**cut**) or padded (**pad**, **best fit**).",
