@@ -98,7 +98,7 @@ def about_the_blend(sources: Sequence[str]) -> Iterator[Question]:
     first, *between, last = sources
     read = {"small source": (last,)}
     if between:
-        read["unread (control)"] = tuple(between)
+        read["unread source"] = tuple(between)
     for what, those in {"large source": (first,), **read}.items():
         yield Question(
             f"blend, Nanotron: {what}", "blend", "nanotron", "stateless", those

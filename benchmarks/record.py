@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -57,7 +58,7 @@ def command(benchmark: str) -> str:
     for option in ("--folder", "--output", "--most"):
         if option in words:
             del words[words.index(option) : words.index(option) + 2]
-    return " ".join([f"python -m benchmarks.{benchmark}", *words])
+    return f"python -m benchmarks.{benchmark} {shlex.join(words)}".rstrip()
 
 
 def machine() -> dict[str, Any]:

@@ -127,7 +127,7 @@ def test_the_committed_results_are_tested_question_by_question() -> None:
     found = findings()
     assert len(found) == len({(it.text, it.question) for it in found})
     by_label = {(it.text, it.question.label): it for it in found}
-    control = by_label["corpus", "blend, Nanotron: unread (control)"]
+    control = by_label["corpus", "blend, Nanotron: unread source"]
     assert control.question.sources == ("arithmetic",)
     runs = [it for it in result["runs"] if it["run"][1:3] == ["corpus", "blend"]]
     last = {tuple(it["run"][3:]): it["held_out"]["arithmetic"][-1] for it in runs}
@@ -187,10 +187,8 @@ SAID = [
     ("Nanotron's blend", ["blend, Nanotron: small source"]),
     ("a blend of as few samples", ["blend, few samples: small source"]),
     ("Nanotron's order of these few", ["blend, Nanotron - few: small source"]),
-    (
-        "the controls",
-        ["another shuffle (control)", "blend, Nanotron: unread (control)"],
-    ),
+    ("another shuffle", ["another shuffle (control)"]),
+    ("arithmetic", ["blend, Nanotron: unread source"]),
 ]
 
 

@@ -121,14 +121,18 @@ def intervals(
             colour = GREY if not mark else RED if mean > 0 else LINES[0]
             axes.hlines(row, mean - reach, mean + reach, color=colour, lw=2)
             axes.plot(mean, row, "o", ms=5, color=colour, mfc=colour if mark else "white")
+            left = mean < 0  # a mark stands beyond the interval's end, away from zero
             axes.annotate(
                 mark,
-                (mean + reach, row),
-                (4, -1),
+                (mean - reach if left else mean + reach, row),
+                (-4 if left else 4, -1),
                 textcoords="offset points",
                 color=colour,
+                ha="right" if left else "left",
                 va="center",
             )
+        low, high = axes.get_xlim()
+        axes.set_xlim(low - 0.06 * (high - low), high + 0.03 * (high - low))  # room for marks
         axes.axvline(0, color=INK, lw=0.8)
         axes.spines.left.set_visible(False)
         axes.set(yticks=range(len(rows)), yticklabels=rows)
