@@ -332,6 +332,11 @@ def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
     path.write_bytes(b"hello")
     with pytest.raises(InputError, match=r"a.parquet: damaged: "):
         texts_of(open_text(path))
+    pq.write_table(pa.table({"text": ["a"]}), path, store_schema=False)
+    before, _, after = path.read_bytes().rpartition(b"text")
+    path.write_bytes(before + b"\x8dext" + after)
+    with pytest.raises(InputError, match=r"a.parquet, row group 0: damaged: 'utf-8'"):
+        texts_of(open_text(path))
     for value, kind in ((None, "NoneType"), (b'{"text": "inner"}', "bytes")):
         pq.write_table(pa.table({"body": ["a"], "text": [value]}), path)
         with pytest.raises(

@@ -142,6 +142,8 @@ def _fetch(url: str, target: Path) -> str | None:
                 # another process may have completed it meanwhile
                 if not target.is_file():
                     http_get(url, file, resume_size=os.path.getsize(partial))
+                    file.flush()
+                    os.fsync(file.fileno())
                     os.replace(partial, target)
         return None
     # huggingface_hub and its HTTP library raise other errors

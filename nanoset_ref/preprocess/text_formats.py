@@ -129,13 +129,13 @@ def _parquet(part: TextPart) -> Iterator[TextBlock]:
 
     def read(group: int) -> Iterator[Content]:
         """Batches of about BLOCK_BYTES."""
-        facts = file.metadata.row_group(group)
-        columns = map(facts.column, range(facts.num_columns))
-        parts = [column for column in columns if column.path_in_schema == name]
-        unpacked = sum(column.total_uncompressed_size for column in parts)
-        size = max(1, facts.num_rows * BLOCK_BYTES // max(1, unpacked))
         where = f"{part.path}, row group {group}"
         with _damage(where):
+            facts = file.metadata.row_group(group)
+            columns = map(facts.column, range(facts.num_columns))
+            parts = [column for column in columns if column.path_in_schema == name]
+            unpacked = sum(column.total_uncompressed_size for column in parts)
+            size = max(1, facts.num_rows * BLOCK_BYTES // max(1, unpacked))
             for batch in file.iter_batches(size, row_groups=[group], columns=[name]):
                 yield ArrowValues(batch.column(0), where), batch.num_rows
         part.check_unchanged()

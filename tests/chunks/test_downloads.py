@@ -1,5 +1,6 @@
 """Downloading, against a local server that breaks connections."""
 
+import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -190,3 +191,18 @@ def test_a_dataset_of_the_hub(tmp_path, monkeypatch, capsys):
     options |= {"allow_patterns": ["data/*"], "ignore_patterns": ["*.md"]}
     assert calls == [("tiiuae/falcon-refinedweb", options)]
     assert str(tmp_path) in capsys.readouterr().out
+
+
+def test_a_file_gets_its_name_when_all_of_it_is_on_the_disk(
+    server, listed, tmp_path, monkeypatch
+):
+    """A process that is killed, or a disk that is full, then leaves no half of a file that looks complete."""
+    found = {}
+
+    def replace(partial, target):
+        found[target.relative_to(tmp_path / "out").as_posix()] = partial.read_bytes()
+        os.rename(partial, target)
+
+    monkeypatch.setattr(module.os, "replace", replace)
+    download(urls=str(listed), out_root=tmp_path / "out")
+    assert found == CONTENT
