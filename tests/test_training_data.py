@@ -221,6 +221,22 @@ def test_a_run_over_chunks_is_a_stage_for_each_and_audited_as_any_other(example)
         segments_of_config(example("text"))
 
 
+@pytest.mark.parametrize(("stop", "rows"), [(4, 2), (9, 2), (4, 8)])
+def test_chunks_keep_the_size_of_global_batches(example, stop, rows):
+    """Of another size, train_0 would fill more steps or fewer: read again from its start, or left in the middle."""
+    whole = rows_read(example("chunks"), 20)
+    before, state = run(example("chunks"), stop)
+    with pytest.raises(ConfigError, match=r"'mix, train_0'.*: keep their size"):
+        run(example("chunks", ranks(1, rows)), 1, state)
+    after, _ = run(example("chunks", ranks(2, 2)), 20 - stop, state)
+    assert [sample for _, samples in before + after for sample in samples] == whole
+    # a stage that ends before its chunk may go on in any size
+    short = {"tokens.train_steps": 5}
+    before, state = run(example("chunks", short), 4)
+    after, _ = run(example("chunks", short | ranks(1, 6)), 1, state)
+    assert [sample for _, samples in before + after for sample in samples] == whole[:22]
+
+
 def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is_given(
     example, tmp_path
 ):

@@ -3,8 +3,8 @@
 Each step delivers this rank's part of the next global batch. A stage and the files of any stage
 that it continues are opened at its first step. A resume needs one count per stage that has begun
 (law 3 of docs/laws.md). So a run continues exactly inside a stage or at its end, on any number of
-ranks, even if an earlier part had another batch size. Stages may be added, moved or removed after
-the last step done.
+ranks, even if an earlier part had another batch size (chunks keep theirs). Stages may be added,
+moved or removed after the last step done.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from nanoset_ref.orders.plans import Plan, PlanMismatch, check_plan
 from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
 from nanoset_ref.tokens import open_tokens
 from nanoset_ref.train.config import Config
-from nanoset_ref.train.data_section import DataConfig
+from nanoset_ref.train.data_section import ChunksSection, DataConfig
 from nanoset_ref.train.parallel import ParallelLayout
 from nanoset_ref.train.stages import Stage, stages_of
 from nanoset_ref.train.strict_yaml import ConfigError, shorten
@@ -256,11 +256,32 @@ class StagedLoader:
                 f"{done}, now they would be {begun}: stages may be added, moved and removed "
                 f"after step {step}, not before"
             )
+        if records:
+            self._check_chunk(step, records[-1], self.stages[len(records) - 1])
         self.step = step
         self.records = records
         if step < last and begun == self._stages_begun_by(step + 1):
             # at once, so that another plan is refused early
             self._batches = self._open_current_loader()
+
+    def _check_chunk(self, step: int, record: StageRecord, stage: Stage) -> None:
+        """Raise ConfigError if global batches of another size would repeat or lose rows of a chunk.
+
+        Its steps are those that it fills in batches of the config's size.
+        """
+        if not isinstance(stage.data.dataset, ChunksSection):
+            return
+        _, rows, _ = next(stage.data.dataset.each())
+        size = self.config.global_batch_size
+        is_filled = rows - len(stage.steps) * size < size
+        steps_left = stage.steps.stop - 1 - step
+        rows_left = rows - record.position - steps_left * size
+        if rows_left < 0 or (is_filled and rows_left >= size):
+            raise ConfigError(
+                f"stage {stage.name!r} has read {record.position} of {rows} samples, and would read "
+                f"{steps_left} more global batches of {size}: keep their size within a chunk; ranks, "
+                "micro_batch_size and accumulation may change"
+            )
 
     def _stages_begun_by(self, step: int) -> list[tuple[str, int]]:
         """List (name, start_training_step) of the stages that have begun at a step."""
