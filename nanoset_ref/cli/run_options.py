@@ -18,12 +18,18 @@ from nanoset_ref.io.paths import as_path, in_bucket
 from nanoset_ref.load.schedule import Schedule
 
 if TYPE_CHECKING:
+    from nanoset_ref.load.nanoset import Nanoset
     from nanoset_ref.load.rows import Rows
     from nanoset_ref.megatron import NanosetConfig
     from nanoset_ref.provenance import Card, QueryParser, RunSegment, StageReader
     from nanoset_ref.tokens import Tokens
 
 CARD_FIELDS = "sequence_length", "row_length", "num_samples", "seed", "order", "split"
+# by the kind of file that names a run, the options that would contradict it
+FIXED_FIELDS = {
+    "card": CARD_FIELDS,
+    "config": (*CARD_FIELDS, "token_dtype", "eos_token_id"),
+}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -74,10 +80,24 @@ class RunOptions(FileOptions):
             )
         if self.sizes and not self.run:
             raise UsageError("--sizes belongs to a card; name it with --run")
-        given = [name for name in CARD_FIELDS if getattr(self, name) is not None]
-        if self.run and given:
-            option = given[0].replace("_", "-")
-            raise UsageError(f"--{option} is fixed by the card; drop it, or drop --run")
+        kind = "card" if self.run else "config"
+        fixed = () if named_by_data else FIXED_FIELDS[kind]
+        for name in fixed:
+            if getattr(self, name) is not None:
+                option = name.replace("_", "-")
+                flag = "--run" if self.run else "--config"
+                raise UsageError(
+                    f"--{option} is fixed by the {kind}; drop it, or drop {flag}"
+                )
+
+    def read_config(self, schedule: Schedule) -> train.Config:
+        """Read the YAML file; UsageError if options describe other ranks than its own."""
+        if schedule != Schedule():
+            raise UsageError(
+                "ranks, batches and first steps are those of the config; drop their options, or "
+                "change the config"
+            )
+        return self._config
 
     def segments(self, schedule: Schedule, workers: int = 0) -> list[RunSegment]:
         """The stages of the YAML file or card, or a single segment over --data.
@@ -94,7 +114,7 @@ class RunOptions(FileOptions):
                 )
             return provenance.segments_of_card(card, self.data, self.open)
         if self.config:
-            return provenance.segments_of_config(self._config)
+            return provenance.segments_of_config(self.read_config(schedule))
         rows = self._rows()
         samples = max(0, len(rows) - schedule.consumed_train_samples)
         steps = samples // schedule.global_batch_size
@@ -182,11 +202,15 @@ class RunOptions(FileOptions):
         return self.num_samples
 
     def _rows(self) -> Rows:
-        from nanoset_ref import Nanoset  # only token files need it
-
         paths, weights, are_pairs = self.paths()
         if are_pairs:
             return self._megatron_rows(paths, weights)
+        return self.nanoset(paths, weights)
+
+    def nanoset(self, paths: list[str], weights: list[float] | None) -> Nanoset:
+        """The Nanoset of --data, for what `paths` returns."""
+        from nanoset_ref import Nanoset  # only token files need it
+
         return Nanoset(
             [self.open(path) for path in paths],
             weights,

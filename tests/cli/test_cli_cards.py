@@ -428,6 +428,13 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
         ("where --run demo --seed 1234 3", "--seed is fixed by the card; drop it"),
         ("where --run demo --seed 7 3", "--seed is fixed by the card; drop it"),
         ("where --run demo --config x.yaml 3", "name a run"),
+        ("where --config x.yaml --seed 7 3", "--seed is fixed by the config; drop it"),
+        ("audit --config x.yaml --token-dtype int32", "--token-dtype is fixed by the"),
+        (
+            "replay --config x.yaml 3 --dp-size 2",
+            "batches and first steps are those of",
+        ),
+        ("estimate --config x.yaml --layout contiguous", "are those of the config"),
         ("where --run demo", "give the step once: as a number"),
         ("where --data a.npy --sizes b.json --step 3", "--sizes belongs to a card"),
         ("when --data a.npy --sample 3", "--sample and --byte-range need a run card"),
