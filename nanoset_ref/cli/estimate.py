@@ -1,8 +1,9 @@
 """nanoset-ref estimate: hours, memory, disk and epochs of a run before it begins.
 
-Arithmetic only: files are opened for their sizes, and no order and no index is built. Where a
-shuffle decides, the estimate is the expected value: over whole epochs a source is off by at most
-one sample per epoch; within an epoch the true number varies with the seed.
+Arithmetic only: files are opened for their sizes, and no index is built. Where a shuffle decides,
+the estimate is the expected value: over whole epochs a source is off by at most one sample per
+epoch; within an epoch the true number varies with the seed. Only orders of other loaders, or in a
+file, are counted position by position.
 
 1. Each stage becomes a `SourceBlend`: its sources, their shares, and how its order reads them.
 2. Positions [start, stop) of the blend become samples read of each source, and samples that no step
@@ -29,6 +30,7 @@ from nanoset_ref.cli.estimate_sources import (
 from nanoset_ref.cli.run_options import RunOptions
 from nanoset_ref.load.blocks import batches_per_block, count_buffers
 from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.orders import ORDERS  # type: ignore[attr-defined]
 
 ID_BYTES = 4  # rows are read as int32
 PREFETCH_FACTOR = 2  # torch's default
@@ -141,8 +143,7 @@ def estimate(
 ) -> None:
     """Hours, memory, disk and epochs of a run before it begins.
 
-    Nothing is built, and no token is read. An order in a file counts as a fair shuffle: `audit`
-    reads it.
+    No index is built, and no token is read. An order in a file, or of another loader, is counted.
 
     Args:
         tokens_per_second: throughput of the whole run; adds hours to the report.
@@ -157,7 +158,7 @@ def estimate(
     if run.run:
         raise UsageError("estimate takes --config or --data, not --run")
     if run.config:
-        config = train.load_config(run.config)
+        config = run.read_config(schedule)
         stages = list(estimated_stages(config))
         sizes = config.parallelism
         gpus = gpus or sizes.dp * sizes.pp * sizes.tp
@@ -257,6 +258,10 @@ def _stage_of_options(
         files = {path: [run.open(path)] for path in paths}
         shares: Sequence[float | None] = weights or [None] * len(paths)
         blend = token_blend(files, shares, length, order, bool(run.row_length))
+        if order not in ORDERS:
+            blend = dataclasses.replace(
+                blend, counted=run.nanoset(paths, weights).order
+            )
     samples = run.order_length
     if samples is None:
         samples = blend.epoch

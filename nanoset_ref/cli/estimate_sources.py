@@ -1,6 +1,7 @@
-"""How many samples of each source a stage reads, from the sizes of files alone.
+"""How many samples of each source a stage reads, from the sizes of files.
 
-No order and no index is built.
+No index is built. The reads of the orders "nanotron", "stateless", "identity" and "megatron" are
+computed; those of other orders are counted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from nanoset_ref.orders.base import normalize_weights
 
 if TYPE_CHECKING:
     from nanoset_ref.megatron import NanosetConfig
+    from nanoset_ref.orders import Order
     from nanoset_ref.tokens import Tokens
 
 BLEND_BYTES = 10  # of the corpus and sample at a position of a blend
@@ -45,10 +47,10 @@ class SourceBlend:
     Attributes:
         sources: the sources.
         weights: the weight of each source; None: its samples.
-        order: "nanotron", "stateless", "identity", "megatron", "text", or the path of a published
-            order.
+        order: its name, or "megatron" or "text".
         index_bytes: size of the index that each process holds, or maps from a cache of indexes.
         padded: whether rows may end in padding; no file records how much.
+        counted: the order itself, if its reads have to be counted.
     """
 
     sources: Sequence[Source]
@@ -56,6 +58,7 @@ class SourceBlend:
     order: str
     index_bytes: int = 0
     padded: bool = False
+    counted: Order | None = None
 
     @property
     def epoch(self) -> int:
@@ -65,6 +68,8 @@ class SourceBlend:
     @functools.cached_property
     def shares(self) -> list[float]:
         """The share of each source in the blend, summing to 1."""
+        if self.counted:
+            return self.counted.dataset_weights.tolist()
         amounts = [
             float(source.samples if weight is None else weight)
             for source, weight in zip(self.sources, self.weights, strict=True)
@@ -74,6 +79,8 @@ class SourceBlend:
     def expected_reads(self, number: int, stop: int) -> float:
         """The expected number of samples of source `number` in positions [0, stop)."""
         source = self.sources[number]
+        if self.counted:
+            return _counts(self.counted, stop)[number][0]
         if self.order != "identity":
             return self.shares[number] * stop
         first = sum(earlier.samples for earlier in self.sources[:number])
@@ -88,6 +95,8 @@ class SourceBlend:
             read: samples read of it, some of them repeatedly.
             stop: the position after the last read.
         """
+        if self.counted:
+            return _counts(self.counted, stop)[number][1]
         samples = self.sources[number].samples
         weighted = any(weight is not None for weight in self.weights)
         if self.order != "nanotron" or not weighted:
@@ -101,6 +110,13 @@ class SourceBlend:
         copies, some = divmod(in_epoch / max(samples, 1), 1)
         unread = (1 - done) ** copies * (1 - some * done)
         return samples * (1 - unread)
+
+
+@functools.cache
+def _counts(order: Order, stop: int) -> list[tuple[int, int]]:
+    """For each source, (reads, different samples) at positions [0, stop) of an order."""
+    reads = order.read_counts(0, stop)
+    return [(int(each.sum()), int((each > 0).sum())) for each in reads]
 
 
 def token_blend(

@@ -156,6 +156,37 @@ def test_an_order_of_any_integers_is_as_long_as_its_numbers(ask, files):
         assert ask("audit", *options)["segments"][0]["num_steps"] == 40
 
 
+@pytest.mark.parametrize("weights", [None, (9, 1)])
+@pytest.mark.parametrize("order", ["maxtext", "grain", "llm_c", "repeats.npy"])
+def test_an_order_of_another_loader_or_in_a_file_is_counted(ask, files, order, weights):
+    """In repeats.npy some samples are read often and most never; MaxText's blend is even without weights."""
+    if weights and order != "maxtext":
+        return
+    np.save("repeats.npy", np.arange(64) % 7 * 5)
+    data = files
+    if weights:
+        data = [f"{name}={weight}" for name, weight in zip(files, weights, strict=True)]
+    options = ("--data", *data, "--sequence-length", 4, "--num-samples", 60)
+    options += ("--order", order, "--consumed-train-samples", 13)
+    (stage,) = ask("estimate", *options)["stages"]
+    counted = Nanoset(files, weights, 4, 60, order=order).order
+    for number, source in enumerate(stage["sources"]):
+        samples = [
+            sample
+            for file, sample in map(counted.__getitem__, range(60))
+            if file == number
+        ]
+        before = [
+            file for file, _ in map(counted.__getitem__, range(13)) if file == number
+        ]
+        assert source["read"] == len(samples) - len(before)
+        assert source["samples"] - source["never_read"] == len({*samples})
+    report = ask("audit", *options)
+    assert report["ok"]
+    shares = [source["weight"] for source in report["stretches"][0]["sources"]]
+    assert [source["share"] for source in stage["sources"]] == shares
+
+
 def test_stages_that_go_on_know_what_was_read_before_them(ask, files):
     stateless = {"dataset_path": {"a.npy": 1.0}, "order": "stateless"}
     both = {"dataset_path": {"a.npy": 1.0, "b.npy": 3.0}, "order": "stateless"}

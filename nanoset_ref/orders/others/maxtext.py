@@ -10,7 +10,13 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.orders.base import NO_POSITIONS, Matches, Order, Pairs
+from nanoset_ref.orders.base import (
+    NO_POSITIONS,
+    Matches,
+    Order,
+    Pairs,
+    normalize_weights,
+)
 from nanoset_ref.orders.others.grain import GrainOrder
 
 
@@ -65,6 +71,7 @@ class MaxTextOrder(Order):
             raise ValueError(
                 f"grain mixes sources with records and weights above 0; got {weights}"
             )
+        self.dataset_weights = normalize_weights(weights, len(lengths))
         accept = self.options["accept_repeat"]
         self._sources = []
         for length in lengths:
