@@ -1,6 +1,5 @@
 """Cards of runs of nanoset_ref, from the segments of a config."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,8 @@ from nanoset_ref.provenance.auditing import RunSegment
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts, num_bytes
 from nanoset_ref.provenance.card_validation import NUM_PROBES
+
+LENGTH: Facts = {"samples": 0, "probes": {}}  # what a longer order has other values of
 
 
 def card_of_segments(
@@ -38,6 +39,18 @@ def card_of_segments(
     names = [file.path.name for file in files.values()]
     if len({*names}) < len(names):
         names = [*files]
+    orders: list[Facts] = []
+    numbers = []
+    for segment, nanoset in zip(segments, nanosets, strict=True):
+        order = _order(nanoset, [*files])
+        number = len(orders)
+        for earlier, other in enumerate(orders):
+            # a stage that reads on in the order of an earlier one shares it, and makes it longer
+            continues = segment.schedule.consumed_train_samples > 0
+            if continues and other | LENGTH == order | LENGTH:
+                number = earlier
+        orders[number : number + 1] = [order]
+        numbers.append(number)
     facts = {
         "card": 1,
         "name": name,
@@ -47,8 +60,8 @@ def card_of_segments(
         "tokenizer": {"name": tokenizer, "hash": None},
         **_row_facts(nanosets),
         "sources": [*map(_source, files.values(), names)],
-        "orders": [_order(nanoset, [*files]) for nanoset in nanosets],
-        "stages": [*map(_stage, segments, itertools.count())],
+        "orders": orders,
+        "stages": [*map(_stage, segments, numbers)],
         "known": ["files, orders and steps, from the run's config"],
         "inferred": [],
         "unknown": [],

@@ -487,6 +487,31 @@ def test_documents_that_were_shuffled_are_read_from_their_pair(run, corpus, tmp_
         card_of_segments([segment], "x", "2026-11")
 
 
+def test_stages_that_read_on_in_an_order_share_it_and_the_audit_holds(run, demo):
+    """Stages 1, 3 and 4 read one file, the last from its beginning; stage 2 reads the other one."""
+    stories, programs = FILES[1:]
+    stage = "  - {name: %s, start_training_step: %d, data: {dataset: {dataset_path: %s, reuse: %s}}}\n"
+    stages = [
+        ("one", 1, stories, "continue"),
+        ("two", 3, programs, "continue"),
+        ("three", 5, stories, "continue"),
+        ("four", 7, stories, "restart"),
+    ]
+    _, _, rest = (demo / "tokens.yaml").read_text().partition("\ntokens:")
+    text = "data_stages:\n" + "".join(map(stage.__mod__, stages)) + "\ntokens:" + rest
+    (demo / "tokens.yaml").write_text(text)
+    run("card", "tokens.yaml", "--name", "a", "--date", "2026-11", "--output", "a.json")
+    found = Card.load("a.json")
+    size = found.stages[0]["batch_size"]
+    starts = [(stage["order"], stage["first_position"]) for stage in found.stages]
+    assert starts == [(0, 0), (1, 0), (0, 2 * size), (2, 0)]
+    assert run("audit", "--run", "a.json")[0] == 0
+    for step in (1, 4, 6, 8):
+        named = [("--run", "a.json", *FILES), ("--config", "tokens.yaml")]
+        one, two = (run("replay", str(step), *words) for words in named)
+        assert one == two and one[0] == 0
+
+
 def test_a_file_has_one_number_in_all_stages(run, ask, demo):
     """The second stage reads other files, in another order: --source names the same file there."""
     text = (demo / "tokens.yaml").read_text()
