@@ -359,8 +359,10 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # streams, signals during forks, links in folders of text 430; kernels copied and bound in two steps, a
         # kind of data that declares its methods, steps with a name each 350; text files named as token files,
         # files that are gone, batches of a Lightning step 90; iterations and steps that are interrupted, kernels
-        # where no folder can be written, files truncated before a plan or a pickle, tables beside the loader 280
-        {"package": 160_024},
+        # where no folder can be written, files truncated before a plan or a pickle, tables beside the loader 280;
+        # chunks in another global batch, options that a config fixes, orders that estimate counts, stages of a card
+        # that share an order 530
+        {"package": 160_566},
     ),
     "tokens per line": (
         tokens_per_line,

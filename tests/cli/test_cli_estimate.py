@@ -183,7 +183,7 @@ def test_an_order_of_another_loader_or_in_a_file_is_counted(ask, files, order, w
         assert source["samples"] - source["never_read"] == len({*samples})
     report = ask("audit", *options)
     assert report["ok"]
-    shares = [source["weight"] for source in report["stretches"][0]["sources"]]
+    shares = [source["weight"] for source in report["segments"][0]["sources"]]
     assert [source["share"] for source in stage["sources"]] == shares
 
 
