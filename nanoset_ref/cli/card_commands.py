@@ -102,8 +102,8 @@ def _line(row: CardRow) -> str:
     text = f"position {row.position}, epoch {row.epoch}"
     if row.dp_rank is not None:
         text = f"rank {row.dp_rank} micro-batch {row.micro_batch} row {row.row}: {text}"
-    place = f"{row.path} sample {row.sample}, bytes {row.first_byte}:{row.end_byte}"
-    return f"{text}, {place}"
+    origin = f"{row.path} sample {row.sample}, bytes {row.first_byte}:{row.end_byte}"
+    return f"{text}, {origin}"
 
 
 def show_card_audit(options: FileOptions, card: Card) -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Ids = NDArray[Any]
 # (file, document, tokens [start, stop) of it; None: all)
-Place = tuple[int, int, tuple[int, int] | None]
+DocumentRange = tuple[int, int, tuple[int, int] | None]
 
 
 def show(
@@ -206,11 +206,11 @@ def when(
         show_card_when(run, run.card(schedule), source, sample, byte_range)
         return
     segments = run.segments(schedule)
-    places: list[Place] = [(source, document or 0, None)]
+    ranges: list[DocumentRange] = [(source, document or 0, None)]
     if text is not None:
-        places = _places_of_text(run, segments, text)
+        ranges = _ranges_of_text(run, segments, text)
     found: list[tuple[dict[str, Any], str]] = []
-    for source, number, tokens in places:
+    for source, number, tokens in ranges:
         for segment, file in _segments_with(run, segments, source):
             found += _reads(segment, file, (source, number, tokens))
     lines = [line for _, line in found] or ["it is not read in this run"]
@@ -245,17 +245,17 @@ def _segments_with(
 
 
 def _reads(
-    segment: RunSegment, file: int, place: Place
+    segment: RunSegment, file: int, document_range: DocumentRange
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """(JSON, line of text) of every read of a document, or of tokens [start, stop) of it.
 
     Args:
         segment: a part of the run.
         file: number of the file in the segment's dataset.
-        place: what is asked for; its number of the file counts in the whole run.
+        document_range: what is asked for; its number of the file counts in the whole run.
     """
     dataset = segment.dataset
-    source, document, tokens = place
+    source, document, tokens = document_range
     span = "" if tokens is None else f" tokens {tokens[0]}:{tokens[1]}"
     slots = provenance.when(
         dataset,
@@ -281,11 +281,11 @@ def _reads(
         yield row | dataclasses.asdict(slot), line
 
 
-def _places_of_text(
+def _ranges_of_text(
     run: RunOptions, segments: Sequence[RunSegment], text: str
-) -> list[Place]:
+) -> list[DocumentRange]:
     """Every occurrence of a text in the files of a run."""
-    found: list[Place] = []
+    found: list[DocumentRange] = []
     paths = _paths_of(run, segments)
     files = {str(file.path): file for it in segments for file in it.dataset.files}
     for path, file in files.items():
