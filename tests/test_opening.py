@@ -51,12 +51,25 @@ def asked(monkeypatch):
     return calls
 
 
-def test_a_raw_file_takes_three_calls(tmp_path, asked):
-    """One opens it, one asks for a manifest, one whether the file is a link."""
+def test_a_raw_file_takes_two_calls_by_its_path(tmp_path, asked):
+    """One opens it and refuses a link, one asks for a manifest."""
     for number in range(5):
         np.arange(100, dtype="<u2").tofile(tmp_path / f"tokens{number}.npy")
     Nanoset([str(tmp_path / f"tokens{number}.npy") for number in range(5)], None, 8, 10)
-    assert +asked == {"open": 5, "access": 5, "lstat": 5}
+    assert +asked == {"open": 5, "access": 5}
+
+
+def test_a_link_is_opened_twice(tmp_path, asked):
+    np.arange(100, dtype="<u2").tofile(tmp_path / "ids.npy")
+    (tmp_path / "tokens.npy").symlink_to(tmp_path / "ids.npy")
+    assert len(TokenFile(tmp_path / "tokens.npy").tokens) == 100
+    assert asked["open"] == 2
+    (tmp_path / "ids.npy").unlink()
+    with pytest.raises(FileNotFoundError, match="no token file at"):
+        TokenFile(tmp_path / "tokens.npy")
+    (tmp_path / "tokens_loop.npy").symlink_to(tmp_path / "tokens_loop.npy")
+    with pytest.raises(OSError, match="symbolic links"):
+        TokenFile(tmp_path / "tokens_loop.npy")
 
 
 def test_a_manifest_adds_its_own_file_and_the_version_of_the_boundaries(

@@ -80,17 +80,28 @@ def version_of(status: os.stat_result, path: PathLike) -> FileVersion:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def first_bytes(path: PathLike, count: int) -> tuple[FileVersion, bytes]:
-    """The `file_version` and the first bytes of a local file, which is opened once.
+def first_bytes(path: PathLike, count: int) -> tuple[FileVersion, bytes, bool]:
+    """The `file_version` of a local file, its first bytes, and whether its path is a symbolic link.
+
+    A file is opened once. Opening refuses links, which are then opened again, so that other files
+    need no further system call.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: see `file_version`.
     """
-    # a pipe does not block its reader
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    flags = os.O_RDONLY | os.O_NONBLOCK  # a pipe does not block its reader
+    is_link = False
     try:
-        return version_of(os.fstat(descriptor), path), os.read(descriptor, count)
+        descriptor = os.open(path, flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        is_link = True
+        descriptor = os.open(path, flags)
+    try:
+        version = version_of(os.fstat(descriptor), path)
+        return version, os.read(descriptor, count), is_link
     finally:
         os.close(descriptor)
 

@@ -15,6 +15,7 @@ boundaries are used.
 Source: datatrove.utils.dataset of https://github.com/huggingface/datatrove.
 """
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -63,7 +64,7 @@ class DatatroveFile(Tokens):
         if self.companions[f"{suffix}.metadata"] is not None:
             content = b"".join(read_in_blocks(metadata))
             self._metadata_text = content.decode(errors="replace")
-        elif token_size is None:
+        elif token_size is None and os.path.islink(path):
             self.refuse_lone_link(f"{suffix}.metadata")
         first_line = self._metadata_text.partition("\n")[0]
         tokenizer, _, size = first_line.rpartition("|")

@@ -92,9 +92,7 @@ class Tokens(ABC):
         return location_of(self.path.with_suffix(suffix))
 
     def refuse_lone_link(self, *suffixes: str) -> None:
-        """Raise TokenFileError for a link whose target alone has a companion with its dtype."""
-        if not os.path.islink(self.location):
-            return
+        """Raise TokenFileError if the target of this link alone has a companion with its dtype."""
         target = self.path.resolve()
         for suffix in suffixes:
             companion = target.with_suffix(suffix)

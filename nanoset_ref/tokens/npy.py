@@ -70,13 +70,14 @@ class TokenFile(Tokens):
         token_dtype: DTypeLike | None = None,
         eos_token_id: int | None = None,
     ) -> None:
-        # 1. the version, and the first bytes of a local file
+        # 1. of a local file the version, the first bytes, and whether it is a link
         location = location_of(path)
         version = None
         head = b""
+        is_link = False
         if isinstance(location, str):
             with contextlib.suppress(FileNotFoundError):
-                version, head = first_bytes(location, len(NUMPY_HEADER))
+                version, head, is_link = first_bytes(location, len(NUMPY_HEADER))
         super().__init__(location, version=version)
         if self.version is None:
             raise FileNotFoundError(
@@ -86,6 +87,8 @@ class TokenFile(Tokens):
         self.eos_token_id = eos_token_id
         self._read_manifest(skip_denied=token_dtype is not None)
         self.dtype = self._choose_dtype(token_dtype)
+        if is_link and self.manifest is None and token_dtype is None:
+            self.refuse_lone_link(MANIFEST_SUFFIX, ".idx")
         self.num_tokens = self.count_ids()
         # 3. the first bytes of an object in a bucket, which also prove that it is readable
         if not head:
@@ -148,8 +151,6 @@ class TokenFile(Tokens):
                 f"{self.path} is the .bin of a Megatron pair; its dtype is in the .idx: "
                 "open it with nanoset_ref.open_tokens"
             )
-        elif asked_for is None:
-            self.refuse_lone_link(MANIFEST_SUFFIX, ".idx")
         if name not in DTYPES:
             raise TokenFileError(
                 f"token_dtype must be one of {TOKEN_DTYPES}, little-endian; got {name}"
