@@ -25,9 +25,10 @@ lab: .venv/installed-lab corpus
 	@$(BIN)/python -m jupyter trust notebooks/*.ipynb >/dev/null # so that the figures that move do so before they are run
 	cd notebooks && exec ../$(BIN)/python -m jupyter lab $(JUPYTER_FLAGS)
 
-# Two processes take one test file or notebook after another, the longest first. In one process: PYTEST_FLAGS="-n 0".
+# Two processes take one test file or notebook after another, the longest first, and each computes with one thread.
+# In one process: PYTEST_FLAGS="-n 0".
 test: .venv/installed-test corpus
-	$(BIN)/python -m pytest --nbval --nbval-current-env -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval --nbval-current-env -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 notebooks: .venv/installed-test corpus
 	PYTHONPATH=notebooks $(BIN)/python -m course.folds $(NOTEBOOKS)

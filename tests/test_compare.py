@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import compare
+from benchmarks import compare, measure_tree
 from benchmarks.measure_tree import Sizes, measurements, rates
 
 ROOT = Path(__file__).parent.parent
@@ -56,6 +56,7 @@ def test_every_measurement_is_a_row(tmp_path: Path, monkeypatch, capsys) -> None
         compare, "start", lambda tree, arguments: contextlib.nullcontext(arguments[0])
     )
     monkeypatch.setattr(compare, "ask", ask)
+    monkeypatch.setattr(measure_tree, "WARM_ROWS", 2_000)
     monkeypatch.setattr(
         sys,
         "argv",
