@@ -119,7 +119,7 @@ def documents_of(source):
         for batch in block.batches():
             read = batch.read()
             skipped.update(read.skipped)
-            first = block.first()
+            first = block.first_number()
             found += [
                 (first + row, text)
                 for row, text in zip(read.rows, read.texts, strict=True)
@@ -380,7 +380,7 @@ def test_a_batch_leaves_out_the_rows_before_one(tmp_path, monkeypatch):
     pq.write_table(pa.table({"text": ["a", "b", "x", "c"]}), tmp_path / "a.parquet")
     for name, rest in (("a.jsonl", ["b", "c"]), ("a.parquet", ["b", "x", "c"])):
         (block,) = open_text(tmp_path / name).blocks()
-        batch = dataclasses.replace(next(block.batches()), since=1)
+        batch = dataclasses.replace(next(block.batches()), skip_before=1)
         assert batch.read().texts == rest
         assert batch.where(0) == f"{tmp_path / name}:2"
         assert list(islice(batch.read().rows, 1)) == [1]

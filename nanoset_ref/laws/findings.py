@@ -9,7 +9,7 @@ Batches = list[list[tuple[Any, ...]]]  # [rank][step] -> the rows
 Kind = Literal[
     "lost", "doubled", "out of order", "hang", "crash", "other data", "slow growth"
 ]
-Read = tuple[int, int, Any]  # rank, step, row
+RowRead = tuple[int, int, Any]  # rank, step, row
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Finding:
 Verdict = Finding | None  # None: the law holds
 
 
-def reads(batches: Batches) -> Iterator[Read]:
+def reads(batches: Batches) -> Iterator[RowRead]:
     """Yield every row with the rank and the step that read it."""
     for rank, steps in enumerate(batches):
         for step, rows in enumerate(steps):

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BATCH_CHARS = 1 << 22  # encoded at a time, to bound the memory
-Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids [sum(lengths)], lengths [texts]
-Encode = Callable[[list[str]], Ragged]
+IdsAndLengths = tuple[
+    NDArray[Any], NDArray[np.int64]
+]  # ids [sum(lengths)], lengths [texts]
+Encode = Callable[[list[str]], IdsAndLengths]
 
 
 def threads(processes: int = 1) -> int:
@@ -51,7 +53,7 @@ def hf_encoder(tokenizer: Tokenizer) -> Encode:
     """Encode with the tokenizer itself; long documents in pieces (see `cut`)."""
     cut = PieceCutter(tokenizer)
 
-    def encode(texts: list[str]) -> Ragged:
+    def encode(texts: list[str]) -> IdsAndLengths:
         if max(map(len, texts), default=0) < cut.long:
             return encode_whole(texts)
         pieces = [list(cut(text)) for text in texts]
@@ -60,7 +62,7 @@ def hf_encoder(tokenizer: Tokenizer) -> Encode:
         ends = np.cumsum([len(of_text) for of_text in pieces])
         return ids, np.add.reduceat(lengths, np.append(0, ends[:-1]))
 
-    def encode_whole(texts: list[str]) -> Ragged:
+    def encode_whole(texts: list[str]) -> IdsAndLengths:
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         documents = (encoding.ids for encoding in encodings)
         ids = np.fromiter(chain.from_iterable(documents), np.int32)
@@ -92,7 +94,7 @@ def gigatoken_encoder(tokenizer: Tokenizer) -> Encode:
 
     loaded = gigatoken.Tokenizer(tokenizer)
 
-    def encode(texts: list[str]) -> Ragged:
+    def encode(texts: list[str]) -> IdsAndLengths:
         # a forked process encodes in this thread; in others, several threads may encode at once
         layout = loaded.encode_batch(texts).layout
         offsets = np.asarray(layout.offsets.data)
@@ -110,7 +112,7 @@ def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
     added = tokenizer.get_added_tokens_decoder().items()
     find = SpecialFinder(number for number, token in added if token.special)
 
-    def encode(texts: list[str]) -> Ragged:
+    def encode(texts: list[str]) -> IdsAndLengths:
         ids, lengths = keep(texts)
         holders = np.unique(find(ids, lengths)[0])
         if not holders.size:

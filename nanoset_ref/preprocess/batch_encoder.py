@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.preprocess.backends import LIBRARIES, Encode, Ragged, hf_encoder
+from nanoset_ref.preprocess.backends import LIBRARIES, Encode, IdsAndLengths, hf_encoder
 from nanoset_ref.preprocess.bos_eos import add_separators
-from nanoset_ref.preprocess.special_tokens import Found, SpecialFinder
+from nanoset_ref.preprocess.special_tokens import FoundTokens, SpecialFinder
 from nanoset_ref.preprocess.text_blocks import TextBatch
 from nanoset_ref.preprocess.tokenizer import TokenizerError, restored
 
@@ -25,7 +25,7 @@ MAX_EXCERPTS = 2  # compared in every batch
 EXCERPT_CHARS = 256
 
 
-class Encoded(NamedTuple):
+class EncodedBatch(NamedTuple):
     """The documents of a batch.
 
     Args:
@@ -38,7 +38,7 @@ class Encoded(NamedTuple):
 
     ids: NDArray[Any]
     lengths: NDArray[np.int64]
-    found: Found
+    found: FoundTokens
     rows: Sequence[int]
     skipped: dict[str, int]
 
@@ -71,15 +71,15 @@ class BatchEncoder:
             self.encode = LIBRARIES[self.backend](self.fast)
         self._find = SpecialFinder(self.special)
 
-    def encode_text(self, batch: TextBatch) -> Encoded:
+    def encode_text(self, batch: TextBatch) -> EncodedBatch:
         """Read and encode a batch of text."""
         texts, rows, skipped = batch.read()
         ids, lengths, found = self.encode_texts(texts, batch.where)
-        return Encoded(ids, lengths, found, rows, skipped)
+        return EncodedBatch(ids, lengths, found, rows, skipped)
 
     def encode_texts(
         self, texts: list[str], describe_text: Callable[[int], str]
-    ) -> tuple[NDArray[Any], NDArray[np.int64], Found]:
+    ) -> tuple[NDArray[Any], NDArray[np.int64], FoundTokens]:
         """Encode texts.
 
         1. Compare a few excerpts with the tokenizer itself.
@@ -134,6 +134,6 @@ def from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:
     return BatchEncoder(restored(tokenizer, split), **config)
 
 
-def equal_encodings(one: Ragged, other: Ragged) -> bool:
+def equal_encodings(one: IdsAndLengths, other: IdsAndLengths) -> bool:
     """Whether two encodings have the same ids and lengths."""
     return all(map(np.array_equal, one, other))

@@ -25,10 +25,10 @@ import numpy as np
 import xxhash
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.preprocess.backends import LIBRARIES, Ragged, threads
+from nanoset_ref.preprocess.backends import LIBRARIES, IdsAndLengths, threads
 from nanoset_ref.preprocess.batch_encoder import (
     BatchEncoder,
-    Encoded,
+    EncodedBatch,
     equal_encodings,
 )
 from nanoset_ref.preprocess.bos_eos import separator_ids, special_ids, with_eos
@@ -209,7 +209,7 @@ class Encoder(BatchEncoder):
                 "append_eod (--append-eod) puts the EOS token after each"
             )
 
-    def encode_batch(self, texts: Iterable[str]) -> Ragged:
+    def encode_batch(self, texts: Iterable[str]) -> IdsAndLengths:
         """Encode texts.
 
         Returns:
@@ -221,7 +221,7 @@ class Encoder(BatchEncoder):
 
     def stream(
         self, batches: Iterable[TextBatch], functions: Sequence[BatchFunction] = ()
-    ) -> Generator[tuple[TextBatch, Encoded]]:
+    ) -> Generator[tuple[TextBatch, EncodedBatch]]:
         """Encode batches, a few in advance; yield each with its ids, in order.
 
         Args:

@@ -41,7 +41,7 @@ import numpy as np
 from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import threads
-from nanoset_ref.preprocess.batch_encoder import BatchEncoder, Encoded, from_config
+from nanoset_ref.preprocess.batch_encoder import BatchEncoder, EncodedBatch, from_config
 from nanoset_ref.preprocess.text_blocks import OnError, TextBatch, TextBlock, TextPart
 from nanoset_ref.preprocess.text_formats import ArrowValues
 
@@ -60,7 +60,7 @@ class Helper(NamedTuple):
     name: str
     connection: Connection
 
-    def encode(self, batch: TextBatch) -> Encoded | None:
+    def encode(self, batch: TextBatch) -> EncodedBatch | None:
         """Read a batch here and encode it in the other process.
 
         Returns:
@@ -93,7 +93,7 @@ class Helper(NamedTuple):
                 "nothing was written"
             ) from None
         lengths, holders, numbers = np.split(rest, answer["ends"])
-        return Encoded(ids, lengths, (holders, numbers), (), answer["skipped"])
+        return EncodedBatch(ids, lengths, (holders, numbers), (), answer["skipped"])
 
 
 def broadcast(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None:
@@ -249,16 +249,16 @@ def other_ranks() -> list[Helper]:
         key = secrets.token_hex()
         with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
             store.set(ADDRESS_KEY, f"{listener.address[1]} {key}")
-            accepted = [_tuned(listener.accept()) for _ in range(1, size)]
+            accepted = [_configured(listener.accept()) for _ in range(1, size)]
             return [Helper("another rank", connection) for connection in accepted]
     while not store.check([ADDRESS_KEY]):
         time.sleep(0.05)
     port, key = store.get(ADDRESS_KEY).decode().split()
     address = os.environ["MASTER_ADDR"], int(port)
-    return [Helper("rank 0", _tuned(Client(address, authkey=key.encode())))]
+    return [Helper("rank 0", _configured(Client(address, authkey=key.encode())))]
 
 
-def _tuned(connection: Any) -> Connection:
+def _configured(connection: Any) -> Connection:
     """Send messages without delay, and notice within minutes that a node is gone."""
     with socket.socket(fileno=os.dup(connection.fileno())) as handle:
         handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

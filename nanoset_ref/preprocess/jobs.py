@@ -28,7 +28,7 @@ from nanoset_ref.io.files import remove_leftovers
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import threads
-from nanoset_ref.preprocess.batch_encoder import Encoded
+from nanoset_ref.preprocess.batch_encoder import EncodedBatch
 from nanoset_ref.preprocess.encode import Encoder
 from nanoset_ref.preprocess.encoding_processes import (
     Helper,
@@ -126,7 +126,7 @@ def tokenize_documents(
         broadcast(ranks, encoder.worker_config)
         remote = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
         local = [encoder.encode_text] * threads(num_workers)
-        skipped = _work(source, encoder, [*remote, *local], opened, bar)
+        skipped = _encode_all(source, encoder, [*remote, *local], opened, bar)
     encoder.found.warn()
     _warn_of_skipped(target, skipped, opened.num_documents)
     return Counts(
@@ -152,7 +152,7 @@ def _progress_bar(num_bytes: int, progress: bool | None) -> Any:
     )
 
 
-def _in_helper(encoder: Encoder, helper: Helper, batch: TextBatch) -> Encoded:
+def _in_helper(encoder: Encoder, helper: Helper, batch: TextBatch) -> EncodedBatch:
     """Encode a batch in another process; if that fails, encode it here, which raises the error."""
     encoded = helper.encode(batch)
     if encoded is None:
@@ -160,7 +160,7 @@ def _in_helper(encoder: Encoder, helper: Helper, batch: TextBatch) -> Encoded:
     return encoded
 
 
-def _work(
+def _encode_all(
     source: TextSource,
     encoder: Encoder,
     functions: Sequence[BatchFunction],

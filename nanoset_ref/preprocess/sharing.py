@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from nanoset_ref.io.pools import close_pool
-from nanoset_ref.preprocess.batch_encoder import Encoded
+from nanoset_ref.preprocess.batch_encoder import EncodedBatch
 from nanoset_ref.preprocess.text_blocks import TextBatch
 
-BatchFunction = Callable[[TextBatch], Encoded]
+BatchFunction = Callable[[TextBatch], EncodedBatch]
 
 
 def encode_in_order(
     batches: Iterable[TextBatch], functions: Sequence[BatchFunction]
-) -> Iterator[tuple[TextBatch, Encoded]]:
+) -> Iterator[tuple[TextBatch, EncodedBatch]]:
     """Encode batches, a few in advance; yield each with its ids, in order.
 
     Args:
@@ -24,13 +24,13 @@ def encode_in_order(
     """
     free = deque(functions)
 
-    def run(batch: TextBatch) -> Encoded:
+    def run(batch: TextBatch) -> EncodedBatch:
         function = free.popleft()
         encoded = function(batch)
         free.append(function)  # unless it failed
         return encoded
 
-    pending: deque[tuple[TextBatch, Future[Encoded]]] = deque()
+    pending: deque[tuple[TextBatch, Future[EncodedBatch]]] = deque()
     pool = ThreadPoolExecutor(len(functions))
     close = close_pool  # when the interpreter exits, this module has lost its names
     try:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SpecialTokens = Literal["keep", "split", "refuse"]
 # (index of the document, id) of each special token, int64 [found] both
-Found = tuple[NDArray[np.int64], NDArray[np.int64]]
+FoundTokens = tuple[NDArray[np.int64], NDArray[np.int64]]
 WAYS_OUT = "--special-tokens split takes them as plain text, refuse stops at the first"
 # characters whose UTF-8 forms contain every byte that occurs in UTF-8
 CHARACTERS = [
@@ -72,7 +72,7 @@ class SpecialFinder:
     def __init__(self, numbers: Iterable[int]) -> None:
         self._numbers = np.array(sorted(numbers), np.int64)
 
-    def __call__(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Found:
+    def __call__(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> FoundTokens:
         """Find the ids.
 
         Args:
@@ -129,7 +129,7 @@ class SpecialTokenCounter:
         self.documents = 0
         self.tokens: Counter[str] = Counter()
 
-    def note(self, found: Found, name: Callable[[int], str]) -> None:
+    def note(self, found: FoundTokens, name: Callable[[int], str]) -> None:
         """Count the special tokens that a SpecialFinder has found.
 
         Args:

@@ -57,7 +57,7 @@ class TextSource:
     def blocks(self) -> Iterator[TextBlock]:
         """The blocks of all parts, in order."""
         for part in self.parts:
-            yield from part.kind(part)
+            yield from part.read_blocks(part)
 
     def documents(self) -> Iterator[Document]:
         """All documents, in order."""
@@ -116,9 +116,9 @@ def open_text(
         files = None if split and os.path.isdir(name) else _files(name)
         if files is None:
             data, title = _load_dataset(name, split, config)
-            kind = partial(blocks_of_dataset, data)
+            read_blocks = partial(blocks_of_dataset, data)
             parts.append(
-                TextPart(title, int(data.data.nbytes), columns, on_error, kind)
+                TextPart(title, int(data.data.nbytes), columns, on_error, read_blocks)
             )
             continue
         if split not in (None, "train"):

@@ -37,7 +37,7 @@ class Document(NamedTuple):
     @property
     def where(self) -> str:
         """The place as "file:line", counted from 1."""
-        return f"{self.block.part.path}:{self.block.first() + self.number}"
+        return f"{self.block.part.path}:{self.block.first_number() + self.number}"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class TextPart:
         num_bytes: its size on disk.
         columns: the columns to look for; the first that a document has is its text.
         on_error: "raise" or "skip".
-        kind: cuts the part into blocks.
+        read_blocks: cuts the part into blocks.
         version: the `paths.file_version` of the file when it was opened; None for a dataset.
     """
 
@@ -57,7 +57,7 @@ class TextPart:
     num_bytes: int
     columns: tuple[str, ...]
     on_error: OnError
-    kind: Callable[[TextPart], Iterator[TextBlock]]
+    read_blocks: Callable[[TextPart], Iterator[TextBlock]]
     version: tuple[Any, ...] | None = None
 
     def check_unchanged(self) -> None:
@@ -68,7 +68,7 @@ class TextPart:
             )
 
 
-class Read(NamedTuple):
+class BatchTexts(NamedTuple):
     """The documents of a batch.
 
     Args:
@@ -90,7 +90,7 @@ class TextBlock:
         part: the file or dataset.
         num_bytes: its size on disk, roughly (for progress).
         contents: yields the batches, each as `Content`.
-        first: returns the number of the first row, from 1.
+        first_number: returns the number of the first row, from 1.
         num_rows: the rows of a table; None for lines, which are one batch.
         skipped: documents that `on_error="skip"` has left out so far, counted by kind.
     """
@@ -98,7 +98,7 @@ class TextBlock:
     part: TextPart
     num_bytes: int
     contents: Callable[[], Iterable[Content]]
-    first: Callable[[], int]
+    first_number: Callable[[], int]
     num_rows: int | None = None
     skipped: Counter[str] = field(default_factory=Counter)
 
@@ -133,26 +133,28 @@ class TextBatch:
         row: the number of the first row in the block, counted from 0.
         num_bytes: its share of the block's bytes.
         content: reads JSON lines as bytes, or the values of a column.
-        since: rows of the block before this one are left out.
+        skip_before: rows of the block before this one are left out.
     """
 
     block: TextBlock
     row: int
     num_bytes: int
     content: Callable[[], bytes | list[Any]]
-    since: int = 0
+    skip_before: int = 0
 
-    def read(self) -> Read:
+    def read(self) -> BatchTexts:
         """All documents; DocumentError at an unusable one unless `on_error` is "skip"."""
         texts = self.texts()
         if texts is not None:
-            first = max(self.row, self.since)
+            first = max(self.row, self.skip_before)
             texts = texts[first - self.row :]
-            return Read(texts, range(first, first + len(texts)), {})
+            return BatchTexts(texts, range(first, first + len(texts)), {})
         skipped = Counter[str]()
         documents = list(self.line_by_line(skipped))
         texts = [document.text for document in documents]
-        return Read(texts, [document.number for document in documents], dict(skipped))
+        return BatchTexts(
+            texts, [document.number for document in documents], dict(skipped)
+        )
 
     def texts(self) -> list[str] | None:
         """The text of every row; None if a row may be blank or unusable."""
@@ -170,7 +172,7 @@ class TextBatch:
         else:
             rows = ({part.columns[0]: value} for value in content)
         for number, row in enumerate(rows, self.row):
-            if number < self.since:
+            if number < self.skip_before:
                 continue
             try:
                 text = text_of(row, part.columns)

@@ -38,13 +38,13 @@ def part_of_file(path: str, columns: tuple[str, ...], on_error: OnError) -> Text
         raise InputError(
             f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}"
         )
-    kind = _lines
+    read_blocks = _lines
     if path.endswith(".parquet"):
-        kind = _parquet
+        read_blocks = _parquet
     elif path.endswith(tuple(COMPRESSED)):
-        kind = _packed_lines
+        read_blocks = _compressed_lines
     num_bytes = require_regular(path)
-    return TextPart(path, num_bytes, columns, on_error, kind, file_version(path))
+    return TextPart(path, num_bytes, columns, on_error, read_blocks, file_version(path))
 
 
 def _lines(part: TextPart) -> Iterator[TextBlock]:
@@ -88,7 +88,7 @@ def _one_batch(content: Callable[[], bytes | list[Any]]) -> list[Content]:
     return [(content, 0)]
 
 
-def _packed_lines(part: TextPart) -> Iterator[TextBlock]:
+def _compressed_lines(part: TextPart) -> Iterator[TextBlock]:
     """Blocks of a compressed file of JSON lines."""
     with extra("text", "reading compressed files"):
         import pyarrow
@@ -96,7 +96,7 @@ def _packed_lines(part: TextPart) -> Iterator[TextBlock]:
     file = pyarrow.OSFile(part.path)
     first = 1
     start = 0
-    with _damage(part.path):
+    with _report_damage(part.path):
         unpacked = pyarrow.CompressedInputStream(
             file, COMPRESSED[Path(part.path).suffix]
         )
@@ -121,7 +121,7 @@ def _parquet(part: TextPart) -> Iterator[TextBlock]:
     with extra("text", "reading Parquet files"):
         from pyarrow import parquet
 
-    with _damage(part.path):
+    with _report_damage(part.path):
         file = parquet.ParquetFile(part.path)
     part.check_unchanged()
     name = _column(part, file.schema_arrow.names)
@@ -130,7 +130,7 @@ def _parquet(part: TextPart) -> Iterator[TextBlock]:
     def read(group: int) -> Iterator[Content]:
         """Batches of about BLOCK_BYTES."""
         where = f"{part.path}, row group {group}"
-        with _damage(where):
+        with _report_damage(where):
             facts = file.metadata.row_group(group)
             columns = map(facts.column, range(facts.num_columns))
             parts = [column for column in columns if column.path_in_schema == name]
@@ -158,7 +158,7 @@ class ArrowValues:
 
     def __call__(self) -> list[Any]:
         """Read the values."""
-        with _damage(self.where):
+        with _report_damage(self.where):
             self.column.validate(full=True)
             if str(self.column.type) not in ("string", "large_string"):
                 return list(self.column.to_pylist())
@@ -226,7 +226,7 @@ def _table(
 
 
 @contextlib.contextmanager
-def _damage(where: str) -> Iterator[None]:
+def _report_damage(where: str) -> Iterator[None]:
     """Convert a library's error about the content to an InputError that names the file."""
     try:
         yield

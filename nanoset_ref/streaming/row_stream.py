@@ -118,10 +118,10 @@ def packed_rows(
 
     def batches() -> Iterator[TextBatch]:
         for number, block in islice(enumerate(blocks), start.block, None):
-            since = start.document if number == start.block else 0
+            skip_before = start.document if number == start.block else 0
             for batch in block.batches():
                 sent.append(number)
-                yield dataclasses.replace(batch, since=since)
+                yield dataclasses.replace(batch, skip_before=skip_before)
 
     tokens = np.empty(0, np.int32)  # encoded, but not yet in a row
     # document starts in `tokens`; the first may be negative

@@ -397,7 +397,7 @@ def _content(part: TextPart) -> str:
     if os.path.isfile(part.path):
         return checksum(part.path)
     digest = xxhash.xxh3_128()
-    for block in part.kind(part):
+    for block in part.read_blocks(part):
         for document in block.documents():
             text = document.text.encode()
             digest.update(len(text).to_bytes(8, "little") + text)
