@@ -61,7 +61,7 @@ def show_card_when(
 
 
 def show_public_rows(
-    run: RunOptions,
+    options: RunOptions,
     card: Card,
     step: int | None,
     sample: int | None,
@@ -70,14 +70,14 @@ def show_public_rows(
 ) -> None:
     """Print the text of a step, or of a sample that the run reads, from the published files."""
     rows = card.when(sample, source=source)[:1] if step is None else card.where(step)
-    tokenizer = run.tokenizer_named(card.facts["tokenizer"]["name"])
+    tokenizer = options.tokenizer_named(card.facts["tokenizer"]["name"])
     found = []
     lines = []
     for row, ids in zip(rows, provenance.fetch_rows(card, rows, mirror), strict=True):
         text = tokenizer.decode(ids.tolist())
         found.append(dataclasses.asdict(row) | {"text": text})
         lines.append(f"--- {_line(row)}\n{text}")
-    run.show(found, *lines)
+    options.show(found, *lines)
 
 
 def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> None:
@@ -214,11 +214,11 @@ def card(
 
 def _card_of_ours(config: str, name: str, date: str) -> Card:
     """The card of a run of nanoset_ref.train."""
-    run = train.load_config(config)
+    settings = train.load_config(config)
     tokenizer = None
-    if run.tokenizer:
-        tokenizer = run.tokenizer.tokenizer_name_or_path
-    segments = provenance.segments_of_config(run)
+    if settings.tokenizer:
+        tokenizer = settings.tokenizer.tokenizer_name_or_path
+    segments = provenance.segments_of_config(settings)
     card = provenance.card_of_segments(segments, name, date, tokenizer)
     if tokenizer:
         encoder = preprocess.Encoder(preprocess.load_tokenizer(tokenizer))

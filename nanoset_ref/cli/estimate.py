@@ -138,7 +138,7 @@ def estimate(
     step_time: float | None = None,
     gpus: Positive | None = None,
     num_loading_workers: NotNegative = 0,
-    run: RunOptions,
+    options: RunOptions,
     schedule: Schedule,
 ) -> None:
     """Hours, memory, disk and epochs of a run before it begins.
@@ -155,15 +155,15 @@ def estimate(
     _check_positive("step-time", step_time)
     if tokens_per_second and step_time:
         raise UsageError("give either --tokens-per-second or --step-time")
-    if run.run:
+    if options.run:
         raise UsageError("estimate takes --config or --data, not --run")
-    if run.config:
-        config = run.read_config(schedule)
-        stages = list(estimated_stages(config))
+    if options.config:
+        config = options.read_config(schedule)
+        stages = list(estimate_stages(config))
         sizes = config.parallelism
         gpus = gpus or sizes.dp * sizes.pp * sizes.tp
     else:
-        stages = [_stage_of_options(run, schedule, num_loading_workers)]
+        stages = [_stage_of_options(options, schedule, num_loading_workers)]
         gpus = gpus or schedule.dp_size
     steps = sum(stage.steps for stage in stages)
     num_tokens = sum(stage.tokens for stage in stages)
@@ -180,7 +180,7 @@ def estimate(
         line += f": {hours:,.2f} hours, {hours * gpus:,.2f} GPU-hours"
     else:
         line += "; give --tokens-per-second or --step-time to see hours"
-    run.show(total | {"stages": stages}, *map(str, stages), line)
+    options.show(total | {"stages": stages}, *map(str, stages), line)
 
 
 def _check_positive(option: str, value: float | None) -> None:
@@ -188,7 +188,7 @@ def _check_positive(option: str, value: float | None) -> None:
         raise UsageError(f"--{option} must be a positive number, got {value}")
 
 
-def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
+def estimate_stages(config: train.Config) -> Iterator[StageEstimate]:
     """Estimate every stage of a run that begins at step 1."""
     schedule = config.batch_schedule()
     # by the number of a stage: the position after its last one, and samples read of each source
@@ -208,7 +208,7 @@ def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
         )
         positions = range(start, stop)
         length = stage.sequence_length
-        yield _estimated(name, blend, positions, schedule, length, buffers, read)
+        yield _estimate_stage(name, blend, positions, schedule, length, buffers, read)
         ends[stage.number] = stop, read
 
 
@@ -246,23 +246,23 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
 
 
 def _stage_of_options(
-    run: RunOptions, schedule: Schedule, workers: int
+    options: RunOptions, schedule: Schedule, workers: int
 ) -> StageEstimate:
     """The one stage of a run that its options describe."""
-    paths, weights, are_pairs = run.paths()
-    order = run.order or "nanotron"
-    length = run.sample_length
+    paths, weights, are_pairs = options.paths()
+    order = options.order or "nanotron"
+    length = options.sample_length
     if are_pairs:
-        blend = megatron_blend(run.megatron_config(paths, weights))
+        blend = megatron_blend(options.megatron_config(paths, weights))
     else:
-        files = {path: [run.open(path)] for path in paths}
+        files = {path: [options.open(path)] for path in paths}
         shares: Sequence[float | None] = weights or [None] * len(paths)
-        blend = token_blend(files, shares, length, order, bool(run.row_length))
+        blend = token_blend(files, shares, length, order, bool(options.row_length))
         if order not in ORDERS:
             blend = dataclasses.replace(
-                blend, counted=run.nanoset(paths, weights).order
+                blend, counted=options.nanoset(paths, weights).order
             )
-    samples = run.order_length
+    samples = options.order_length
     if samples is None:
         samples = blend.epoch
     start = schedule.consumed_train_samples
@@ -273,10 +273,10 @@ def _stage_of_options(
         for n, source in enumerate(blend.sources)
     }
     buffers = count_buffers(workers, PREFETCH_FACTOR, 0)
-    return _estimated("run", blend, positions, schedule, length, buffers, read)
+    return _estimate_stage("run", blend, positions, schedule, length, buffers, read)
 
 
-def _estimated(
+def _estimate_stage(
     name: str,
     blend: SourceBlend,
     positions: range,
@@ -303,7 +303,7 @@ def _estimated(
         total = read_before.get(source.path, 0.0) + read
         read_before[source.path] = total
         distinct = blend.distinct(number, total, positions.stop)
-        of_source = SourceEstimate(
+        source_estimate = SourceEstimate(
             path=source.path,
             samples=source.samples,
             share=blend.shares[number],
@@ -312,7 +312,7 @@ def _estimated(
             never_read=source.samples - round(distinct),
             tail_tokens=source.tail_tokens,
         )
-        sources.append(of_source)
+        sources.append(source_estimate)
     return StageEstimate(
         name=name,
         order=blend.order,

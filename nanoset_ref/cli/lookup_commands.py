@@ -40,7 +40,7 @@ def show(
     step: int | None = None,
     source: int = 0,
     mirror: str | None = None,
-    run: RunOptions,
+    options: RunOptions,
     schedule: Schedule,
 ) -> None:
     """Decode a sample, a document, a position or a step to text.
@@ -55,10 +55,10 @@ def show(
             card without --data.
     """
     exactly_one(sample=sample, document=document, position=position, step=step)
-    if run.is_card_alone and document is None and position is None:
-        show_public_rows(run, run.card(schedule), step, sample, source, mirror)
+    if options.is_card_alone and document is None and position is None:
+        show_public_rows(options, options.card(schedule), step, sample, source, mirror)
         return
-    segments = run.segments(schedule)
+    segments = options.segments(schedule)
     if step is not None:
         segment = segment_at(segments, step)
         rows = provenance.where(segment.dataset, segment.schedule, step)
@@ -69,7 +69,7 @@ def show(
     elif position is not None:
         found = [_position(segments[0].dataset, position)]
     else:
-        readers = _segments_with(run, segments, source)
+        readers = _segments_with(options, segments, source)
         if not readers:
             raise ValueError(f"no stage of this run reads file {source}")
         segment, number = readers[0]
@@ -77,10 +77,10 @@ def show(
     texts = []
     lines = []
     for what, file, ids in found:
-        text = run.decode(file, ids)
+        text = options.decode(file, ids)
         texts.append({"what": what, "file": str(file.path), "text": text})
         lines.append(f"--- {what}, {file.path}\n{text}")
-    run.show(texts, *lines)
+    options.show(texts, *lines)
 
 
 def _row(dataset: Rows, position: int) -> tuple[Tokens, Ids]:
@@ -120,7 +120,7 @@ def where(
     *,
     step: int | None = None,
     text: bool = False,
-    run: RunOptions,
+    options: RunOptions,
     schedule: Schedule,
 ) -> None:
     """Where the tokens of a step come from: file, sample, documents, bytes.
@@ -131,10 +131,10 @@ def where(
         text: decode the rows, too.
     """
     number = one_step(step_number, step)
-    if run.is_card_alone and not text:
-        show_card_step(run, run.card(schedule), number)
+    if options.is_card_alone and not text:
+        show_card_step(options, options.card(schedule), number)
         return
-    segment = segment_at(run.segments(schedule), number)
+    segment = segment_at(options.segments(schedule), number)
     rows = []
     lines = []
     for origin in provenance.where(segment.dataset, segment.schedule, number):
@@ -148,10 +148,10 @@ def where(
         lines += [f"    source {label}" for label in origin.labels]
         lines += [_part_line(segment.dataset, part) for part in origin.parts]
         if text:
-            row["text"] = run.decode(*_row(segment.dataset, slot.position))
+            row["text"] = options.decode(*_row(segment.dataset, slot.position))
             lines.append(f"    {row['text']!r}")
         rows.append(row)
-    run.show(rows, *lines)
+    options.show(rows, *lines)
 
 
 def _part_line(dataset: Rows, part: Any) -> str:
@@ -178,7 +178,7 @@ def when(
     byte_range: tuple[int, int] | None = None,
     bulk: Path | None = None,
     source: NotNegative = 0,
-    run: RunOptions,
+    options: RunOptions,
     schedule: Schedule,
 ) -> None:
     """Every epoch, step, rank and row at which a document or a piece of text is read.
@@ -196,45 +196,45 @@ def when(
         document=document, text=text, sample=sample, byte_range=byte_range, bulk=bulk
     )
     if bulk is not None:
-        _print_answers(bulk, source, run, schedule)
+        _print_answers(bulk, source, options, schedule)
         return
     if document is None and text is None:
-        if not run.run:
+        if not options.run:
             raise UsageError(
                 "--sample and --byte-range need a run card; name it with --run"
             )
-        show_card_when(run, run.card(schedule), source, sample, byte_range)
+        show_card_when(options, options.card(schedule), source, sample, byte_range)
         return
-    segments = run.segments(schedule)
+    segments = options.segments(schedule)
     ranges: list[DocumentRange] = [(source, document or 0, None)]
     if text is not None:
-        ranges = _ranges_of_text(run, segments, text)
+        ranges = _ranges_of_text(options, segments, text)
     found: list[tuple[dict[str, Any], str]] = []
     for source, number, tokens in ranges:
-        for segment, file in _segments_with(run, segments, source):
+        for segment, file in _segments_with(options, segments, source):
             found += _reads(segment, file, (source, number, tokens))
     lines = [line for _, line in found] or ["it is not read in this run"]
-    run.show([row for row, _ in found], *lines)
+    options.show([row for row, _ in found], *lines)
 
 
-def _paths_of(run: RunOptions, segments: Sequence[RunSegment]) -> list[str]:
+def _paths_of(options: RunOptions, segments: Sequence[RunSegment]) -> list[str]:
     """The paths of a run's files by number: as the card lists them, or as stages use them first."""
     used = [str(file.path) for it in segments for file in it.dataset.files]
-    listed = [str(as_path(path)) for path in run.data]
-    if run.run and {*used} <= {*listed}:
+    listed = [str(as_path(path)) for path in options.data]
+    if options.run and {*used} <= {*listed}:
         return listed
     return used if len(segments) == 1 else [*dict.fromkeys(used)]
 
 
 def _segments_with(
-    run: RunOptions, segments: Sequence[RunSegment], source: int
+    options: RunOptions, segments: Sequence[RunSegment], source: int
 ) -> list[tuple[RunSegment, int]]:
     """The segments that read a file, each with the file's number in its dataset.
 
     Raises:
         IndexError: the run has no such file.
     """
-    paths = _paths_of(run, segments)
+    paths = _paths_of(options, segments)
     path = paths[check_index(source, len(paths), "file")]
     return [
         (segment, number)
@@ -282,15 +282,15 @@ def _reads(
 
 
 def _ranges_of_text(
-    run: RunOptions, segments: Sequence[RunSegment], text: str
+    options: RunOptions, segments: Sequence[RunSegment], text: str
 ) -> list[DocumentRange]:
     """Every occurrence of a text in the files of a run."""
     found: list[DocumentRange] = []
-    paths = _paths_of(run, segments)
+    paths = _paths_of(options, segments)
     files = {str(file.path): file for it in segments for file in it.dataset.files}
     for path, file in files.items():
         number = paths.index(path)
-        hits = provenance.find_text(file, run.tokenizer_of(file), text)
+        hits = provenance.find_text(file, options.tokenizer_of(file), text)
         found += [(number, document, (start, stop)) for document, start, stop in hits]
     if not found:
         raise ValueError(
@@ -300,12 +300,12 @@ def _ranges_of_text(
 
 
 def _print_answers(
-    bulk: Path, source: int, run: RunOptions, schedule: Schedule
+    bulk: Path, source: int, options: RunOptions, schedule: Schedule
 ) -> None:
     """Print the table of `when --bulk`, and on a terminal's standard error how long it is."""
-    if run.json:
+    if options.json:
         raise UsageError("--bulk writes a table with tabs; drop --json")
-    readers, parser = run.readers(schedule, source)
+    readers, parser = options.readers(schedule, source)
     written = 0
     with open(bulk, encoding="utf-8-sig") as lines:
         for part in provenance.answer_queries(readers, parser, lines):

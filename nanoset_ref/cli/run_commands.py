@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nanoset_ref.provenance import Card, Continuation, RunSegment
 
 
-class Replayed(NamedTuple):
+class StepRows(NamedTuple):
     """The rows of consecutive steps.
 
     Attributes:
@@ -49,7 +49,7 @@ def replay(
     output: Path | None = None,
     overwrite: bool = False,
     mirror: str | None = None,
-    run: RunOptions,
+    options: RunOptions,
     schedule: Schedule,
 ) -> None:
     """The ids of the rows that steps read, for training on them again.
@@ -65,11 +65,11 @@ def replay(
     """
     first = one_step(step_number, step)
     numbers = range(first, first + steps)
-    if run.is_card_alone:
-        replayed = _published_rows(run.card(schedule), numbers, mirror)
+    if options.is_card_alone:
+        step_rows = _published_rows(options.card(schedule), numbers, mirror)
     else:
-        replayed = _rows_of_files(run.segments(schedule), numbers)
-    batches = itertools.islice(replayed.steps, steps)
+        step_rows = _rows_of_files(options.segments(schedule), numbers)
+    batches = itertools.islice(step_rows.steps, steps)
     if output is None:
         found = []
         lines = []
@@ -77,11 +77,11 @@ def replay(
             rows = batch.tolist()
             found.append({"step": number, "rows": rows})
             lines += [" ".join(map(str, row)) for row in rows]
-        run.show(found, *lines)
+        options.show(found, *lines)
         return
     refuse_existing(output, overwrite)
-    shape = replayed.num_rows, replayed.row_length
-    header = {"descr": replayed.dtype.str, "fortran_order": False, "shape": shape}
+    shape = step_rows.num_rows, step_rows.row_length
+    header = {"descr": step_rows.dtype.str, "fortran_order": False, "shape": shape}
     with atomic_write(output, "wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         for batch in batches:
@@ -91,10 +91,10 @@ def replay(
     )
 
 
-def _published_rows(card: Card, numbers: range, mirror: str | None) -> Replayed:
+def _published_rows(card: Card, numbers: range, mirror: str | None) -> StepRows:
     """The rows of steps from the published files of a card."""
     card.stage(numbers[-1])  # raises now if there is no such step
-    return Replayed(
+    return StepRows(
         sum(card.stage(number)["batch_size"] for number in numbers),
         card.facts["window"]["row_length"],
         np.dtype(card.facts["dtype"]),
@@ -102,7 +102,7 @@ def _published_rows(card: Card, numbers: range, mirror: str | None) -> Replayed:
     )
 
 
-def _rows_of_files(segments: Sequence[RunSegment], numbers: range) -> Replayed:
+def _rows_of_files(segments: Sequence[RunSegment], numbers: range) -> StepRows:
     """The rows of steps from the token files of a run."""
     segment_at(segments, numbers[-1])  # raises now if there is no such step
     read = [segment_at(segments, number) for number in numbers]
@@ -111,7 +111,7 @@ def _rows_of_files(segments: Sequence[RunSegment], numbers: range) -> Replayed:
         raise ValueError(
             f"these steps have rows of {sorted(lengths)} tokens: replay them one by one"
         )
-    return Replayed(
+    return StepRows(
         sum(segment.schedule.global_batch_size for segment in read),
         lengths.pop(),
         read[0].dataset.row_dtype,
@@ -124,7 +124,7 @@ def skip(
     /,
     *,
     source: NotNegative = 0,
-    run: RunOptions,
+    options: RunOptions,
     schedule: Schedule,
 ) -> None:
     """What a run reads without some documents or bytes, and from which step on it differs.
@@ -134,17 +134,17 @@ def skip(
             [SOURCE:]FIRST_BYTE-STOP_BYTE.
         source: number of the file, from 0, for lines that name none.
     """
-    readers, parser = run.readers(schedule, source)
+    readers, parser = options.readers(schedule, source)
     with open(bulk, encoding="utf-8-sig") as lines:
         stages = provenance.rows_to_skip(readers, parser, lines)
-    show_skipped_rows(run, stages)
+    show_skipped_rows(options, stages)
 
 
 def audit(
     *,
     num_loading_workers: NotNegative = 0,
     state: Path | None = None,
-    run: RunOptions,
+    options: RunOptions,
     schedule: Schedule,
 ) -> int:
     """Simulate all ranks of a run and prove that every position is read once.
@@ -154,16 +154,16 @@ def audit(
         state: a saved data state (JSON): report also the samples that this plan would repeat or
             lose.
     """
-    if run.is_card_alone and state is None:
-        return show_card_audit(run, run.card(schedule))
-    segments = run.segments(schedule, num_loading_workers)
+    if options.is_card_alone and state is None:
+        return show_card_audit(options, options.card(schedule))
+    segments = options.segments(schedule, num_loading_workers)
     report = provenance.audit(segments)
     result: dict[str, Any] = {"ok": report.ok, **dataclasses.asdict(report)}
     lines = [str(report)]
     if state is not None:
         result["continuation"] = _continued(state, segments)
         lines.append(str(result["continuation"]))
-    run.show(result, *lines)
+    options.show(result, *lines)
     return 0 if report.ok else 1
 
 
