@@ -22,7 +22,7 @@ from nanoset_ref.load.rows import Rows, SourceUse
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.provenance.spread import (
     Spread,
-    Uneven,
+    UnevenSamples,
     spread_lines,
     spread_over_steps,
     uneven_samples,
@@ -94,7 +94,7 @@ class SegmentReport:
     num_steps: int
     checks: Sequence[Check]
     sources: Sequence[SourceUse]
-    uneven: Sequence[Uneven] = ()
+    uneven: Sequence[UnevenSamples] = ()
     spread: Sequence[Spread] = ()
 
     def __str__(self) -> str:
@@ -208,15 +208,15 @@ def _audit(segment: RunSegment, before: RunSegment | None) -> SegmentReport:
         checks += _simulate(segment)
     sources = segment.dataset.usage(start, min(segment.stop, available))
     if segment.dataset.shuffled_over is not None:
-        checks.append(_weights(sources, segment.dataset.shuffled_over))
-    checks.append(_conservation(segment, sources))
-    evenness = _evenness(segment, sources) if fits else ()
+        checks.append(_check_shares(sources, segment.dataset.shuffled_over))
+    checks.append(_check_conservation(segment, sources))
+    evenness = _measure_evenness(segment, sources) if fits else ()
     return SegmentReport(segment.name, segment.num_steps, checks, sources, *evenness)
 
 
-def _evenness(
+def _measure_evenness(
     segment: RunSegment, sources: Sequence[SourceUse]
-) -> tuple[Sequence[Uneven], Sequence[Spread]]:
+) -> tuple[Sequence[UnevenSamples], Sequence[Spread]]:
     """The samples that are read too often or too seldom, and the spread of the files."""
     dataset = segment.dataset
     if not isinstance(dataset, Nanoset):
@@ -304,7 +304,7 @@ def _delivered(
     return flat[: whole_steps * per_step].reshape(-1, per_step)
 
 
-def _weights(sources: Sequence[SourceUse], over: int) -> Check:
+def _check_shares(sources: Sequence[SourceUse], over: int) -> Check:
     """Compare shares with weights.
 
     They may differ by one sample per epoch, and by the chance of a shuffle in incomplete epochs.
@@ -330,7 +330,7 @@ def _weights(sources: Sequence[SourceUse], over: int) -> Check:
     return Check("shares are the weights", holds, detail)
 
 
-def _conservation(segment: RunSegment, sources: Sequence[SourceUse]) -> Check:
+def _check_conservation(segment: RunSegment, sources: Sequence[SourceUse]) -> Check:
     """Compare samples read with positions; a file may lose less than a sample at its end."""
     start = segment.schedule.consumed_train_samples
     available = len(segment.dataset)

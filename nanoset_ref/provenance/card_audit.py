@@ -10,7 +10,7 @@ from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts, stop_of
 from nanoset_ref.provenance.spread import (
     Spread,
-    Uneven,
+    UnevenSamples,
     spread_over_steps,
     uneven_samples,
 )
@@ -88,7 +88,7 @@ def spread_of_card(card: Card) -> list[list[Spread]]:
     return of_stages
 
 
-def uneven_in_card(card: Card) -> list[Uneven] | None:
+def uneven_in_card(card: Card) -> list[UnevenSamples] | None:
     """Find the samples that the whole run reads too often or too seldom.
 
     Returns:

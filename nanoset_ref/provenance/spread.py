@@ -157,7 +157,7 @@ def _unevenness(spread: Spread) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Uneven:
+class UnevenSamples:
     """Samples that are read less, or more, often than whole passes through their files explain.
 
     Attributes:
@@ -187,7 +187,7 @@ def uneven_samples(
     passes: int,
     *,
     in_sequence: bool = False,
-) -> list[Uneven]:
+) -> list[UnevenSamples]:
     """Find the samples that keep a run from reading its files in whole passes.
 
     Args:
@@ -220,7 +220,7 @@ def _uneven(
     how: str,
     samples: Sequence[Int64Array],
     reads: Sequence[NDArray[np.uint32]],
-) -> Uneven:
+) -> UnevenSamples:
     """Describe samples: int64 [n] for each file."""
     first: list[tuple[int, int, int]] = []
     for file, uneven in enumerate(samples):
@@ -229,4 +229,4 @@ def _uneven(
             times = int(reads[file][sample])
             first.append((file, sample, times))
     count = sum(map(len, samples))
-    return Uneven(how, count, first)
+    return UnevenSamples(how, count, first)
