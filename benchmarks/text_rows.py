@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from benchmarks.record import machine, save
 from nanoset_ref import TokenFile
 from nanoset_ref.preprocess import Encoder, open_tokenizer, preprocess
-from nanoset_ref.preprocess.backends import threads
+from nanoset_ref.preprocess.backends import num_threads
 from nanoset_ref.preprocess.json_lines import texts_of_lines
 from nanoset_ref.preprocess.text import open_text
 
@@ -97,7 +97,7 @@ def measured(path: Path, tokenizer: Path, backend: Any) -> dict[str, float]:
     generator = np.random.default_rng(0)
     samples = (file.num_tokens - 1) // LENGTH
     took = []
-    with ThreadPoolExecutor(threads()) as pool, open(path, "rb") as text:
+    with ThreadPoolExecutor(num_threads()) as pool, open(path, "rb") as text:
         handle = text.fileno()
 
         def row(first: int) -> NDArray[np.uint16]:

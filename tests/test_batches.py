@@ -122,10 +122,10 @@ def documents_of(source):
             first = block.first_number()
             found += [
                 (first + row, text)
-                for row, text in zip(read.rows, read.texts, strict=True)
+                for row, text in zip(read.numbers, read.texts, strict=True)
             ]
             names = [batch.where(index) for index in range(len(read.texts))]
-            assert names == [f"{block.part.path}:{first + row}" for row in read.rows]
+            assert names == [f"{block.part.path}:{first + row}" for row in read.numbers]
     return found, skipped
 
 
@@ -383,4 +383,4 @@ def test_a_batch_leaves_out_the_rows_before_one(tmp_path, monkeypatch):
         batch = dataclasses.replace(next(block.batches()), skip_before=1)
         assert batch.read().texts == rest
         assert batch.where(0) == f"{tmp_path / name}:2"
-        assert list(islice(batch.read().rows, 1)) == [1]
+        assert list(islice(batch.read().numbers, 1)) == [1]

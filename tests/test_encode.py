@@ -33,7 +33,11 @@ from nanoset_ref.preprocess.cut import PieceCutter
 from nanoset_ref.preprocess.encode import Encoder
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import open_text
-from nanoset_ref.preprocess.tokenizer import TokenizerError, load_tokenizer, restored
+from nanoset_ref.preprocess.tokenizer import (
+    TokenizerError,
+    load_tokenizer,
+    rebuild_tokenizer,
+)
 
 TEXTS = [
     "",
@@ -520,7 +524,9 @@ def test_a_prompt_that_is_cut_short_cuts_no_document_short(golden):
     expected = encoder.encode_batch(["one two three </s>"])[0].tolist()
     tokenizer("a prompt", truncation=True, max_length=2, split_special_tokens=True)
     assert encoder.encode_batch(["one two three </s>"])[0].tolist() == expected
-    assert restored(encoder.worker_config["tokenizer"], False).truncation is None
+    assert (
+        rebuild_tokenizer(encoder.worker_config["tokenizer"], False).truncation is None
+    )
 
 
 def test_the_dtype_follows_the_largest_id():

@@ -313,7 +313,7 @@ def test_a_truncated_or_damaged_archive_is_named_and_so_is_a_bomb_before_it_fill
         path.write_bytes(broken)
         with pytest.raises(InputError, match=f"a.jsonl{suffix}: damaged: "):
             texts_of(open_text(path))
-    monkeypatch.setattr(text_formats, "LONGEST_LINE", 5_000)
+    monkeypatch.setattr(text_formats, "MAX_LINE_BYTES", 5_000)
     path.write_bytes(pack(b'{"text": "good"}\n{"text": "' + b"x" * 2_000_000))
     with pytest.raises(
         InputError,

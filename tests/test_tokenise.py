@@ -393,7 +393,7 @@ class Failing:
 def test_a_worker_with_two_threads_answers_or_ends_when_one_fails(
     monkeypatch, batch, error
 ):
-    monkeypatch.setattr(encoding_processes, "threads", lambda processes: 2)
+    monkeypatch.setattr(encoding_processes, "num_threads", lambda processes: 2)
     with encoding_processes.started_helpers(1, Failing(error)) as (first, _):
         if isinstance(error, Exception):
             assert first.encode(batch) is None  # so it is encoded here

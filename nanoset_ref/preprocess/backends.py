@@ -35,7 +35,7 @@ IdsAndLengths = tuple[
 Encode = Callable[[list[str]], IdsAndLengths]
 
 
-def threads(processes: int = 1) -> int:
+def num_threads(processes: int = 1) -> int:
     """The number of threads that encode in each of `processes` on this machine.
 
     RAYON_NUM_THREADS, or else a process's share of the cores that this one may run on.

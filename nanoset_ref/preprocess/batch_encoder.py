@@ -16,7 +16,7 @@ from nanoset_ref.preprocess.backends import LIBRARIES, Encode, IdsAndLengths, hf
 from nanoset_ref.preprocess.bos_eos import add_separators
 from nanoset_ref.preprocess.special_tokens import FoundTokens, SpecialFinder
 from nanoset_ref.preprocess.text_blocks import TextBatch
-from nanoset_ref.preprocess.tokenizer import TokenizerError, restored
+from nanoset_ref.preprocess.tokenizer import TokenizerError, rebuild_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -32,14 +32,14 @@ class EncodedBatch(NamedTuple):
         ids: integers [total], the documents back to back, with the prefix and suffix of each.
         lengths: int64 [documents], in tokens.
         found: the special tokens in the texts.
-        rows: the number of each document in its block, counted from 0.
+        numbers: those of the documents in their block, counted from 0.
         skipped: {kind: number} of the skipped documents.
     """
 
     ids: NDArray[Any]
     lengths: NDArray[np.int64]
     found: FoundTokens
-    rows: Sequence[int]
+    numbers: Sequence[int]
     skipped: dict[str, int]
 
 
@@ -73,9 +73,9 @@ class BatchEncoder:
 
     def encode_text(self, batch: TextBatch) -> EncodedBatch:
         """Read and encode a batch of text."""
-        texts, rows, skipped = batch.read()
+        texts, numbers, skipped = batch.read()
         ids, lengths, found = self.encode_texts(texts, batch.where)
-        return EncodedBatch(ids, lengths, found, rows, skipped)
+        return EncodedBatch(ids, lengths, found, numbers, skipped)
 
     def encode_texts(
         self, texts: list[str], describe_text: Callable[[int], str]
@@ -131,7 +131,7 @@ class BatchEncoder:
 def from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:
     """The encoder of another process, from its `worker_config`."""
     config["dtype"] = np.dtype(config["dtype"])
-    return BatchEncoder(restored(tokenizer, split), **config)
+    return BatchEncoder(rebuild_tokenizer(tokenizer, split), **config)
 
 
 def equal_encodings(one: IdsAndLengths, other: IdsAndLengths) -> bool:

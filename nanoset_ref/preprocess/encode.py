@@ -25,7 +25,7 @@ import numpy as np
 import xxhash
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.preprocess.backends import LIBRARIES, IdsAndLengths, threads
+from nanoset_ref.preprocess.backends import LIBRARIES, IdsAndLengths, num_threads
 from nanoset_ref.preprocess.batch_encoder import (
     BatchEncoder,
     EncodedBatch,
@@ -122,9 +122,9 @@ class Encoder(BatchEncoder):
         dtype = np.dtype(token_dtype_for(vocab_size))
         special = sorted(self.found.names)
         super().__init__(fast, "hf", prefix, suffix, dtype, vocab_size, special)
-        self._choose(backend, probe)
+        self._choose_backend(backend, probe)
 
-    def _choose(self, backend: Backend, probe: Iterable[str]) -> None:
+    def _choose_backend(self, backend: Backend, probe: Iterable[str]) -> None:
         """Use gigatoken if it is chosen and gives the right ids."""
         if backend != "hf":
             problem = self._gigatoken_problem(probe)
@@ -167,10 +167,10 @@ class Encoder(BatchEncoder):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the tokenizer and the separators decide of a text's ids, as JSON.
+        """The facts that determine a text's ids, as JSON.
 
-        A hash of the tokenizer's definition (model, normalizer, pre-tokenizer, added tokens), and
-        the ids before and after each document.
+        They are a hash of the tokenizer's definition (model, normalizer, pre-tokenizer, added
+        tokens), and the ids before and after each document.
         """
         with extra("text", "a tokenizer"):
             import orjson
@@ -229,7 +229,7 @@ class Encoder(BatchEncoder):
             functions: read and encode a batch, one at a time each; default: `encode_text`, once for
                 each core.
         """
-        functions = functions or [self.encode_text] * threads()
+        functions = functions or [self.encode_text] * num_threads()
         for batch, encoded in encode_in_order(batches, functions):
             self.found.note(encoded.found, batch.where)
             yield batch, encoded

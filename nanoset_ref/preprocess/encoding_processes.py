@@ -40,7 +40,7 @@ import numpy as np
 
 from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
-from nanoset_ref.preprocess.backends import threads
+from nanoset_ref.preprocess.backends import num_threads
 from nanoset_ref.preprocess.batch_encoder import BatchEncoder, EncodedBatch, from_config
 from nanoset_ref.preprocess.text_blocks import OnError, TextBatch, TextBlock, TextPart
 from nanoset_ref.preprocess.text_formats import ArrowValues
@@ -64,7 +64,7 @@ class Helper(NamedTuple):
         """Read a batch here and encode it in the other process.
 
         Returns:
-            The documents, without the numbers of their rows; None if the process cannot encode
+            The documents, without their numbers; None if the process cannot encode
             them.
 
         Raises:
@@ -117,7 +117,7 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
     with ExitStack() as stack:
         helpers: list[Helper] = []
         for number in range(count):
-            pipes = [Pipe() for _ in range(threads(count + 1))]
+            pipes = [Pipe() for _ in range(num_threads(count + 1))]
             ours, theirs = zip(*pipes, strict=True)
             with deferred_signals(), warnings.catch_warnings():
                 # Python warns about threads that hold locks; none encodes here before the fork
@@ -244,7 +244,7 @@ def other_ranks() -> list[Helper]:
 
     store, rank, size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    os.environ["RAYON_NUM_THREADS"] = str(threads(ranks_here))
+    os.environ["RAYON_NUM_THREADS"] = str(num_threads(ranks_here))
     if rank == 0:
         key = secrets.token_hex()
         with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:

@@ -27,7 +27,7 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import remove_leftovers
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath
-from nanoset_ref.preprocess.backends import threads
+from nanoset_ref.preprocess.backends import num_threads
 from nanoset_ref.preprocess.batch_encoder import EncodedBatch
 from nanoset_ref.preprocess.encode import Encoder
 from nanoset_ref.preprocess.encoding_processes import (
@@ -125,7 +125,7 @@ def tokenize_documents(
     ):
         broadcast(ranks, encoder.worker_config)
         remote = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
-        local = [encoder.encode_text] * threads(num_workers)
+        local = [encoder.encode_text] * num_threads(num_workers)
         skipped = _encode_all(source, encoder, [*remote, *local], opened, bar)
     encoder.found.warn()
     _warn_of_skipped(target, skipped, opened.num_documents)

@@ -113,7 +113,7 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
         except json.JSONDecodeError:
             if not row.strip():
                 return None
-            row = _parsed_slowly(row)
+            row = _parse_with_json(row)
     if not isinstance(row, dict):
         raise DocumentError(
             "not an object",
@@ -123,7 +123,7 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
         if column in row:
             break
     else:
-        raise DocumentError("missing column", no_column(columns, row))
+        raise DocumentError("missing column", missing_column(columns, row))
     text = row[column]
     if not isinstance(text, str):
         raise DocumentError(
@@ -142,7 +142,7 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
     return text
 
 
-def _parsed_slowly(line: bytes) -> Any:
+def _parse_with_json(line: bytes) -> Any:
     """The value of a line that orjson refused."""
     try:
         return json.loads(line.rstrip())
@@ -156,6 +156,6 @@ def _parsed_slowly(line: bytes) -> Any:
     )
 
 
-def no_column(wanted: Sequence[str], columns: Iterable[str]) -> str:
+def missing_column(wanted: Sequence[str], columns: Iterable[str]) -> str:
     """The message for a column that is not there."""
     return f"no column {' or '.join(map(repr, wanted))}; the columns here are {list(columns)}"

@@ -126,7 +126,7 @@ def open_text(
                 f"{name}: a file has no splits other than 'train', got {split!r}"
             )
         if config is not None:
-            raise _no_configurations(name, "files have", config)
+            raise _configuration_error(name, "files have", config)
         parts += [part_of_file(file, columns, on_error) for file in files]
     source = TextSource(column, tuple(parts))
     if not source.num_bytes:
@@ -136,7 +136,7 @@ def open_text(
     return source
 
 
-def _no_configurations(name: str, who: str, config: str) -> InputError:
+def _configuration_error(name: str, who: str, config: str) -> InputError:
     """The error for a configuration of an input that has none."""
     return InputError(
         f"{name}: {who} no configurations, got {config!r}; leave it out (--dataset-config)"
@@ -224,7 +224,9 @@ def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any
 
     saved = _is_saved(Path(name))
     if saved and config is not None:
-        raise _no_configurations(name, "a dataset written by save_to_disk has", config)
+        raise _configuration_error(
+            name, "a dataset written by save_to_disk has", config
+        )
     problem = "" if Path(name).exists() else hub_problem()
     if problem:
         raise InputError(

@@ -73,12 +73,12 @@ class BatchTexts(NamedTuple):
 
     Args:
         texts: the texts.
-        rows: the number of each document in its block, counted from 0.
+        numbers: those of the documents in their block, counted from 0.
         skipped: {kind: number} of the documents that `on_error="skip"` leaves out.
     """
 
     texts: list[str]
-    rows: Sequence[int]
+    numbers: Sequence[int]
     skipped: dict[str, int]
 
 

@@ -20,12 +20,12 @@ from typing import Any, BinaryIO
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import file_version, require_regular
-from nanoset_ref.preprocess.json_lines import InputError, no_column
+from nanoset_ref.preprocess.json_lines import InputError, missing_column
 from nanoset_ref.preprocess.text_blocks import Content, OnError, TextBlock, TextPart
 
 BLOCK_BYTES = 1 << 20
 # bytes, in a compressed file; a few kilobytes can unpack to gigabytes
-LONGEST_LINE = 1 << 28
+MAX_LINE_BYTES = 1 << 28
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = tuple(
     ".json .json.gz .json.zst .jsonl .jsonl.gz .jsonl.zst .parquet".split()
@@ -102,11 +102,11 @@ def _compressed_lines(part: TextPart) -> Iterator[TextBlock]:
         )
         stream = io.BufferedReader(unpacked, BLOCK_BYTES)
         while data := stream.read(BLOCK_BYTES):
-            rest = stream.readline(LONGEST_LINE)  # the end of the block's last line
-            if len(rest) == LONGEST_LINE:
+            rest = stream.readline(MAX_LINE_BYTES)  # the end of the block's last line
+            if len(rest) == MAX_LINE_BYTES:
                 number = first + data.count(b"\n")
                 raise InputError(
-                    f"{part.path}:{number}: unpacks to {LONGEST_LINE:,} bytes or more; "
+                    f"{part.path}:{number}: unpacks to {MAX_LINE_BYTES:,} bytes or more; "
                     "unpack the file to read it"
                 )
             lines = partial(_one_batch, partial(bytes, data + rest))
@@ -204,7 +204,7 @@ def _column(part: TextPart, columns: Iterable[str]) -> str:
     for column in part.columns:
         if column in columns:
             return column
-    raise InputError(f"{part.path}: {no_column(part.columns, columns)}")
+    raise InputError(f"{part.path}: {missing_column(part.columns, columns)}")
 
 
 def _table(

@@ -119,10 +119,10 @@ def unshared_tokenizer(tokenizer: Any) -> Tokenizer:
     if isinstance(tokenizer, TokenizerFile) and not tokenizer.is_taken:
         tokenizer.is_taken = True
         return tokenizer.backend_tokenizer
-    return restored(tokenizer.backend_tokenizer.to_str(), False)
+    return rebuild_tokenizer(tokenizer.backend_tokenizer.to_str(), False)
 
 
-def restored(description: str, split: bool) -> Tokenizer:
+def rebuild_tokenizer(description: str, split: bool) -> Tokenizer:
     """Make a Rust tokenizer that neither truncates nor pads.
 
     Args:

@@ -5,7 +5,8 @@ map_style              datasets with a length and an index
 compressed_dictionary  elements in a file, each compressed
 resumable              ranks and workers share elements; the state that resumes an epoch
 iterable               a dataset of elements
-row_stream, stream     text to packed rows of tokens, from any place in the text, and its loader
+row_stream, stream     text to packed rows of tokens, from any place in the text
+stream_loader          batches of these rows
 datamodule             a Lightning data module
 """
 

@@ -11,4 +11,4 @@ from .map_style import MapDataset as MapDataset
 from .map_style import StackDataset as StackDataset
 from .row_stream import StreamOptions as StreamOptions
 from .stream import TokenStream as TokenStream
-from .stream import TokenStreamDataLoader as TokenStreamDataLoader
+from .stream_loader import TokenStreamDataLoader as TokenStreamDataLoader

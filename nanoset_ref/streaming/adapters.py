@@ -66,27 +66,27 @@ class FileMap:
 
     Args:
         path: the file.
-        opened: the required `paths.file_version`, from the pickled FileMap; None: any version.
+        version: the required `paths.file_version`, from the pickled FileMap; None: any version.
 
     Raises:
         ValueError: the file was replaced.
     """
 
-    def __init__(self, path: PathLike, opened: Any = None) -> None:
+    def __init__(self, path: PathLike, version: Any = None) -> None:
         size = require_regular(path)
         self.path = os.fspath(path)
-        self.opened = file_version(path)
+        self.version = file_version(path)
         with open(self.path, "rb") as file:
             self.bytes: Any = b""  # an empty file cannot be mapped
             if size:
                 self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if file_version(path) != self.opened or opened not in (None, self.opened):
+        if file_version(path) != self.version or version not in (None, self.version):
             raise ValueError(
                 f"{self.path} was replaced while it was being read; open it again"
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileMap, (self.path, self.opened)
+        return FileMap, (self.path, self.version)
 
 
 class LinesAdapter(Adapter):

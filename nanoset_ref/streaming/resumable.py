@@ -53,7 +53,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64, device="cpu")
         self._epochs = epochs.share_memory_()
         self._progress: State = {}  # of the current iteration
-        self._loaded: State = {}  # where the next iteration begins
+        self._resume_from: State = {}  # where the next iteration begins
 
     @property
     def plan(self) -> State:
@@ -67,7 +67,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         """Make `epoch` the next one of every worker."""
         self._epochs.fill_(epoch)
         self._progress = {}
-        self._loaded = {}
+        self._resume_from = {}
 
     def first_progress(self, epoch: int) -> State:
         """The progress of this worker at the beginning of an epoch."""
@@ -79,8 +79,8 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         # not a generator, so the epoch begins at this call and not at its first element
-        self._progress = self._loaded or self._next_progress()
-        self._loaded = {}
+        self._progress = self._resume_from or self._next_progress()
+        self._resume_from = {}
         worker, _ = worker_and_workers()
         self._epochs[worker] = self._progress["epoch"] + 1
         return self.read(self._progress)
@@ -88,7 +88,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
     @property
     def progress(self) -> State:
         """How far this process has come (with workers: of this worker)."""
-        return dict(self._loaded or self._progress or self._next_progress())
+        return dict(self._resume_from or self._progress or self._next_progress())
 
     def state_dict(self) -> State:
         """The progress and the plan; JSON-serializable. Any rank's state resumes every rank."""
@@ -111,8 +111,8 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
             ValueError: `state` is not the state of such a dataset.
         """
         expected = {**self._next_progress(), "plan": self.state_dict()["plan"]}
-        self._loaded = check_state(state, expected)
-        del self._loaded["plan"]
+        self._resume_from = check_state(state, expected)
+        del self._resume_from["plan"]
 
     def _next_progress(self) -> State:
         worker, _ = worker_and_workers()

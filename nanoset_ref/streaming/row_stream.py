@@ -114,48 +114,49 @@ def packed_rows(
     length = options.sequence_length
     # (block, document) of each document in `starts`
     places: list[tuple[int, int]] = []
-    sent: deque[int] = deque()  # the blocks of the batches that are being encoded
+    # of the batches that are being encoded
+    pending_blocks: deque[int] = deque()
 
     def batches() -> Iterator[TextBatch]:
         for number, block in islice(enumerate(blocks), start.block, None):
             skip_before = start.document if number == start.block else 0
             for batch in block.batches():
-                sent.append(number)
+                pending_blocks.append(number)
                 yield dataclasses.replace(batch, skip_before=skip_before)
 
     tokens = np.empty(0, np.int32)  # encoded, but not yet in a row
     # document starts in `tokens`; the first may be negative
     starts = np.empty(0, np.int64)
-    at = start.offset  # start of the next row in `tokens`
-    numbers = count(start.row)
+    row_start = start.offset  # of the next row in `tokens`
+    row_numbers = count(start.row)
     for _, encoded in encoder.stream(batches()):
-        number = sent.popleft()
-        places += zip(repeat(number), encoded.rows, strict=False)
-        if not encoded.rows:
+        number = pending_blocks.popleft()
+        places += zip(repeat(number), encoded.numbers, strict=False)
+        if not encoded.numbers:
             continue
         ends = np.cumsum(encoded.lengths)
         starts = np.append(starts, len(tokens) + ends - encoded.lengths)
         tokens = np.append(tokens, encoded.ids.astype(np.int32))
-        while at + length < len(tokens):
-            document = np.searchsorted(starts, at, "right") - 1
-            offset = at - int(starts[document])
+        while row_start + length < len(tokens):
+            document = np.searchsorted(starts, row_start, "right") - 1
+            offset = row_start - int(starts[document])
             place = places[document]
-            cursor = Cursor(next(numbers), start.epoch, *place, offset)
-            yield cursor, tokens[at : at + length + 1].copy()
-            at += length
+            cursor = Cursor(next(row_numbers), start.epoch, *place, offset)
+            yield cursor, tokens[row_start : row_start + length + 1].copy()
+            row_start += length
         # drop everything before the next row
-        document = np.searchsorted(starts, at, "right") - 1
+        document = np.searchsorted(starts, row_start, "right") - 1
         del places[:document]
-        starts = starts[document:] - at
-        tokens = tokens[at:]
-        at = 0
+        starts = starts[document:] - row_start
+        tokens = tokens[row_start:]
+        row_start = 0
 
 
 def shuffled_rows(
     text: TextSource,
     encoder: Encoder,
     options: StreamOptions,
-    number: int,
+    shard: int,
     start: Cursor,
 ) -> Iterator[tuple[int, State, NDArray[np.int32]]]:
     """Shuffle the rows of one shard; yield (number of the row, cursor of its window, row).
@@ -164,25 +165,25 @@ def shuffled_rows(
         text: the text of all shards.
         encoder: appends the EOS to each document (append_eod).
         options: the stream's options.
-        number: the shard's number.
+        shard: the shard's number.
         start: the first row of a window.
 
     Raises:
         ValueError: the shard is too short for a row.
     """
     while True:
-        blocks = islice(text.blocks(), number, None, options.shards)
+        blocks = islice(text.blocks(), shard, None, options.shards)
         packed = packed_rows(blocks, encoder, options, start)
         row_number = start.row
         while window := list(islice(packed, max(1, options.shuffle_buffer))):
             first, _ = window[0]
-            for place in window_order(len(window), options.seed, number, first):
+            for place in window_order(len(window), options.seed, shard, first):
                 _, row = window[place]
                 yield row_number, first._asdict(), row
                 row_number += 1
         if row_number == start.row:
             raise ValueError(
-                f"shard {number} has no row of {options.sequence_length + 1} tokens: "
+                f"shard {shard} has no row of {options.sequence_length + 1} tokens: "
                 "the text is too short, or has too few blocks"
             )
         if not options.repeat:

@@ -1,4 +1,4 @@
-"""TokenStream, which tokenizes text during training, and its DataLoader.
+"""TokenStream, which tokenizes text during training; `stream_loader` has its DataLoader.
 
 Position p of an epoch is row p of the text, as a Nanoset with order="identity" reads it from the
 preprocessed text, unless there are several shards or a shuffle buffer (3 and 4). W ranks with N
@@ -19,30 +19,26 @@ any W, N and B. K is the number of shards.
    resume encodes one document and at most M rows again. Without a cursor the text is encoded from
    its start, with the same result.
 
-Every batch of a TokenStreamDataLoader carries the cursors of its worker. So a resume is as fast
-with another number of ranks or workers, or another micro-batch size. torchdata's StatefulDataLoader
-also works with a TokenStream. It keeps one state per worker, so a resume requires the same numbers
-of ranks and workers.
+torchdata's StatefulDataLoader also works with a TokenStream. It keeps one state per worker, so a
+resume requires the same numbers of ranks and workers.
 """
 
-import copy
 import json
 import operator
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import count
 from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
-from torch.utils.data import default_collate, get_worker_info
+from torch.utils.data import get_worker_info
 
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, checksum
-from nanoset_ref.load.dataloader import OneIterationLoader, refuse_unknown_options
 from nanoset_ref.orders.plans import VERSION
 from nanoset_ref.preprocess.encode import Backend, Encoder
 from nanoset_ref.preprocess.text import TextSource, open_text
@@ -51,7 +47,6 @@ from nanoset_ref.preprocess.tokenizer import load_tokenizer
 from nanoset_ref.streaming.resumable import (
     Resumable,
     State,
-    check_state,
     position_at,
     worker_and_workers,
     worker_item,
@@ -63,11 +58,9 @@ from nanoset_ref.streaming.row_stream import (
     shuffled_rows,
 )
 
-Collate = Callable[[Any], Any]
 Row = dict[str, NDArray[np.int32]]
-# options that a plan leaves out
-NO_EFFECT_ON_IDS = ("micro_batch_size", "backend")
-IN_ENCODER_IDENTITY = ("append_eod", "add_special_tokens")
+# options that a plan leaves out: two without an effect on ids, two that the encoder's identity has
+NOT_IN_PLAN = "micro_batch_size", "backend", "append_eod", "add_special_tokens"
 
 
 class TokenStream(Resumable):
@@ -123,14 +116,14 @@ class TokenStream(Resumable):
     @cached_property
     def _plan(self) -> str:
         options = asdict(self.options)
-        for name in NO_EFFECT_ON_IDS + IN_ENCODER_IDENTITY:
+        for name in NOT_IN_PLAN:
             del options[name]
         if self.options.shuffle_buffer < 2:
             options |= {"shuffle_buffer": 0, "seed": None}  # nothing is shuffled
         if self.options.special_tokens == "refuse":
             options["special_tokens"] = "keep"  # the same tokens, if no text is refused
         files = [
-            {"name": os.path.basename(part.path), "checksum": _content(part)}
+            {"name": os.path.basename(part.path), "checksum": _text_checksum(part)}
             for part in self.source.parts
         ]
         plan = {
@@ -185,9 +178,9 @@ class TokenStream(Resumable):
             found = self._row_of(item, progress, encoder, shards)
             if found is None:
                 return
-            number, window_cursor, ids = found
+            shard, window_cursor, ids = found
             progress["taken"] = taken + 1
-            progress["cursors"] = {**progress["cursors"], str(number): window_cursor}
+            progress["cursors"] = {**progress["cursors"], str(shard): window_cursor}
             yield {"input_ids": ids}
 
     def _row_of(
@@ -203,7 +196,7 @@ class TokenStream(Resumable):
             item: the number of the row among those of this rank.
             progress: where the stream started.
             encoder: encodes the text.
-            shards: {number of a shard: iterator over its rows}; an opened shard is added.
+            shards: {shard: iterator over its rows}; an opened shard is added.
 
         Returns:
             (shard, cursor of the row's window, ids int32 [S + 1]). None if the text does not have a
@@ -211,23 +204,23 @@ class TokenStream(Resumable):
         """
         consumed = progress["consumed_train_samples"] - progress["epoch_began_at"]
         position = position_at(self.schedule, consumed, self.dp_rank, item)
-        index, number = divmod(position, self.options.shards)
-        if number not in shards:
-            cursor = _cursor(progress, number, index)
-            shards[number] = shuffled_rows(
-                self.source, encoder, self.options, number, cursor
+        row, shard = divmod(position, self.options.shards)
+        if shard not in shards:
+            cursor = _cursor(progress, shard, row)
+            shards[shard] = shuffled_rows(
+                self.source, encoder, self.options, shard, cursor
             )
-        found = _row_at(index, shards[number])
+        found = _row_at(row, shards[shard])
         if found is None:
             return None
         last = position_at(self.schedule, consumed, self.dp_size - 1, item)
         # a text that ends must have a row for every rank; one that repeats has
         if not self.options.repeat and position != last:
-            of_last_rank = _row_at(last, shards[number])
+            of_last_rank = _row_at(last, shards[shard])
             if of_last_rank is None:
                 return None
         _, window_cursor, ids = found
-        return number, window_cursor, ids
+        return shard, window_cursor, ids
 
     def _encoder(self, backend: Backend) -> Encoder:
         """Make an encoder in this process: a parent's threads do not survive a fork.
@@ -247,112 +240,6 @@ class TokenStream(Resumable):
         )
 
 
-# options of torch's DataLoader that a TokenStreamDataLoader cannot have
-REFUSED = {
-    "persistent_workers": "leave it out: such workers would not start over in a new epoch",
-    "batch_size": "leave it out: the stream's micro_batch_size is the batch size",
-    "drop_last": "leave it out: an incomplete batch is dropped",
-}
-
-
-class TokenStreamDataLoader(OneIterationLoader):
-    """The complete batches of a TokenStream.
-
-    Args:
-        stream: its micro_batch_size is the batch size.
-        collate_fn: makes a batch from rows, in the worker; for example a DataCollatorForCLM.
-        **options: passed to torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...).
-            Those in `REFUSED` are refused.
-
-    The first iteration reads the rest of the current epoch, each further one a whole epoch. With
-    repeat=True the epoch is endless. Only one iterator is live: a new one closes the old one and
-    resumes after the last delivered batch.
-    """
-
-    def __init__(
-        self,
-        stream: TokenStream,
-        collate_fn: Callable[[list[Row]], Any] = default_collate,
-        **options: Any,
-    ) -> None:
-        refuse_unknown_options(options, TokenStreamDataLoader, REFUSED)
-        super().__init__(
-            stream,
-            stream.micro_batch_size,
-            collate_fn=partial(_with_cursors, stream, collate_fn),
-            drop_last=True,
-            **options,
-        )
-        self.stream = stream
-        self._collate = collate_fn
-        self._start = dict(stream.start)
-
-    def __getstate__(self) -> State:
-        """See OneIterationLoader; a copy also has a stream and a count of its own."""
-        stream = copy.copy(self.stream)
-        own = {
-            "stream": stream,
-            "dataset": stream,
-            "collate_fn": partial(_with_cursors, stream, self._collate),
-            "_start": dict(self._start),
-        }
-        return super().__getstate__() | own
-
-    def batches(self) -> Generator[Any, None, None]:
-        """See `OneIterationLoader.batches`."""
-        self.stream.seek(**self._start)
-        size = self.stream.schedule.samples_per_micro_step
-        for batch, cursors in self.torch_iterator():
-            self._start["consumed_train_samples"] += size
-            self._start["cursors"] = self._start["cursors"] | cursors
-            yield batch
-        self._start = next_epoch(self._start)
-
-    @property
-    def plan(self) -> State:
-        """The plan of the stream."""
-        return self.stream.plan
-
-    @property
-    def cursors(self) -> State:
-        """The cursor of each shard, for `TokenStream.seek`."""
-        return dict(self._start["cursors"])
-
-    def seek(
-        self, consumed_train_samples: int, cursors: Mapping[str, dict[str, int]]
-    ) -> None:
-        """Start the next iteration at a count of the first epoch; see `TokenStream.seek`.
-
-        This ends a live iterator.
-        """
-        self.end_iteration()
-        self.stream.seek(consumed_train_samples=consumed_train_samples, cursors=cursors)
-        self._start = dict(self.stream.start)
-
-    def state_dict(self) -> State:
-        """Return the state, JSON, valid on every rank.
-
-        It has "epoch", "epoch_began_at", "consumed_train_samples", "cursors" and "plan". As in a
-        NanosetDataLoader, consumed_train_samples counts the rows delivered to all ranks together,
-        over all epochs.
-        """
-        return {**self._start, "plan": self.plan}
-
-    def load_state_dict(self, state: State) -> None:
-        """Resume after the last batch counted in `state`, with any number of ranks and workers.
-
-        This ends a live iterator.
-
-        Raises:
-            PlanMismatch: the state belongs to another text, tokenizer or order.
-            ValueError: `state` is not the state of a TokenStreamDataLoader.
-        """
-        start = check_state(state, self.state_dict())
-        del start["plan"]
-        self.end_iteration()
-        self._start = start
-
-
 def next_epoch(start: State) -> State:
     """The start of the epoch that follows `start`."""
     consumed = start["consumed_train_samples"]
@@ -364,35 +251,24 @@ def next_epoch(start: State) -> State:
     }
 
 
-def _cursor(progress: State, number: int, index: int) -> Cursor:
-    """The saved cursor of shard `number`, or the shard's start if the cursor is beyond row `index`.
+def _cursor(progress: State, shard: int, row: int) -> Cursor:
+    """The saved cursor of a shard, or the shard's start if the cursor is beyond a row.
 
     Raises:
         TypeError: a value of the cursor is not an integer, in a damaged state.
     """
     epoch = progress["epoch"]
-    saved = progress["cursors"].get(str(number), {"epoch": epoch})
+    saved = progress["cursors"].get(str(shard), {"epoch": epoch})
     cursor = Cursor(*map(operator.index, Cursor(**saved)))
-    return cursor if cursor.row <= index else Cursor(epoch=epoch)
+    return cursor if cursor.row <= row else Cursor(epoch=epoch)
 
 
-def _row_at(index: int, rows: Iterator[Any]) -> Any:
-    """Advance to row `index` of a shard and return its entry; None after the last row."""
-    return next((found for found in rows if found[0] == index), None)
+def _row_at(row: int, rows: Iterator[Any]) -> Any:
+    """Advance to a row of a shard and return its entry; None after the last row."""
+    return next((found for found in rows if found[0] == row), None)
 
 
-def _with_cursors(
-    stream: TokenStream, collate_fn: Collate, rows: Any
-) -> tuple[Any, State]:
-    """Collate rows; return the batch and the cursors of this process after it.
-
-    A worker receives the loader's dataset and collate function in one message, so `stream` is the
-    copy that it reads.
-    """
-    return collate_fn(rows), stream.progress["cursors"]
-
-
-def _content(part: TextPart) -> str:
+def _text_checksum(part: TextPart) -> str:
     """The checksum of a text file, or of a dataset's texts, each preceded by its length."""
     if os.path.isfile(part.path):
         return checksum(part.path)
