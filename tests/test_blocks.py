@@ -248,7 +248,7 @@ def test_copies_of_a_shared_buffer_are_separate_from_it_before_it_is_filled_agai
     inputs[0] = 5
     assert buffer.rows.tolist() == [[1, 1, 1], [1, 1, 1]]
     assert labels.tolist() == [[1, 1, 1]]
-    buffer.separate()
+    buffer.separate_copies()
     buffer.rows[:] = 2
     assert inputs.tolist() == [[5, 5, 5], [1, 1, 1]]
     assert labels.tolist() == [[1, 1, 1]]
@@ -272,7 +272,7 @@ def test_whoever_keeps_batches_keeps_few_files_open():
     before = len(os.listdir("/proc/self/fd"))
     kept = []
     for number in range(50):
-        buffer.separate()
+        buffer.separate_copies()
         buffer.rows[:] = number
         kept += [buffer.copy(2), buffer.copy(2)]
     assert len(os.listdir("/proc/self/fd")) <= before + 2

@@ -77,7 +77,7 @@ def test_the_worked_resume_is_the_schedule_s(sheet) -> None:
             dp_size=dp_size, micro_batch_size=rows, batch_accumulation_per_replica=3
         )
         assert schedule.global_batch_size == 24
-        batches = schedule.many_rank_positions(240, 1, 3).tolist()
+        batches = schedule.rank_batches(240, 1, 3).tolist()
         assert sentence.format(sheet.spelled(batches)) in text
     slot = Schedule(
         dp_size=4, micro_batch_size=2, batch_accumulation_per_replica=3,

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, build_nanoset_dataloader
-from nanoset_ref.load import direct, nanoset
+from nanoset_ref.load import direct
+from nanoset_ref.load import gather as gather_module
 from nanoset_ref.load.direct import DISK_BLOCK, DirectGatherer
 from nanoset_ref.load.gather import Gatherer
 from nanoset_ref.tokens import TokenFile, open_tokens
@@ -139,7 +140,7 @@ def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(
     size = sum(file.num_tokens * file.dtype.itemsize for file in files)
 
     def kind(more, asked=""):
-        monkeypatch.setattr(nanoset, "physical_memory", lambda: size - more)
+        monkeypatch.setattr(gather_module, "physical_memory", lambda: size - more)
         monkeypatch.setenv("NANOSET_REF_DIRECT", asked)
         return type(Nanoset(files, None, 16, 10)._gather)
 
@@ -215,7 +216,7 @@ def test_queues_are_shared_by_the_datasets_of_a_process_and_go_with_the_last(fil
                 lambda gather: reads_the_first(gather, files, np.arange(900), 10), alive
             )
         )
-    assert before < queues() <= before + direct.KEPT
+    assert before < queues() <= before + direct.MAX_IDLE_QUEUES
     alive.clear()
     gc.collect()
     assert queues() == 0

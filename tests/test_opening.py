@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset
-from nanoset_ref.load import nanoset
 from nanoset_ref.orders.share_tree import build_tree
 from nanoset_ref.tokens import (
     MMapIndexedDataset,
@@ -23,6 +22,7 @@ from nanoset_ref.tokens import (
     TokenFileError,
     TokenFileWriter,
     open_tokens,
+    opening,
 )
 
 
@@ -161,7 +161,7 @@ def test_files_are_opened_side_by_side_where_they_are_waited_for(tmp_path, monke
 
     monkeypatch.setattr(os, "access", slow)
     for allowed in (60, 0.001):  # seconds
-        monkeypatch.setattr(nanoset, "MAX_WAIT", allowed)
+        monkeypatch.setattr(opening, "MAX_WAIT", allowed)
         threads.clear()
         data = Nanoset(paths, None, 8, 10)
         assert [file.num_tokens for file in data.files] == list(range(100, 140))

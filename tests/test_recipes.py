@@ -54,13 +54,11 @@ def test_a_recipe_reads_its_share_and_continues_exactly(
     for rank in range(2):
         seen = json.loads((tmp_path / f"{rank}.json").read_text())
         # HF and Lightning run on after the 25th micro-batch, which ends an epoch in the middle of a step
-        positions = schedule.many_rank_positions(0, rank, len(seen["whole"][0]))
+        positions = schedule.rank_batches(0, rank, len(seen["whole"][0]))
         assert len(positions) >= (26 if script.stem in ("hf", "lit") else 18)
         assert seen["whole"][0] == firsts(dataset, positions % 100)
         assert seen["first"][0] + seen["second"][0] == seen["whole"][0]
         assert seen["second"][1] == seen["whole"][1] != seen["first"][1]
         if seen["resized"]:  # after 3 steps of 8 samples
-            rest = Schedule(dp_size=2, micro_batch_size=1).many_rank_positions(
-                24, rank, 8
-            )
+            rest = Schedule(dp_size=2, micro_batch_size=1).rank_batches(24, rank, 8)
             assert seen["resized"][0] == firsts(dataset, rest)

@@ -30,10 +30,7 @@ def test_every_rank_reads_what_plain_deals_out(schedule):
         batches = plain.micro_batches_of_rank(
             positions, rank, dp_size, batch_size, layout
         )
-        assert (
-            schedule.many_rank_positions(consumed, rank, len(batches)).tolist()
-            == batches
-        )
+        assert schedule.rank_batches(consumed, rank, len(batches)).tolist() == batches
         read = [position for batch in batches for position in batch]
         assert [
             position_at(schedule, consumed, rank, item) for item in range(len(read))

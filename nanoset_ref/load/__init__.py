@@ -4,10 +4,10 @@ rows                       the interface: position -> sequence_length + 1 token 
 nanoset, best_fit          rows of token files: cut into samples, or packed with whole documents
 nanotron_folders           folders of .ds files as Nanotron reads them
 gather, gather_kernel      read many rows through the page cache
-mapped_files               mappings of their files, for the kernel
-direct, direct_kernel      read many rows past it
+mapped_files               mappings of the files, for `gather_kernel`
+direct, direct_kernel      read many rows past the page cache
 bucket_gather              read many rows from a bucket
-gather_pieces              read rows that are put together from several places of a file
+gather_pieces              read rows that are joined from several places of a file
 schedule                   which rank reads which position, and in which step
 resumable_sampler          the batches of one rank, from any position; how an epoch ends
 skip_sampler               Nanotron's sampler, for code that wraps samplers

@@ -90,7 +90,7 @@ class Collator(ABC):
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
         if not (isinstance(examples, SampleBlock) and examples.is_unmodified):
-            examples = self._stacked(examples)
+            examples = self._stack(examples)
         self.check_row_lengths({examples.rows.shape[1]})
         if examples.rows.dtype.kind not in "iu":
             raise ValueError(f"token ids must be integers, got {examples.rows.dtype}")
@@ -99,8 +99,8 @@ class Collator(ABC):
         [batch] = self.split(RowBlock(rows, len(examples), starts))
         return batch
 
-    def _stacked(self, examples: Sequence[dict[str, Any]]) -> SampleBlock:
-        """The same samples in one array."""
+    def _stack(self, examples: Sequence[dict[str, Any]]) -> SampleBlock:
+        """Put samples into one array, and check their keys and lengths."""
         if len(examples) == 0:
             raise ValueError("a batch holds at least one sample, got none")
         for keys in map(list, examples):

@@ -18,7 +18,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -39,13 +38,15 @@ from nanoset_ref.load.collator import (
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler, Tail, consumed_in
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.schedule import Layout
+from nanoset_ref.orders.base import NO_POSITIONS, Json
 
 if TYPE_CHECKING:
     from nanoset_ref.load.document_masks import DocumentOptions
     from nanoset_ref.orders.plans import Plan
 
 
-# options of torch's DataLoader that have another name in `build_nanoset_dataloader`
+Options = dict[str, Any]  # of torch's DataLoader
+# those that have another name in `build_nanoset_dataloader`
 RENAMED_OPTIONS = {
     "num_workers": "use num_loading_workers",
     "batch_size": "use micro_batch_size",
@@ -111,7 +112,7 @@ class OneIterationLoader(DataLoader[Any], ABC):
             return super().__iter__()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a pickle gets: the state, without the iteration under way."""
+        """The state of a copy or a pickle, without the current iteration."""
         return vars(self) | {"_iteration": None}
 
 
@@ -225,14 +226,14 @@ class NanosetDataLoader(OneIterationLoader):
         """The dataset's plan, a fresh copy."""
         return self._plan() if callable(self._plan) else copy.deepcopy(self._plan)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Json:
         """{"consumed_train_samples": int, "plan": dict}: JSON-serializable, equal on all ranks."""
         return {
             "consumed_train_samples": self.consumed_train_samples,
             "plan": self.plan,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Json) -> None:
         """Continue after the samples that `state` counts, and end an iteration under way.
 
         dp_size, micro_batch_size and the number of workers may differ from the saved run's. So may
@@ -265,8 +266,8 @@ class NanosetDataLoader(OneIterationLoader):
         if isinstance(dataset, Rows) and isinstance(collator, Collator):
             collator.check_row_lengths({dataset.row_length})
             blocks = self._row_blocks(dataset, collator.needs_starts)
-            return map(collator.split, self._prefetched(blocks))
-        return ([batch] for batch in self._prefetched(self.torch_iterator()))
+            return map(collator.split, self._prefetch(blocks))
+        return ([batch] for batch in self._prefetch(self.torch_iterator()))
 
     def _row_blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
         """The rows of the sampler's batches, read in blocks by this process or by workers."""
@@ -294,8 +295,8 @@ class NanosetDataLoader(OneIterationLoader):
         )
         return self._workers
 
-    def _prefetched(self, items: Iterable[Any]) -> Iterable[Any]:
-        """The items, prefetched by a thread if the loader has one."""
+    def _prefetch(self, items: Iterable[Any]) -> Iterable[Any]:
+        """The same items, made ahead of time by a thread if `read_ahead` asks for it."""
         if not self.read_ahead:
             return items
         # only a thread needs it
@@ -412,7 +413,7 @@ def build_nanoset_dataloader(
     if tail != "drop":
         # raises now if position 0, which fills the last batch, cannot be read
         dataset.origin(0)
-    default = DataCollatorForCLM(
+    default_collator = DataCollatorForCLM(
         dataset.sequence_length,
         input_pp_rank,
         output_pp_rank,
@@ -426,21 +427,24 @@ def build_nanoset_dataloader(
         options["num_workers"] = num_workers
         _set_options_of_workers(options, has_data, seed, dp_rank)
     if collate_fn is None:
-        collate_fn = default
+        collate_fn = default_collator
     reads_documents = getattr(collate_fn, "needs_starts", False)
     return NanosetDataLoader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),
         sampler,
         functools.partial(_plan_of, dataset, reads_documents),
         # on a rank without data the default makes placeholders of empty samples
-        collate_fn=collate_fn if has_data else default,
+        collate_fn=collate_fn if has_data else default_collator,
         read_ahead=read_ahead,
         **options,
     )
 
 
+# ---- checks of options
+
+
 def refuse_unknown_options(
-    options: dict[str, Any], function: Callable[..., Any], refused: dict[str, str]
+    options: Options, function: Callable[..., Any], refused: dict[str, str]
 ) -> None:
     """Refuse options that neither `function` nor torch's DataLoader has.
 
@@ -462,7 +466,7 @@ def refuse_unknown_options(
 
 
 def _set_options_of_workers(
-    options: dict[str, Any], has_data: bool, seed: int, dp_rank: int
+    options: Options, has_data: bool, seed: int, dp_rank: int
 ) -> None:
     """Seed the workers; a rank without data has none."""
     if has_data:
@@ -475,7 +479,7 @@ def _set_options_of_workers(
         options.pop(name, None)
 
 
-def _refuse_options_that_change_batches(options: dict[str, Any]) -> None:
+def _refuse_options_that_change_batches(options: Options) -> None:
     refused = [name for name in OPTIONS_THAT_CHANGE_BATCHES if options.get(name)]
     if options.get("batch_size", 1) != 1:
         refused.append("batch_size")
@@ -494,8 +498,8 @@ def _plan_of(rows: Rows, reads_documents: bool) -> Plan:
     """The plan of rows, with checksums of the document boundaries if masks use them."""
     plan = rows.plan
     if reads_documents:
-        for described, file in zip(plan["files"], rows.files, strict=True):
-            described["documents"] = file.documents_checksum
+        for entry, file in zip(plan["files"], rows.files, strict=True):
+            entry["documents"] = file.documents_checksum
     return plan
 
 
@@ -520,5 +524,5 @@ def _document_options(
             documents or DocumentOptions(), eos_token_id=None, eod_mask_loss=True
         )
     if documents is not None and documents.needs_starts:
-        rows.starts(np.empty(0, dtype=np.int64))  # raises now if boundaries are unknown
+        rows.starts(NO_POSITIONS)  # raises now if boundaries are unknown
     return documents

@@ -4,7 +4,7 @@ By the next epoch, the page cache has evicted a row, and keeping rows there take
 disk takes to send them. So the files are opened with O_DIRECT, and the rows of a block are read by
 Linux's own asynchronous reads (io_submit(2)):
 
-    1. while fewer than DEPTH rows are under way, the next ones are requested, all by one system
+    1. while fewer than DEPTH rows are in flight, the next ones are requested, all by one system
        call; the request for a row covers the whole disk blocks that hold it
     2. another call collects rows that have arrived, in any order, and each is widened to int32 into
        its place in the output
@@ -34,17 +34,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.load.gather import OpenFiles, cut_short
+from nanoset_ref.load.gather import OpenFiles, truncation_error
 from nanoset_ref.tokens import Tokens
 
 DISK_BLOCK = 1 << 12  # bytes; reads past the page cache begin and end at its multiples
 DEPTH = 64  # rows in flight; with 128, two workers read less: their memory leaves the CPU's cache
-MEMORY = 8 << 20  # bytes for them; of long rows fewer are in flight
+QUEUE_BYTES = (
+    8 << 20
+)  # memory of a queue for them; fewer rows are in flight if they are long
 HUGE_PAGE = 1 << 21  # bytes
 # rows that may be read one after another, without the kernel
 MAX_PYTHON_ROWS_PER_CALL = 64
 MAX_PYTHON_ROWS = 512  # in all calls together
-KEPT = 4  # idle queues that a process keeps; threads that read at once make more
+MAX_IDLE_QUEUES = 4  # that a process keeps; threads that read at once make more
 # io_setup, io_submit, io_getevents, io_destroy
 SYSTEM_CALLS = {"x86_64": (206, 209, 208, 207), "aarch64": (0, 2, 4, 1)}
 
@@ -108,22 +110,25 @@ class DirectGatherer:
         first_bytes = self._open_files.header_bytes[sources] + first_tokens * itemsizes
         sizes = out.shape[1] * itemsizes
         reads = np.stack([descriptors[sources], first_bytes, sizes], axis=1)
-        # the most bytes of a request; whole pages, so that a fork during a read is harmless
-        most = int(sizes.max(initial=1)) + DISK_BLOCK
-        step = -(-most // mmap.PAGESIZE) * mmap.PAGESIZE
-        with _queue(step) as (context, memory):
+        # whole pages, so that a fork during a read is harmless
+        request_bytes = int(sizes.max(initial=1)) + DISK_BLOCK
+        pages = -(-request_bytes // mmap.PAGESIZE)
+        buffer_bytes = pages * mmap.PAGESIZE
+        with _queue(buffer_bytes) as (context, memory):
             if len(reads) <= min(MAX_PYTHON_ROWS_PER_CALL, self.python_rows_left):
                 self.python_rows_left -= len(reads)
                 failed = _read_in_python(memory, reads, out)
             else:
                 from nanoset_ref.load.direct_kernel import read_rows  # imports numba
 
-                depth = min(DEPTH, len(memory) // step)
-                buffers = memory[: depth * step].reshape(depth, step)
+                depth = min(DEPTH, len(memory) // buffer_bytes)
+                buffers = memory[: depth * buffer_bytes].reshape(depth, buffer_bytes)
                 calls = SYSTEM_CALLS[platform.machine()]
                 failed = read_rows(calls, context, DISK_BLOCK, buffers, reads, out)
         if failed >= 0:
-            raise cut_short(self._files[sources[failed]], int(first_tokens[failed]))
+            raise truncation_error(
+                self._files[sources[failed]], int(first_tokens[failed])
+            )
 
 
 def _read_in_python(
@@ -153,21 +158,21 @@ def _queue(minimum: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     if _idle:
         context, memory = _idle.pop()
     else:
-        context = _set_up()
-        memory = _huge_pages(MEMORY)
+        context = _create_queue()
+        memory = _huge_pages(QUEUE_BYTES)
     if len(memory) < minimum:
         memory = _huge_pages(minimum)
     try:
         yield context, memory
-    except BaseException:  # reads may still be under way in it
-        _destroy(context)
+    except BaseException:  # reads may still be in flight
+        _destroy_queue(context)
         raise
     _idle.append((context, memory))
-    while len(_idle) > KEPT:
+    while len(_idle) > MAX_IDLE_QUEUES:
         _destroy_idle()
 
 
-def _set_up() -> int:
+def _create_queue() -> int:
     context = ctypes.c_ulong(0)
     if _system_call(0, ctypes.c_long(DEPTH), ctypes.byref(context)) < 0:
         raise OSError(
@@ -178,11 +183,11 @@ def _set_up() -> int:
 
 def _destroy_idle() -> None:
     context, _ = _idle.pop()
-    _destroy(context)
+    _destroy_queue(context)
 
 
-def _destroy(context: int) -> None:
-    """Wait for what is under way in a queue, and return it to the system."""
+def _destroy_queue(context: int) -> None:
+    """Wait for the reads in flight, and return the queue to the system."""
     _system_call(3, ctypes.c_ulong(context))
 
 

@@ -1,4 +1,4 @@
-"""The kernel of `direct`: reads of many rows under way at once, by Linux's asynchronous reads."""
+"""The kernel of `direct`: keeps many rows in flight, by Linux's asynchronous reads."""
 
 import numpy as np
 from numba import types
@@ -15,14 +15,14 @@ def read_rows(system_calls, context, disk_block, buffers, reads, out):
 
     Args:
         system_calls: the numbers in SYSTEM_CALLS.
-        context: int64, the queue; nothing is under way in it.
+        context: int64, the queue, with nothing in flight.
         disk_block: int64, bytes; a request begins and ends at a multiple of them.
-        buffers: uint8 [depth, bytes], the memory for the rows under way: whole blocks of the disk.
+        buffers: uint8 [depth, bytes], the memory of the rows in flight: whole blocks of the disk.
         reads: int64 [rows, 3], the file (a descriptor), first byte and size in bytes of each row.
         out: int32 [rows, length].
 
     Returns:
-        -1 or, when nothing is under way any more, a row that cannot be read.
+        -1 or, once nothing is in flight, a row that cannot be read.
     """
     rows = len(out)
     depth = len(buffers)

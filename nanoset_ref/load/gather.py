@@ -9,6 +9,9 @@ does this in one of two ways:
     2. all others by one call of a compiled kernel (`gather_kernel`), without the GIL, by pread or
        out of mappings (`mapped_files`)
 
+`choose_gatherer` takes another class for files larger than memory (`direct`) or in a bucket
+(`bucket_gather`).
+
 A file is opened when its first row is read, and stays open while the limits of the process allow
 (`OpenFiles`). Files must not change while they are open. Each call checks a file's length before it
 reads rows of it, or notices a short read, so a truncated file is an error. (One truncated in the
@@ -21,12 +24,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.memory import physical_memory
+from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.tokens import Tokens
 
 MAX_PYTHON_ROWS_PER_CALL = 256  # rows that may be read without the kernel
@@ -35,6 +40,17 @@ ADVISED_ROWS = 64  # rows that a disk fetches at once
 MAX_OPEN_FILES = 1 << 14  # Linux allows a process 65,530 mappings
 ROWS_PER_OPEN = 16  # rows whose files are opened for one call
 RUSAGE_OF_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+
+
+class RowGatherer(Protocol):
+    """Reads rows of token files: a `Gatherer`, `DirectGatherer` or `BucketGatherer`."""
+
+    block_factor: int
+
+    def __call__(
+        self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
+    ) -> None:
+        """See `Gatherer.__call__`."""
 
 
 class Gatherer:
@@ -104,7 +120,9 @@ class Gatherer:
                 )
             if failed >= 0:
                 row = (rows.start or 0) + failed
-                raise cut_short(self._files[sources[row]], int(first_tokens[row]))
+                raise truncation_error(
+                    self._files[sources[row]], int(first_tokens[row])
+                )
         # blocks that this thread has read from a disk
         blocks_read = resource.getrusage(RUSAGE_OF_THREAD).ru_inblock
         self._reads_from_disk = blocks_read != self._blocks_read
@@ -197,7 +215,7 @@ class OpenFiles:
 
         Raises:
             OSError: a file cannot be opened.
-            TokenFileError: it is another one than when its Tokens were made.
+            TokenFileError: a file was replaced after its Tokens were made.
         """
         if self._has_room:
             closed = sources[self.descriptors[sources] < 0]
@@ -245,7 +263,7 @@ class OpenFiles:
             self._lock.release()
 
     def _new_descriptor(self, source: int) -> int:
-        """A new descriptor of a file, which is still the one that its Tokens were made of."""
+        """Open a file, and check that it was not replaced after its Tokens were made."""
         file = self._files[source]
         descriptor = os.open(file.location, os.O_RDONLY | self._flags)
         try:
@@ -261,9 +279,40 @@ def _close(descriptors: list[int]) -> None:
         os.close(descriptors.pop())
 
 
-def cut_short(file: Tokens, first_token: int) -> OSError:
+def truncation_error(file: Tokens, first_token: int) -> OSError:
     """The error for a row that begins at a token and cannot be read."""
     return OSError(
         f"{file.path}, tokens from {first_token:,} on: the file was cut short after it was opened, "
         "or the disk fails"
     )
+
+
+def choose_gatherer(files: Sequence[Tokens]) -> RowGatherer:
+    """Choose how rows are read: from a bucket, past the page cache, or through it.
+
+    Files larger than memory are read past the page cache if the system supports that.
+    NANOSET_REF_DIRECT=1 asks for it, and 0 forbids it, whatever their size.
+
+    Raises:
+        ValueError: another value of NANOSET_REF_DIRECT.
+        OSError: it is 1, and the system does not support it.
+    """
+    if any(in_bucket(file.location) for file in files):
+        # only buckets need it
+        from nanoset_ref.load.bucket_gather import BucketGatherer
+
+        return BucketGatherer(files)
+    setting = os.environ.get("NANOSET_REF_DIRECT", "")
+    if setting not in ("", "0", "1"):
+        raise ValueError(f"NANOSET_REF_DIRECT must be 0 or 1; got {setting!r}")
+    size = sum(file.num_tokens * file.dtype.itemsize for file in files)
+    if setting == "1" or (not setting and size > physical_memory()):
+        # only files larger than memory need it
+        from nanoset_ref.load.direct import DirectGatherer
+
+        try:
+            return DirectGatherer(files)
+        except OSError:
+            if setting:
+                raise
+    return Gatherer(files)

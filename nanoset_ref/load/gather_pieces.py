@@ -1,4 +1,4 @@
-"""Rows that are put together from pieces of files: packed documents, and Megatron's samples."""
+"""Rows joined from pieces of files: packed documents, and Megatron's samples."""
 
 from typing import Any
 
@@ -24,10 +24,10 @@ def copy_from_file(file: Tokens, pieces: Int64Array, out: NDArray[Any]) -> None:
         copy_pieces(file.tokens, pieces, out)
         return
     pieces = pieces[pieces[:, 1] < pieces[:, 2]]
-    copy_pieces(_fetched(file, pieces), _moved_together(pieces), out)
+    copy_pieces(_fetch_pieces(file, pieces), _offsets_in_copy(pieces), out)
 
 
-def _fetched(file: Tokens, pieces: Int64Array) -> NDArray[Any]:
+def _fetch_pieces(file: Tokens, pieces: Int64Array) -> NDArray[Any]:
     """The tokens of the pieces, back to back, by one round of requests."""
     from nanoset_ref.io.bucket_ids import fetch  # only buckets need it
 
@@ -37,7 +37,7 @@ def _fetched(file: Tokens, pieces: Int64Array) -> NDArray[Any]:
     return np.frombuffer(b"".join(parts), file.dtype)
 
 
-def _moved_together(pieces: Int64Array) -> Int64Array:
+def _offsets_in_copy(pieces: Int64Array) -> Int64Array:
     """The same pieces, with offsets into their concatenation."""
     moved = pieces.copy()
     ends = np.cumsum(pieces[:, 2] - pieces[:, 1])
@@ -47,7 +47,7 @@ def _moved_together(pieces: Int64Array) -> Int64Array:
 
 @njit(work=lambda tokens, pieces, out: out.size)
 def copy_pieces(tokens, pieces, out):
-    """Put rows together from pieces of one file.
+    """Join rows from pieces of one file.
 
     Args:
         tokens: integers [num_tokens], the ids of the file. Bounds are not checked.

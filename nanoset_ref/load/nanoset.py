@@ -6,8 +6,6 @@ that grows with the corpus.
 """
 
 import logging
-import os
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -16,10 +14,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.memory import gc_paused, physical_memory
+from nanoset_ref.io.memory import gc_paused
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.io.paths import PathLike, as_list, in_bucket
-from nanoset_ref.load.gather import Gatherer
+from nanoset_ref.io.paths import PathLike, as_list
+from nanoset_ref.load.gather import choose_gatherer
 from nanoset_ref.load.rows import (
     Origin,
     Rows,
@@ -29,14 +27,11 @@ from nanoset_ref.load.rows import (
     describe_file,
 )
 from nanoset_ref.orders import Order, Weights, build_order
-from nanoset_ref.orders.base import normalize_weights
-from nanoset_ref.tokens import Tokens, open_tokens
+from nanoset_ref.orders.base import NO_POSITIONS, normalize_weights
+from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.opening import open_all
 
 Files = PathLike | Tokens | Sequence[PathLike | Tokens] | Mapping[str, float]
-# files are opened one after another until so many seconds were spent waiting
-MAX_WAIT = 0.05
-MAX_WAIT_PER_FILE = 0.0005
-FILES_PER_CHECK = 8  # reading the clocks for every file would take longer
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +97,7 @@ class Nanoset(Rows):
                 )
             dataset_weights = list(dataset_paths.values())
         with gc_paused():
-            self._files = _open_all(as_list(dataset_paths, Tokens), token_dtype)
+            self._files = open_all(as_list(dataset_paths, Tokens), token_dtype)
         for file in self._files:
             file.require_ids()
         self.row_length = self.sequence_length + 1
@@ -118,7 +113,7 @@ class Nanoset(Rows):
         self.shuffled_over = None
         if self.order.keeps_shares:
             self.shuffled_over = self.order.samples_per_epoch
-        self._gather = _gatherer(self._files)
+        self._gather = choose_gatherer(self._files)
         self.block_factor = self._gather.block_factor
         # not without INFO: some orders count by looking up all positions
         if logger.isEnabledFor(logging.INFO):
@@ -235,7 +230,7 @@ class Nanoset(Rows):
     ) -> Int64Array:
         """See `Rows.positions_of`. Finds the samples with the tokens, then their positions."""
         start, stop = self.token_range(source, document, tokens)
-        positions = [np.empty(0, dtype=np.int64)]
+        positions = [NO_POSITIONS]
         if start < stop:
             for sample in self._samples_with(source, start, stop):
                 positions.append(self.order.positions(source, sample, until))
@@ -360,74 +355,3 @@ class Nanoset(Rows):
             f"sequence_length={self.sequence_length}, {len(self):,} samples, {epochs:.2f} epochs, "
             f"order={self.order.name!r}, seed={self.random_seed})"
         )
-
-
-def _open_all(
-    files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None
-) -> list[Tokens]:
-    """Open the files one after another; the rest at once, by threads, once that is slow.
-
-    It is slow in a bucket, and on a disk whose folders are not in memory: then opening is a wait.
-    Where nothing is waited for, threads would only get into each other's way.
-    """
-    if not files:
-        raise ValueError("dataset_paths must name at least one token file, got none")
-
-    def open_one(file: PathLike | Tokens) -> Tokens:
-        if isinstance(file, Tokens):
-            return file
-        return open_tokens(file, token_dtype)
-
-    opened: list[Tokens] = []
-    waited_before = _seconds_waited()
-    for file in files:
-        opened.append(open_one(file))
-        if len(opened) % FILES_PER_CHECK == 1:
-            waited = _seconds_waited() - waited_before
-            allowed = MAX_WAIT + MAX_WAIT_PER_FILE * len(opened)
-            if waited > allowed or in_bucket(opened[-1].location):
-                break
-    rest = files[len(opened) :]
-    if rest:
-        from nanoset_ref.io.pools import thread_map  # only slow files need it
-
-        opened += thread_map(open_one, rest)
-    return opened
-
-
-def _seconds_waited() -> float:
-    """Seconds that this thread did not run; only differences mean anything."""
-    return time.perf_counter() - time.thread_time()
-
-
-def _gatherer(files: Sequence[Tokens]) -> Any:
-    """A reader of rows: from a bucket, past the page cache, or through it.
-
-    Files larger than memory are read past the page cache if the system supports that.
-    NANOSET_REF_DIRECT=1 asks for it, and 0 forbids it, whatever their size.
-
-    Raises:
-        ValueError: another value of NANOSET_REF_DIRECT.
-        OSError: it is 1, and the system does not support it.
-    """
-    if any(in_bucket(file.location) for file in files):
-        # only buckets need it
-        from nanoset_ref.load.bucket_gather import BucketGatherer
-
-        return BucketGatherer(files)
-    setting = os.environ.get("NANOSET_REF_DIRECT", "")
-    if setting not in ("", "0", "1"):
-        raise ValueError(f"NANOSET_REF_DIRECT must be 0 or 1; got {setting!r}")
-    size = sum(file.num_tokens * file.dtype.itemsize for file in files)
-    fits = size <= physical_memory()
-    if setting == "0" or (not setting and fits):
-        return Gatherer(files)
-    # only files larger than memory need it
-    from nanoset_ref.load.direct import DirectGatherer
-
-    try:
-        return DirectGatherer(files)
-    except OSError:
-        if setting:
-            raise
-        return Gatherer(files)

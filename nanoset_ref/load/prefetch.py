@@ -51,34 +51,34 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     iterator = iter(items)
     close = close_pool  # bound here: at interpreter exit the module's globals are gone
     thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-read-ahead")
-    coming: deque[Future[None]] = deque()
+    pending: deque[Future[None]] = deque()
     # Ctrl-C can leave the lock of a future taken, so that its result is not asked for
-    made: SimpleQueue[tuple[Any, list[BaseException]]] = SimpleQueue()
+    results: SimpleQueue[tuple[Any, list[BaseException]]] = SimpleQueue()
 
     def make() -> None:
         try:
-            made.put((next(iterator, end), []))
+            results.put((next(iterator, end), []))
         except BaseException as error:
-            made.put((end, [error]))
+            results.put((end, [error]))
 
     def request() -> None:
         with deferred_signals():  # the same goes for the locks of the thread
-            coming.append(thread.submit(make))
+            pending.append(thread.submit(make))
 
     try:
         for _ in range(depth):
             request()
         while True:
-            item, errors = made.get()
+            item, errors = results.get()
             if errors:
-                raise errors.pop()
+                raise errors.pop()  # its traceback holds this frame, which must not hold it
             if item is end:
                 return
-            coming.popleft()
+            pending.popleft()
             request()
             yield item
     finally:
-        close(thread, coming)
+        close(thread, pending)
 
 
 class ReadRequest(NamedTuple):
@@ -113,7 +113,7 @@ class ReadRequests:
         buffers = itertools.cycle(range(len(self.buffers)))
         for positions in self.sampler.blocks(self.max_batches):
             buffer = next(buffers)
-            self.buffers[buffer].separate()
+            self.buffers[buffer].separate_copies()
             yield ReadRequest(positions, buffer)
 
 
@@ -180,11 +180,11 @@ class WorkerBlocks:
         # torch draws its seed on the default device
         with torch.device("cpu"), deferred_signals() if forks else nullcontext():
             filled = iter(self.loader)
-        return map(self._arrived, filled)
+        return map(self._row_block, filled)
 
-    def _arrived(self, filled: FilledBuffer) -> RowBlock:
+    def _row_block(self, filled: FilledBuffer) -> RowBlock:
         buffer = self.buffers[filled.buffer]
-        rows = buffer.filled(filled.num_rows)
+        rows = buffer.filled_rows(filled.num_rows)
         starts = None if filled.starts is None else filled.starts.numpy()
         copy_tensor = self.copy_tensor
         if copy_tensor is writable_copy and HAS_PRIVATE_MAPPINGS:

@@ -177,7 +177,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             self.consumed_train_samples += count * self.samples_per_micro_step
             full -= count
             limit *= 2
-            yield self.schedule.many_rank_positions(start, self.dp_rank, count).ravel()
+            yield self.schedule.rank_batches(start, self.dp_rank, count).ravel()
         if self.consumed_train_samples < end:
             # the short last batch; with tail="drop" this only moves the count to the end
             for positions in self:

@@ -280,9 +280,9 @@ class Rows(_TorchDataset):
 
     @property
     def plan(self) -> Json:
-        """What decides the tokens at every position, as JSON (see `nanoset_ref.orders.plans`).
+        """The facts that determine the tokens at every position (see `nanoset_ref.orders.plans`).
 
-        Each access returns a fresh copy. The first one reads the rows at the probes.
+        Each access returns a fresh copy, JSON. The first one reads the rows at the probes.
         """
         return json.loads(self._plan)
 

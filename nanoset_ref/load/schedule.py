@@ -151,9 +151,7 @@ class Schedule:
         first = start + dp_rank * rows
         return range(first, first + rows)
 
-    def many_rank_positions(
-        self, start: int, dp_rank: int, batches: int
-    ) -> NDArray[np.int64]:
+    def rank_batches(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
         """The positions of a rank in several micro-batches from `start` on: int64 [batches, B]."""
         first = dp_rank
         stride = self.dp_size

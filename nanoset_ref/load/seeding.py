@@ -26,5 +26,5 @@ def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:
         raise ValueError(
             f"dp_rank and worker_id must be in [0, 65536), got {dp_rank} and {worker_id}"
         )
-    family = int(derive(np.uint64(seed % 2**64), 0))
-    return (family + (dp_rank << 16) + worker_id) % 2**32
+    base = int(derive(np.uint64(seed % 2**64), 0))
+    return (base + (dp_rank << 16) + worker_id) % 2**32

@@ -1,4 +1,4 @@
-"""Memory that worker processes fill and this process reads, and copies of it that cost nothing.
+"""Memory that worker processes fill and this process reads, and copies of it without a cost.
 
 A worker writes a block of rows into a `SharedBuffer`. This process hands out copies of the block
 that take neither time nor memory at first: private mappings (MAP_PRIVATE) of the same memory.
@@ -10,10 +10,10 @@ that take neither time nor memory at first: private mappings (MAP_PRIVATE) of th
 A page that nobody has written to still shows the shared memory, and would show the next block, too.
 So a mapping that is still held gets pages of its own
 
-1. before the block is filled again (`SharedBuffer.separate`)
+1. before the block is filled again (`SharedBuffer.separate_copies`)
 2. before a fork, since this process does not learn what the child holds.
 
-It takes Linux 5.14. On other systems every block is copied when it arrives.
+This needs Linux 5.14. On other systems every block is copied when it arrives.
 """
 
 import mmap
@@ -72,7 +72,7 @@ class SharedBuffer:
         dtype: of the rows.
 
     Attributes:
-        rows: the block; nobody but a worker writes to it.
+        rows: the block; only workers write to it.
     """
 
     _filled: torch.Tensor | None = None
@@ -89,8 +89,8 @@ class SharedBuffer:
 
     def copy(self, num_rows: int) -> torch.Tensor:
         """A copy of the first rows; the receiver may write to it."""
-        # a block needs two, inputs and labels; more are held by somebody who keeps batches, and get
-        # real copies, since each mapping takes a descriptor
+        # a block needs two, inputs and labels; a caller who keeps batches holds more, and gets real
+        # copies, since each mapping takes a descriptor
         if len(self._mappings) >= 2:
             return torch.from_numpy(self.rows[:num_rows].copy())
         mapping = mmap.mmap(self._arena.fd, self._arena.size, access=mmap.ACCESS_COPY)
@@ -99,20 +99,20 @@ class SharedBuffer:
         rows = np.frombuffer(mapping, self.rows.dtype).reshape(self.rows.shape)
         return torch.from_numpy(rows[:num_rows])
 
-    def filled(self, num_rows: int) -> torch.Tensor:
+    def filled_rows(self, num_rows: int) -> torch.Tensor:
         """The first rows themselves, once a worker has filled them."""
         self._filled = torch.from_numpy(self.rows[:num_rows])
         return self._filled
 
     def copy_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of the `filled` rows, or of any other tensor; the receiver may write to it."""
+        """A copy of the `filled_rows`, or of any other tensor; the receiver may write to it."""
         # not by data_ptr(), which gives a lazy copy memory of its own
         if tensor is self._filled:
             return self.copy(len(tensor))
         return writable_copy(tensor)
 
-    def separate(self) -> None:
-        """Give the copies that somebody holds their own pages."""
+    def separate_copies(self) -> None:
+        """Give the copies that are still held pages of their own."""
         give_own_pages(self._mappings)
 
 

@@ -58,5 +58,5 @@ class SkipBatchSampler(Sampler[Any]):
             self._skipped = 0
 
     def __len__(self) -> int:
-        """Items of the iteration under way; where there is none, of the next one."""
+        """Items of the current iteration or, if there is none, of the next."""
         return len(self.batch_sampler) - max(self.skip_samples, self._skipped)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from nanoset_ref.io.options import normalize_indices, whole_number
 
 Json = dict[str, Any]  # an object of JSON
 Pairs = tuple[Int64Array, Int64Array]  # sources and samples, [n] each
-# indices into the pairs asked for, and the positions that read them, [n] each
+# indices of the wanted pairs, and the positions that read them, [n] each
 Matches = tuple[Int64Array, Int64Array]
 Weights = Sequence[float] | NDArray[np.float64]
 NO_POSITIONS = np.empty(0, dtype=np.int64)

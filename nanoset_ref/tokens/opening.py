@@ -1,6 +1,8 @@
-"""`open_tokens`, which opens a file of token ids in any format."""
+"""Open files of token ids in any format: `open_tokens` one of them, `open_all` many."""
 
 import os
+import time
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -9,6 +11,11 @@ from nanoset_ref.io.paths import PathLike, as_path, in_bucket, location_of
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, TokenFileError
 from nanoset_ref.tokens.npy import TokenFile
+
+# of `open_all`: the seconds that may be spent waiting before threads open the rest
+MAX_WAIT = 0.05
+MAX_WAIT_PER_FILE = 0.0005
+FILES_PER_CHECK = 8  # reading the clocks for every file would take longer
 
 
 def open_tokens(
@@ -70,3 +77,44 @@ def open_tokens(
     if path.suffix in (".json", ".jsonl", ".parquet", ".gz", ".zst"):
         raise TokenFileError(f"{path} has no token ids; preprocess text to get some")
     return TokenFile(path, token_dtype, eos_token_id)
+
+
+def open_all(
+    files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None
+) -> list[Tokens]:
+    """Open files one after another, and the rest in threads once opening turns out to be a wait.
+
+    That is so in a bucket, and on a disk whose folders are not in memory. Otherwise threads would
+    only take turns at Python's lock.
+
+    Raises:
+        ValueError: there are no files.
+    """
+    if not files:
+        raise ValueError("dataset_paths must name at least one token file, got none")
+
+    def open_one(file: PathLike | Tokens) -> Tokens:
+        if isinstance(file, Tokens):
+            return file
+        return open_tokens(file, token_dtype)
+
+    opened: list[Tokens] = []
+    waited_before = _seconds_waited()
+    for file in files:
+        opened.append(open_one(file))
+        if len(opened) % FILES_PER_CHECK == 1:
+            waited = _seconds_waited() - waited_before
+            allowed = MAX_WAIT + MAX_WAIT_PER_FILE * len(opened)
+            if waited > allowed or in_bucket(opened[-1].location):
+                break
+    rest = files[len(opened) :]
+    if rest:
+        from nanoset_ref.io.pools import thread_map  # only slow files need it
+
+        opened += thread_map(open_one, rest)
+    return opened
+
+
+def _seconds_waited() -> float:
+    """Seconds that this thread did not run; only differences mean anything."""
+    return time.perf_counter() - time.thread_time()

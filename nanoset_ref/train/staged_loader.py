@@ -203,18 +203,18 @@ class StagedLoader:
         number = self.step + 1
         if len(self._stages_begun_by(number)) > len(self.records):
             self._begin_next_stage()
-        coming = self._batches or self._open_current_loader()
+        remaining = self._batches or self._open_current_loader()
         self._batches = None
         record = self.records[-1]
         schedule = self.config.batch_schedule()
         accumulation = schedule.batch_accumulation_per_replica
         rank = self.layout.dp_rank
-        positions = schedule.many_rank_positions(record.position, rank, accumulation)
-        batches = [next(coming) for _ in range(accumulation)]
+        positions = schedule.rank_batches(record.position, rank, accumulation)
+        batches = [next(remaining) for _ in range(accumulation)]
         record.consumed_train_samples += schedule.global_batch_size
         record.cursors = getattr(self._loader, "cursors", {})
         self.step = number
-        self._batches = coming
+        self._batches = remaining
         return Step(number, record.name, positions, batches)
 
     def state_dict(self) -> dict[str, Any]:

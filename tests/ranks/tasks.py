@@ -88,7 +88,7 @@ def write_gradients(
     world = start_world(**config.parallelism.model_dump())
     model = DistributedModel(config, world)
     ids, counted = torch.tensor(rows), torch.tensor(mask)
-    positions = config.batch_schedule().many_rank_positions(
+    positions = config.batch_schedule().rank_batches(
         0, world.layout.dp_rank, config.tokens.batch_accumulation_per_replica
     )
     loss = model.forward_backward(
