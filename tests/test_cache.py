@@ -177,7 +177,7 @@ def test_nothing_in_the_folder_is_removed_replaced_or_waited_for_but_pieces(tmp_
     assert after.keys() - before.keys() <= {
         source.place(tmp_path, first) for first in range(0, SIZE, 1000)
     }
-    assert cache.OURS.fullmatch(f"{source.key}-77.0123abcd.tmp"), (
+    assert cache.PIECE_NAME.fullmatch(f"{source.key}-77.0123abcd.tmp"), (
         "what a killed writer leaves goes with the pieces"
     )
 
@@ -271,7 +271,8 @@ def test_two_processes_share_a_folder_that_is_too_small_for_them_with_limits_of_
         done = readers.map(read_at_random, [tmp_path] * 2, [1, 2], [4 * ROOM, 6 * ROOM])
         assert list(done) == [None] * 2
     assert all(
-        cache.OURS.fullmatch(name) and "tmp" not in name for name in kept(tmp_path)
+        cache.PIECE_NAME.fullmatch(name) and "tmp" not in name
+        for name in kept(tmp_path)
     )
     assert sum(kept(tmp_path).values()) <= 6 * ROOM
     assert (tmp_path / "thesis.tex").read_text() == "mine"

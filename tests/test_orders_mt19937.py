@@ -11,7 +11,7 @@ from nanoset_ref.orders import mt19937
 @pytest.fixture(autouse=True)
 def kernel(monkeypatch):
     """Short arrays too are shuffled by the kernel."""
-    monkeypatch.setattr(mt19937, "SHORT", 0)
+    monkeypatch.setattr(mt19937, "MIN_NUMBA_LENGTH", 0)
 
 
 def check_shuffles(sizes, seed, dtype=np.uint32):
@@ -39,5 +39,5 @@ def test_a_long_shuffle_is_that_of_numpy(size):
 def test_what_needs_two_words_a_place_is_left_to_numpy_within_the_same_stream(
     monkeypatch,
 ):
-    monkeypatch.setattr(mt19937, "LONGEST", 100)
+    monkeypatch.setattr(mt19937, "MAX_LENGTH", 100)
     check_shuffles([99, 1000, 100, 101, 50], 7)

@@ -164,7 +164,7 @@ def test_olmo_core_traces_the_rows_that_it_looks_up(sizes, chunk, seed, batch, e
     assume(expected)
     options = {"chunk_size": chunk, "batch_size": batch}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(olmo_core, "SHORT", 0)
+        patch.setattr(olmo_core, "MIN_NUMBA_CHUNKS", 0)
         order = build_order("olmo_core", sizes, None, len(expected), seed, **options)
         assert [order[k] for k in range(min(len(order), 4))] == expected[:4]
         check_contract(order)

@@ -163,7 +163,7 @@ def test_pairs_and_ds_files_are_read_by_ranges(bucket, folder, server, scheme, n
     )
     assert np.array_equal(rows.read(np.arange(40)), same.read(np.arange(40)))
     assert np.array_equal(rows.starts(np.arange(40)), same.starts(np.arange(40)))
-    assert server.sent < 40 * (S + 1) * 2 + 40 * bucket_ids.GAP
+    assert server.sent < 40 * (S + 1) * 2 + 40 * bucket_ids.MAX_GAP
     again = pickle.loads(pickle.dumps(there))
     assert np.array_equal(again.tokens[5:9], here.tokens[5:9])
     if name != "a.ds":
@@ -213,7 +213,7 @@ def test_many_ranges_are_under_way_at_once_and_no_more_bytes_than_rows_have(
     server.latency, server.sent, server.most = 0.1, 0, 0
     rows.read(np.arange(0, N, 3))
     assert server.most > 30
-    assert server.sent < 200 * (S + 1) * 4 + 60 * bucket_ids.GAP
+    assert server.sent < 200 * (S + 1) * 4 + 60 * bucket_ids.MAX_GAP
 
 
 @pytest.mark.parametrize("fault", [500, 503, "cut", "half", "stall"])
@@ -271,7 +271,7 @@ def test_a_server_that_never_answers_well_is_given_up_within_the_limit_and_the_l
         buckets.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds)
     )
     monkeypatch.setattr(buckets.time, "monotonic", lambda: now[0])
-    buckets._quiet_until.clear()
+    buckets._next_warning.clear()
     server.faults += [fault] * 100_000
     with pytest.raises(StorageError):
         rows.read(np.arange(1))
@@ -286,7 +286,7 @@ def test_a_slow_server_is_warned_of_once_in_ten_seconds(
     now = [0.0]
     monkeypatch.setattr(buckets.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(buckets.time, "monotonic", lambda: now[0])
-    buckets._quiet_until.clear()
+    buckets._next_warning.clear()
 
     def warnings(path, seconds):
         now[0] = seconds

@@ -27,9 +27,9 @@ with extra("text", "preparing a corpus"):
         ValidationError,
     )
 
-NAME = "manifest.json"
+MANIFEST_NAME = "manifest.json"
 LOCK = ".manifest.lock"
-ROWS = "train.jsonl"  # a subset's rows
+ROWS_NAME = "train.jsonl"  # a subset's rows
 OUR_NAMES = re.compile(  # names of the files that commands write into a folder
     r"train\.jsonl|train\d*_input_ids\.(npy|json|documents\.npy|sources\.npz)"  # a subset
     r"|train/train_\d+\.jsonl|(valid|leftover)/.+\.jsonl"  # a mix
@@ -37,7 +37,8 @@ OUR_NAMES = re.compile(  # names of the files that commands write into a folder
     r"|(.+/)?\.[^/]+\.\d+-[0-9a-f]{8}\.tmp"  # the temporary of a killed writer
 )
 # each of our manifests contains one of them
-OURS = (b"nanoset_ref.chunks/", b'"conservation"')
+OUR_MARKS = (b"nanoset_ref.chunks/", b'"conservation"')
+Settings = dict[str, Any]  # of a run, JSON values
 
 
 class ManifestError(ValueError):
@@ -116,7 +117,7 @@ class ChunkManifest(_Entry):
     """
 
     format: Literal["nanoset_ref.chunks/2"]
-    settings: dict[str, Any]
+    settings: Settings
     complete: bool = False
     facts: RowFacts = RowFacts()
     files: dict[str, FileEntry] = {}
@@ -133,9 +134,9 @@ class ChunkManifest(_Entry):
         Raises:
             ManifestError: the manifest is invalid.
         """
-        path = folder / NAME
+        path = folder / MANIFEST_NAME
         content = path.read_bytes() if path.is_file() else b""
-        if not any(word in content for word in OURS):
+        if not any(word in content for word in OUR_MARKS):
             return None
         try:
             return cls.model_validate_json(content)
@@ -147,7 +148,7 @@ class ChunkManifest(_Entry):
 
     def write(self, folder: Path) -> Self:
         """Write the manifest into its folder, atomically."""
-        with atomic_write(folder / NAME, "w") as file:
+        with atomic_write(folder / MANIFEST_NAME, "w") as file:
             file.write(self.model_dump_json(indent=1))
         return self
 
@@ -157,7 +158,7 @@ class ChunkManifest(_Entry):
 
 
 def finished_manifest(
-    folder: Path, settings: dict[str, Any], outputs: Sequence[str], overwrite: bool
+    folder: Path, settings: Settings, outputs: Sequence[str], overwrite: bool
 ) -> ChunkManifest | None:
     """Read the manifest of a folder that is complete with these settings.
 
@@ -179,7 +180,7 @@ def finished_manifest(
         return None
     if found and found.settings == settings:
         return found
-    existing = _existing(folder, [*outputs, NAME])
+    existing = _existing(folder, [*outputs, MANIFEST_NAME])
     if existing:
         known = found.settings if found else {}
         differing = [key for key, value in settings.items() if known.get(key) != value]
@@ -200,7 +201,7 @@ def _try_lock(file: IO[Any]) -> bool:
 @contextlib.contextmanager
 def start_manifest(
     folder: Path,
-    settings: dict[str, Any],
+    settings: Settings,
     outputs: Sequence[str],
     facts: RowFacts,
     overwrite: bool,
@@ -224,11 +225,11 @@ def start_manifest(
                 f"another run fills {folder}, or has just filled it: begin again when it has ended, "
                 "or choose another output folder"
             )
-        yield _cleared(folder, settings, outputs, facts)
+        yield _prepare_folder(folder, settings, outputs, facts)
 
 
-def _cleared(
-    folder: Path, settings: dict[str, Any], outputs: Sequence[str], facts: RowFacts
+def _prepare_folder(
+    folder: Path, settings: Settings, outputs: Sequence[str], facts: RowFacts
 ) -> ChunkManifest:
     """See `start_manifest`."""
     found = ChunkManifest.read(folder)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.chunks.chunk_manifest import (
-    ROWS,
+    ROWS_NAME,
     Account,
     ChunkManifest,
     FileEntry,
@@ -148,10 +148,10 @@ def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path
     for name in map(str.strip, names):
         folder = root / name
         relative = os.path.relpath(folder if folder.is_dir() else name, root)
-        path = root / relative / ROWS
+        path = root / relative / ROWS_NAME
         if relative.startswith("..") or not path.is_file():
             raise FileNotFoundError(
-                f"no subset {name!r}: {folder / ROWS} does not exist; `tokenize` makes it"
+                f"no subset {name!r}: {folder / ROWS_NAME} does not exist; `tokenize` makes it"
             )
         paths[relative] = path.resolve()
     if len(paths) < len(names):

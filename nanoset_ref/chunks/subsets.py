@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.chunks.chunk_manifest import (
-    ROWS,
+    ROWS_NAME,
     Account,
     ChunkManifest,
     FileEntry,
@@ -178,7 +178,7 @@ class _TokenizeJob:
             **dataclasses.asdict(dataclasses.replace(self.config, backend="auto")),
             "carried_in": self.carried,
         }
-        outputs = [ROWS, TOKEN_FILES]
+        outputs = [ROWS_NAME, TOKEN_FILES]
         existing = finished_manifest(self.folder, settings, outputs, overwrite)
         if existing:
             return existing
@@ -258,7 +258,7 @@ class _TokenizeJob:
         samples = 0
         if config.format != "tokens":
             samples = self._write_rows(paths, packers, encoder)
-            files[ROWS] = FileEntry.of(self.folder / ROWS, samples)
+            files[ROWS_NAME] = FileEntry.of(self.folder / ROWS_NAME, samples)
         if config.format != "jsonl":
             files[paths[0].name] = FileEntry.of(paths[0], counts["documents"])
         else:
@@ -295,7 +295,7 @@ class _TokenizeJob:
         for path, packer in zip(paths, packers, strict=True):
             rows.append(self._rows(TokenFile(path), packer, encoder))
         samples = 0
-        with atomic_write(self.folder / ROWS) as file:
+        with atomic_write(self.folder / ROWS_NAME) as file:
             for row, lengths in interleave_workers(rows):
                 file.write(format_row(row, self.name, lengths))
                 samples += 1

@@ -252,7 +252,7 @@ def _reads(
     Args:
         segment: a part of the run.
         file: number of the file in the segment's dataset.
-        document_range: what is asked for; its number of the file counts in the whole run.
+        document_range: the tokens to look up; its file number counts in the whole run.
     """
     dataset = segment.dataset
     source, document, tokens = document_range

@@ -161,13 +161,13 @@ def audit(
     result: dict[str, Any] = {"ok": report.ok, **dataclasses.asdict(report)}
     lines = [str(report)]
     if state is not None:
-        result["continuation"] = _continued(state, segments)
+        result["continuation"] = _compare_with_state(state, segments)
         lines.append(str(result["continuation"]))
     options.show(result, *lines)
     return 0 if report.ok else 1
 
 
-def _continued(path: Path, segments: Sequence[RunSegment]) -> Continuation:
+def _compare_with_state(path: Path, segments: Sequence[RunSegment]) -> Continuation:
     """Compare a run with the plan in a saved data state.
 
     Raises:

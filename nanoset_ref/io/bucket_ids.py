@@ -36,7 +36,7 @@ from nanoset_ref.io.urls import BucketPath
 THREADS = 64
 MAX_RANGES = 8  # ranges per call of obstore
 THREADS_OF_SINGLE_RANGES = 256  # if each range is a separate request
-GAP = 1 << 12  # bytes; ranges no further apart become one request
+MAX_GAP = 1 << 12  # bytes; ranges no further apart become one request
 # objects with separate connections, on which every request has If-Match
 MAX_CLIENTS = 64
 
@@ -52,7 +52,7 @@ class BucketIds:
 
     Args:
         path: the object.
-        opened: the object's `ObjectVersion` when it was opened.
+        version: the object's `ObjectVersion` when it was opened.
         dtype: the type of the ids.
 
     Attributes:
@@ -65,15 +65,15 @@ class BucketIds:
     """
 
     def __init__(
-        self, path: BucketPath, opened: buckets.ObjectVersion, dtype: np.dtype[Any]
+        self, path: BucketPath, version: buckets.ObjectVersion, dtype: np.dtype[Any]
     ) -> None:
         self.path = path
-        self.opened = opened
+        self.version = version
         self.dtype = dtype
-        self.size = opened.size
+        self.size = version.size
         host = path.bucket.rpartition("@")[2]
         endpoint = os.environ.get("AWS_ENDPOINT_URL")
-        text = f"{path.scheme}://{host}/{path.key} {endpoint} {opened}"
+        text = f"{path.scheme}://{host}/{path.key} {endpoint} {version}"
         self.key = hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class BucketIds:
 
         None if the server does not refuse other versions, and beyond MAX_CLIENTS objects.
         """
-        if not self.opened.is_strong or self.path.scheme == "az":
+        if not self.version.is_strong or self.path.scheme == "az":
             return None
         with _lock:
             if len(_connected) >= MAX_CLIENTS:
@@ -113,7 +113,7 @@ class BucketIds:
             _connected.add(self)
         if not buckets.refuses_other_versions(self.path):
             return None
-        e_tag = str(self.opened.e_tag)
+        e_tag = str(self.version.e_tag)
         return buckets.connect(self.path.root, buckets.timeout(), if_match=e_tag)
 
     def read(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
@@ -124,7 +124,7 @@ class BucketIds:
             if lengths == [stop - start for start, stop in spans]:
                 return contents
         # one by one: each has retries and its error message
-        return [buckets.read_range(self.path, *span, self.opened) for span in spans]
+        return [buckets.read_range(self.path, *span, self.version) for span in spans]
 
     def _read_at_once(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
         starts, stops = zip(*spans, strict=True)
@@ -160,8 +160,8 @@ Extent = tuple[BucketIds, int, int]  # the bytes [start, stop) of an object
 def fetch(extents: Sequence[Extent]) -> list[Any]:
     """Read the bytes of each extent, from the cache if there is one; returns buffers."""
     folder = os.environ.get("NANOSET_REF_CACHE")
-    if folder and all(ids.opened.is_known for ids, _, _ in extents):
-        limit = buckets.positive("NANOSET_REF_CACHE_GB", 10) * 1e9
+    if folder and all(ids.version.is_known for ids, _, _ in extents):
+        limit = buckets.positive_setting("NANOSET_REF_CACHE_GB", 10) * 1e9
         return read_cached(Path(folder), limit, extents, _fetch)
     return _fetch(extents)
 
@@ -217,14 +217,14 @@ def _read_ranges(ids: BucketIds, ranges: Sequence[tuple[int, int]]) -> list[Any]
 
 
 def _merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge ascending ranges that are no further apart than GAP.
+    """Merge ascending ranges that are no further apart than MAX_GAP.
 
     (0, 10), (10, 20), (9000, 9010) -> (0, 20), (9000, 9010)
     """
     spans = [ranges[0]]
     for start, stop in ranges[1:]:
         first, last = spans[-1]
-        if start <= last + GAP:
+        if start <= last + MAX_GAP:
             last = max(last, stop)
             spans[-1] = first, last
         else:

@@ -60,8 +60,8 @@ TRIAL = ".nanoset_ref-trial"  # suffix of an object written to test write access
 SECONDS_PER_WARNING = 10  # of one bucket
 
 logger = logging.getLogger(__name__)
-# {bucket: when to warn again}
-_quiet_until: defaultdict[str, float] = defaultdict(float)
+# by bucket
+_next_warning: defaultdict[str, float] = defaultdict(float)
 
 
 class ReplacedError(StorageError):
@@ -157,13 +157,13 @@ def known_version(path: BucketPath) -> ObjectVersion:
     return version
 
 
-def read_range(path: BucketPath, start: int, stop: int, opened: ObjectVersion) -> Any:
-    """Read the bytes start:stop of the opened version with one request, and check its answer."""
+def read_range(path: BucketPath, start: int, stop: int, version: ObjectVersion) -> Any:
+    """Read the bytes start:stop of a version with one request, and check its answer."""
 
     def act(store: Any) -> Any:
-        options = {"range": (start, stop), **opened.condition}
+        options = {"range": (start, stop), **version.condition}
         answer = obstore_function("get")(store, path.key, options=options)
-        if ObjectVersion.of(answer.meta) != opened or answer.range != (start, stop):
+        if ObjectVersion.of(answer.meta) != version or answer.range != (start, stop):
             raise _replaced_error(path)
         content = answer.bytes()
         if len(content) != stop - start:
@@ -204,9 +204,9 @@ def request(path: BucketPath, act: Callable[[Any], Any], retries: int = 0) -> An
             answer in time.
     """
     refuse_forked()
-    patience = timeout()
-    deadline = time.monotonic() + patience
-    store, error = attempt(path, _store, path.root, patience, retries)
+    limit = timeout()
+    deadline = time.monotonic() + limit
+    store, error = attempt(path, _store, path.root, limit, retries)
     if error is not None:
         raise error
     pause = FIRST_PAUSE
@@ -218,11 +218,11 @@ def request(path: BucketPath, act: Callable[[Any], Any], retries: int = 0) -> An
             raise error
         if time.monotonic() + pause > deadline:
             raise StorageError(str(error))
-        if pause == FIRST_PAUSE and time.monotonic() >= _quiet_until[path.root]:
-            _quiet_until[path.root] = time.monotonic() + SECONDS_PER_WARNING
-            logger.warning("%s; retrying for up to %g s", error, patience)
+        if pause == FIRST_PAUSE and time.monotonic() >= _next_warning[path.root]:
+            _next_warning[path.root] = time.monotonic() + SECONDS_PER_WARNING
+            logger.warning("%s; retrying for up to %g s", error, limit)
         time.sleep(pause * random.uniform(0.5, 1))
-        pause = min(2 * pause, patience / 4)
+        pause = min(2 * pause, limit / 4)
 
 
 def attempt(
@@ -288,7 +288,7 @@ def _replaced_error(path: BucketPath) -> ReplacedError:
 # ---- connections
 
 
-def positive(variable: str, default: float) -> float:
+def positive_setting(variable: str, default: float) -> float:
     """Read a positive number from an environment variable."""
     setting = os.environ.get(variable, default)
     with contextlib.suppress(ValueError):
@@ -301,7 +301,7 @@ def positive(variable: str, default: float) -> float:
 
 def timeout() -> float:
     """Seconds after which requests to a server are no longer repeated."""
-    return positive("NANOSET_REF_TIMEOUT", 60)
+    return positive_setting("NANOSET_REF_TIMEOUT", 60)
 
 
 @functools.cache
@@ -326,38 +326,40 @@ def obstore_function(name: str) -> Any:
     return getattr(obstore, name)
 
 
-def connect(root: str, patience: float, retries: int = 0, **headers: str) -> Any:
+def connect(root: str, seconds: float, retries: int = 0, **headers: str) -> Any:
     """Connect to a bucket.
 
     Args:
         root: the bucket's URL.
-        patience: seconds for a whole answer; the server may stall for a quarter of that.
+        seconds: for a whole answer; the server may stall for a quarter of that.
         retries: how often obstore repeats a request.
         **headers: added to each request after it is signed; "_" stands for "-".
     """
     with extra("bucket", "reading a bucket"):
         from obstore.store import from_url
 
-    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    all_headers = {name.replace("_", "-"): value for name, value in headers.items()}
     parts = urlsplit(root)
     if parts.username and parts.scheme in ("http", "https"):
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        sent["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-    whole = timedelta(seconds=patience)
-    silence = timedelta(seconds=patience / 4)
-    client: Any = {
-        "timeout": whole,
-        "read_timeout": silence,
-        "connect_timeout": silence,
+        all_headers["authorization"] = (
+            f"Basic {base64.b64encode(pair.encode()).decode()}"
+        )
+    time_limit = timedelta(seconds=seconds)
+    stall_limit = time_limit / 4
+    client_options: Any = {
+        "timeout": time_limit,
+        "read_timeout": stall_limit,
+        "connect_timeout": stall_limit,
         "allow_http": True,
-        "default_headers": sent,
+        "default_headers": all_headers,
     }
-    again: Any = {
+    retry_config: Any = {
         "max_retries": retries,
-        "retry_timeout": whole,
-        "backoff": {"max_backoff": silence},
+        "retry_timeout": time_limit,
+        "backoff": {"max_backoff": stall_limit},
     }
-    return from_url(root, client_options=client, retry_config=again)
+    return from_url(root, client_options=client_options, retry_config=retry_config)
 
 
 _store = functools.cache(connect)

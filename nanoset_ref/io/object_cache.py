@@ -38,7 +38,7 @@ import numpy as np
 import xxhash
 
 FOLDER = "nanoset_ref-pieces"
-OURS = re.compile(r"[0-9a-f]{24}-\d+(\.[0-9a-f]{8}\.tmp)?")
+PIECE_NAME = re.compile(r"[0-9a-f]{24}-\d+(\.[0-9a-f]{8}\.tmp)?")
 PIECE = 1 << 20  # bytes
 CHECKED_BYTES = 1 << 14  # bytes under one checksum
 AT_ONCE = 64  # pieces that are fetched together and kept in memory
@@ -209,7 +209,9 @@ def _evict(home: Path, limit: float) -> None:
     pieces = []
     with contextlib.suppress(OSError), os.scandir(home) as entries:
         for entry in entries:
-            if OURS.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            if PIECE_NAME.fullmatch(entry.name) and entry.is_file(
+                follow_symlinks=False
+            ):
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     pieces.append((status.st_mtime_ns, status.st_size, entry.path))

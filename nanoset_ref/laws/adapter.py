@@ -22,7 +22,7 @@ class Adapter:
     Args:
         make: (data, *, rank, world_size, workers, seed, epoch, batch_size, state=None) -> the
             batches of one epoch on one rank, after the state. `format` determines `data`.
-        state_of: loader -> its checkpoint after the batches delivered so far. It must pickle.
+        state_of: loader -> its checkpoint after the batches delivered so far. It must be picklable.
         claims: names of the laws that the loader claims, see `nanoset_ref.laws.LAWS`. Others are
             not checked.
         format: "rows" (`data` is the number of rows), or a format of files (`data` is a `Corpus`):

@@ -62,7 +62,7 @@ class LawReport:
     seed: int = 0
     laws: list[str] = field(default_factory=list)  # that were to be judged
 
-    def word(self, law: str) -> str:
+    def status(self, law: str) -> str:
         outcome = self.outcomes[law]
         if outcome.finding:
             return "broken"
@@ -72,16 +72,16 @@ class LawReport:
 
     @property
     def broken(self) -> list[str]:
-        return [law for law in self.outcomes if self.word(law) == "broken"]
+        return [law for law in self.outcomes if self.status(law) == "broken"]
 
     @property
     def unjudged(self) -> list[str]:
         """The laws that were to be judged, and for which no case was."""
-        return [law for law in self.laws if self.word(law) == "not judged"]
+        return [law for law in self.laws if self.status(law) == "not judged"]
 
     def line(self, law: str) -> str:
         outcome = self.outcomes[law]
-        text = f"{law:<8} {self.word(law):<12}"
+        text = f"{law:<8} {self.status(law):<12}"
         if outcome.finding:
             return f"{text} {outcome.finding}"
         if outcome.cases:
@@ -98,7 +98,7 @@ class LawReport:
         """The laws that are not claimed, and the smallest case of each broken law with a table of
         rank by step; laws that are broken by the same case in the same way share a table.
         """
-        others = [law for law in self.outcomes if self.word(law) == "not claimed"]
+        others = [law for law in self.outcomes if self.status(law) == "not claimed"]
         lines = [f"not claimed: {' '.join(others) or 'none'}"]
         tables: dict[str, list[str]] = {}
         for law in self.broken:
@@ -160,7 +160,7 @@ class LawReport:
         """The report as JSON; `table` is that of the report as text."""
         laws = {}
         for law, outcome in self.outcomes.items():
-            laws[law] = asdict(outcome) | {"is": self.word(law)}
+            laws[law] = asdict(outcome) | {"is": self.status(law)}
             if outcome.finding is not None:
                 laws[law]["finding"] = {
                     "kind": outcome.finding.kind,
@@ -171,7 +171,7 @@ class LawReport:
 
     def badge(self) -> str:
         """A line of Markdown for a README."""
-        verdicts = [self.word(law) for law in {*self.adapter.claims.split()}]
+        verdicts = [self.status(law) for law in {*self.adapter.claims.split()}]
         held = verdicts.count("holds")
         color = "brightgreen" if held == len(verdicts) else "lightgrey"
         if self.broken:

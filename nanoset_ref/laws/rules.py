@@ -26,11 +26,11 @@ from nanoset_ref.laws.trial import Broken, Case, Refused, Trial
 DISTINCT = 20  # with this many rows, two shuffles do not agree by chance: 1 / 20!
 SIGMAS = 6  # larger deviations are not chance
 ROUNDING = 2  # rows by which a source may miss its share, besides chance
-MOST_NEIGHBORS = 12  # pairs that stay together; a shuffle leaves about 1 by chance
+MAX_NEIGHBORS = 12  # pairs that stay together; a shuffle leaves about 1 by chance
 SEEDS = 16  # tried where a few shuffled files may have the same order by chance
 SMALL = 2**10  # rows of the two corpora of `law_growth`
 LARGE = 2**16
-MOST_GROWTH = 8  # times, from one to the other
+MAX_GROWTH = 8  # times, from one to the other
 NOISE = {"s": 0.05, "bytes": 2**20}  # of measurements, by unit
 
 
@@ -168,7 +168,7 @@ def law_spread(trial: Trial) -> Verdict:
     if len(read) < 10 * DISTINCT:
         raise Refused("too few rows to measure how they are mixed")
     neighbors = np.count_nonzero(np.diff(read) == 1)
-    if neighbors > MOST_NEIGHBORS:
+    if neighbors > MAX_NEIGHBORS:
         message = f"{neighbors} times a row was followed by its neighbor in the file"
         return Finding("out of order", message, batches)
     positions = np.arange(len(read))
@@ -231,7 +231,7 @@ def law_growth(trial: Trial) -> Verdict:
     for unit, noise in NOISE.items():
         before = small[unit]
         after = large[unit]
-        if after > MOST_GROWTH * before + noise:
+        if after > MAX_GROWTH * before + noise:
             message = (
                 f"the first batch of {LARGE:,} rows takes {after:,.3g} {unit}, "
                 f"that of {SMALL:,} rows {before:,.3g}"

@@ -207,7 +207,7 @@ def _cases(
     law: str,
     max_rows: int,
 ) -> Any:
-    """What hypothesis draws, by its module `strategies`."""
+    """The strategy that draws cases of a law; `draw` is hypothesis's module `strategies`."""
     rows = draw.integers(1, max_rows)
     if law == "spread":
         rows = draw.integers(200, 400)

@@ -223,11 +223,7 @@ class PieceRows(Rows):
         return type(self), tuple(getattr(self, field.name) for field in fields)
 
 
-def _work(mappings, layout, rows, samples, extra):
-    return 100 * len(samples)
-
-
-@njit(work=_work)
+@njit(work=lambda mappings, layout, rows, samples, extra: 100 * len(samples))
 def _locate(mappings, layout, rows, samples, extra):
     """Find the pieces of samples, int64 [pieces, 4]; see `PieceRows.pieces`.
 

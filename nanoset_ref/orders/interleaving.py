@@ -33,11 +33,7 @@ _WORDS = [2**64 // (2**2**bit + 1) for bit in range(STRIDE_BITS)]
 _LOWER = np.array(_WORDS * 2, dtype=np.uint64)  # for each stage
 
 
-def _work(tree, period, key, items):
-    return 400 * len(items)
-
-
-@njit(error_model="numpy", work=_work)
+@njit(error_model="numpy", work=lambda tree, period, key, items: 400 * len(items))
 def source_at(tree, period, key, items):
     """The source of each item, and how many items the source had before it.
 
@@ -139,10 +135,11 @@ def offsets_of(coins, places):
 
 
 @njit
-def find_source(tree, place, first, size):
+def find_source(tree, place, before, quota):
     """Go down the `ShareTree` to the source of a place (uint64) in a window.
 
-    The window has `size` items, from item `first` on (int64 both).
+    The window has `quota` items, and `before` items come before it (int64 both). On the way down,
+    both count the items of a node.
 
     Returns:
         The source, its items before the window, and its quota: places start:stop. All int64.
@@ -150,15 +147,15 @@ def find_source(tree, place, first, size):
     node = tree.root
     start = np.int64(0)
     while node >= tree.sources:
-        left = items_going_left(tree, node, first)
-        quota = items_going_left(tree, node, first + size) - left
+        left_before = items_going_left(tree, node, before)
+        left_quota = items_going_left(tree, node, before + quota) - left_before
         # one value at a time: no branch to mispredict
-        is_right = np.int64(place) >= start + quota
+        is_right = np.int64(place) >= start + left_quota
         node = tree.children[node, np.int64(is_right)]
-        start = start + quota if is_right else start
-        first = first - left if is_right else left
-        size = size - quota if is_right else quota
-    return node, first, start, start + size
+        start = start + left_quota if is_right else start
+        before = before - left_before if is_right else left_before
+        quota = quota - left_quota if is_right else left_quota
+    return node, before, start, start + quota
 
 
 @njit

@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 from nanoset_ref.io.njit import njit
 
 WORDS = 624  # in the state of MT19937, and draws between two twists
-LONGEST = 2**32  # longer arrays need two words per draw
-SHORT = 2**20  # NumPy shuffles that many elements sooner than numba is imported
+MAX_LENGTH = 2**32  # longer arrays need two words per draw
+MIN_NUMBA_LENGTH = 2**20  # NumPy shuffles fewer elements before numba is imported
 
 
 def shuffle(seed: int, *arrays: NDArray[Any]) -> None:
     """Shuffle 1-d arrays in place, one after another, as one ``RandomState(seed)`` does.
 
     The seed is 0 .. 2**32 - 1. NumPy itself shuffles them if one has more than 2**32 elements, or
-    if all have fewer than SHORT (SHORT / 16 once numba is imported).
+    if all have fewer than MIN_NUMBA_LENGTH (MIN_NUMBA_LENGTH / 16 once numba is imported).
     """
     generator = np.random.RandomState(seed)
     longest = max(len(values) for values in arrays)
-    short = SHORT
+    shortest = MIN_NUMBA_LENGTH
     if "numba" in sys.modules:
-        short //= 16
-    if longest < short or longest > LONGEST:
+        shortest //= 16
+    if longest < shortest or longest > MAX_LENGTH:
         for values in arrays:
             generator.shuffle(values)
         return

@@ -27,7 +27,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-Plan = dict[str, Any]
+from nanoset_ref.orders.base import Json
+
+Plan = Json
 
 VERSION = 1
 OCTAVES = 48
@@ -182,8 +184,8 @@ def _differing(
 
 def _differing_fields(
     part: str,
-    saved: dict[str, Any],
-    now: dict[str, Any],
+    saved: Json,
+    now: Json,
 ) -> Iterator[Difference]:
     for name in saved | now:
         before = saved.get(name)
@@ -193,9 +195,7 @@ def _differing_fields(
             yield from _differing(f"{part}.{name}".lstrip("."), before, after)
 
 
-def _differing_probes(
-    saved: dict[str, Any], now: dict[str, Any]
-) -> Iterator[Difference]:
+def _differing_probes(saved: Json, now: Json) -> Iterator[Difference]:
     """The first position where the pair differs, or else where only the tokens do."""
     shared = [position for position in saved if position in now]
     differ = [position for position in shared if saved[position] != now[position]]

@@ -22,14 +22,14 @@ Floats = NDArray[np.float64]
 # label, sources and color of sources that are drawn as one
 Group = tuple[str, list[int], str]
 NUM_BINS = 60
-COUNTED = 4096  # positions of a bin, at most
-MOST_SHOWN = 7  # sources that have a color of their own; the others are drawn as one
+MAX_COUNTED = 4096  # positions of a bin, at most
+MAX_SHOWN = 7  # sources that have a color of their own; the others are drawn as one
 # on white each has a contrast of 4.5 or more, and each differs from its neighbors in lightness, too
 COLORS = ("#005a8f", "#bf5200", "#00795a", "#8e4585", "#1a76b5", "#8a6d00", "#b3261e")
 REST = "#6b6b6b"
 INK = "#222222"
-MOST_ROWS = 20  # of a table
-MOST_CHARACTERS = 26  # of a name
+MAX_ROWS = 20  # of a table
+MAX_CHARACTERS = 26  # of a name
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -146,7 +146,7 @@ def _count(
     """Positions of each source that were counted in each bin: int64 [bins, sources]."""
     counts = []
     for first, stop in itertools.pairwise(edges):
-        end = min(stop, first + COUNTED)
+        end = min(stop, first + MAX_COUNTED)
         read = sources_at(np.arange(first, end))
         counts.append(np.bincount(read, minlength=sources))
     return np.array(counts)
@@ -154,7 +154,7 @@ def _count(
 
 def _groups(names: Sequence[str], read: Floats) -> list[Group]:
     """The sources that are read most, in their own order, and all others as one group."""
-    shown = MOST_SHOWN
+    shown = MAX_SHOWN
     if len(names) == shown + 1:
         shown -= 1  # the others are at least two
     most = np.argsort(-read, kind="stable")[:shown]
@@ -185,7 +185,7 @@ def _draw_shares(
     widths = np.diff(edges)
     for label, sources, color in groups:
         height = fractions[:, sources].sum(axis=1)
-        look = {"color": color, "label": _shortened(label), "align": "edge", "lw": 0}
+        look = {"color": color, "label": _end_of_name(label), "align": "edge", "lw": 0}
         axes.bar(edges[:-1], height, widths, floor, **look)
         floor = floor + height
         if shares is not None:
@@ -223,18 +223,18 @@ def _draw_passes(
         axes.text(passes, place, text, va="center", fontsize=8, color=INK)
         longest = max(longest, passes)
     axes.axvline(1, color=INK, lw=1, ls=":")
-    labels = [_shortened(label) for label, _, _ in groups]
+    labels = [_end_of_name(label) for label, _, _ in groups]
     axes.set_yticks(places, labels, fontsize=8)
     axes.set_xlim(0, longest * 1.6)  # space for the text
     axes.set_xlabel("how often a source is read (dotted: once)")
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _shortened(name: str) -> str:
+def _end_of_name(name: str) -> str:
     """The end of a long name, which distinguishes files."""
-    if len(name) <= MOST_CHARACTERS:
+    if len(name) <= MAX_CHARACTERS:
         return name
-    return f"...{name[3 - MOST_CHARACTERS :]}"
+    return f"...{name[3 - MAX_CHARACTERS :]}"
 
 
 def html_table(
@@ -257,10 +257,10 @@ def html_table(
         return table
     names = "".join(f"<th>{_text(name)}</th>" for name in head)
     table += f"<table><tr>{names}</tr>"
-    for row in rows[:MOST_ROWS]:
+    for row in rows[:MAX_ROWS]:
         cells = "".join(_cell(value) for value in row)
         table += f"<tr>{cells}</tr>"
-    others = len(rows) - MOST_ROWS
+    others = len(rows) - MAX_ROWS
     if others > 0:
         table += f"<tr><td colspan='{len(head)}'>and {others:,} others</td></tr>"
     return f"{table}</table>"

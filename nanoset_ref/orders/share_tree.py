@@ -54,33 +54,33 @@ def build_tree(parts: Sequence[int] | Int64Array) -> ShareTree:
 
     The two nodes with the fewest parts get a parent, and so on; ties go to lower numbers.
     """
-    whole = np.asarray(parts, dtype=np.int64)
-    sources = len(whole)
-    by_parts = np.argsort(whole, kind="stable")
-    without_parts = np.searchsorted(whole[by_parts], 0, side="right")
+    parts = np.asarray(parts, dtype=np.int64)
+    sources = len(parts)
+    by_parts = np.argsort(parts, kind="stable")
+    without_parts = np.searchsorted(parts[by_parts], 0, side="right")
     orphans = by_parts[without_parts:]
     nodes = sources + len(orphans) - 1
-    whole = np.pad(whole, (0, nodes - sources))
+    parts = np.pad(parts, (0, nodes - sources))
     parents = np.zeros(nodes, dtype=np.int64)
     children = np.zeros((nodes, 2), dtype=np.int64)
     node = sources
     while node < nodes:
         # no parent made here has fewer parts than the first, so all these pairs come before it
-        first = whole[orphans[:2]].sum()
-        count = np.searchsorted(whole[orphans], first, side="right") // 2
+        first = parts[orphans[:2]].sum()
+        count = np.searchsorted(parts[orphans], first, side="right") // 2
         pairs = orphans[: 2 * count].reshape(count, 2)
         made = np.arange(node, node + count)
-        whole[made] = whole[pairs].sum(axis=1)
+        parts[made] = parts[pairs].sum(axis=1)
         children[made] = pairs
         parents[pairs] = made[:, np.newaxis]
         orphans = np.append(orphans[2 * count :], made)
-        by_parts = np.argsort(whole[orphans], kind="stable")
+        by_parts = np.argsort(parts[orphans], kind="stable")
         orphans = orphans[by_parts]
         node += int(count)
     root = int(orphans[0])
-    lefts = whole[children[:, 0]]
-    ratios = lefts / np.maximum(whole, 1)
-    return ShareTree(sources, root, whole, children, parents, lefts, ratios)
+    lefts = parts[children[:, 0]]
+    ratios = lefts / np.maximum(parts, 1)
+    return ShareTree(sources, root, parts, children, parents, lefts, ratios)
 
 
 @njit
@@ -92,11 +92,11 @@ def items_going_left(tree, node, items):
     A product in float64 is off by one at most. The exact fraction may need 96 bits, but the
     remainder of this guess needs only 64, and corrects it.
     """
-    whole = tree.parts[node]
+    parts = tree.parts[node]
     guess = np.int64(float(items) * tree.ratios[node])
-    exact = uint64(items) * uint64(tree.lefts[node]) + uint64(whole >> 1)
-    rest = np.int64(exact - uint64(guess) * uint64(whole))
-    if rest >= whole:
+    exact = uint64(items) * uint64(tree.lefts[node]) + uint64(parts >> 1)
+    rest = np.int64(exact - uint64(guess) * uint64(parts))
+    if rest >= parts:
         return guess + 1
     if rest < 0:
         return guess - 1

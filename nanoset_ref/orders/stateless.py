@@ -29,8 +29,8 @@ from nanoset_ref.orders.share_tree import build_tree, share_of
 
 MAX_SAMPLES = 2**48
 WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
-WINDOWS = 1 << 14  # windows of WINDOW_SIZE items looked up at once
-CHUNK = 512  # items at once, so that their arrays stay in the processor's cache
+WINDOWS_AT_ONCE = 1 << 14  # windows of WINDOW_SIZE items looked up at once
+ITEMS_AT_ONCE = 512  # items at once, so that their arrays stay in the processor's cache
 
 
 class Ledger(NamedTuple):
@@ -211,8 +211,8 @@ class StatelessOrder(Order):
             until - start,
         )
         reads = [(owners[:0], items[:0])]
-        for first in range(0, len(items), WINDOWS):
-            some = slice(first, first + WINDOWS)
+        for first in range(0, len(items), WINDOWS_AT_ONCE):
+            some = slice(first, first + WINDOWS_AT_ONCE)
             window_starts = start + self._window_start(items[some])
             positions = np.add.outer(window_starts, np.arange(WINDOW_SIZE)).ravel()
             pairs = np.repeat(readable[owners[some]], WINDOW_SIZE)
@@ -261,11 +261,10 @@ class StatelessOrder(Order):
             )
 
 
-def _work_of_lookup(tree, period, key, items, reads, lengths, keys):
-    return 700 * len(items)
-
-
-@njit(error_model="numpy", work=_work_of_lookup)
+@njit(
+    error_model="numpy",
+    work=lambda tree, period, key, items, reads, lengths, keys: 700 * len(items),
+)
 def _lookup(tree, period, key, items, reads, lengths, keys):
     """Sources and samples of items: steps 1 to 3 of `StatelessOrder`.
 
@@ -280,21 +279,21 @@ def _lookup(tree, period, key, items, reads, lengths, keys):
     """
     sources = np.empty_like(items)
     samples = np.empty_like(items)
-    for first in range(0, len(items), CHUNK):
-        chunk = slice(first, first + CHUNK)
+    for first in range(0, len(items), ITEMS_AT_ONCE):
+        part = slice(first, first + ITEMS_AT_ONCE)
         # 1.
-        chunk_sources, numbers = source_at(tree, period, key, items[chunk])
+        part_sources, numbers = source_at(tree, period, key, items[part])
         # 2.
-        numbers += reads[chunk_sources]
-        sizes = lengths[chunk_sources]
+        numbers += reads[part_sources]
+        sizes = lengths[part_sources]
         passes = numbers // sizes
         places = numbers - passes * sizes
         # 3.
         pass_keys = np.empty(len(places), dtype=np.uint64)
         for p in range(len(places)):
-            pass_keys[p] = derive(keys[chunk_sources[p]], passes[p])
-        sources[chunk] = chunk_sources
-        samples[chunk] = permute_each(places, sizes, pass_keys)
+            pass_keys[p] = derive(keys[part_sources[p]], passes[p])
+        sources[part] = part_sources
+        samples[part] = permute_each(places, sizes, pass_keys)
     return sources, samples
 
 

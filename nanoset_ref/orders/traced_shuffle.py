@@ -76,8 +76,8 @@ class _Trace:
 
     def __init__(self, seed: int, places: Int64Array) -> None:
         self.places = places.copy()
-        self._start = np.random.PCG64(seed)
-        self._start_state = self._start.state
+        self._bit_generator = np.random.PCG64(seed)
+        self._first_state = self._bit_generator.state
         self._buffer = np.empty(2 * BLOCK + 1, dtype=np.uint32)
         self._heads = np.full(SLOTS, -1, dtype=np.int32)
         self._nexts = np.empty(len(places), dtype=np.int32)
@@ -86,9 +86,9 @@ class _Trace:
 
     def partners(self, block: int, step: int) -> NDArray[np.uint32]:
         """The partners of step, step - 1, ... from a block; valid until the next call."""
-        self._start.state = self._start_state
-        self._start.advance(block * BLOCK)
-        words = self._start.random_raw(BLOCK).astype("<u8", copy=False)
+        self._bit_generator.state = self._first_state
+        self._bit_generator.advance(block * BLOCK)
+        words = self._bit_generator.random_raw(BLOCK).astype("<u8", copy=False)
         draws = words.view("<u4")
         count = _draw_partners(draws, step, self._buffer)
         return self._buffer[:count]
@@ -135,7 +135,7 @@ def _draw_partners(draws, step, partners):
 
 
 @njit
-def _follow(at, heads, nexts, step, partners, backwards):
+def _follow(places, heads, nexts, step, partners, backwards):
     """Move tracked numbers, int64 [m] in place, through the steps of a block.
 
     Args:
@@ -150,19 +150,19 @@ def _follow(at, heads, nexts, step, partners, backwards):
         here = step - number
         there = np.int64(partners[number])
         if heads[here & (SLOTS - 1)] >= 0 or heads[there & (SLOTS - 1)] >= 0:
-            first = _take_out(at, heads, nexts, here)
-            second = _take_out(at, heads, nexts, there)
-            _put(at, heads, nexts, first, there)
-            _put(at, heads, nexts, second, here)
+            first = _take_out(places, heads, nexts, here)
+            second = _take_out(places, heads, nexts, there)
+            _put(places, heads, nexts, first, there)
+            _put(places, heads, nexts, second, here)
 
 
 @njit
-def _take_out(at, heads, nexts, place):
+def _take_out(places, heads, nexts, place):
     """Remove the number at a place from the table; -1 if there is none."""
     slot = place & (SLOTS - 1)
     item = heads[slot]
     before = -1
-    while item >= 0 and at[item] != place:
+    while item >= 0 and places[item] != place:
         before = item
         item = nexts[item]
     if item >= 0 and before >= 0:
@@ -173,9 +173,9 @@ def _take_out(at, heads, nexts, place):
 
 
 @njit
-def _put(at, heads, nexts, item, place):
+def _put(places, heads, nexts, item, place):
     """Move a number to a place, also in the table; -1 stands for no number."""
     if item >= 0:
-        at[item] = place
+        places[item] = place
         nexts[item] = heads[place & (SLOTS - 1)]
         heads[place & (SLOTS - 1)] = item

@@ -60,8 +60,7 @@ class RunSegment:
     @property
     def stop(self) -> int:
         """The position after the last one."""
-        start = self.schedule.consumed_train_samples
-        return start + self.num_steps * self.schedule.global_batch_size
+        return self.schedule.positions(self.steps.stop).start
 
 
 def segments_of_config(config: "train.Config") -> list[RunSegment]:
@@ -257,7 +256,7 @@ def _simulate(segment: RunSegment) -> list[Check]:
     for steps in simulated:
         first = schedule.consumed_train_samples + steps.start * size
         ranks = [
-            _delivered(segment, rank, first, len(steps))
+            _positions_of_rank(segment, rank, first, len(steps))
             for rank in range(schedule.dp_size)
         ]
         lengths = {len(rank) for rank in ranks}
@@ -280,7 +279,7 @@ def _simulate(segment: RunSegment) -> list[Check]:
     ]
 
 
-def _delivered(
+def _positions_of_rank(
     segment: RunSegment,
     rank: int,
     first: int,

@@ -153,15 +153,21 @@ class Card(CardFacts):
             order = self.order(stage["order"])
             stop = min(stop_of(stage), len(order))
             sources = self.source_numbers(stage["order"])
-            names = [self.sources[other]["name"] for other in sources]
-            files = [file for file, other in enumerate(names) if other == name]
-            each_file = np.repeat(files, len(samples)).astype(np.int64)
-            each_sample = np.tile(np.arange(samples.start, samples.stop), len(files))
-            numbers, positions = find_each(order, each_file, each_sample, stop)
+            # the files of the order that have this name
+            files = [
+                file
+                for file, number in enumerate(sources)
+                if self.sources[number]["name"] == name
+            ]
+            wanted_files = np.repeat(files, len(samples)).astype(np.int64)
+            one_file = np.arange(samples.start, samples.stop)
+            wanted_samples = np.tile(one_file, len(files))
+            indices, positions = find_each(order, wanted_files, wanted_samples, stop)
             is_read = positions >= stage["first_position"]
-            positions = positions[is_read]
-            read = numbers[is_read]
-            rows += self._rows(stage, positions, each_file[read], each_sample[read])
+            read = indices[is_read]
+            rows += self._rows(
+                stage, positions[is_read], wanted_files[read], wanted_samples[read]
+            )
         return sorted(rows, key=lambda row: (row.step, row.position))
 
     def _samples_at(
@@ -170,7 +176,7 @@ class Card(CardFacts):
         sample: int | None,
         byte_range: tuple[int, int] | None,
     ) -> range:
-        """The samples of a file that `when` is asked for."""
+        """The samples of a file that hold the sample or the bytes in question."""
         file = self.sources[source]
         num_rows = self.num_rows(source)
         if byte_range is None:

@@ -139,7 +139,7 @@ def compare_two_cards(one: Card, two: Card) -> Facts:
         "problem": why the step cannot be computed, or None}
     """
     steps = min(one.last_step, two.last_step)
-    facts = [_facts(card) for card in (one, two)]
+    facts = [_compared_facts(card) for card in (one, two)]
     lines = []
     for difference in differences(*facts):
         line = str(difference).replace(": saved ", ": first ", 1)
@@ -155,13 +155,13 @@ def compare_two_cards(one: Card, two: Card) -> Facts:
         comparison |= {"step": 1, "rows": one.stage(1)["batch_size"]}
     elif lines:
         try:
-            comparison |= _first_other_step(one, two, steps)
+            comparison |= _first_differing_step(one, two, steps)
         except ValueError as error:
             comparison["problem"] = str(error)
     return comparison
 
 
-def _facts(card: Card) -> Facts:
+def _compared_facts(card: Card) -> Facts:
     """The facts that decide the rows of each step; the probes follow from them."""
     facts = {name: card.facts[name] for name in COMPARED_FIELDS}
     facts["sources"] = card.sources or card.facts["listed"]
@@ -172,7 +172,7 @@ def _facts(card: Card) -> Facts:
     return facts
 
 
-def _first_other_step(
+def _first_differing_step(
     one: Card,
     two: Card,
     steps: int,

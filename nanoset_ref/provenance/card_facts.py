@@ -14,9 +14,11 @@ from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, read_json, require_regular
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import Order, build_order
-from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES, problems_of_card
-
-Facts = dict[str, Any]
+from nanoset_ref.provenance.card_validation import (
+    MAX_CARD_BYTES,
+    problems_of_card,
+)
+from nanoset_ref.provenance.card_validation import Facts as Facts
 
 SHIPPED = Path(__file__).with_name("cards")
 NOT_COMPUTED = {
@@ -216,7 +218,7 @@ class CardFacts:
         """
         if not self.sources:
             listed = self.facts["listed"]
-            raise self._lacks(
+            raise self._missing_error(
                 f"the sizes of {listed['files']} files, named in {listed['url']}"
             )
         return [self.num_rows(source) for source in self.source_numbers(number)]
@@ -226,11 +228,11 @@ class CardFacts:
         file = self.sources[source]
         window = self.facts["window"]
         if file["bytes"] is None:
-            raise self._lacks(f"the size of {file['name']}")
+            raise self._missing_error(f"the size of {file['name']}")
         tokens = (file["bytes"] - file["first_byte"]) // self._itemsize
         return max(0, (tokens - window["row_length"]) // window["stride"] + 1)
 
-    def _lacks(self, what: str) -> ValueError:
+    def _missing_error(self, what: str) -> ValueError:
         return ValueError(
             f"the card {self.name} does not hold {what}: `nanoset-ref card complete` fetches sizes "
             f"(then give --sizes), or give the files (--data)"

@@ -46,7 +46,7 @@ def fetch_sizes(
         )
     addresses = addresses_in(content.decode(), listed)
     # 2.
-    asked = [mirrored(address, mirror) for address in addresses]
+    asked = [replace_server(address, mirror) for address in addresses]
     sizes = thread_map(_size_of, asked)
     return [*zip(addresses, sizes, strict=True)]
 
@@ -74,8 +74,8 @@ def addresses_in(text: str, listed: Facts) -> list[str]:
     ]
 
 
-def mirrored(address: str, mirror: str | None) -> str:
-    """The address with its server replaced by the mirror, if there is one."""
+def replace_server(address: str, mirror: str | None) -> str:
+    """Replace the server of an address by the mirror, if there is one."""
     if mirror is None:
         return address
     if "://" not in mirror:

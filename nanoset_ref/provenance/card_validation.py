@@ -15,6 +15,7 @@ from nanoset_ref.io.options import unknown_key
 from nanoset_ref.io.paths import read_json
 
 Schema = dict[str, Any]
+Facts = dict[str, Any]  # of a card, or a part of them
 
 SCHEMA = Path(__file__).with_name("card_schema.json")
 MAX_CARD_BYTES = 10_000
@@ -38,29 +39,29 @@ def card_schema() -> Schema:
 
 def problems_of_card(facts: Any) -> list[str]:
     """Every field of a card that breaks a rule: its path, the rule, and the value."""
-    problems = [*_wrong(facts, card_schema(), "")]
+    problems = [*_problems_of_value(facts, card_schema(), "")]
     if problems:
         return problems  # the other rules need the right types
-    return [*_inconsistent(facts)]
+    return [*_problems_between_fields(facts)]
 
 
-def _wrong(
+def _problems_of_value(
     value: Any,
     schema: Schema,
     path: str,
 ) -> Iterator[str]:
     """The problems of a value and everything in it, by the schema."""
-    if not _fits(value, schema):
+    if not _is_valid(value, schema):
         rule = schema.get("description", "an object")
         yield f"{path or 'the card'}: must be {rule}; got {value!r:.80}"
     elif isinstance(value, dict):
-        yield from _wrong_fields(value, schema, path)
+        yield from _problems_of_fields(value, schema, path)
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            yield from _wrong(item, schema["items"], f"{path}[{number}]")
+            yield from _problems_of_value(item, schema["items"], f"{path}[{number}]")
 
 
-def _fits(value: Any, schema: Schema) -> bool:
+def _is_valid(value: Any, schema: Schema) -> bool:
     """Whether a value keeps all rules except those of its fields and items."""
     names = schema.get("type", [])
     if isinstance(names, str):
@@ -84,8 +85,8 @@ def _fits(value: Any, schema: Schema) -> bool:
     return True
 
 
-def _wrong_fields(
-    value: dict[str, Any],
+def _problems_of_fields(
+    value: Facts,
     schema: Schema,
     path: str,
 ) -> Iterator[str]:
@@ -101,27 +102,27 @@ def _wrong_fields(
         if field_schema is False:
             yield f"{field_path}: {unknown_key(name, fields)}"
         elif field_schema is not None:
-            yield from _wrong(item, field_schema, field_path)
+            yield from _problems_of_value(item, field_schema, field_path)
 
 
-def _inconsistent(facts: dict[str, Any]) -> Iterator[str]:
+def _problems_between_fields(facts: Facts) -> Iterator[str]:
     """The problems between fields."""
     sources = len(facts["sources"])
     if bool(sources) == ("listed" in facts):
         yield f"sources: name the files here or where they are listed, not both; got {sources}"
     for number, order in enumerate(facts["orders"]):
-        yield from _wrong_order(order, sources, f"orders[{number}]")
-    due = facts["stages"][0]["first_step"]
+        yield from _problems_of_order(order, sources, f"orders[{number}]")
+    next_step = facts["stages"][0]["first_step"]
     for number, stage in enumerate(facts["stages"]):
         path = f"stages[{number}]"
-        if stage["first_step"] != due:
-            yield f"{path}.first_step: must be {due}, the step after the stage before"
-        due = stage["first_step"] + stage["steps"]
-        yield from _wrong_stage(stage, facts["orders"], path)
+        if stage["first_step"] != next_step:
+            yield f"{path}.first_step: must be {next_step}, the step after the stage before"
+        next_step = stage["first_step"] + stage["steps"]
+        yield from _problems_of_stage(stage, facts["orders"], path)
 
 
-def _wrong_order(
-    order: dict[str, Any],
+def _problems_of_order(
+    order: Facts,
     sources: int,
     path: str,
 ) -> Iterator[str]:
@@ -133,15 +134,15 @@ def _wrong_order(
     wrong = [key for key in probes if not key.isdecimal() or int(key) >= samples]
     if wrong:
         yield f"{path}.probes: positions are whole numbers below {samples}; got {wrong[0]!r}"
-    due = min(NUM_PROBES, samples)
+    num_probes = min(NUM_PROBES, samples)
     # an order that continues from a ledger may have fewer positions than samples
     continues = "start" in order.get("options", {})
-    if probes and not continues and len(probes) != due:
-        yield f"{path}.probes: must be {due} pairs, or none; got {len(probes)}"
+    if probes and not continues and len(probes) != num_probes:
+        yield f"{path}.probes: must be {num_probes} pairs, or none; got {len(probes)}"
 
 
-def _wrong_stage(
-    stage: dict[str, Any],
+def _problems_of_stage(
+    stage: Facts,
     orders: list[Any],
     path: str,
 ) -> Iterator[str]:

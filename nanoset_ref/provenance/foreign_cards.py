@@ -89,6 +89,9 @@ def card_of_config(
     return Card(facts)
 
 
+# ---- Nanotron
+
+
 def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Facts:
     """Nanotron's YAML.
 
@@ -116,7 +119,7 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Facts:
         stride = row_length - 1
     files: dict[str, list[str]] = {}
     for dataset in datasets:
-        files |= {name: _files_of(name) for name in _folders(dataset)}
+        files |= {name: _files_named(name) for name in _dataset_paths(dataset)}
     paths = dict.fromkeys(itertools.chain(*files.values()))
     numbers = {path: number for number, path in enumerate(paths)}
     orders = [
@@ -124,14 +127,14 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Facts:
     ]
     layout = "contiguous" if is_main else "strided"
     facts = {
-        "dtype": config.take("dtype", dtype),
+        "dtype": config.fact("dtype", dtype),
         "window": {"row_length": row_length, "stride": stride},
         "sources": [source_facts(path) for path in paths],
         "orders": orders,
-        "stages": _nanotron_stages(config, stages, layout),
+        "stages": _stages_of_card(config, stages, layout),
     }
     if is_main:
-        _compute_main(config, facts, files)
+        _use_main_orders(config, facts, files)
     return facts
 
 
@@ -150,17 +153,17 @@ def _nanotron_order(
         numbers: {path: number in the card}.
     """
     dataset = data["dataset"]
-    folders = _folders(dataset)
+    folders = _dataset_paths(dataset)
     read = [numbers[path] for folder in folders for path in files[folder]]
     name = "nanotron" if len(read) == len(folders) else "unknown"
     weights = dataset.get("dataset_weights")
     if isinstance(dataset.get("dataset_path"), dict):
         weights = [*dataset["dataset_path"].values()]
-    seed = config.take("seed", data.get("seed"))
+    seed = config.fact("seed", data.get("seed"))
     return order_facts(name, seed, weights=weights, sources=read)
 
 
-def _compute_main(
+def _use_main_orders(
     config: ForeignConfig,
     facts: Facts,
     files: Mapping[str, list[str]],
@@ -181,7 +184,7 @@ def _compute_main(
         order.update(name="nanotron_main", options=computed.options)
 
 
-def _nanotron_stages(
+def _stages_of_card(
     config: ForeignConfig,
     stages: Sequence[Facts],
     layout: str,
@@ -203,14 +206,17 @@ def _nanotron_stages(
     return described
 
 
-def _folders(dataset: Facts) -> list[str]:
+def _dataset_paths(dataset: Facts) -> list[str]:
     return as_list(dataset.get("dataset_path") or dataset["dataset_folder"])
 
 
-def _files_of(name: str) -> list[str]:
+def _files_named(name: str) -> list[str]:
     """A file, or the .ds files of a folder; the name itself if the folder is not here."""
     folder = glob.escape(name.rstrip("/"))
     return sorted(glob.glob(f"{folder}/*.ds")) or [name]
+
+
+# ---- Megatron-LM and GPT-NeoX
 
 
 def from_megatron(config: ForeignConfig) -> Facts:
@@ -224,18 +230,18 @@ def from_megatron(config: ForeignConfig) -> Facts:
     neox_rows = values.get("train_micro_batch_size_per_gpu")
     rows = values.get("micro_batch_size") or neox_rows
     batch_size = _megatron_batch_size(config, rows)
-    length = config.take("sequence_length", values.get("seq_length"))
+    length = config.fact("sequence_length", values.get("seq_length"))
     steps = values.get("train_iters")
     if steps is None and "train_samples" in values:
         steps = int(values["train_samples"]) // batch_size
-    steps = config.take("steps", steps)
+    steps = config.fact("steps", steps)
     order = _megatron_order(values, steps * batch_size, weights)
     assumed = []
     for name, default in MEGATRON_DEFAULTS.items():
         if name not in values:
             assumed.append(f"{name}={default}, the default")
     return {
-        "dtype": config.take("dtype"),
+        "dtype": config.fact("dtype"),
         "window": {"row_length": length + 1, "stride": length},
         "sources": [source_facts(f"{prefix}.bin") for prefix in prefixes],
         "orders": [order],
@@ -268,8 +274,8 @@ def _megatron_batch_size(config: ForeignConfig, rows: Any) -> int:
     if batch_size is None and rows and "is_neox" in values:
         long_name = values.get("gradient_accumulation_steps")
         accumulated = int(long_name or values.get("gas") or 1)
-        batch_size = int(rows) * accumulated * config.take("dp_size")
-    return int(config.take("batch_size", batch_size))
+        batch_size = int(rows) * accumulated * config.fact("dp_size")
+    return int(config.fact("batch_size", batch_size))
 
 
 def _megatron_order(
@@ -294,11 +300,14 @@ def _megatron_order(
     )
 
 
+# ---- OLMo-core
+
+
 def from_olmo_core(config: ForeignConfig) -> Facts:
     """OLMo-core's config.json."""
     dataset = config.values["dataset"]
     loader = config.values["data_loader"]
-    packs = _packs_rows(dataset)
+    packs = _packs_documents(dataset)
     length = dataset["sequence_length"]
     target = dataset.get("max_target_sequence_length") or length
     batch_size = loader["global_batch_size"] // length
@@ -310,9 +319,9 @@ def from_olmo_core(config: ForeignConfig) -> Facts:
     options = {"chunk_size": target // length, "batch_size": batch_size}
     if packs:
         name = "olmo_core_packed"
-        options = _packing(dataset, batch_size)
-    dtype = config.take("dtype", dtype)
-    steps = config.take("steps", _olmo_core_steps(config.values))
+        options = _packing_options(dataset, batch_size)
+    dtype = config.fact("dtype", dtype)
+    steps = config.fact("steps", _olmo_core_steps(config.values))
     facts = {
         "dtype": dtype,
         "window": {"row_length": length, "stride": length},
@@ -324,7 +333,7 @@ def from_olmo_core(config: ForeignConfig) -> Facts:
         facts["listed"] = {
             "url": f"{MIXES}/{dataset['mix']}.txt",
             "sha256": None,
-            "files": config.take("files"),
+            "files": config.fact("files"),
             "after": "",
             "pattern": r"(?m)^[^#,\n]+,(\S+)$",
             "address": f"{dataset['mix_base_dir'].rstrip('/')}/{{}}",
@@ -334,7 +343,7 @@ def from_olmo_core(config: ForeignConfig) -> Facts:
     return facts
 
 
-def _packs_rows(dataset: Facts) -> bool:
+def _packs_documents(dataset: Facts) -> bool:
     """Whether OLMo-core packs documents; ValueError unless it does that, or cuts, named files."""
     kind = dataset.get("_CLASS_", "NumpyFSLDatasetConfig").rpartition(".")[2]
     kinds = "NumpyFSLDatasetConfig", "NumpyPackedFSLDatasetConfig"
@@ -349,7 +358,7 @@ def _packs_rows(dataset: Facts) -> bool:
     return kind == kinds[1]
 
 
-def _packing(dataset: Facts, batch_size: int) -> Facts:
+def _packing_options(dataset: Facts, batch_size: int) -> Facts:
     """The options of the order "olmo_core_packed", with the defaults of OLMo-core."""
     return {
         "batch_size": batch_size,
@@ -372,6 +381,9 @@ def _olmo_core_steps(values: Mapping[str, Any]) -> int | None:
     return None
 
 
+# ---- llm.c
+
+
 def from_llm_c(config: ForeignConfig) -> Facts:
     """The arguments of llm.c's train_gpt2cu, perhaps behind mpirun -np RANKS."""
     values = config.values
@@ -380,12 +392,12 @@ def from_llm_c(config: ForeignConfig) -> Facts:
         raise ValueError(
             f"no shard matches -i {values.get('i')}: write the card where they are"
         )
-    length = config.take("sequence_length", values.get("t"))
-    rows = config.take("micro_batch_size", values.get("b"))
-    ranks = config.take("dp_size", next(iter(as_list(values.get("np", []))), None))
+    length = config.fact("sequence_length", values.get("t"))
+    rows = config.fact("micro_batch_size", values.get("b"))
+    ranks = config.fact("dp_size", next(iter(as_list(values.get("np", []))), None))
     batch_size = int(values.get("d", length * rows * ranks)) // length
     steps = int(values.get("x", -1))  # -1: one epoch
-    steps = config.take("steps", steps if steps > 0 else None)
+    steps = config.fact("steps", steps if steps > 0 else None)
     options = {"micro_batch_size": rows, "dp_size": ranks}
     return {
         "dtype": open_tokens(paths[0]).dtype.name,
@@ -394,6 +406,9 @@ def from_llm_c(config: ForeignConfig) -> Facts:
         "orders": [order_facts("llm_c", 0, options=options)],
         "stages": one_stage(config, steps, batch_size, "contiguous", ranks, rows),
     }
+
+
+# ---- which system has which reader
 
 
 def read_yaml(path: PathLike) -> Facts:

@@ -45,7 +45,7 @@ class ForeignConfig:
         self._given = given
         self._missing: dict[str, str] = {}
 
-    def take(
+    def fact(
         self,
         name: str,
         value: Any = None,
@@ -128,8 +128,8 @@ def stage_facts(
     """
     ranks = {
         "layout": layout,
-        "dp_size": config.take("dp_size", dp_size, needed=False),
-        "micro_batch_size": config.take(
+        "dp_size": config.fact("dp_size", dp_size, needed=False),
+        "micro_batch_size": config.fact(
             "micro_batch_size", micro_batch_size, needed=False
         ),
     }

@@ -127,7 +127,7 @@ class OLMoCorePackedRows(Rows):
             pieces.append((members[index], start - first, stop - first, candidates))
         return pieces
 
-    def _placed(
+    def _placed_pieces(
         self, positions: Int64Array
     ) -> Iterator[tuple[int, int, int, int, int]]:
         """(row, column, file, first token in it, stop) of every piece of the rows at positions."""
@@ -140,13 +140,13 @@ class OLMoCorePackedRows(Rows):
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         """See `Rows.fill`."""
         out[:] = self._pad
-        for row, column, number, start, stop in self._placed(positions):
+        for row, column, number, start, stop in self._placed_pieces(positions):
             piece = np.array([[row, start, stop, column]])
             copy_from_file(self._files[number], piece, out)
 
     def _starts(self, positions: Int64Array) -> Starts:
         starts = np.ones((len(positions), self.row_length), dtype=np.bool_)
-        for row, column, _, start, stop in self._placed(positions):
+        for row, column, _, start, stop in self._placed_pieces(positions):
             starts[row, column + 1 : column + stop - start] = False
         return starts
 

@@ -10,7 +10,7 @@ from nanoset_ref.io.bucket_ids import bytes_of, fetch
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.pools import thread_map
 from nanoset_ref.provenance.card import Card, CardRow
-from nanoset_ref.provenance.card_sizes import mirrored
+from nanoset_ref.provenance.card_sizes import replace_server
 
 
 def fetch_rows(
@@ -42,7 +42,7 @@ def fetch_rows(
             )
         parts += published
     paths: dict[str, Any] = {
-        address: as_path(mirrored(address, mirror)) for address, _, _ in parts
+        address: as_path(replace_server(address, mirror)) for address, _, _ in parts
     }
     opened = thread_map(bytes_of, [*paths.values()])
     objects = dict(zip(paths, opened, strict=True))

@@ -83,7 +83,7 @@ class MMapIndexedDataset(Tokens):
 
     def __init__(self, path_prefix: PathLike) -> None:
         location = location_of(path_prefix)
-        self._asked_for = path_prefix
+        self._given_prefix = path_prefix
         self.path_prefix = str(location)
         remote = in_bucket(location)
         ids = (
@@ -92,7 +92,7 @@ class MMapIndexedDataset(Tokens):
             else f"{location}.bin"
         )
         super().__init__(ids, ".idx")
-        if self.version is None or self.companions[".idx"] is None:
+        if self.version is None or self.companion_versions[".idx"] is None:
             raise FileNotFoundError(
                 f"{self.path_prefix} is not a corpus: "
                 f"{self.path.name} and {self.idx_path.name} must both exist"
@@ -121,7 +121,7 @@ class MMapIndexedDataset(Tokens):
     def _read_index(self) -> None:
         """Read the header, and map the arrays."""
         name = self.companion(".idx")
-        version_of_index = self.companions[".idx"]
+        version_of_index = self.companion_versions[".idx"]
         size = version_of_index[0] if version_of_index else 0
         index = np.empty(0, np.uint8)  # an empty file cannot be mapped
         if size:
@@ -158,13 +158,14 @@ class MMapIndexedDataset(Tokens):
 
         Sequences must lie end to end and fill .bin. Document entries must not decrease.
         """
-        ends = self.document_indices
+        bounds = self.document_indices
         itemsize = self.dtype.itemsize
-        total = _end_to_end(
-            self.sequence_lengths, self.sequence_pointers, ends, itemsize
+        total = _total_bytes(
+            self.sequence_lengths, self.sequence_pointers, bounds, itemsize
         )
         num_bytes = self.version[0] if self.version else 0
-        if not (len(ends) and ends[0] == 0 and ends[-1] == len(self) and total >= 0):
+        covers_all = len(bounds) and bounds[0] == 0 and bounds[-1] == len(self)
+        if not covers_all or total < 0:
             raise TokenFileError(
                 f"{self.idx_path} is damaged: its document entries must run from 0 to {len(self)}, "
                 "and its sequences must lie end to end; copy it again"
@@ -246,10 +247,13 @@ class MMapIndexedDataset(Tokens):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process opens the files again, without reading them for their checksums."""
-        state: dict[str, Any] = {"version": self.version, "companions": self.companions}
+        state: dict[str, Any] = {
+            "version": self.version,
+            "companion_versions": self.companion_versions,
+        }
         if "idx_checksum" in self.__dict__:
             state["idx_checksum"] = self.idx_checksum
-        return MMapIndexedDataset, (self._asked_for,), state
+        return MMapIndexedDataset, (self._given_prefix,), state
 
 
 def _warn_unsealed(path: Path) -> None:
@@ -264,22 +268,22 @@ def _warn_unsealed(path: Path) -> None:
         )
 
 
-def _end_to_end(
+def _total_bytes(
     lengths: NDArray[np.int32],
     pointers: Int64Array,
-    ends: Int64Array,
+    bounds: Int64Array,
     itemsize: int,
 ) -> int:
-    """The bytes of sequences that lie end to end from byte 0 on; -1 if they do not, or if `ends`
-    decreases. 10^7 sequences take 40 ms.
+    """The bytes of sequences that lie end to end from byte 0 on; -1 if they do not, or if `bounds`
+    decrease. 10^7 sequences take 40 ms.
 
     Args:
         lengths: int32 [S], tokens of each sequence.
         pointers: int64 [S], byte offsets.
-        ends: int64 [D], sequence counts at the document ends.
+        bounds: int64 [D], the first sequence of each document, and the end.
         itemsize: bytes per token.
     """
-    if np.any(ends[1:] < ends[:-1]):
+    if np.any(bounds[1:] < bounds[:-1]):
         return -1
     total = 0
     # blocks that stay in the processor's cache

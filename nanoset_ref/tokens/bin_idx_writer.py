@@ -35,7 +35,7 @@ class MMapIndexedDatasetBuilder:
 
     Args:
         bin_path: the .bin file to write; nothing appears there before `finalize`.
-        dtype: the ids' dtype: int32, uint16 or another one of the format.
+        dtype: the ids' dtype: int32, uint16 or another dtype of the format.
         multimodal: whether every sequence has a mode, an int8.
         overwrite: whether an existing pair may be replaced. A .bin without an index is unfinished,
             and may always be replaced.

@@ -71,14 +71,15 @@ def convert_parts(
     description = (facts or {}) | agreed_facts(sources)
     targets = [as_path(target) for target in parts]
     for target, chosen in zip(targets, parts.values(), strict=True):
-        _refuse(target, chosen, sources, description.get("row_length"))
+        _check_target(target, chosen, sources, description.get("row_length"))
     options = description | {"dtype": width, "overwrite": overwrite}
     hashes = []
     with write_together(), contextlib.ExitStack() as stack:
         writers = [WRITERS[target.suffix](target, **options) for target in targets]
-        sinks = [stack.enter_context(writer) for writer in writers]
-        for sink, chosen in zip(sinks, parts.values(), strict=True):
-            hashes.append(hash_blocks(_copy(sources, chosen, sink)))
+        for writer in writers:
+            stack.enter_context(writer)
+        for writer, chosen in zip(writers, parts.values(), strict=True):
+            hashes.append(hash_blocks(_copy(sources, chosen, writer)))
     try:
         copies = [open_tokens(target) for target in targets]
         if [content_hash(copy) for copy in copies] != hashes:
@@ -95,7 +96,7 @@ def convert_parts(
     return copies
 
 
-def _refuse(
+def _check_target(
     target: Path, chosen: Chosen, sources: Sequence[Tokens], row_length: int | None
 ) -> None:
     """Raise ValueError if the target cannot be written."""
@@ -123,8 +124,8 @@ def _refuse(
 
 def _copy(sources: Sequence[Tokens], chosen: Chosen, writer: Any) -> Iterator[Block]:
     """Write the documents, and yield them."""
-    every: Sequence[Int64Array | None] = chosen or [None] * len(sources)
-    for source, documents in zip(sources, every, strict=True):
+    by_source: Sequence[Int64Array | None] = chosen or [None] * len(sources)
+    for source, documents in zip(sources, by_source, strict=True):
         for ids, lengths in document_blocks(source, documents):
             writer.write(ids, lengths)
             yield ids, lengths

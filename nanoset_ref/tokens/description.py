@@ -48,18 +48,18 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Facts:
     if not len(lengths):
         raise TokenFileError(f"{file.path} holds no documents")
     counts = np.zeros(0, dtype=np.int64)
-    closed = 0
+    ending_in_eos = 0
     hashes: set[bytes] = set()
-    repeated = []
+    duplicate_lengths = []
     for ids, sizes in document_blocks(file):
         counts = _add_counts(counts, ids, file)
         ends = np.cumsum(sizes)
         lasts = ids[ends[sizes > 0] - 1]  # the last id of each document with tokens
-        closed += int(np.count_nonzero(lasts == eos))
+        ending_in_eos += int(np.count_nonzero(lasts == eos))
         for document in np.split(ids, ends[:-1]):
             key = xxhash.xxh3_128_digest(document.data)
             if len(document) and key in hashes:
-                repeated.append(len(document))
+                duplicate_lengths.append(len(document))
             hashes.add(key)
     figures = {
         "path": str(file.path),
@@ -71,12 +71,12 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Facts:
         "eos_token_id": eos,
         "eos_share": None,
         "documents_ending_in_eos": None,
-        "duplicate_documents": len(repeated),
-        "duplicate_tokens": sum(repeated),
+        "duplicate_documents": len(duplicate_lengths),
+        "duplicate_tokens": sum(duplicate_lengths),
     }
     if eos is not None:
         figures["eos_share"] = int(counts[eos : eos + 1].sum()) / file.num_tokens
-        figures["documents_ending_in_eos"] = closed
+        figures["documents_ending_in_eos"] = ending_in_eos
     return figures
 
 

@@ -61,7 +61,7 @@ class DatatroveFile(Tokens):
         self.windows = windows
         self._metadata_text = f"|{token_size or 2}"
         metadata = self.companion(f"{suffix}.metadata")
-        if self.companions[f"{suffix}.metadata"] is not None:
+        if self.companion_versions[f"{suffix}.metadata"] is not None:
             content = b"".join(read_in_blocks(metadata))
             self._metadata_text = content.decode(errors="replace")
         elif token_size is None and os.path.islink(path):
@@ -90,7 +90,7 @@ class DatatroveFile(Tokens):
     def document_offsets(self) -> Int64Array | None:
         """int64 [documents + 1], from the index; None without one."""
         suffix = f"{self.path.suffix}.index"
-        if self.companions[suffix] is None:
+        if self.companion_versions[suffix] is None:
             return None
         self.check_unchanged()
         index = self.companion(suffix)
@@ -153,13 +153,13 @@ class DatatroveWriter(TokenFileWriter):
 
     def _end(self) -> bytes:
         tokenizer = self._description.get("tokenizer") or "unknown"
-        text = f"{tokenizer}|{self.dtype.itemsize}\n{self.num_tokens}\n{short(self.num_tokens)}"
+        text = f"{tokenizer}|{self.dtype.itemsize}\n{self.num_tokens}\n{rounded(self.num_tokens)}"
         self._ids.flush()
         self._offsets.flush()
         return f"{text}\n{seal(text, self._ids.name, self._offsets.name)}".encode()
 
 
-def short(count: float) -> str:
+def rounded(count: float) -> str:
     """2338 -> "2.34 kT": three significant digits, as datatrove writes them."""
     thousands = (len(str(int(count))) - 1) // 3
     count /= 1000**thousands

@@ -49,7 +49,7 @@ class Tokens(ABC):
     Attributes:
         location: the local path as a string, or a BucketPath for a URL.
         version: the `paths.file_version` of the file with the ids.
-        companions: the same of the other files of the set, by their suffixes; None: it was missing.
+        companion_versions: those of the other files of its set, by suffix; None: a missing file.
         dtype: the type of an id.
         num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.
@@ -65,7 +65,7 @@ class Tokens(ABC):
     version: FileVersion | None = None
     row_length: int | None = None
     first_byte = 0
-    companions: Mapping[str, FileVersion | None] = {}
+    companion_versions: Mapping[str, FileVersion | None] = {}
 
     def __init__(
         self, path: PathLike, *companions: str, version: FileVersion | None = None
@@ -73,7 +73,7 @@ class Tokens(ABC):
         self.location = location_of(path)
         self.version = version or file_version(self.location)
         if companions:
-            self.companions = {
+            self.companion_versions = {
                 suffix: file_version(self.companion(suffix)) for suffix in companions
             }
 
@@ -106,7 +106,7 @@ class Tokens(ABC):
         """Raise TokenFileError if a file of the set was replaced or changed since it was opened."""
         if file_version(self.location) != self.version:
             raise _changed_error(self.location)
-        for suffix, version in self.companions.items():
+        for suffix, version in self.companion_versions.items():
             companion = self.companion(suffix)
             if file_version(companion) != version:
                 raise _changed_error(companion)
@@ -118,7 +118,7 @@ class Tokens(ABC):
 
     @property
     def facts(self) -> Facts:
-        """What the file records of its ids (see above); empty unless a format overrides it."""
+        """The recorded facts about the ids (see above); empty unless a format overrides it."""
         return {}
 
     @property

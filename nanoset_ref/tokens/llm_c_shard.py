@@ -51,10 +51,10 @@ class LlmCFile(Tokens):
             raise TokenFileError(
                 f"{self.path} does not begin with the header of llm.c's shards"
             )
-        version, dtype, begins = FORMATS[header[0]]
+        version, dtype, eos = FORMATS[header[0]]
         self.dtype = np.dtype(dtype)
         self.num_tokens = header[2]
-        self.begins_with = begins if eos_token_id is None else eos_token_id
+        self.begins_with = eos if eos_token_id is None else eos_token_id
         size = self.version[0] if self.version else 0
         expected = HEADER_BYTES + self.num_tokens * self.dtype.itemsize
         if header[1] != version or size != expected or self.num_tokens < 1:

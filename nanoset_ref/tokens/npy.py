@@ -60,7 +60,7 @@ class TokenFile(Tokens):
             dtype differs from the manifest's, or it has a NumPy header and no manifest.
     """
 
-    companions: Mapping[str, FileVersion | None] = {MANIFEST_SUFFIX: None}
+    companion_versions: Mapping[str, FileVersion | None] = {MANIFEST_SUFFIX: None}
     manifest: Manifest | None = None
     _is_ascending = False
 
@@ -110,12 +110,12 @@ class TokenFile(Tokens):
         location = self.companion(MANIFEST_SUFFIX)
         if isinstance(location, str) and not os.access(location, os.F_OK):
             return
-        companions: dict[str, FileVersion | None] = {}
-        self.companions = companions
+        versions: dict[str, FileVersion | None] = {}
+        self.companion_versions = versions
         if skip_denied and not may_read(location):
             return
-        companions[MANIFEST_SUFFIX] = file_version(location)
-        if companions[MANIFEST_SUFFIX] is None:
+        versions[MANIFEST_SUFFIX] = file_version(location)
+        if versions[MANIFEST_SUFFIX] is None:
             return
         self.manifest = Manifest.read(location)
         self.windows = self.manifest.windows
@@ -123,7 +123,7 @@ class TokenFile(Tokens):
         # boundaries belong to a manifest: without one they are not even looked for
         documents = self.companion(DOCUMENTS_SUFFIX)
         if not skip_denied or may_read(documents):
-            companions[DOCUMENTS_SUFFIX] = file_version(documents)
+            versions[DOCUMENTS_SUFFIX] = file_version(documents)
 
     def _check_size(self) -> None:
         """Compare the number of ids with the manifest's."""

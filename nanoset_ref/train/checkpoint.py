@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 Content = dict[str, Any]
 STATE = "state.json"
-NAME = "step-" + "[0-9]" * 8  # a checkpoint's name, as a glob
+CHECKPOINTS = "step-" + "[0-9]" * 8  # a checkpoint's name, as a glob
 WRITTEN = re.compile(r"state\.json|\.state\.json\..*\.tmp|shard-.*\.safetensors")
 FOLDER_OPTION = "checkpoints_path"
 LOCK_TRIES = 100  # ten seconds, after which the processes of a killed run have ended
@@ -116,7 +116,7 @@ class Checkpoints:
         ):
             # 1. create the hidden folder
             if self.world.is_first:
-                for leftover in self.folder.glob(f".{NAME}.tmp"):
+                for leftover in self.folder.glob(f".{CHECKPOINTS}.tmp"):
                     _clear(leftover)
                 # free the disk again if saving failed
                 stack.callback(shutil.rmtree, temporary, ignore_errors=True)
@@ -180,7 +180,7 @@ class Checkpoints:
                 logger.warning("skipping the checkpoint %s: %s", path, problem)
 
     def _folders(self) -> list[Path]:
-        return sorted(self.folder.glob(NAME), reverse=True)
+        return sorted(self.folder.glob(CHECKPOINTS), reverse=True)
 
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
         """Fill `tensors` in place from the checkpoint of `step`.

@@ -95,7 +95,7 @@ def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
         mesh: its dimensions are named dp, pp or tp, in any order; a missing one has size 1.
 
     Raises:
-        ValueError: a dimension has no name or another one.
+        ValueError: a dimension has no name, or another name.
     """
     place: Any = mesh.get_coordinate()
     sizes = dict(zip(mesh.mesh_dim_names or ("",), mesh.shape, strict=False))

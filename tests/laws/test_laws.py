@@ -481,7 +481,7 @@ def test_a_length_is_asked_for_only_by_its_law() -> None:
     report = check(
         make, claims="once length", max_ranks=1, max_batch_size=1, examples=5, budget=20
     )
-    assert report.word("once") == "holds"
+    assert report.status("once") == "holds"
     assert "has no len()" in report.line("length")
 
 
@@ -493,7 +493,7 @@ def test_crops_have_no_spread() -> None:
     report = check(
         make, claims="spread repeat", format="npy", max_ranks=1, examples=3, budget=20
     )
-    assert report.unjudged == ["spread"] and report.word("repeat") == "holds"
+    assert report.unjudged == ["spread"] and report.status("repeat") == "holds"
     assert "have no place in the file" in report.line("spread")
     options = {"claims": "spread repeat", "format": "npy", "max_ranks": 1}
     with pytest.warns(UserWarning, match="^spread   not judged") as warned:

@@ -207,11 +207,7 @@ def _cut_stream(lengths, document_index, sequence_length, extra, index):
         index[rest, 1] = lengths[document_index[-1]] - extra
 
 
-def _work_of_blend(weights, limits, size):
-    return size * (4 + 2 * len(weights))
-
-
-@njit(work=_work_of_blend)
+@njit(work=lambda weights, limits, size: size * (4 + 2 * len(weights)))
 def blend_samples(weights, limits, size):
     """Build a blend of `size` positions in proportion to `weights`.
 

@@ -22,7 +22,7 @@ class EpochOrder(Order):
     _last_shuffled: tuple[int, NDArray[Any]] = -1, np.empty(0)
 
     def shuffled(self, epoch: int) -> NDArray[Any]:
-        """What `_shuffle` returns for an epoch; that of the last epoch asked for is kept."""
+        """The result of `_shuffle` for an epoch; the last one is cached."""
         kept_epoch, numbers = self._last_shuffled
         if kept_epoch != epoch:
             numbers = self._shuffle(epoch)

@@ -16,10 +16,10 @@ from nanoset_ref.orders.inverse import read_through
 from nanoset_ref.orders.others.epochs import EpochOrder
 from nanoset_ref.orders.traced_shuffle import places_of, values_at
 
-MOST_ROWS = 2**32 - 1
-SHORT = 1 << 22  # chunks that are shuffled sooner than numba is imported
-MOST_TRACED = 1 << 14  # chunks; an epoch is shuffled sooner than more are traced
-MOST_TRACES = 8  # lookups; then the epoch is shuffled, and kept
+MAX_ROWS = 2**32 - 1
+MIN_NUMBA_CHUNKS = 1 << 22  # NumPy shuffles fewer chunks before numba is imported
+MAX_TRACED = 1 << 14  # chunks; an epoch is shuffled sooner than more are traced
+MAX_TRACES = 8  # lookups; then the epoch is shuffled, and kept
 
 
 class OLMoCoreOrder(EpochOrder):
@@ -71,7 +71,7 @@ class OLMoCoreOrder(EpochOrder):
         self._kept = self.dataset_lengths // self.chunk_size * self.chunk_size
         ends = np.cumsum(self._kept)
         rows = int(ends[-1])
-        if rows >= MOST_ROWS:
+        if rows >= MAX_ROWS:
             raise ValueError(
                 f"OLMo-core numbers rows in uint32; these files have {rows:,}"
             )
@@ -116,12 +116,12 @@ class OLMoCoreOrder(EpochOrder):
 
     def _is_traced(self, epoch: int, count: int) -> bool:
         is_kept = self._last_shuffled[0] == epoch
-        is_long = self._num_chunks >= SHORT
+        is_long = self._num_chunks >= MIN_NUMBA_CHUNKS
         return (
             is_long
             and not is_kept
-            and count <= MOST_TRACED
-            and self._traces < MOST_TRACES
+            and count <= MAX_TRACED
+            and self._traces < MAX_TRACES
         )
 
     def reverse_lookup_each(
@@ -130,7 +130,7 @@ class OLMoCoreOrder(EpochOrder):
         samples: Int64Array,
         until: int,
     ) -> Matches:
-        if self._num_chunks < SHORT or len(samples) > MOST_TRACED:
+        if self._num_chunks < MIN_NUMBA_CHUNKS or len(samples) > MAX_TRACED:
             return read_through(self, sources, samples, until)
         return super().reverse_lookup_each(sources, samples, until)
 
