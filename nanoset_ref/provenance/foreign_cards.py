@@ -1,4 +1,4 @@
-"""Cards from the configs of Nanotron, Megatron-LM, GPT-NeoX, OLMo-core and llm.c.
+"""Cards from the configs of Megatron-LM, GPT-NeoX, OLMo-core and llm.c, and of Nanotron.
 
 Read as of Nanotron 2411b022 and the Nanosets of 2024 (2e36d6f), Megatron-LM d98e8a64dd, GPT-NeoX
 ea7aefd8, OLMo-core fa6c5014c and llm.c f1e2ace (docs/loaders.md has their months).
@@ -6,10 +6,8 @@ ea7aefd8, OLMo-core fa6c5014c and llm.c f1e2ace (docs/loaders.md has their month
 
 import functools
 import glob
-import itertools
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +15,6 @@ import numpy as np
 
 from nanoset_ref import train  # loads nothing yet: only YAML needs an extra
 from nanoset_ref.io.paths import PathLike, as_list, read_json
-from nanoset_ref.orders.others.nanotron_stages import first_step, nanotron_stages
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import NOT_COMPUTED, Facts
 from nanoset_ref.provenance.card_of_run import probes_of
@@ -27,8 +24,8 @@ from nanoset_ref.provenance.foreign_facts import (
     order_facts,
     read_arguments,
     source_facts,
-    stage_facts,
 )
+from nanoset_ref.provenance.nanotron_cards import from_nanotron
 from nanoset_ref.tokens import open_tokens
 
 MIXES = "https://raw.githubusercontent.com/allenai/OLMo-core/fa6c5014c/src/olmo_core/data/mixes"
@@ -87,133 +84,6 @@ def card_of_config(
             order["samples"] = card.samples(number)
             order["probes"] = probes_of(card.unchecked_order(number), order["samples"])
     return Card(facts)
-
-
-# ---- Nanotron
-
-
-def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Facts:
-    """Nanotron's YAML.
-
-    Args:
-        config: the config.
-        is_main: whether it is of the main branch, with folders of .ds files; else of the Nanosets
-            of 2024, with token files or folders of one .ds file each.
-    """
-    tokens = config.values["tokens"]
-    stages = sorted(config.values["data_stages"], key=first_step)
-    datasets = [stage["data"]["dataset"] for stage in stages]
-    for stage, dataset in zip(stages, datasets, strict=True):
-        if not {"dataset_path", "dataset_folder"} & {*(dataset or {})}:
-            raise ValueError(
-                f"stage {stage.get('name')} reads no token files: its dataset has no "
-                f"dataset_folder (2024: dataset_path)"
-            )
-    if any(dataset.get("shuffle_files") for dataset in datasets):
-        raise ValueError("shuffle_files is not supported: write this card by hand")
-    size = datasets[0].get("token_size_in_bytes")
-    dtype = {2: "uint16", 4: "uint32"}.get(size)
-    row_length = tokens["sequence_length"] + 1
-    stride = row_length
-    if "dataset_path" in datasets[0]:
-        stride = row_length - 1
-    files: dict[str, list[str]] = {}
-    for dataset in datasets:
-        files |= {name: _files_named(name) for name in _dataset_paths(dataset)}
-    paths = dict.fromkeys(itertools.chain(*files.values()))
-    numbers = {path: number for number, path in enumerate(paths)}
-    orders = [
-        _nanotron_order(config, stage["data"], files, numbers) for stage in stages
-    ]
-    layout = "contiguous" if is_main else "strided"
-    facts = {
-        "dtype": config.fact("dtype", dtype),
-        "window": {"row_length": row_length, "stride": stride},
-        "sources": [source_facts(path) for path in paths],
-        "orders": orders,
-        "stages": _stages_of_card(config, stages, layout),
-    }
-    if is_main:
-        _use_main_orders(config, facts, files)
-    return facts
-
-
-def _nanotron_order(
-    config: ForeignConfig,
-    data: Facts,
-    files: Mapping[str, list[str]],
-    numbers: Mapping[str, int],
-) -> Facts:
-    """The order of a stage as the Nanosets of 2024 compute it, from one file for each name.
-
-    Args:
-        config: may be given the seed.
-        data: the stage's section of the config.
-        files: {a name in the section: its files}.
-        numbers: {path: number in the card}.
-    """
-    dataset = data["dataset"]
-    folders = _dataset_paths(dataset)
-    read = [numbers[path] for folder in folders for path in files[folder]]
-    name = "nanotron" if len(read) == len(folders) else "unknown"
-    weights = dataset.get("dataset_weights")
-    if isinstance(dataset.get("dataset_path"), dict):
-        weights = [*dataset["dataset_path"].values()]
-    seed = config.fact("seed", data.get("seed"))
-    return order_facts(name, seed, weights=weights, sources=read)
-
-
-def _use_main_orders(
-    config: ForeignConfig,
-    facts: Facts,
-    files: Mapping[str, list[str]],
-) -> None:
-    """Make the orders those of Nanotron's main branch, which needs the sizes of all files."""
-    if any(source["bytes"] is None for source in facts["sources"]):
-        for order in facts["orders"]:
-            order["name"] = "unknown"
-        return
-    config.check()  # the dtype is known
-    itemsize = np.dtype(facts["dtype"]).itemsize
-    row_bytes = itemsize * facts["window"]["row_length"]
-    rows = {}
-    for name, paths in files.items():
-        rows[name] = [os.path.getsize(path) // row_bytes for path in paths]
-    stages = nanotron_stages(config.values, rows)
-    for order, computed in zip(facts["orders"], stages, strict=True):
-        order.update(name="nanotron_main", options=computed.options)
-
-
-def _stages_of_card(
-    config: ForeignConfig,
-    stages: Sequence[Facts],
-    layout: str,
-) -> list[Facts]:
-    """The stages of a card: each ends where the next one starts."""
-    tokens = config.values["tokens"]
-    ranks = config.values["parallelism"]["dp"]
-    rows = tokens["micro_batch_size"]
-    batch_size = rows * tokens["batch_accumulation_per_replica"] * ranks
-    starts = [first_step(stage) for stage in stages]
-    stops = [*starts[1:], tokens["train_steps"] + 1]
-    described = []
-    for number, stage in enumerate(stages):
-        steps = range(starts[number], stops[number])
-        facts = stage_facts(config, number, steps, batch_size, layout, ranks, rows)
-        if "name" in stage:
-            facts["name"] = stage["name"]
-        described.append(facts)
-    return described
-
-
-def _dataset_paths(dataset: Facts) -> list[str]:
-    return as_list(dataset.get("dataset_path") or dataset["dataset_folder"])
-
-
-def _files_named(name: str) -> list[str]:
-    """A file, or the .ds files of a folder; the name itself if the folder is not here."""
-    folder = glob.escape(name.rstrip("/"))
-    return sorted(glob.glob(f"{folder}/*.ds")) or [name]
 
 
 # ---- Megatron-LM and GPT-NeoX
