@@ -16,6 +16,7 @@ from nanoset_ref.io.files import atomic_write
 
 if TYPE_CHECKING:
     from nanoset_ref.tokens import Tokens
+    from nanoset_ref.tokens.interface import Facts
 
 IdDtype = Literal[
     "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"
@@ -118,7 +119,7 @@ def verify(
     """
     from nanoset_ref.tokens.verification import write_seal  # only --seal needs it
 
-    results: list[dict[str, Any]] = []
+    results: list[Facts] = []
     for file in tokens.without_companions(files):
         try:
             opened = options.open(file)
@@ -233,7 +234,7 @@ def split(
     options.show_written(*parts)
 
 
-def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
+def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> Facts:
     """The facts of a manifest that follow from the tokenizer of its ids.
 
     Args:
@@ -245,9 +246,7 @@ def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
     return facts | _facts_of_eos(tokenizer.eos_token_id, sources)
 
 
-def _facts_of_eos(
-    eos_token_id: int | None, sources: Sequence[Tokens]
-) -> dict[str, Any]:
+def _facts_of_eos(eos_token_id: int | None, sources: Sequence[Tokens]) -> Facts:
     """The facts of a manifest that follow from the EOS id."""
     appended = eos_token_id is not None and _all_end_with(eos_token_id, sources)
     return {"eos_token_id": eos_token_id, "appended_eod": appended}

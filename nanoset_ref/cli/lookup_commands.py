@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nanoset_ref.tokens import Tokens
 
 Ids = NDArray[Any]
+Answer = tuple[dict[str, Any], str]  # as JSON, and as a line of text
 # (file, document, tokens [start, stop) of it; None: all)
 DocumentRange = tuple[int, int, tuple[int, int] | None]
 
@@ -209,7 +210,7 @@ def when(
     ranges: list[DocumentRange] = [(source, document or 0, None)]
     if text is not None:
         ranges = _ranges_of_text(options, segments, text)
-    found: list[tuple[dict[str, Any], str]] = []
+    found: list[Answer] = []
     for source, number, tokens in ranges:
         for segment, file in _segments_with(options, segments, source):
             found += _reads(segment, file, (source, number, tokens))
@@ -246,7 +247,7 @@ def _segments_with(
 
 def _reads(
     segment: RunSegment, file: int, document_range: DocumentRange
-) -> Iterator[tuple[dict[str, Any], str]]:
+) -> Iterator[Answer]:
     """(JSON, line of text) of every read of a document, or of tokens [start, stop) of it.
 
     Args:

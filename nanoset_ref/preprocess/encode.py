@@ -37,6 +37,7 @@ from nanoset_ref.preprocess.special_tokens import SpecialTokenCounter, SpecialTo
 from nanoset_ref.preprocess.text_blocks import TextBatch
 from nanoset_ref.preprocess.tokenizer import TokenizerError, unshared_tokenizer
 from nanoset_ref.tokens import token_dtype_for
+from nanoset_ref.tokens.interface import Facts
 
 PROBE_TEXTS = (
     "",
@@ -155,7 +156,7 @@ class Encoder(BatchEncoder):
         return None
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """The arguments of a `TokenFileWriter` that describe the ids."""
         return {
             "dtype": self.dtype,
@@ -166,7 +167,7 @@ class Encoder(BatchEncoder):
         }
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Facts:
         """The facts that determine a text's ids, as JSON.
 
         They are a hash of the tokenizer's definition (model, normalizer, pre-tokenizer, added
@@ -188,7 +189,7 @@ class Encoder(BatchEncoder):
         }
 
     @property
-    def worker_config(self) -> dict[str, Any]:
+    def worker_config(self) -> Facts:
         """The message from which another process builds the same encoder (see `from_config`)."""
         return {
             "tokenizer": self.fast.to_str(),

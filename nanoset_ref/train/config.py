@@ -30,6 +30,7 @@ with extra("train", "a training run"):
     from pydantic import Field, ValidationInfo, field_validator
 
 Sections = dict[str, Any]  # {name: valid section}
+Fields = dict[str, Any]  # of a transformers config
 SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 
 
@@ -91,17 +92,17 @@ class ModelConfig(Section):
         dtype: the dtype of forward and backward passes; parameters and optimizer are float32.
     """
 
-    fields: dict[str, Any] = Field(alias="model_config")
+    fields: Fields = Field(alias="model_config")
     dtype: Literal["float32", "bfloat16"] = "float32"
 
     @field_validator("fields")
     @classmethod
-    def _check_fields(cls, fields: dict[str, Any]) -> dict[str, Any]:
+    def _check_fields(cls, fields: Fields) -> Fields:
         transformers_config(fields)
         return fields
 
 
-def transformers_config(fields: dict[str, Any]) -> Any:
+def transformers_config(fields: Fields) -> Any:
     """Make a transformers config; raise ValueError for a field that is unknown or invalid."""
     with extra("train", "a model"):
         from transformers import AutoConfig

@@ -55,7 +55,7 @@ class StageRecord(BaseModel, strict=True):
     first_position: SampleCount
     first_reads: list[SampleCount]
     consumed_train_samples: SampleCount = 0
-    plan: dict[str, Any] | None = None
+    plan: Plan | None = None
     cursors: dict[str, dict[str, int]] = {}
 
     @property
