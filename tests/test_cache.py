@@ -36,7 +36,7 @@ class Memory:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(cache, "PIECE", 1000)
+    monkeypatch.setattr(cache, "PIECE_BYTES", 1000)
     monkeypatch.setattr(cache, "CHECKED_BYTES", 100)
     cache._warn.cache_clear()
 

@@ -42,8 +42,8 @@ def show_card_step(options: FileOptions, card: Card, step: int) -> None:
         end = rows[-1].end_byte
         summary += f", one after another: {first.path} bytes {first.first_byte}:{end}"
         parts = card.published(first.source, first.first_byte, end)
-        of_parts = [f"    {url} bytes {begin}:{stop}" for url, begin, stop in parts]
-        lines = of_parts + lines
+        part_lines = [f"    {url} bytes {begin}:{stop}" for url, begin, stop in parts]
+        lines = part_lines + lines
     options.show(rows, summary, *lines)
 
 

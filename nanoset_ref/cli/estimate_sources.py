@@ -177,9 +177,9 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
             share = weight / sum(blend.weights or [])
             surplus = 1 + config.mid_level_dataset_surplus
             wanted = math.ceil(math.ceil(size * share) * surplus)
-        source, of_source = _megatron_source(config, prefix, train.bounds, wanted)
+        source, source_bytes = _megatron_source(config, prefix, train.bounds, wanted)
         sources.append(source)
-        index_bytes += of_source
+        index_bytes += source_bytes
     if not has_one_corpus:
         positions = sum(source.samples for source in sources) if size is None else size
         index_bytes += BLEND_BYTES * positions

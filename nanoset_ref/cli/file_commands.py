@@ -67,7 +67,7 @@ class FileOptions:
             for file in files
         ]
         line = "{file}: {documents:,} documents, {tokens:,} tokens ({dtype}), content {content}"
-        self.show(facts, *(line.format(**of_file) for of_file in facts))
+        self.show(facts, *(line.format(**file_facts) for file_facts in facts))
 
 
 def inspect(file: str, /, *, png: Path | None = None, options: FileOptions) -> None:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
-from nanoset_ref.io.object_cache import PIECE, read_cached
+from nanoset_ref.io.object_cache import PIECE_BYTES, read_cached
 from nanoset_ref.io.options import normalize_indices
 from nanoset_ref.io.urls import BucketPath
 
@@ -94,8 +94,8 @@ class BucketIds:
     def _read_bytes(self, start: int, stop: int) -> Any:
         """The ids in the bytes start:stop."""
         extents = [
-            (self, first, min(first + PIECE, stop))
-            for first in range(start, stop, PIECE)
+            (self, first, min(first + PIECE_BYTES, stop))
+            for first in range(start, stop, PIECE_BYTES)
         ]
         return np.frombuffer(b"".join(fetch(extents)), self.dtype)
 

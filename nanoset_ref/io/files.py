@@ -161,14 +161,14 @@ def _publish(sets: list[list[_Part]]) -> None:
             os.replace(part.temporary, part.target)
     *first_parts, (remaining, target) = last_parts
     for part in first_parts:
-        remaining = _hidden_beside(part, remaining)
+        remaining = _mark_as_half(part, remaining)
         os.replace(part.temporary, part.target)
     os.replace(remaining, target)
     for folder in {part.target.parent for parts in sets for part in parts}:
         sync_folder(folder)
 
 
-def _hidden_beside(part: _Part, remaining: Path) -> Path:
+def _mark_as_half(part: _Part, remaining: Path) -> Path:
     """Rename the remaining temporary to the hidden name that marks `part` as half of a pair.
 
     On another disk the rename fails and the temporary keeps its name; if the writer is killed at
@@ -247,7 +247,7 @@ def explain_full_disk(
     try:
         yield
     except OSError as error:
-        if not _is_disk_full(error) or _names_another(error, path):
+        if not _is_disk_full(error) or _names_other_file(error, path):
             raise
         free = shutil.disk_usage(folder).free
         clause = f"{needs}, " if needs else ""
@@ -258,7 +258,7 @@ def explain_full_disk(
         raise OSError(error.errno or errno.ENOSPC, message, os.fspath(path)) from error
 
 
-def _names_another(error: OSError, path: Path) -> bool:
+def _names_other_file(error: OSError, path: Path) -> bool:
     """Whether the error names a file, and that file is not inside the folder `path`."""
     return error.filename is not None and path not in Path(str(error.filename)).parents
 

@@ -1,8 +1,8 @@
 """A cache of pieces of objects on the local disk, for a corpus that fits there.
 
-    1. Look in the folder for the aligned pieces of PIECE bytes that overlap the wanted ranges.
-    2. Fetch the missing and damaged pieces, AT_ONCE at a time. Write each to a temporary, flush and
-       rename it.
+    1. Look in the folder for the aligned pieces, of PIECE_BYTES, that overlap the wanted ranges.
+    2. Fetch the missing and damaged pieces, PIECES_AT_ONCE at a time. Write each to a temporary,
+       flush and rename it.
     3. Evict the least recently used pieces until the rest takes at most 7/8 of the limit.
 
 The pieces are in FOLDER, a subfolder of the folder that the user names. There the cache reads,
@@ -39,9 +39,9 @@ import xxhash
 
 FOLDER = "nanoset_ref-pieces"
 PIECE_NAME = re.compile(r"[0-9a-f]{24}-\d+(\.[0-9a-f]{8}\.tmp)?")
-PIECE = 1 << 20  # bytes
+PIECE_BYTES = 1 << 20
 CHECKED_BYTES = 1 << 14  # bytes under one checksum
-AT_ONCE = 64  # pieces that are fetched together and kept in memory
+PIECES_AT_ONCE = 64  # pieces that are fetched together and kept in memory
 # ids with `key` and `size` (bytes), and a range [start, stop)
 Extent = tuple[Any, int, int]
 logger = logging.getLogger(__name__)
@@ -75,8 +75,8 @@ def read_cached(
                 missing.append(name)
                 break
     # 2. fetch the missing ones
-    for start in range(0, len(missing), AT_ONCE):
-        names = missing[start : start + AT_ONCE]
+    for start in range(0, len(missing), PIECES_AT_ONCE):
+        names = missing[start : start + PIECES_AT_ONCE]
         contents = fetch([wanted[name][0] for name in names])
         for name, content in zip(names, contents, strict=True):
             (_, first, _), indices = wanted[name]
@@ -92,8 +92,8 @@ def _pieces_of(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]
     """{name of a piece: (its extent, the indices of the extents that overlap it)}."""
     pieces: dict[str, tuple[Extent, list[int]]] = {}
     for index, (ids, start, stop) in enumerate(extents):
-        for first in range(start // PIECE * PIECE, stop, PIECE):
-            last = min(first + PIECE, ids.size)
+        for first in range(start // PIECE_BYTES * PIECE_BYTES, stop, PIECE_BYTES):
+            last = min(first + PIECE_BYTES, ids.size)
             piece = ids, first, last
             _, indices = pieces.setdefault(f"{ids.key}-{first}", (piece, []))
             indices.append(index)

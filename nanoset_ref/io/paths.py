@@ -16,8 +16,8 @@ import xxhash
 PathLike = str | os.PathLike[str]
 FileVersion = tuple[Any, ...]  # see `file_version`
 MAX_JSON_BYTES = 1 << 26
-FILE_READ = 1 << 18  # bytes, small enough for the processor's cache
-OBJECT_READ = 32 << 20  # bytes
+FILE_READ_BYTES = 1 << 18  # small enough for the processor's cache
+OBJECT_READ_BYTES = 32 << 20
 
 
 def as_path(path: Any, allow_unversioned: bool = False) -> Path:
@@ -173,11 +173,11 @@ def read_in_blocks(path: PathLike) -> Iterator[Any]:
         from nanoset_ref.io.bucket_ids import bytes_of  # only URLs need it
 
         content = bytes_of(location)
-        for first in range(0, len(content), OBJECT_READ):
-            yield content[first : first + OBJECT_READ]
+        for first in range(0, len(content), OBJECT_READ_BYTES):
+            yield content[first : first + OBJECT_READ_BYTES]
         return
     with open(location, "rb") as file:
-        while block := file.read(FILE_READ):
+        while block := file.read(FILE_READ_BYTES):
             yield block
 
 

@@ -45,7 +45,7 @@ def reads(batches: Batches) -> Iterator[RowRead]:
                 yield rank, step, row
 
 
-def rows_of(batches: Batches) -> list[Any]:
+def all_rows(batches: Batches) -> list[Any]:
     return [row for _, _, row in reads(batches)]
 
 
@@ -84,7 +84,7 @@ def find_miscount(
         may_drop: how many rows may be left out.
         may_repeat: how many rows may be read twice.
     """
-    counts = Counter(rows_of(batches))
+    counts = Counter(all_rows(batches))
     twice = [row for row, count in counts.items() if count > 1]
     surplus = sum(counts.values()) - len(counts)
     if surplus > may_repeat:
@@ -114,8 +114,8 @@ def difference(
 
 def _describe(wanted: Batches, found: Batches) -> tuple[Kind, str]:
     """Classify and describe the first difference."""
-    due = Counter(rows_of(wanted))
-    read = Counter(rows_of(found))
+    due = Counter(all_rows(wanted))
+    read = Counter(all_rows(found))
     if any(isinstance(row, str) for row in due):
         read = due  # random crops: their counts mean little
     extra = read - due

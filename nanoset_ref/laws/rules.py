@@ -15,15 +15,15 @@ from nanoset_ref.laws.findings import (
     Finding,
     Kind,
     Verdict,
+    all_rows,
     by_step,
     difference,
     reads,
-    rows_of,
 )
 from nanoset_ref.laws.runner import LoaderProcesses
 from nanoset_ref.laws.trial import Broken, Case, Refused, Trial
 
-DISTINCT = 20  # with this many rows, two shuffles do not agree by chance: 1 / 20!
+MIN_DISTINCT = 20  # with this many rows, two shuffles do not agree by chance: 1 / 20!
 SIGMAS = 6  # larger deviations are not chance
 ROUNDING = 2  # rows by which a source may miss its share, besides chance
 MAX_NEIGHBORS = 12  # pairs that stay together; a shuffle leaves about 1 by chance
@@ -55,7 +55,7 @@ def law_ranks(trial: Trial) -> Verdict:
             )
             return Finding("lost", message, batches)
     for rank, steps in enumerate(batches):
-        if steps in batches[:rank] and _num_distinct([steps]) >= DISTINCT:
+        if steps in batches[:rank] and _num_distinct([steps]) >= MIN_DISTINCT:
             message = f"rank {rank} read what rank {batches.index(steps)} read"
             return Finding("doubled", message, batches)
     owners = {(row, rank) for rank, _, row in reads(batches)}
@@ -135,7 +135,7 @@ def law_weights(trial: Trial) -> Verdict:
     data = trial.corpus(sources, shares.tolist())
     batches = trial.run(data=data, steps=2 * sum(sources)).batches
     bounds = np.cumsum(sources)
-    drawn = np.searchsorted(bounds, rows_of(batches), side="right")
+    drawn = np.searchsorted(bounds, all_rows(batches), side="right")
     is_drawn = drawn[:, None] == np.arange(len(sources))
     taken = np.cumsum(is_drawn, axis=0)
     counts = np.arange(1, len(drawn) + 1)
@@ -159,13 +159,13 @@ def law_weights(trial: Trial) -> Verdict:
 def law_spread(trial: Trial) -> Verdict:
     """File neighbors are separated, and reading order is uncorrelated with file order."""
     batches = trial.run().batches
-    rows = rows_of(batches)
+    rows = all_rows(batches)
     if any(isinstance(row, str) for row in rows):
         raise Refused(
             "rows that are not whole (crops) have no place in the file to compare"
         )
     read = np.array(rows, dtype=float)
-    if len(read) < 10 * DISTINCT:
+    if len(read) < 10 * MIN_DISTINCT:
         raise Refused("too few rows to measure how they are mixed")
     neighbors = np.count_nonzero(np.diff(read) == 1)
     if neighbors > MAX_NEIGHBORS:
@@ -266,7 +266,7 @@ def _measure(trial: Trial, rows: int) -> dict[str, float]:
 
 def _num_distinct(batches: Batches) -> int:
     """The number of different rows."""
-    return len({*rows_of(batches)})
+    return len({*all_rows(batches)})
 
 
 def _other_sizes(case: Case) -> dict[str, Any]:
@@ -298,8 +298,8 @@ def _check_reordered(
         here = trial.run(**settings).batches
         settings[name] += step
         there = trial.run(**settings).batches
-        is_short = _num_distinct(here) < DISTINCT
-        if is_short or rows_of(here) != rows_of(there):
+        is_short = _num_distinct(here) < MIN_DISTINCT
+        if is_short or all_rows(here) != all_rows(there):
             return trial.find_miscount(there) if "once" in trial.claims else None
     old = getattr(case, name)
     message = f"{name}s {old} and {old + step} have the same order"
@@ -345,7 +345,7 @@ def _compare_at_the_end(
     after: Batches,
 ) -> Verdict:
     """A run that stopped at the end of an epoch is finished, or continues with the next one."""
-    if read == wanted and rows_of(after):
+    if read == wanted and all_rows(after):
         following = trial.run(epoch=trial.case.epoch + 1).batches
         return difference(following, after, "resumed at the end of an epoch")
     return difference(wanted, read, "stopped at the end of an epoch")

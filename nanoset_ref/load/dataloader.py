@@ -454,8 +454,8 @@ def refuse_unknown_options(
         refused: options of the DataLoader that `function` cannot have, each with its way out.
     """
     own = inspect.signature(function).parameters
-    of_torch = inspect.signature(DataLoader).parameters
-    known = {*own, *of_torch}
+    torch_options = inspect.signature(DataLoader).parameters
+    known = {*own, *torch_options}
     for name in options:
         problem = refused.get(name)
         if name not in known:

@@ -160,7 +160,7 @@ class Order(ABC):
     def _counts(self, until: int) -> Int64Array:
         """How often positions [0, until) read each source."""
         reads = self.read_counts(0, until)
-        counts = [of_samples.sum() for of_samples in reads]
+        counts = [sample_reads.sum() for sample_reads in reads]
         return np.array(counts, dtype=np.int64)
 
     @property

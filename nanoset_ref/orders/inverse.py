@@ -61,11 +61,11 @@ def read_through(
     for first in range(start, period, POSITIONS_AT_ONCE):
         stop = min(first + POSITIONS_AT_ONCE, period)
         positions = np.arange(first, stop)
-        sources_there, samples_there = order.lookup(positions)
-        instances_there = order.source_offsets[sources_there] + samples_there
-        hits = np.flatnonzero(is_wanted[instances_there])
+        sources_read, samples_read = order.lookup(positions)
+        looked_up = order.source_offsets[sources_read] + samples_read
+        hits = np.flatnonzero(is_wanted[looked_up])
         offsets.append(positions[hits])
-        read.append(instances_there[hits])
+        read.append(looked_up[hits])
     instances_read = np.concatenate(read)
     ranks = np.searchsorted(instances, instances_read, sorter=by_instance)
     pairs = by_instance[ranks]

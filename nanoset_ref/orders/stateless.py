@@ -219,9 +219,9 @@ class StatelessOrder(Order):
             is_below = positions < until
             positions = positions[is_below]
             pairs = pairs[is_below]
-            sources_there, samples_there = self.lookup(positions)
-            is_read = sources_there == sources[pairs]
-            is_read &= samples_there == samples[pairs]
+            sources_read, samples_read = self.lookup(positions)
+            is_read = sources_read == sources[pairs]
+            is_read &= samples_read == samples[pairs]
             reads.append((pairs[is_read], positions[is_read]))
         table = np.concatenate(reads, axis=1)
         pairs, positions = np.unique(table, axis=1)

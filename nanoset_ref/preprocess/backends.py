@@ -59,7 +59,7 @@ def hf_encoder(tokenizer: Tokenizer) -> Encode:
         pieces = [list(cut(text)) for text in texts]
         groups = _groups(chain.from_iterable(pieces))
         ids, lengths = map(np.concatenate, zip(*map(encode_whole, groups), strict=True))
-        ends = np.cumsum([len(of_text) for of_text in pieces])
+        ends = np.cumsum([len(text_pieces) for text_pieces in pieces])
         return ids, np.add.reduceat(lengths, np.append(0, ends[:-1]))
 
     def encode_whole(texts: list[str]) -> IdsAndLengths:

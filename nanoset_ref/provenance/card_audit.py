@@ -70,7 +70,7 @@ def spread_of_card(card: Card) -> list[list[Spread]]:
     Raises:
         ValueError: an order cannot be computed from the card, or disagrees with its probes.
     """
-    of_stages = []
+    by_stage = []
     for stage in card.stages:
         number = stage["order"]
         sources = card.source_numbers(number)
@@ -79,13 +79,13 @@ def spread_of_card(card: Card) -> list[list[Spread]]:
         spreads = spread_over_steps(
             card.order(number), card.lengths(number), schedule, steps
         )
-        of_stages.append(
+        by_stage.append(
             [
                 dataclasses.replace(spread, file=sources[spread.file])
                 for spread in spreads
             ]
         )
-    return of_stages
+    return by_stage
 
 
 def uneven_in_card(card: Card) -> list[UnevenSamples] | None:

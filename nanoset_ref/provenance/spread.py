@@ -67,14 +67,14 @@ def spread_over_steps(
     # 1.
     reads = _count_reads(order, lengths, schedule, steps)
     # 2.
-    of_files = reads.sum(axis=2)
-    among_files = _dispersion(of_files)
+    reads_of_files = reads.sum(axis=2)
+    among_files = _dispersion(reads_of_files)
     spreads = []
-    read_files = np.flatnonzero(of_files.any(axis=0))
+    read_files = np.flatnonzero(reads_of_files.any(axis=0))
     for file in read_files.tolist():
         # 3.
         within = _dispersion(reads[:, file])
-        picture = _picture(of_files[:, file], of_files.sum(axis=1))
+        picture = _picture(reads_of_files[:, file], reads_of_files.sum(axis=1))
         among = _mean(among_files[[file]])
         spreads.append(Spread(file, among, _mean(within), picture))
     return spreads

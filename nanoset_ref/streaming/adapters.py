@@ -109,9 +109,9 @@ class LinesAdapter(Adapter):
         self._file = FileMap(filepath)
         self.filepath = self._file.path
         data = np.frombuffer(self._file.bytes, np.uint8)
-        ends = _places(data, "\n")
+        ends = _offsets_of(data, "\n")
         if self.quote:
-            quotes_before = np.searchsorted(_places(data, self.quote), ends)
+            quotes_before = np.searchsorted(_offsets_of(data, self.quote), ends)
             ends = ends[quotes_before % 2 == 0]
         first = 3 if self._file.bytes[:3] == codecs.BOM_UTF8 else 0
         starts = np.insert(ends + 1, 0, first)
@@ -261,7 +261,7 @@ class HuggingFaceAdapter(Adapter):
             self.dataset.set_epoch(epoch)
 
 
-def _places(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
+def _offsets_of(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
     """The offsets of an ASCII character, found in pieces: a mask is as large as the data."""
     found = [np.empty(0, np.int64)]
     for start in range(0, len(data), PIECE_BYTES):

@@ -120,7 +120,7 @@ class CompressedDictionary(UserDict[int, Any]):
                 repeated key.
         """
         file = CompressedFile(filepath)
-        return cls(file.compression)._like_this(file)
+        return cls(file.compression)._with_values(file)
 
     @classmethod
     def load(cls, filepath: PathLike, limit: int | None = None) -> CompressedDictionary:
@@ -130,7 +130,7 @@ class CompressedDictionary(UserDict[int, Any]):
             FileNotFoundError, CompressedFormatError: see `open`.
         """
         file = cls.open(filepath)
-        return file._like_this(dict(islice(file.data.items(), limit)))
+        return file._with_values(dict(islice(file.data.items(), limit)))
 
     def dump(self, filepath: PathLike, limit: int | None = None) -> None:
         """Write the first `limit` values (None: all) to `filepath`, completely or not at all."""
@@ -176,7 +176,7 @@ class CompressedDictionary(UserDict[int, Any]):
         Raises:
             ValueError: keys are kept, and a key occurs in both dictionaries.
         """
-        return self._like_this(
+        return self._with_values(
             dict(_merged_records([self, other], self.compression, reset_keys))
         )
 
@@ -223,7 +223,7 @@ class CompressedDictionary(UserDict[int, Any]):
             destination, compression, _merged_records(files, compression, reset_keys)
         )
 
-    def _like_this(self, payloads: Any) -> CompressedDictionary:
+    def _with_values(self, payloads: Any) -> CompressedDictionary:
         """A new dictionary with this one's settings and other values."""
         new = CompressedDictionary(self.compression)
         new.data = payloads
@@ -233,7 +233,7 @@ class CompressedDictionary(UserDict[int, Any]):
     def _part(self, keys: list[int], reset_keys: bool) -> CompressedDictionary:
         """A new dictionary, in memory, with the values of these keys."""
         new_keys = range(len(keys)) if reset_keys else keys
-        return self._like_this(
+        return self._with_values(
             dict(zip(new_keys, map(self.data.__getitem__, keys), strict=True))
         )
 

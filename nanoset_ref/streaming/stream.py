@@ -216,8 +216,8 @@ class TokenStream(Resumable):
         last = position_at(self.schedule, consumed, self.dp_size - 1, item)
         # a text that ends must have a row for every rank; one that repeats has
         if not self.options.repeat and position != last:
-            of_last_rank = _row_at(last, shards[shard])
-            if of_last_rank is None:
+            last_rank_row = _row_at(last, shards[shard])
+            if last_rank_row is None:
                 return None
         _, window_cursor, ids = found
         return shard, window_cursor, ids

@@ -117,7 +117,7 @@ class Checkpoints:
             # 1. create the hidden folder
             if self.world.is_first:
                 for leftover in self.folder.glob(f".{CHECKPOINTS}.tmp"):
-                    _clear(leftover)
+                    _free_name(leftover)
                 # free the disk again if saving failed
                 stack.callback(shutil.rmtree, temporary, ignore_errors=True)
                 temporary.mkdir()
@@ -133,7 +133,7 @@ class Checkpoints:
             if self.world.is_first:
                 _write_state(temporary, step, state)
                 # left from a damaged checkpoint or a run that had gone further
-                _clear(target)
+                _free_name(target)
                 os.replace(temporary, target)
                 sync_folder(self.folder)
                 self._prune()
@@ -149,7 +149,9 @@ class Checkpoints:
         for path in self._folders():
             if path >= kept[-1] or not _is_ours(path):
                 continue
-            if state_problem(path) is None and _model(path) == _model(kept[0]):
+            if state_problem(path) is None and _saved_model(path) == _saved_model(
+                kept[0]
+            ):
                 hidden = _hidden_path(path)
                 # a killed run leaves nothing that looks like a checkpoint
                 os.replace(path, hidden)
@@ -255,7 +257,7 @@ def state_problem(path: Path) -> str | None:
     return None
 
 
-def _model(path: Path) -> Any:
+def _saved_model(path: Path) -> Any:
     """The model that a checkpoint names; None if it names none."""
     state = read_state(path)["state"]
     return state.get("model") if isinstance(state, dict) else None
@@ -287,7 +289,7 @@ def _is_ours(path: Path) -> bool:
         )
 
 
-def _clear(path: Path) -> None:
+def _free_name(path: Path) -> None:
     """Free a name: delete our own folder, or move aside whatever else has the name."""
     if _is_ours(path):
         shutil.rmtree(path)

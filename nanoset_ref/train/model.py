@@ -149,8 +149,8 @@ class DistributedModel:
             inputs = [batch["input_ids"] for batch in batches]
         if self.module.is_last:
             for batch in batches:
-                of_batch = batch["label_ids"].long()
-                labels.append(of_batch.masked_fill(~batch["label_mask"], IGNORED))
+                batch_labels = batch["label_ids"].long()
+                labels.append(batch_labels.masked_fill(~batch["label_mask"], IGNORED))
         # 1. count the labels
         counted = sum(int((target != IGNORED).sum()) for target in labels)
         here = torch.tensor(counted, dtype=torch.float64, device=self.world.device)
