@@ -21,7 +21,7 @@ from nanoset_ref.laws.findings import (
     reads,
 )
 from nanoset_ref.laws.runner import LoaderProcesses
-from nanoset_ref.laws.trial import Broken, Case, Refused, Trial
+from nanoset_ref.laws.trial import Case, CaseRefused, LoaderFailed, Trial
 
 MIN_DISTINCT = 20  # with this many rows, two shuffles do not agree by chance: 1 / 20!
 SIGMAS = 6  # larger deviations are not chance
@@ -77,7 +77,7 @@ def law_order(trial: Trial) -> Verdict:
 def law_workers(trial: Trial) -> Verdict:
     """Every rank reads the same batches, for any number of workers and any prefetching."""
     if trial.adapter.max_workers == 0:
-        raise Refused("max_workers is 0")
+        raise CaseRefused("max_workers is 0")
     number = 1 + trial.case.other % trial.adapter.max_workers
     return trial.compare(f"with {number} workers instead of none", workers=number)
 
@@ -161,12 +161,12 @@ def law_spread(trial: Trial) -> Verdict:
     batches = trial.run().batches
     rows = all_rows(batches)
     if any(isinstance(row, str) for row in rows):
-        raise Refused(
+        raise CaseRefused(
             "rows that are not whole (crops) have no place in the file to compare"
         )
     read = np.array(rows, dtype=float)
     if len(read) < 10 * MIN_DISTINCT:
-        raise Refused("too few rows to measure how they are mixed")
+        raise CaseRefused("too few rows to measure how they are mixed")
     neighbors = np.count_nonzero(np.diff(read) == 1)
     if neighbors > MAX_NEIGHBORS:
         message = f"{neighbors} times a row was followed by its neighbor in the file"
@@ -208,7 +208,7 @@ def law_refuses(trial: Trial) -> Verdict:
     grown = trial.data(rows + 1)
     try:
         after = trial.run(data=grown, resume_from=before.states)
-    except Broken as end:
+    except LoaderFailed as end:
         return end.finding if end.finding.kind == "hang" else None
     message = f"a state of {rows} rows was accepted for {rows + 1} rows"
     return Finding("other data", message, after.batches)
@@ -278,7 +278,7 @@ def _other_sizes(case: Case) -> dict[str, Any]:
         if whole % size == 0 and size != case.world_size
     ]
     if not sizes:
-        raise Refused("a global batch of one row has no other number of ranks")
+        raise CaseRefused("a global batch of one row has no other number of ranks")
     world_size = sizes[case.other % len(sizes)]
     return {"world_size": world_size, "batch_size": whole // world_size}
 
@@ -388,10 +388,10 @@ def check_case(
     """Check one law in one case.
 
     Raises:
-        Refused: the loader refuses this case.
+        CaseRefused: the loader refuses this case.
     """
     check_law, _ = LAWS[law]
     try:
         return check_law(Trial(processes, folder, case))
-    except Broken as end:
+    except LoaderFailed as end:
         return end.finding

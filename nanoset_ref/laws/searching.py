@@ -21,7 +21,7 @@ from nanoset_ref.laws.findings import Verdict
 from nanoset_ref.laws.law_report import LawReport, Outcome
 from nanoset_ref.laws.rules import LAWS, check_case
 from nanoset_ref.laws.runner import SETTINGS, LoaderProcesses
-from nanoset_ref.laws.trial import Case, Refused
+from nanoset_ref.laws.trial import Case, CaseRefused
 
 STATEFUL = {"resume", "killed", "elastic", "refuses"}
 SMALL = 24  # rows of the cases that are tried first: quick to run and to shrink
@@ -165,7 +165,7 @@ class Search:
                     return False
                 try:
                     judged[case] = check_case(self.processes, self.folder, law, case)
-                except Refused as reason:
+                except CaseRefused as reason:
                     outcome.refused = str(reason)
                     return False
                 if judged[case]:

@@ -45,14 +45,14 @@ class Case:
         return self.world_size * self.batch_size
 
 
-class Broken(Exception):
+class LoaderFailed(Exception):
     """A loader crashed or hung."""
 
     def __init__(self, finding: Finding) -> None:
         self.finding = finding
 
 
-class Refused(Exception):
+class CaseRefused(Exception):
     """A loader refuses a case before it delivers anything."""
 
 
@@ -94,9 +94,9 @@ class Trial:
         """Run an epoch of this case, with changes.
 
         Raises:
-            Refused: a loader without a state refuses the case, or fails if the data do not fill a
-                step.
-            Broken: the loader crashed or hung.
+            CaseRefused: a loader without a state refuses the case, or fails if the data do not fill
+                a step.
+            LoaderFailed: the loader crashed or hung.
         """
         wanted = self.request | {"steps": self.steps} | changes
         settings = {name: wanted.pop(name) for name in SETTINGS}
@@ -108,9 +108,9 @@ class Trial:
         may_fail = trace.refused or (trace.kind == "crash" and is_small)
         resumed = bool(changes.get("resume_from"))
         if may_fail and not resumed:
-            raise Refused(trace.error)
+            raise CaseRefused(trace.error)
         when = "after a resume, " if resumed else ""
-        raise Broken(Finding(trace.kind, f"{when}{trace.error}", trace.batches))
+        raise LoaderFailed(Finding(trace.kind, f"{when}{trace.error}", trace.batches))
 
     def compare(self, when: str, **changes: Any) -> Verdict:
         """Compare this case with itself after changes, which `when` describes."""

@@ -113,7 +113,7 @@ def _place_pieces(piece_lengths, row_length, num_leaves):
     rows = np.empty(len(piece_lengths), dtype=np.int64)
     num_rows = 0
     for piece in range(len(piece_lengths)):
-        leaf = _next_counting_leaf(tree, num_leaves + piece_lengths[piece])
+        leaf = _first_leaf_with_rows(tree, num_leaves + piece_lengths[piece])
         if leaf:
             free = leaf - num_leaves
             row = newest[free]
@@ -133,7 +133,7 @@ def _place_pieces(piece_lengths, row_length, num_leaves):
 
 
 @njit
-def _next_counting_leaf(tree, leaf):
+def _first_leaf_with_rows(tree, leaf):
     """Find the first leaf at or after `leaf` that counts a row; 0 if there is none.
 
     Args:
@@ -163,7 +163,7 @@ def _add_along_path(tree, leaf, change):
     """Add `change` (int64) to a leaf and to every node between it and the root.
 
     Args:
-        tree: see `_next_counting_leaf`; written to.
+        tree: see `_first_leaf_with_rows`; written to.
         leaf: int64.
     """
     node = leaf
@@ -225,7 +225,7 @@ class PackedNanoset(Nanoset):
             order=order,
         )
 
-    def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
+    def _lengths_and_strides(self, disjoint: bool) -> tuple[list[int], list[int]]:
         for file in self.files:
             file.known_documents()  # raises now, before any packing is built
         samples = [len(row_offsets) - 1 for row_offsets, _, _ in self.packings]

@@ -102,14 +102,14 @@ class Nanoset(Rows):
             file.require_ids()
         self.row_length = self.sequence_length + 1
         self.padded |= any(file.windows == "padded" for file in self._files)
-        self.dataset_lengths, strides = self._cut(disjoint)
+        self.dataset_lengths, strides = self._lengths_and_strides(disjoint)
         self.strides = np.array(strides, dtype=np.int64)
         if train_split_num_samples is None:
             train_split_num_samples = sum(self.dataset_lengths)
         self.train_split_num_samples = whole_number(
             train_split_num_samples, "train_split_num_samples", 0, bits=63
         )
-        self.order = self._build_or_check(order, dataset_weights, random_seed)
+        self.order = self._resolve_order(order, dataset_weights, random_seed)
         self.shuffled_over = None
         if self.order.keeps_shares:
             self.shuffled_over = self.order.samples_per_epoch
@@ -119,7 +119,7 @@ class Nanoset(Rows):
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s\n%s", self, self.summary())
 
-    def _build_or_check(
+    def _resolve_order(
         self, order: str | Order, weights: Weights | None, random_seed: int
     ) -> Order:
         """Build an order by its name, or check that an order belongs to these files."""
@@ -182,7 +182,7 @@ class Nanoset(Rows):
     def __len__(self) -> int:
         return self.train_split_num_samples
 
-    def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
+    def _lengths_and_strides(self, disjoint: bool) -> tuple[list[int], list[int]]:
         """The number of samples of each file, and the tokens from one sample to the next."""
         lengths = [
             file.num_samples(self.sequence_length, disjoint) for file in self.files

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Tail = Literal["drop", "pad", "loop"]
 
 
-class Remaining(NamedTuple):
+class RestOfEpoch(NamedTuple):
     """The rest of an epoch, from a global count on.
 
     Attributes:
@@ -109,19 +109,19 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             consumed_train_samples, "consumed_train_samples", 0
         )
 
-    def remaining(self, consumed_train_samples: int) -> Remaining:
+    def remaining(self, consumed_train_samples: int) -> RestOfEpoch:
         """The rest of the epoch at a global count, the same on every rank."""
         left = self.num_samples - consumed_train_samples % self.num_samples
         full, rest = divmod(left, self.samples_per_micro_step)
         end = consumed_train_samples + left
         if self.tail == "drop":
-            return Remaining(full, dropped=rest, padded=0, end=end)
+            return RestOfEpoch(full, dropped=rest, padded=0, end=end)
         batches = full + (rest > 0)
         multiple = self.samples_per_micro_step
         if self.tail == "pad":
             multiple = self.schedule.dp_size
         padded = -rest % multiple
-        return Remaining(batches, dropped=0, padded=padded, end=end)
+        return RestOfEpoch(batches, dropped=0, padded=padded, end=end)
 
     @property
     def dropped_samples(self) -> int:
@@ -169,14 +169,15 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         count advances when a block is yielded.
         """
         end = self.remaining(self.consumed_train_samples).end
-        full = (end - self.consumed_train_samples) // self.samples_per_micro_step
-        limit = 1
-        while full:
-            count = min(limit, max_batches, full)
+        samples_left = end - self.consumed_train_samples
+        batches_left = samples_left // self.samples_per_micro_step
+        growing = 1
+        while batches_left:
+            count = min(growing, max_batches, batches_left)
             start = self.consumed_train_samples % self.num_samples
             self.consumed_train_samples += count * self.samples_per_micro_step
-            full -= count
-            limit *= 2
+            batches_left -= count
+            growing *= 2
             yield self.schedule.rank_batches(start, self.dp_rank, count).ravel()
         if self.consumed_train_samples < end:
             # the short last batch; with tail="drop" this only moves the count to the end

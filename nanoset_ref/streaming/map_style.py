@@ -17,7 +17,7 @@ from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.compressed_dictionary import CompressedDictionary
 
 
-class _ListLike(data.Dataset[Any], Sized):
+class _ListDataset(data.Dataset[Any], Sized):
     """A Dataset that is indexed like a list; a subclass has `__len__` and `_at(index)`."""
 
     @abstractmethod
@@ -30,7 +30,7 @@ class _ListLike(data.Dataset[Any], Sized):
         return self._at(chosen)
 
 
-class MapDataset(_ListLike):
+class MapDataset(_ListDataset):
     """The elements of an adapter, preprocessed on access.
 
     Args:
@@ -72,7 +72,7 @@ class MapDataset(_ListLike):
         return self.adapter.preprocess_line(line) if self.do_preprocessing else line
 
 
-class CompressedDataset(_ListLike):
+class CompressedDataset(_ListDataset):
     """The values of a compressed dictionary, sorted by key.
 
     Args:
@@ -99,7 +99,7 @@ class CompressedDataset(_ListLike):
         return self.dictionary[int(self._keys[index])]
 
 
-class StackDataset(_ListLike, data.StackDataset[tuple[Any, ...]]):
+class StackDataset(_ListDataset, data.StackDataset[tuple[Any, ...]]):
     """`zip` for datasets: element i is the tuple of their i-th elements; as long as the shortest.
 
     torch's StackDataset, which alone refuses datasets of different lengths, and slices.

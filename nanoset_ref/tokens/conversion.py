@@ -20,14 +20,15 @@ from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
 from nanoset_ref.tokens.opening import open_tokens
 
-Chosen = Sequence[Int64Array] | None  # document numbers for each source; None: all
+# document numbers for each source; None: all
+ChosenDocuments = Sequence[Int64Array] | None
 
 
 def convert(
     sources: Sequence[Tokens],
     target: PathLike,
     *,
-    chosen: Chosen = None,
+    chosen: ChosenDocuments = None,
     **options: Any,
 ) -> Tokens:
     """Copy the documents of one or several sources into a .npy, .bin or .ds file, and verify it.
@@ -54,7 +55,7 @@ def convert(
 
 def convert_parts(
     sources: Sequence[Tokens],
-    parts: Mapping[PathLike, Chosen],
+    parts: Mapping[PathLike, ChosenDocuments],
     *,
     dtype: DTypeLike | None = None,
     overwrite: bool = False,
@@ -97,7 +98,10 @@ def convert_parts(
 
 
 def _check_target(
-    target: Path, chosen: Chosen, sources: Sequence[Tokens], row_length: int | None
+    target: Path,
+    chosen: ChosenDocuments,
+    sources: Sequence[Tokens],
+    row_length: int | None,
 ) -> None:
     """Raise ValueError if the target cannot be written."""
     if isinstance(target, BucketPath):
@@ -122,7 +126,9 @@ def _check_target(
         )
 
 
-def _copy(sources: Sequence[Tokens], chosen: Chosen, writer: Any) -> Iterator[Block]:
+def _copy(
+    sources: Sequence[Tokens], chosen: ChosenDocuments, writer: Any
+) -> Iterator[Block]:
     """Write the documents, and yield them."""
     by_source: Sequence[Int64Array | None] = chosen or [None] * len(sources)
     for source, documents in zip(sources, by_source, strict=True):
