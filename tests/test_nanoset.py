@@ -1,13 +1,9 @@
 """Nanoset against Nanotron's own samples and batches, and against plain.py."""
 
-import builtins
 import hashlib
-import io
 import itertools
 import json
-import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -375,45 +371,6 @@ def test_positions_and_counts_beyond_64_bits_are_refused_as_others_are(tmp_path)
             ValueError, match=r"train_split_num_samples must be below 2\*\*63"
         ):
             Nanoset(path, None, 4, 2**100, order=order)
-
-
-def test_a_file_is_named_three_times_to_the_file_system_and_six_beside_a_manifest(
-    tmp_path, monkeypatch
-):
-    """On a network's file system each of them is a message to its server, for thousands of files."""
-    np.arange(100, dtype="<u2").tofile(tmp_path / "raw.npy")
-    with TokenFileWriter(tmp_path / "described.npy", dtype="uint16") as writer:
-        writer.write_document(np.arange(100))
-    asked = []
-
-    def counted(module, name):
-        original = getattr(module, name)
-
-        def call(path, *arguments, **options):
-            asked.append(
-                Path(path).name.split(".")[0] if isinstance(path, (str, Path)) else ""
-            )
-            return original(path, *arguments, **options)
-
-        monkeypatch.setattr(module, name, call)
-
-    for module, name in (
-        (os, "stat"),
-        (os, "lstat"),
-        (os, "access"),
-        (os, "open"),
-        (io, "open"),
-        (builtins, "open"),
-    ):
-        counted(module, name)
-    Nanoset(
-        [tmp_path / "raw.npy", tmp_path / "described.npy"],
-        None,
-        10,
-        None,
-        order="stateless",
-    )
-    assert (asked.count("raw"), asked.count("described")) == (3, 6)
 
 
 def test_positions_are_a_row_of_integers_of_any_kind(tmp_path):

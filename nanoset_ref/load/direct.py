@@ -39,9 +39,8 @@ from nanoset_ref.tokens import Tokens
 
 DISK_BLOCK = 1 << 12  # bytes; reads past the page cache begin and end at its multiples
 DEPTH = 64  # rows in flight; with 128, two workers read less: their memory leaves the CPU's cache
-QUEUE_BYTES = (
-    8 << 20
-)  # memory of a queue for them; fewer rows are in flight if they are long
+# memory of a queue for them; fewer rows are in flight if they are long
+QUEUE_BYTES = 8 << 20
 HUGE_PAGE = 1 << 21  # bytes
 # rows that may be read one after another, without the kernel
 MAX_PYTHON_ROWS_PER_CALL = 64

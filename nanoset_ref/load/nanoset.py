@@ -24,7 +24,6 @@ from nanoset_ref.load.rows import (
     SourceUse,
     Span,
     Starts,
-    describe_file,
 )
 from nanoset_ref.orders import Order, Weights, build_order
 from nanoset_ref.orders.base import NO_POSITIONS, normalize_weights
@@ -324,6 +323,8 @@ class Nanoset(Rows):
     # ---- identity
 
     def _describe(self) -> dict[str, Any]:
+        from nanoset_ref.orders.plans import describe_file  # only plans need it
+
         files = []
         for file, stride in zip(self.files, self.strides, strict=True):
             windows = "disjoint" if stride > self.sequence_length else "overlapping"

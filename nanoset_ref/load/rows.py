@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
@@ -289,11 +288,11 @@ class Rows(_TorchDataset):
     @functools.cached_property
     def _plan(self) -> str:
         # only plans and states need it
-        from nanoset_ref.orders.plans import VERSION, probe_positions
+        from nanoset_ref.orders.plans import VERSION, hash_rows, probe_positions
 
         positions = probe_positions(self._first_position, len(self))
         origins = [self.origin(position) for position in positions]
-        hashes = _hashes(self.read(np.array(positions, dtype=np.int64)))
+        hashes = hash_rows(self.read(np.array(positions, dtype=np.int64)))
         probes = {
             str(position): [origin.source, origin.sample, digest]
             for position, origin, digest in zip(positions, origins, hashes, strict=True)
@@ -318,27 +317,15 @@ class Rows(_TorchDataset):
         files, whatever the number of rows.
         """
         # only plans and states need it
-        from nanoset_ref.orders.plans import VERSION, comparable_part, fingerprint_of
+        from nanoset_ref.orders.plans import (
+            VERSION,
+            comparable_part,
+            fingerprint_of,
+            hash_rows,
+        )
 
         positions = np.array(self._fingerprint_positions(), dtype=np.int64)
         rows = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
         self.fill(positions, rows)
         described = comparable_part(self._describe())
-        return fingerprint_of([VERSION, described, _hashes(rows)])
-
-
-def describe_file(file: Tokens) -> Json:
-    """The entry of a file in a plan (see `plans`)."""
-    return {
-        "name": file.path.name,
-        "num_tokens": file.num_tokens,
-        "dtype": file.dtype.name,
-        "checksum": file.checksum,
-        "known_by": "probes" if file.checksum is None else "content",
-    }
-
-
-def _hashes(rows: NDArray[Any]) -> list[str]:
-    """A hash of the ids of each row, whatever their dtype."""
-    rows = np.ascontiguousarray(rows, dtype="<i8")
-    return [xxhash.xxh3_64_hexdigest(row.data) for row in rows]
+        return fingerprint_of([VERSION, described, hash_rows(rows)])

@@ -12,10 +12,10 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.index_cache import Arrays, load_or_build
-from nanoset_ref.load.rows import describe_file
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.megatron.piece_rows import ALGORITHM, PartSamples, PieceRows
+from nanoset_ref.orders.plans import describe_file
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 from nanoset_ref.tokens.manifest import TokenFileError
 

@@ -27,7 +27,12 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
 from nanoset_ref.orders.base import Json
+from nanoset_ref.tokens.interface import Tokens
 
 Plan = Json
 
@@ -82,6 +87,23 @@ def probe_positions(first: int, stop: int) -> list[int]:
     if first < stop:
         inside.append(stop - 1)
     return sorted(set(inside))
+
+
+def describe_file(file: Tokens) -> Json:
+    """The entry of a file in a plan."""
+    return {
+        "name": file.path.name,
+        "num_tokens": file.num_tokens,
+        "dtype": file.dtype.name,
+        "checksum": file.checksum,
+        "known_by": "probes" if file.checksum is None else "content",
+    }
+
+
+def hash_rows(rows: NDArray[Any]) -> list[str]:
+    """A hash of the ids of each row, whatever their dtype."""
+    rows = np.ascontiguousarray(rows, dtype="<i8")
+    return [xxhash.xxh3_64_hexdigest(row.data) for row in rows]
 
 
 def fingerprint_of(facts: Any) -> str:

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.document_masks import document_spans
 from nanoset_ref.load.gather_pieces import copy_from_file
-from nanoset_ref.load.rows import Origin, Rows, SourceUse, Starts, describe_file
+from nanoset_ref.load.rows import Origin, Rows, SourceUse, Starts
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.base import NO_POSITIONS, Json
 from nanoset_ref.orders.others import packed_instances
+from nanoset_ref.orders.plans import describe_file
 from nanoset_ref.tokens import Tokens
 
 
