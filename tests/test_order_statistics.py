@@ -165,7 +165,7 @@ SAID = [
     ("a buffer of 10,000", ["buffer 10,000", "exchange buffer 10,000"]),
     ("file order within a blend", ["blended, each in file order"]),
     (
-        "these two at half and twice the peak and under WSD",
+        "file order and that blend at half and twice the peak and under WSD",
         [
             f"{way}, {rate}"
             for way in ("in file order", "blended, each in file order")
@@ -183,6 +183,10 @@ SAID = [
     ),
     ("the best source last at a falling rate", ["last fifth, falling: better source"]),
     ("the best source last under WSD", ["last fifth, WSD: better source"]),
+    (
+        "the best source last under a cosine, which costs",
+        ["last fifth, cosine: better source"],
+    ),
     ("a constant against a falling rate", ["spread out, constant - falling rate"]),
     ("Nanotron's blend", ["blend, Nanotron: small source"]),
     ("a blend of as few samples", ["blend, few samples: small source"]),
