@@ -230,3 +230,20 @@ def test_a_table_has_its_numbers_at_the_right(displayed) -> None:
 def test_a_source_has_the_colors_of_code(displayed) -> None:
     show_source(pieces)
     assert displayed[0].data.startswith("```python\ndef pieces(")
+
+
+def test_padding_that_has_the_id_of_eos_hides_every_eos_from_a_collator_by_id(
+    tmp_path, monkeypatch
+) -> None:
+    """What notebook 16, section 2, says of transformers' DataCollatorForLanguageModeling."""
+    from transformers import DataCollatorForLanguageModeling
+
+    from nanoset_ref import load_tokenizer, prepare_corpus
+
+    monkeypatch.chdir(tmp_path)
+    tokenizer = load_tokenizer(prepare_corpus("data").tokenizer)
+    tokenizer.pad_token = tokenizer.eos_token
+    eos = tokenizer.eos_token_id
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    labels = collator([{"input_ids": [5, 6, eos, 7, eos, eos]}])["labels"]
+    assert labels.tolist() == [[5, 6, -100, 7, -100, -100]]
