@@ -191,7 +191,7 @@ def losses(
         axes.text(*place[:2], name, color=colour, size=10, transform=place[2])
     for step, text in events.items():
         axes.axvline(step + 0.5, 0, 0.9, color=RED, ls="--", lw=1)
-        axes.text(step + 0.9, 0.04, text, size=9, color=RED, transform=upright)
+        axes.text(step + 1.5, 0.04, text, size=9, color=RED, transform=upright)
     axes.set(xlabel="step", ylabel="training loss", xlim=(0, x[-1] * 1.07))
     axes.set_title(title, loc="left", size=11)
     return figure
