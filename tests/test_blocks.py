@@ -367,10 +367,14 @@ def test_a_program_may_end_with_a_loader_half_read(tmp_path):
     assert (done.stdout, done.stderr) == ("2\n", "")
 
 
-def test_interrupted_while_its_thread_starts_a_loader_leaves_no_thread_that_reads(
+def reading_threads():
+    return [it for it in threading.enumerate() if "read-ahead" in it.name]
+
+
+def test_interrupted_while_its_thread_starts_a_loader_does_not_count_what_the_thread_reads(
     nanoset, monkeypatch
 ):
-    """A thread left behind would take batches from the sampler, and the next iteration would lack them."""
+    """The thread takes batches from the sampler, and the next iteration must not lack them."""
     loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
     start = threading.Thread.start
 
@@ -382,7 +386,8 @@ def test_interrupted_while_its_thread_starts_a_loader_leaves_no_thread_that_read
         patched.setattr(threading.Thread, "start", start_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
             next(iter(loader))
-    assert not any("read-ahead" in thread.name for thread in threading.enumerate())
+    for thread in reading_threads():
+        thread.join()
     assert loader.consumed_train_samples == 0
     np.testing.assert_array_equal(
         next(iter(loader))["input_ids"], expected_rows(nanoset, 0)[:, :-1]
@@ -478,4 +483,28 @@ def test_interrupted_beside_a_lock_a_loader_does_not_wait_for_its_thread_for_eve
     with pytest.raises(KeyboardInterrupt):
         for _ in batches:
             pass
-    assert not any("read-ahead" in thread.name for thread in threading.enumerate())
+    for thread in reading_threads():
+        thread.join()  # for ever, if it waits for the lock
+
+
+def test_ctrl_c_does_not_wait_for_rows_that_do_not_come(nanoset, monkeypatch):
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
+    stalled = threading.Event()
+    fill = type(nanoset).fill
+
+    def stall(*arguments):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        stalled.wait()
+        fill(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(nanoset), "fill", stall)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(loader))
+    assert reading_threads()
+    first = next(iter(loader))
+    stalled.set()
+    np.testing.assert_array_equal(first["input_ids"], expected_rows(nanoset, 0)[:, :-1])
+    for number, batch in enumerate(loader, 1):
+        rows = expected_rows(nanoset, number)
+        np.testing.assert_array_equal(batch["input_ids"], rows[:, :-1])

@@ -30,7 +30,14 @@ from nanoset_ref.load import document_masks, gather_pieces
 from nanoset_ref.megatron import piece_rows
 from nanoset_ref.megatron.index import three_indexes
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
-from nanoset_ref.orders import base, greedy_blend, interleaving, share_tree, stateless
+from nanoset_ref.orders import (
+    base,
+    greedy_blend,
+    interleaving,
+    mt19937,
+    share_tree,
+    stateless,
+)
 
 INLINED = (
     "from nanoset_ref.io.njit import njit\n\n\n@njit\ndef inner(x):\n    return x + 1\n"
@@ -58,7 +65,7 @@ def test_a_kernel_is_compiled_again_when_a_function_of_another_file_changes(tmp_
     package.mkdir()
     (package / "io").mkdir()
     (package / "__init__.py").touch()
-    for name in ("njit.py", "compilation.py"):
+    for name in ("njit.py", "compilation.py", "signals.py"):
         shutil.copy(Path(kernels.__file__).with_name(name), package / "io")
     inlined = package / "inlined.py"
     inlined.write_text(INLINED)
@@ -96,6 +103,39 @@ def test_where_no_folder_can_be_written_a_kernel_is_compiled_without_a_cache(
     assert [kernel(21) for kernel in kernels_without_cache] == [42, 42]
     (record,) = caplog.records
     assert "set NUMBA_CACHE_DIR to a folder" in record.getMessage()
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+from nanoset_ref.orders.mt19937 import temper
+
+
+class Interrupt(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "numba.core.typing":
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+sys.meta_path.insert(0, Interrupt())
+try:
+    temper(1)
+except KeyboardInterrupt:
+    print("interrupted")
+print(temper(1))
+"""
+
+
+def test_ctrl_c_while_numba_is_imported_leaves_kernels_that_can_be_called():
+    """A module that was imported by half cannot be imported again: Jupyter would need a new kernel."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == (
+        f"interrupted\n{mt19937.temper.py_func(1)}\n",
+        "",
+    )
 
 
 def test_every_kernel_takes_its_cache_and_its_functions_from_files_that_count():

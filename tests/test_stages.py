@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -181,6 +182,44 @@ def test_a_step_that_was_interrupted_is_done_again_from_its_beginning(
         for step in steps
     ]
     assert firsts == [samples for _, samples in whole]
+
+
+def test_interrupted_at_any_of_its_calls_a_step_is_done_or_not_begun(make):
+    """Where Python handles a signal: at the calls of `next_step`, and when they return."""
+    config = make(THREE)
+    whole, _ = run(config, 5)
+    for call in itertools.count():
+        (loader,) = loaders_of(config)
+        steps = [loader.next_step() for _ in range(2)]
+        places = itertools.count()
+
+        def at_a_call(frame, event, _, places=places, call=call):
+            step_frame = frame if event.startswith("c_") else frame.f_back
+            if (
+                step_frame is not None
+                and step_frame.f_code is StagedLoader.next_step.__code__
+                and next(places) == call
+            ):
+                raise KeyboardInterrupt
+
+        sys.setprofile(at_a_call)
+        try:
+            steps.append(loader.next_step())
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        interrupted = len(steps) == 2
+        assert loader.state_dict()["step"] == len(steps)
+        steps += [loader.next_step() for _ in range(5 - len(steps))]
+        firsts = [
+            torch.cat([batch["input_ids"][:, 0] for batch in step.batches]).tolist()
+            for step in steps
+        ]
+        assert firsts == [samples for _, samples in whole], call
+        if not interrupted:
+            break
+    assert call > 20
 
 
 def interrupt(*_):

@@ -7,8 +7,10 @@ import json
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import threading
+import time
 import urllib.parse
 import urllib.request
 from itertools import islice
@@ -23,7 +25,7 @@ from hypothesis import strategies as st
 from run_config import run_tree
 
 from nanoset_ref.cli import main
-from nanoset_ref.io import bucket_ids, buckets
+from nanoset_ref.io import bucket_ids, buckets, pools
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.load import collator
@@ -237,11 +239,51 @@ def test_a_server_with_faults_is_asked_again_and_given_up(
     server.faults.clear()
 
 
+@pytest.mark.parametrize("read_ahead", [0, 2])
+def test_ctrl_c_does_not_wait_for_a_server_that_stalls(
+    bucket, folder, server, read_ahead
+):
+    """A request is given up after 3 s, and nobody should wait for that after Ctrl-C."""
+    loader = loader_of(dataset(bucket), read_ahead=read_ahead)
+    server.faults += ["stall"] * 100_000
+    interrupt = threading.Timer(
+        0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
+    )
+    interrupt.start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+    assert time.monotonic() - begun < 2
+    server.faults.clear()
+    assert loader.consumed_train_samples == 0
+    expected = batches_of(loader_of(dataset(folder)))
+    assert torch.equal(torch.stack(batches_of(loader)), torch.stack(expected))
+
+
+def test_after_ctrl_c_in_any_call_the_same_threads_answer_the_next_question():
+    """In `Executor.map` a lock could stay taken, for which every later call waited."""
+    main = threading.main_thread().ident
+    waiting = threading.Event()
+
+    def call(number):
+        if number == 7:
+            signal.pthread_kill(main, signal.SIGINT)
+            waiting.wait()
+        return -number
+
+    with pytest.raises(KeyboardInterrupt):
+        pools.thread_map(call, range(100), 4)
+    assert pools.thread_map(abs, range(-100, 0), 4) == [*range(100, 0, -1)]
+    waiting.set()
+    with pytest.raises(ZeroDivisionError):
+        pools.thread_map(lambda number: 1 // number, [1, 0, 2], 4)
+
+
 def test_batches_stay_lazy_copies_beside_the_threads_that_read_a_bucket(
     bucket, folder, monkeypatch
 ):
     next(iter(loader_of(dataset(bucket))))
-    readers = bucket_ids._pool(bucket_ids.THREADS)._threads
+    readers = pools._pool(bucket_ids.THREADS, os.getpid())._threads
     assert readers
     threads = [threading.main_thread(), *readers]
     monkeypatch.setattr(collator.threading, "enumerate", lambda: threads)

@@ -21,7 +21,6 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io import buckets
 from nanoset_ref.io.object_cache import PIECE_BYTES, read_cached
 from nanoset_ref.io.options import normalize_indices
+from nanoset_ref.io.pools import thread_map
 from nanoset_ref.io.urls import BucketPath
 
 THREADS = 64
@@ -166,18 +166,13 @@ def fetch(extents: Sequence[Extent]) -> list[Any]:
     return _fetch(extents)
 
 
-@functools.cache
-def _pool(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="nanoset_ref-bucket")
-
-
 def _fetch(extents: Sequence[Extent]) -> list[Any]:
     """Read the bytes of each extent without the cache: steps 1 to 3 of the module's docstring."""
     buckets.refuse_forked()
     indices_of: dict[BucketIds, list[int]] = defaultdict(list)
     for index, (ids, _, _) in enumerate(extents):
         indices_of[ids].append(index)
-    connected = list(_pool(THREADS).map(lambda ids: ids.connections, indices_of))
+    connected = thread_map(lambda ids: ids.connections, [*indices_of], THREADS)
     # 1. sort, and group the ranges of one object into jobs
     most = max(1, min(MAX_RANGES, len(extents) // THREADS))
     jobs: list[list[int]] = []
@@ -197,7 +192,7 @@ def _fetch(extents: Sequence[Extent]) -> list[Any]:
             contents[index] = part
 
     threads = THREADS_OF_SINGLE_RANGES if None in connected else THREADS
-    list(_pool(threads).map(work, jobs))
+    thread_map(work, jobs, threads)
     return contents
 
 

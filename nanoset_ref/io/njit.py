@@ -77,7 +77,12 @@ class Kernel:
     def compiled(self) -> Any:
         """The numba dispatcher, which compiles the function at its first call."""
         if self._compiled is None:
-            from nanoset_ref.io.compilation import make_dispatcher  # imports numba
+            # only compiling needs it
+            from nanoset_ref.io.signals import deferred_signals
+
+            # after half an import numba could not be imported again
+            with deferred_signals():
+                from nanoset_ref.io.compilation import make_dispatcher
 
             with _compiling:  # all threads share one dispatcher per kernel
                 copies = _copy_reachable(self)

@@ -1,30 +1,66 @@
 """Threads: calls at the same time, and a pool closed from a generator that may be left open."""
 
+import functools
+import os
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, TypeVar
+
+from nanoset_ref.io.signals import deferred_signals
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
-MAX_TASKS = 1024  # each takes some memory
+
+
+@functools.cache
+def _pool(count: int, process: int) -> ThreadPoolExecutor:
+    """Threads of this process: a forked process has none of its parent's."""
+    return ThreadPoolExecutor(count, thread_name_prefix="nanoset_ref-pool")
 
 
 def thread_map(
-    call: Callable[[Given], Result], arguments: Sequence[Given]
+    call: Callable[[Given], Result], arguments: Sequence[Given], threads: int = 16
 ) -> list[Result]:
-    """The results of a function that waits, in the order of its arguments, by 16 threads."""
-    step = len(arguments) // MAX_TASKS + 1
-    tasks = [
-        arguments[first : first + step] for first in range(0, len(arguments), step)
-    ]
-    results: list[Result] = []
-    with ThreadPoolExecutor(16) as threads:
-        for part in threads.map(lambda task: [*map(call, task)], tasks):
-            results += part
+    """The results of a function that waits, in the order of its arguments, by some threads.
+
+    Ctrl-C raises at once, even if a call never ends. (In `Executor.map` it can leave a lock taken,
+    for which every later call waits.) So does the first exception of a call.
+    """
+    remaining = deque(range(len(arguments)))
+    made: SimpleQueue[tuple[int, Any, list[BaseException]]] = SimpleQueue()
+
+    def work() -> None:
+        while remaining:
+            try:
+                index = remaining.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            try:
+                made.put((index, call(arguments[index]), []))
+            except BaseException as error:
+                made.put((index, None, [error]))
+
+    pool = _pool(threads, os.getpid())
+    with deferred_signals():
+        for _ in range(min(threads, len(arguments))):
+            pool.submit(work)
+    results: list[Any] = [None] * len(arguments)
+    try:
+        for _ in arguments:
+            index, result, errors = made.get()
+            if errors:
+                raise errors.pop()
+            results[index] = result
+    finally:
+        remaining.clear()
     return results
 
 
-def close_pool(pool: Executor, futures: Iterable[Future[Any]]) -> None:
+def close_pool(
+    pool: Executor, futures: Iterable[Future[Any]], wait: bool = True
+) -> None:
     """Cancel the tasks that have not begun, and wait for those in progress.
 
     `shutdown(cancel_futures=True)` fails if the interpreter exits while a generator is open.
@@ -32,7 +68,8 @@ def close_pool(pool: Executor, futures: Iterable[Future[Any]]) -> None:
     Args:
         pool: starts no task afterwards.
         futures: its tasks without a result yet.
+        wait: whether to wait.
     """
     for future in futures:
         future.cancel()
-    pool.shutdown()
+    pool.shutdown(wait)

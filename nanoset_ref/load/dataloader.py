@@ -214,6 +214,8 @@ class NanosetDataLoader(OneIterationLoader):
         except (Exception, KeyboardInterrupt):
             # an interrupted queue may have lost items: the next iteration starts new workers
             self._workers = self._iterator = None
+            # the thread of `read_ahead` may still be counting in this one
+            attributes["batch_sampler"] = copy.copy(sampler)
             raise
         self.consumed_train_samples = remaining.end
 

@@ -10,7 +10,7 @@ A thread makes the items of any iterable (`prefetch_in_thread`). Workers read bl
 import itertools
 import multiprocessing
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from queue import SimpleQueue
@@ -41,7 +41,8 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
 
     A reader that releases the interpreter's lock (`gather`, file access, copies) runs beside the
     training loop. An exception is raised in place of the item that failed. When the generator is
-    closed or collected, it waits for the item in progress and starts no other.
+    closed or collected, it waits for the item in progress and starts no other. After Ctrl-C it does
+    not wait for a generator, whose bucket may stall; workers are not left to two threads.
 
     Args:
         items: read by the thread alone.
@@ -65,6 +66,7 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
         with deferred_signals():  # the same goes for the locks of the thread
             pending.append(thread.submit(make))
 
+    wait = True
     try:
         for _ in range(depth):
             request()
@@ -77,8 +79,11 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
             pending.popleft()
             request()
             yield item
+    except KeyboardInterrupt:
+        wait = not isinstance(items, Generator)
+        raise
     finally:
-        close(thread, pending)
+        close(thread, pending, wait)
 
 
 class ReadRequest(NamedTuple):

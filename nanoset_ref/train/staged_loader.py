@@ -211,11 +211,16 @@ class StagedLoader:
         rank = self.layout.dp_rank
         positions = schedule.rank_batches(record.position, rank, accumulation)
         batches = [next(remaining) for _ in range(accumulation)]
-        record.consumed_train_samples += schedule.global_batch_size
-        record.cursors = getattr(self._loader, "cursors", {})
+        consumed = record.consumed_train_samples + schedule.global_batch_size
+        cursors = getattr(self._loader, "cursors", {})
+        counted = {"consumed_train_samples": consumed, "cursors": cursors}
+        advanced = record.model_copy(update=counted)
+        step = Step(number, record.name, positions, batches)
+        # Python handles a signal at a call, so Ctrl-C falls before all of these or after them
+        self.records[-1] = advanced
         self.step = number
         self._batches = remaining
-        return Step(number, record.name, positions, batches)
+        return step
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all ranks: {"step", "consumed_train_samples", "stages"}."""
