@@ -260,7 +260,7 @@ def test_ctrl_c_does_not_wait_for_a_server_that_stalls(
     assert torch.equal(torch.stack(batches_of(loader)), torch.stack(expected))
 
 
-def test_after_ctrl_c_in_any_call_the_same_threads_answer_the_next_question():
+def test_ctrl_c_does_not_wait_for_a_call_and_later_calls_are_answered():
     """In `Executor.map` a lock could stay taken, for which every later call waited."""
     main = threading.main_thread().ident
     waiting = threading.Event()

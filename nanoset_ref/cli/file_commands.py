@@ -119,7 +119,7 @@ def verify(
     """
     from nanoset_ref.tokens.verification import write_seal  # only --seal needs it
 
-    results: list[Facts] = []
+    results: list[dict[str, Any]] = []
     for file in tokens.without_companions(files):
         try:
             opened = options.open(file)

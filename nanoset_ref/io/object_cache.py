@@ -209,9 +209,8 @@ def _evict(home: Path, limit: float) -> None:
     pieces = []
     with contextlib.suppress(OSError), os.scandir(home) as entries:
         for entry in entries:
-            if PIECE_NAME.fullmatch(entry.name) and entry.is_file(
-                follow_symlinks=False
-            ):
+            is_file = entry.is_file(follow_symlinks=False)
+            if is_file and PIECE_NAME.fullmatch(entry.name):
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     pieces.append((status.st_mtime_ns, status.st_size, entry.path))

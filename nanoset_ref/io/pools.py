@@ -51,7 +51,7 @@ def thread_map(
         for _ in arguments:
             index, result, errors = made.get()
             if errors:
-                raise errors.pop()
+                raise errors.pop()  # its traceback holds this frame, which must not hold it
             results[index] = result
     finally:
         remaining.clear()

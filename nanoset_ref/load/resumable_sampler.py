@@ -171,13 +171,13 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         end = self.remaining(self.consumed_train_samples).end
         samples_left = end - self.consumed_train_samples
         batches_left = samples_left // self.samples_per_micro_step
-        growing = 1
+        block_size = 1  # in batches
         while batches_left:
-            count = min(growing, max_batches, batches_left)
+            count = min(block_size, max_batches, batches_left)
             start = self.consumed_train_samples % self.num_samples
             self.consumed_train_samples += count * self.samples_per_micro_step
             batches_left -= count
-            growing *= 2
+            block_size *= 2
             yield self.schedule.rank_batches(start, self.dp_rank, count).ravel()
         if self.consumed_train_samples < end:
             # the short last batch; with tail="drop" this only moves the count to the end

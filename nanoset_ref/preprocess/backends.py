@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BATCH_CHARS = 1 << 22  # encoded at a time, to bound the memory
-IdsAndLengths = tuple[
-    NDArray[Any], NDArray[np.int64]
-]  # ids [sum(lengths)], lengths [texts]
+# ids [sum(lengths)], lengths [texts]
+IdsAndLengths = tuple[NDArray[Any], NDArray[np.int64]]
 Encode = Callable[[list[str]], IdsAndLengths]
 
 

@@ -189,7 +189,7 @@ class Encoder(BatchEncoder):
         }
 
     @property
-    def worker_config(self) -> Facts:
+    def worker_config(self) -> dict[str, Any]:
         """The message from which another process builds the same encoder (see `from_config`)."""
         return {
             "tokenizer": self.fast.to_str(),

@@ -149,9 +149,9 @@ class Checkpoints:
         for path in self._folders():
             if path >= kept[-1] or not _is_ours(path):
                 continue
-            if state_problem(path) is None and _saved_model(path) == _saved_model(
-                kept[0]
-            ):
+            if state_problem(path) is not None:
+                continue
+            if _saved_model(path) == _saved_model(kept[0]):
                 hidden = _hidden_path(path)
                 # a killed run leaves nothing that looks like a checkpoint
                 os.replace(path, hidden)

@@ -216,7 +216,7 @@ class StagedLoader:
         counted = {"consumed_train_samples": consumed, "cursors": cursors}
         advanced = record.model_copy(update=counted)
         step = Step(number, record.name, positions, batches)
-        # Python handles a signal at a call, so Ctrl-C falls before all of these or after them
+        # CPython (3.11) handles signals at calls: Ctrl-C falls before all three lines or after them
         self.records[-1] = advanced
         self.step = number
         self._batches = remaining
