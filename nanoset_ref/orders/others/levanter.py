@@ -1,7 +1,9 @@
 """``order="levanter"``: the Feistel shuffle of Levanter (and Marin), the same in every epoch.
 
 The order is computed and not stored. Source: stanford-crfm/levanter 9263f81e (September 2025),
-`FeistelPermutation` in `src/levanter/data/_prp.py`.
+`FeistelPermutation` in `src/levanter/data/_prp.py`. A config asks for it (``shuffle: true``,
+``permutation_type: feistel``): the default permutation was linear, and since April 2026
+(marin#5246) Marin shuffles by blocks.
 """
 
 from typing import Any
