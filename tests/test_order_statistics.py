@@ -187,8 +187,14 @@ SAID = [
         "the best source last under a cosine, which costs",
         ["last fifth, cosine: better source"],
     ),
-    ("a constant against a falling rate", ["spread out, constant - falling rate"]),
-    ("Nanotron's blend", ["blend, Nanotron: small source"]),
+    (
+        "a constant rate and WSD against a falling one",
+        ["spread out, constant - falling rate", "spread out, WSD - falling rate"],
+    ),
+    (
+        "Nanotron's blend, for both its sources",
+        ["blend, Nanotron: small source", "blend, Nanotron: large source"],
+    ),
     ("a blend of as few samples", ["blend, few samples: small source"]),
     ("Nanotron's order of these few", ["blend, Nanotron - few: small source"]),
     ("another shuffle", ["another shuffle (control)"]),

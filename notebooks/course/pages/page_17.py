@@ -290,7 +290,7 @@ def answer_6():
         }
     show(
         plots.differences(
-            blends, "What is never read is missed, in this pair of real texts", "stateless"
+            blends, "Few different samples cost, in this pair of real texts", "stateless"
         ),
         "Nanotron's order, and the stateless one over the samples that Nanotron's reads, compared with the stateless "
         "one over all. Dots are seeds. Large and small source are stories and programs on the left, WikiText and "
@@ -401,7 +401,7 @@ def figure_1():
         rows[f"{heading}:"] = None
         rows[question.label] = (found.mean, found.reach, star(found))
     show(
-        plots.intervals(shown, "Sources apart and sixteen epochs cost; two or four epochs do not"),
+        plots.intervals(shown, "Sources apart and sixteen epochs cost; of two or four no test finds it"),
         f"Extra loss in nats per token: the mean of {seeds()} seeds and the wider of two 95% intervals, over seeds and "
         "over held-out documents; a full dot and a star where p is below 0.05 after Holm's correction. Bold: what the "
         "rows below are compared with. The two scales differ.",
