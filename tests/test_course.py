@@ -23,7 +23,14 @@ from course import (
 )
 from course.pictures import show_table
 from course.registry import Answer, Rule
-from nanoset_ref import Nanoset, TokenFile
+from nanoset_ref import (
+    Encoder,
+    Nanoset,
+    TokenFile,
+    load_tokenizer,
+    plain,
+    prepare_corpus,
+)
 
 
 def test_the_tiny_corpus_holds_its_documents_and_ten_samples(tmp_path: Path) -> None:
@@ -247,3 +254,41 @@ def test_padding_that_has_the_id_of_eos_hides_every_eos_from_a_collator_by_id(
     collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
     labels = collator([{"input_ids": [5, 6, eos, 7, eos, eos]}])["labels"]
     assert labels.tolist() == [[5, 6, -100, 7, -100, -100]]
+
+
+def test_a_mixture_of_hugging_face_datasets_ends_as_notebook_02_says() -> None:
+    from datasets import Dataset, interleave_datasets
+
+    from course.pages.page_02 import LENGTHS
+
+    files = [
+        Dataset.from_dict({"source": [source] * length})
+        for source, length in enumerate(LENGTHS)
+    ]
+
+    def mixed(**options: str) -> list[int]:
+        mixture = interleave_datasets(
+            files, probabilities=[0.8, 0.1, 0.1], seed=7, **options
+        )
+        return [mixture["source"][:].count(source) for source in range(3)]
+
+    assert LENGTHS == [922, 1364, 1298]
+    assert mixed() == [922, 120, 108]  # 1,150 rows
+    rows = mixed(stopping_strategy="all_exhausted")
+    assert sum(rows) == 13_503
+    assert 11 < rows[0] / LENGTHS[0] < 12
+
+
+def test_best_fit_writes_the_longest_documents_first_as_notebook_16_says(
+    tmp_path: Path,
+) -> None:
+    corpus = prepare_corpus(tmp_path)
+    encoder = Encoder(load_tokenizer(corpus.tokenizer), append_eod=True)
+    lengths = []
+    for path in corpus.domains.values():
+        texts = [json.loads(line)["text"] for line in path.read_text().splitlines()]
+        lengths += encoder.encode_batch(texts)[1].tolist()
+    documents = [len(row) for row in plain.best_fit(lengths, 2049)]
+    quarter = len(documents) // 4
+    assert max(documents[:quarter]) == 1
+    assert round(sum(documents[-quarter:]) / quarter) == 24

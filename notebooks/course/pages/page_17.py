@@ -401,7 +401,9 @@ def figure_1():
         rows[f"{heading}:"] = None
         rows[question.label] = (found.mean, found.reach, star(found))
     show(
-        plots.intervals(shown, "Sources apart and sixteen epochs cost; of two or four no test finds it"),
+        plots.intervals(
+            shown, "Sources apart and sixteen epochs cost; of two or four no test finds it"
+        ),
         f"Extra loss in nats per token: the mean of {seeds()} seeds and the wider of two 95% intervals, over seeds and "
         "over held-out documents; a full dot and a star where p is below 0.05 after Holm's correction. Bold: what the "
         "rows below are compared with. The two scales differ.",
