@@ -105,10 +105,11 @@ def intervals(
 
     Args:
         contents: by title, by row, (mean, half of the interval, a mark). A row with a mark has a full dot;
-            one with None is a heading.
+            one with None is a heading. Of a row's name only what follows a bar (|) is shown.
         title: of the picture.
     """
     rows = list(dict.fromkeys(row for found in contents.values() for row in found))
+    labels = [row.rpartition("| ")[2] for row in rows]
     headings = {row for found in contents.values() for row in found if found[row] is None}
     figure, places = panels(contents, 0.185 * len(rows) + 1, sharey=True, headline=title)
     for axes, found in places:
@@ -135,7 +136,7 @@ def intervals(
         axes.set_xlim(low - 0.06 * (high - low), high + 0.03 * (high - low))  # room for marks
         axes.axvline(0, color=INK, lw=0.8)
         axes.spines.left.set_visible(False)
-        axes.set(yticks=range(len(rows)), yticklabels=rows)
+        axes.set(yticks=range(len(rows)), yticklabels=labels)
         axes.tick_params(axis="y", labelsize=9, length=0)
         reach = -2 if axes is places[0][0] else -0.2  # the first band lies behind the names, too
         for row, name in enumerate(rows):

@@ -242,7 +242,9 @@ def answer_6():
             "anonymous": (seconds, own),
         }
     show(
-        plots.memory(lines, memory["allowed_mib"], "A kept map grows to the limit and lives"),
+        plots.memory(
+            lines, memory["allowed_mib"], "A kept map grows to the limit, and the process goes on"
+        ),
         "Resident memory while the file (sparse, so no disk is waited for) is read in three ways.",
         "Three panels over 20 seconds: with a kept map, memory grows to just below what is allowed and stays"
         " there; a map per sample and system calls keep hardly anything; the anonymous part is flat in all "

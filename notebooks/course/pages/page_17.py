@@ -258,7 +258,7 @@ def answer_5():
             rows[f"{schedule}:"] = None
             for peak, height in PEAKS.items():
                 found = finding(text, f"last fifth, {schedule}{height}: better source")
-                name = f"{schedule}, peak {peak * SIZES['small'].learning_rate:g}"
+                name = f"{schedule}| peak {peak * SIZES['small'].learning_rate:g}"
                 rows[name] = (found.mean, found.reach, star(found))
         panels[f"{best} last"] = rows
     show(
