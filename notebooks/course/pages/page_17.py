@@ -138,7 +138,7 @@ def answer_1():
         for text, label in TEXTS.items()
     }
     show(
-        plots.differences(cost, "Mixing the sources is what counts", "shuffled"),
+        plots.differences(cost, "Mixing the sources counts most", "shuffled"),
         "Held-out loss, the mean of the sources, compared with a full shuffle. A dot is a seed, the bar their mean.",
         "Dots for ten orders on two texts. File order, either way round, buffers of 10, 100 and 1,000 samples and "
         "sources one after another lie far right of zero, a buffer of 1,000 that exchanges less far; the blend of "
@@ -402,7 +402,7 @@ def figure_1():
         rows[question.label] = (found.mean, found.reach, star(found))
     show(
         plots.intervals(
-            shown, "Sources apart and sixteen epochs cost; of two or four no test finds it"
+            shown, "Sources apart and sixteen epochs cost; no test finds a cost of two or four"
         ),
         f"Extra loss in nats per token: the mean of {seeds()} seeds and the wider of two 95% intervals, over seeds and "
         "over held-out documents; a full dot and a star where p is below 0.05 after Holm's correction. Bold: what the "
