@@ -385,7 +385,7 @@ EDGES = {  # of every kernel that Python runs at first: it, and how its argument
     "unpermute": (unpermute, permutation),
     "source_at": (interleaving.source_at, located),
     "_lookup": (stateless._lookup, looked_up),
-    "_find": (stateless._find, found),
+    "_find_items": (stateless._find_items, found),
     "share_of": (share_tree.share_of, shared),
     "pairs_of": (base.pairs_of, numbered),
     "blend": (greedy_blend.blend, blended),

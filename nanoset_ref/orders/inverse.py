@@ -28,16 +28,16 @@ def find_each(
         sources, samples: int64 [n] each, pairs that exist and that differ from each other.
 
     Returns:
-        Indices of pairs and positions, int64 each; ascending by the first, then by the second.
+        Indices of the pairs and positions, int64 each; ascending by the first, then by the second.
     """
     if len(samples) == 1:
         source = int(sources[0])
         sample = int(samples[0])
         positions = order.reverse_lookup(source, sample, until)
         return np.zeros_like(positions), positions
-    pairs, positions = order.reverse_lookup_each(sources, samples, until)
-    ascending = np.lexsort((positions, pairs))
-    return pairs[ascending], positions[ascending]
+    indices, positions = order.reverse_lookup_each(sources, samples, until)
+    ascending = np.lexsort((positions, indices))
+    return indices[ascending], positions[ascending]
 
 
 def read_through(
@@ -68,12 +68,12 @@ def read_through(
         read.append(looked_up[hits])
     instances_read = np.concatenate(read)
     ranks = np.searchsorted(instances, instances_read, sorter=by_instance)
-    pairs = by_instance[ranks]
-    return in_every_epoch(pairs, np.concatenate(offsets), period, until)
+    indices = by_instance[ranks]
+    return in_every_epoch(indices, np.concatenate(offsets), period, until)
 
 
 def in_every_epoch(
-    pairs: Int64Array,
+    indices: Int64Array,
     offsets: Int64Array,
     period: int,
     until: int,
@@ -82,7 +82,7 @@ def in_every_epoch(
 
     Example, period 5, until 12::
 
-        pairs 0 1, offsets 3 0    ->    pairs 0 1 0 1 1, positions 3 0 8 5 10
+        indices 0 1, offsets 3 0    ->    indices 0 1 0 1 1, positions 3 0 8 5 10
 
     Args:
         pairs: int64 [n], indices of the wanted pairs.
@@ -90,9 +90,9 @@ def in_every_epoch(
     """
     epoch_starts = np.arange(0, until, max(period, 1))
     positions = np.add.outer(epoch_starts, offsets).ravel()
-    pairs = np.tile(pairs, len(epoch_starts))
+    indices = np.tile(indices, len(epoch_starts))
     is_read = positions < until
-    return pairs[is_read], positions[is_read]
+    return indices[is_read], positions[is_read]
 
 
 def read_counts(

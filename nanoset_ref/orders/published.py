@@ -59,8 +59,8 @@ class IdentityOrder(Order):
     ) -> Matches:
         """See `Order.reverse_lookup_each`."""
         instances = self.source_offsets[sources] + samples
-        pairs = np.arange(len(instances))
-        return in_every_epoch(pairs, instances, self.samples_per_epoch, until)
+        indices = np.arange(len(instances))
+        return in_every_epoch(indices, instances, self.samples_per_epoch, until)
 
 
 def identity_of_instances(dataset_lengths: Int64Array) -> Json:

@@ -201,7 +201,7 @@ class StatelessOrder(Order):
         """See `Order.reverse_lookup_each`: a window of each pass is looked up for each sample."""
         readable = np.flatnonzero(self._tree.parts[sources])
         start = self.start.position
-        owners, items = _find(
+        candidates, items = _find_items(
             self._tree,
             sources[readable],
             samples[readable],
@@ -210,22 +210,22 @@ class StatelessOrder(Order):
             self._reads,
             until - start,
         )
-        reads = [(owners[:0], items[:0])]
+        reads = [(candidates[:0], items[:0])]
         for first in range(0, len(items), WINDOWS_AT_ONCE):
-            some = slice(first, first + WINDOWS_AT_ONCE)
-            window_starts = start + self._window_start(items[some])
+            part = slice(first, first + WINDOWS_AT_ONCE)
+            window_starts = start + self._window_start(items[part])
             positions = np.add.outer(window_starts, np.arange(WINDOW_SIZE)).ravel()
-            pairs = np.repeat(readable[owners[some]], WINDOW_SIZE)
+            indices = np.repeat(readable[candidates[part]], WINDOW_SIZE)
             is_below = positions < until
             positions = positions[is_below]
-            pairs = pairs[is_below]
+            indices = indices[is_below]
             sources_read, samples_read = self.lookup(positions)
-            is_read = sources_read == sources[pairs]
-            is_read &= samples_read == samples[pairs]
-            reads.append((pairs[is_read], positions[is_read]))
+            is_read = sources_read == sources[indices]
+            is_read &= samples_read == samples[indices]
+            reads.append((indices[is_read], positions[is_read]))
         table = np.concatenate(reads, axis=1)
-        pairs, positions = np.unique(table, axis=1)
-        return pairs, positions
+        indices, positions = np.unique(table, axis=1)
+        return indices, positions
 
     def _counts(self, until: int) -> Int64Array:
         """See `Order._counts`. The reads of the ledger are included."""
@@ -297,14 +297,14 @@ def _lookup(tree, period, key, items, reads, lengths, keys):
     return sources, samples
 
 
-def _work_of_find(tree, sources, samples, lengths, keys, reads, until):
+def _work_of_find_items(tree, sources, samples, lengths, keys, reads, until):
     shares = tree.parts[sources] / tree.parts[tree.root]
     passes = 1 + shares * until / lengths[sources]
     return int(4000 * passes.sum())
 
 
-@njit(work=_work_of_find)
-def _find(tree, sources, samples, lengths, keys, reads, until):
+@njit(work=_work_of_find_items)
+def _find_items(tree, sources, samples, lengths, keys, reads, until):
     """Items whose windows may read samples: for each sample one item of each pass.
 
     Args:
@@ -318,7 +318,7 @@ def _find(tree, sources, samples, lengths, keys, reads, until):
     Returns:
         Numbers of the samples and the items, int64 [n] each.
     """
-    owners = [np.int64(0) for _ in range(0)]
+    numbers = [np.int64(0) for _ in range(0)]
     items = [np.int64(0) for _ in range(0)]
     for n in range(len(sources)):
         source = sources[n]
@@ -337,7 +337,7 @@ def _find(tree, sources, samples, lengths, keys, reads, until):
                     high = middle
                 else:
                     item = middle + 1
-            owners.append(np.int64(n))
+            numbers.append(np.int64(n))
             items.append(item)
             pass_number += 1
-    return np.array(owners, dtype=np.int64), np.array(items, dtype=np.int64)
+    return np.array(numbers, dtype=np.int64), np.array(items, dtype=np.int64)

@@ -59,25 +59,28 @@ class StageReader:
         # 2.
         source_offsets = np.cumsum(self.lengths) - self.lengths
         instances = source_offsets[files] + samples
-        _, firsts_of_each, numbers = np.unique(
+        _, first_of_unique, unique_of_sample = np.unique(
             instances, return_index=True, return_inverse=True
         )
-        files_once = files[firsts_of_each]
-        samples_once = samples[firsts_of_each]
-        owners, positions = find_each(self.order, files_once, samples_once, self.stop)
+        unique_files = files[first_of_unique]
+        unique_samples = samples[first_of_unique]
+        indices, positions = find_each(
+            self.order, unique_files, unique_samples, self.stop
+        )
         is_read = positions >= self.schedule.consumed_train_samples
-        owners = owners[is_read]
+        indices = indices[is_read]
         positions = positions[is_read]
         # 3.
-        begins = np.searchsorted(owners, numbers)
-        counts = np.searchsorted(owners, numbers, side="right") - begins
-        each = np.repeat(np.arange(len(queries)), counts)
-        hits = concatenated_ranges(begins, counts)
+        first_reads = np.searchsorted(indices, unique_of_sample)
+        stop_reads = np.searchsorted(indices, unique_of_sample, side="right")
+        counts = stop_reads - first_reads
+        read_samples = np.repeat(np.arange(len(queries)), counts)
+        reads = concatenated_ranges(first_reads, counts)
         columns = [
-            queries[each],
-            positions[hits],
-            self.sources[files[each]],
-            samples[each],
+            queries[read_samples],
+            positions[reads],
+            self.sources[files[read_samples]],
+            samples[read_samples],
         ]
         ascending = np.lexsort((columns[1], columns[0]))
         return np.stack(columns, axis=1)[ascending]

@@ -64,11 +64,11 @@ class EpochOrder(Order):
         reads = [(NO_POSITIONS, NO_POSITIONS)]
         firsts = range(0, until, self.epoch_length)
         for epoch, first in enumerate(firsts):
-            pairs, places = self._find_in_epoch(epoch, sources, samples)
-            reads.append((pairs, first + places))
-        pairs, positions = np.concatenate(reads, axis=1)
+            indices, places = self._find_in_epoch(epoch, sources, samples)
+            reads.append((indices, first + places))
+        indices, positions = np.concatenate(reads, axis=1)
         is_read = positions < until
-        return pairs[is_read], positions[is_read]
+        return indices[is_read], positions[is_read]
 
     def epoch_of(self, position: int) -> int:
         return position // self.epoch_length

@@ -78,18 +78,18 @@ class GrainOrder(EpochOrder):
         samples: Int64Array,
     ) -> Matches:
         instances = self.source_offsets[sources] + samples
-        pairs = np.arange(len(instances))
+        indices = np.arange(len(instances))
         if not self._repeats_one:
-            return pairs, self._inverse(epoch, instances)
+            return indices, self._inverse(epoch, instances)
         last = self.epoch_length - 1
-        pairs = pairs[instances != last]  # which is never read
-        places = self._inverse(epoch, instances[pairs])
+        indices = indices[instances != last]  # which is never read
+        places = self._inverse(epoch, instances[indices])
         # the cipher cannot tell the first place and the last one apart
-        twice = pairs[places == 0]
+        twice = indices[places == 0]
         lasts = np.full_like(twice, last)
-        pairs = np.append(pairs, twice)
+        indices = np.append(indices, twice)
         places = np.append(places, lasts)
-        return pairs, places
+        return indices, places
 
     def _inverse(self, epoch: int, instances: Int64Array) -> Int64Array:
         keys = self._keys(epoch)[::-1].copy()

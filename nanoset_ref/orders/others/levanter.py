@@ -69,8 +69,8 @@ class LevanterOrder(Order):
     ) -> Matches:
         instances = self.source_offsets[sources] + samples
         places = self._walk(instances, back=True)
-        pairs = np.arange(len(places))
-        return in_every_epoch(pairs, places, self.samples_per_epoch, until)
+        indices = np.arange(len(places))
+        return in_every_epoch(indices, places, self.samples_per_epoch, until)
 
     def _walk(self, numbers: Int64Array, *, back: bool) -> Int64Array:
         """Steps 2 and 3 for numbers below n, or their inverse: int64 [m] -> int64 [m]."""

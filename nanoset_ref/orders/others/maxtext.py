@@ -128,14 +128,14 @@ class MaxTextOrder(Order):
             part = self._parts[source]
             # places of the source's shuffle that all hosts together read below `until`
             most = periods * part + self._counts_before[source, rest]
-            owners, numbers = self._sources[source].reverse_lookup_each(
+            indices, numbers = self._sources[source].reverse_lookup_each(
                 np.zeros_like(asked), samples[asked], int(most) * self._hosts
             )
             turns, hosts = np.divmod(numbers, self._hosts)
             whole, turns = np.divmod(turns, part)
             places = np.flatnonzero(self._source_at == source)
             elements = whole * self._period + places[turns]
-            reads.append((asked[owners], elements * self._hosts + hosts))
-        owners, positions = np.concatenate(reads, axis=1)
+            reads.append((asked[indices], elements * self._hosts + hosts))
+        indices, positions = np.concatenate(reads, axis=1)
         is_read = positions < until
-        return owners[is_read], positions[is_read]
+        return indices[is_read], positions[is_read]

@@ -140,14 +140,14 @@ class OLMoCoreOrder(EpochOrder):
         sources: Int64Array,
         samples: Int64Array,
     ) -> Matches:
-        pairs = np.flatnonzero(samples < self._kept[sources])
-        files = sources[pairs]
+        indices = np.flatnonzero(samples < self._kept[sources])
+        files = sources[indices]
         firsts = self._ends[files] - self._kept[files]
-        rows = firsts + samples[pairs]
+        rows = firsts + samples[indices]
         chunks = rows // self.chunk_size
         distinct, copies = np.unique(chunks, return_inverse=True)
         traced = places_of(self._seed(epoch), self._num_chunks, distinct)
         row_of_chunk = rows % self.chunk_size
         places = traced[copies] * self.chunk_size + row_of_chunk
         is_read = places < self.epoch_length
-        return pairs[is_read], places[is_read]
+        return indices[is_read], places[is_read]
