@@ -44,7 +44,7 @@ def show_card_step(options: FileOptions, card: Card, step: int) -> None:
         parts = card.published(first.source, first.first_byte, end)
         part_lines = [f"    {url} bytes {begin}:{stop}" for url, begin, stop in parts]
         lines = part_lines + lines
-    options.show(rows, summary, *lines)
+    options.print_result(rows, summary, *lines)
 
 
 def show_card_when(
@@ -57,7 +57,7 @@ def show_card_when(
     """Print the steps that read a sample, or bytes."""
     rows = card.when(sample, source=source, byte_range=byte_range)
     lines = [f"step {row.step:,}, {_line(row)}" for row in rows]
-    options.show(rows, *(lines or ["it is not read in this run"]))
+    options.print_result(rows, *(lines or ["it is not read in this run"]))
 
 
 def show_public_rows(
@@ -77,7 +77,7 @@ def show_public_rows(
         text = tokenizer.decode(ids.tolist())
         found.append(dataclasses.asdict(row) | {"text": text})
         lines.append(f"--- {_line(row)}\n{text}")
-    options.show(found, *lines)
+    options.print_result(found, *lines)
 
 
 def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> None:
@@ -95,7 +95,7 @@ def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> Non
             f"    from step {stage['first_step']:,} on later rows move forward, by {shift:,} positions "
             f"at the end of the stage",
         ]
-    options.show(stages, *lines)
+    options.print_result(stages, *lines)
 
 
 def _line(row: CardRow) -> str:
@@ -130,7 +130,7 @@ def show_card_audit(options: FileOptions, card: Card) -> int:
                 f"stage {stage['name']}:",
                 *provenance.spread_lines(spreads, paths),
             ]
-    options.show(result, *lines)
+    options.print_result(result, *lines)
     return 0 if ok else 1
 
 
@@ -163,7 +163,7 @@ def compare(
         lines.append(
             f"from step {found['step']:,} on they read other rows: {found['rows']:,} of that step's"
         )
-    options.show(found, *lines)
+    options.print_result(found, *lines)
     return 1 if found["step"] or found["problem"] else 0
 
 

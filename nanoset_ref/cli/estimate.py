@@ -97,8 +97,8 @@ class StageEstimate:
         lines = [
             f"{self.name}: {self.steps:,} steps of {size:,} samples = {self.samples:,} samples, "
             f"{self.tokens:,} tokens",
-            f"  each process: index {in_bytes(self.index_bytes)} ({self.order}), buffers up to "
-            f"{in_bytes(self.buffer_bytes)}; files on the disk: {in_bytes(self.data_bytes)}",
+            f"  each process: index {format_bytes(self.index_bytes)} ({self.order}), buffers up to "
+            f"{format_bytes(self.buffer_bytes)}; files on the disk: {format_bytes(self.data_bytes)}",
         ]
         if not self.sources:
             lines.append("  the number of tokens is known only after tokenizing")
@@ -180,7 +180,7 @@ def estimate(
         line += f": {hours:,.2f} hours, {hours * gpus:,.2f} GPU-hours"
     else:
         line += "; give --tokens-per-second or --step-time to see hours"
-    options.show(total | {"stages": stages}, *map(str, stages), line)
+    options.print_result(total | {"stages": stages}, *map(str, stages), line)
 
 
 def _check_positive(option: str, value: float | None) -> None:
@@ -249,7 +249,7 @@ def _stage_of_options(
     options: RunOptions, schedule: Schedule, workers: int
 ) -> StageEstimate:
     """The one stage of a run that its options describe."""
-    paths, weights, are_pairs = options.paths()
+    paths, weights, are_pairs = options.parse_data()
     order = options.order or "nanotron"
     length = options.sample_length
     if are_pairs:
@@ -335,7 +335,7 @@ def _buffer_bytes(micro_batch_size: int, row_length: int, buffers: int) -> int:
     return buffers * batches_per_block(batch, buffers) * batch
 
 
-def in_bytes(count: float) -> str:
+def format_bytes(count: float) -> str:
     """1536 -> "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if count < 1024 or unit == "TiB":

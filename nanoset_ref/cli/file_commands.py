@@ -43,7 +43,7 @@ class FileOptions:
         """Open a file with these facts."""
         return tokens.open_tokens(path, self.token_dtype, self.eos_token_id)
 
-    def show(self, value: Any, *lines: str) -> None:
+    def print_result(self, value: Any, *lines: str) -> None:
         """Print the lines, or with --json the value: dataclasses, lists and dicts of them."""
         text = "\n".join(lines)
         if self.json:
@@ -67,7 +67,7 @@ class FileOptions:
             for file in files
         ]
         line = "{file}: {documents:,} documents, {tokens:,} tokens ({dtype}), content {content}"
-        self.show(facts, *(line.format(**file_facts) for file_facts in facts))
+        self.print_result(facts, *(line.format(**file_facts) for file_facts in facts))
 
 
 def inspect(file: str, /, *, png: Path | None = None, options: FileOptions) -> None:
@@ -80,7 +80,7 @@ def inspect(file: str, /, *, png: Path | None = None, options: FileOptions) -> N
     found = tokens.describe(options.open(file), options.eos_token_id)
     if png is not None:
         _draw_lengths(found["length_histogram"], png)
-    options.show(found, tokens.as_text(found))
+    options.print_result(found, tokens.as_text(found))
 
 
 def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
@@ -135,7 +135,7 @@ def verify(
     lines = [
         f"{verdicts[row['ok']]}  {row['file']}: {row['detail']}" for row in results
     ]
-    options.show(results, *lines)
+    options.print_result(results, *lines)
     return 0 if all(row["ok"] for row in results) else 1
 
 

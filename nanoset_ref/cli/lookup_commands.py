@@ -81,7 +81,7 @@ def show(
         text = options.decode(file, ids)
         texts.append({"what": what, "file": str(file.path), "text": text})
         lines.append(f"--- {what}, {file.path}\n{text}")
-    options.show(texts, *lines)
+    options.print_result(texts, *lines)
 
 
 def _row(dataset: Rows, position: int) -> tuple[Tokens, Ids]:
@@ -152,7 +152,7 @@ def where(
             row["text"] = options.decode(*_row(segment.dataset, slot.position))
             lines.append(f"    {row['text']!r}")
         rows.append(row)
-    options.show(rows, *lines)
+    options.print_result(rows, *lines)
 
 
 def _part_line(dataset: Rows, part: Any) -> str:
@@ -215,12 +215,12 @@ def when(
         for segment, file in _segments_with(options, segments, source):
             found += _reads(segment, file, (source, number, tokens))
     lines = [line for _, line in found] or ["it is not read in this run"]
-    options.show([row for row, _ in found], *lines)
+    options.print_result([row for row, _ in found], *lines)
 
 
 def _paths_of(options: RunOptions, segments: Sequence[RunSegment]) -> list[str]:
     """The paths of a run's files by number: as the card lists them, or as stages use them first."""
-    used = [str(file.path) for it in segments for file in it.dataset.files]
+    used = [str(file.path) for segment in segments for file in segment.dataset.files]
     listed = [str(as_path(path)) for path in options.data]
     if options.run and {*used} <= {*listed}:
         return listed
@@ -288,7 +288,9 @@ def _ranges_of_text(
     """Every occurrence of a text in the files of a run."""
     found: list[DocumentRange] = []
     paths = _paths_of(options, segments)
-    files = {str(file.path): file for it in segments for file in it.dataset.files}
+    files = {
+        str(file.path): file for segment in segments for file in segment.dataset.files
+    }
     for path, file in files.items():
         number = paths.index(path)
         hits = provenance.find_text(file, options.tokenizer_of(file), text)

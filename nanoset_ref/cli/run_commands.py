@@ -77,7 +77,7 @@ def replay(
             rows = batch.tolist()
             found.append({"step": number, "rows": rows})
             lines += [" ".join(map(str, row)) for row in rows]
-        options.show(found, *lines)
+        options.print_result(found, *lines)
         return
     refuse_existing(output, overwrite)
     shape = step_rows.num_rows, step_rows.row_length
@@ -163,7 +163,7 @@ def audit(
     if state is not None:
         result["continuation"] = _compare_with_state(state, segments)
         lines.append(str(result["continuation"]))
-    options.show(result, *lines)
+    options.print_result(result, *lines)
     return 0 if report.ok else 1
 
 

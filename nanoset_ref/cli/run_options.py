@@ -161,7 +161,7 @@ class RunOptions(FileOptions):
             return provenance.readers_of_card(self.card(schedule), source)
         return provenance.readers_of_segments(self.segments(schedule), source)
 
-    def paths(self) -> tuple[list[str], list[float] | None, bool]:
+    def parse_data(self) -> tuple[list[str], list[float] | None, bool]:
         """Parse --data.
 
         Returns:
@@ -202,13 +202,13 @@ class RunOptions(FileOptions):
         return self.num_samples
 
     def _rows(self) -> Rows:
-        paths, weights, are_pairs = self.paths()
+        paths, weights, are_pairs = self.parse_data()
         if are_pairs:
             return self._megatron_rows(paths, weights)
         return self.nanoset(paths, weights)
 
     def nanoset(self, paths: list[str], weights: list[float] | None) -> Nanoset:
-        """The Nanoset of --data, for what `paths` returns."""
+        """The Nanoset of --data, for what `parse_data` returns."""
         from nanoset_ref import Nanoset  # only token files need it
 
         return Nanoset(
