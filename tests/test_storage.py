@@ -88,7 +88,9 @@ def bucket(server, folder, monkeypatch):
         urllib.request.Request(f"{variables['AWS_ENDPOINT_URL']}/tokens", method="PUT")
     )
     for file in folder.iterdir():
-        buckets.ask(BucketPath(f"s3://tokens/{file.name}"), "put", file.read_bytes())
+        buckets.call_obstore(
+            BucketPath(f"s3://tokens/{file.name}"), "put", file.read_bytes()
+        )
         server.keep(f"/tokens/{file.name}", file.read_bytes())
     server.log.clear()
     return "s3://tokens"
@@ -587,7 +589,7 @@ def test_ids_in_a_bucket_are_indexed_as_in_numpy(index):
 def test_an_object_that_is_replaced_under_its_reader_is_noticed(bucket, folder):
     rows = dataset(bucket, "a")
     rows.read(np.arange(5))
-    buckets.ask(
+    buckets.call_obstore(
         BucketPath(f"{bucket}/a.npy"),
         "put",
         bytes(reversed((folder / "a.npy").read_bytes())),

@@ -123,7 +123,9 @@ class ObjectVersion(NamedTuple):
 # ---- one object
 
 
-def ask(path: BucketPath, function: str, *arguments: Any, **options: Any) -> Any:
+def call_obstore(
+    path: BucketPath, function: str, *arguments: Any, **options: Any
+) -> Any:
     """Call a function of obstore for one object.
 
     Raises:
@@ -131,10 +133,10 @@ def ask(path: BucketPath, function: str, *arguments: Any, **options: Any) -> Any
     """
     retries = 99 if function == "put" else 0  # obstore retries each part of an upload
 
-    def act(store: Any) -> Any:
+    def send(store: Any) -> Any:
         return obstore_function(function)(store, path.key, *arguments, **options)
 
-    return request(path, act, retries)
+    return request(path, send, retries)
 
 
 def known_version(path: BucketPath) -> ObjectVersion:
@@ -145,9 +147,11 @@ def known_version(path: BucketPath) -> ObjectVersion:
         StorageError: the server reports no versions, and that was not allowed.
     """
     if path.query:  # a signed URL allows GET only: read one byte
-        version = ObjectVersion.of(ask(path, "get", options={"range": (0, 1)}).meta)
+        version = ObjectVersion.of(
+            call_obstore(path, "get", options={"range": (0, 1)}).meta
+        )
     else:
-        version = ObjectVersion.of(ask(path, "head"))
+        version = ObjectVersion.of(call_obstore(path, "head"))
     if not version.is_known and not path.allow_unversioned:
         raise StorageError(
             f"{path}: its server reports neither ETag nor Last-Modified, so a replaced object "
@@ -160,7 +164,7 @@ def known_version(path: BucketPath) -> ObjectVersion:
 def read_range(path: BucketPath, start: int, stop: int, version: ObjectVersion) -> Any:
     """Read the bytes start:stop of a version with one request, and check its answer."""
 
-    def act(store: Any) -> Any:
+    def send(store: Any) -> Any:
         options = {"range": (start, stop), **version.condition}
         answer = obstore_function("get")(store, path.key, options=options)
         if ObjectVersion.of(answer.meta) != version or answer.range != (start, stop):
@@ -170,13 +174,13 @@ def read_range(path: BucketPath, start: int, stop: int, version: ObjectVersion) 
             raise TryAgainError(f"{path}: the server sends less than its Content-Range")
         return content
 
-    return request(path, act)
+    return request(path, send)
 
 
 def refuses_other_versions(path: BucketPath) -> bool:
     """Whether the server answers 412 to a wrong If-Match."""
     try:
-        ask(
+        call_obstore(
             path,
             "get",
             options={"range": (0, 1), "if_match": '"no version of nanoset_ref"'},
@@ -189,11 +193,11 @@ def refuses_other_versions(path: BucketPath) -> bool:
 # ---- requests, repeated while the server fails
 
 
-def request(path: BucketPath, act: Callable[[Any], Any], retries: int = 0) -> Any:
-    """Return `act(store)`, called again while the server fails.
+def request(path: BucketPath, send: Callable[[Any], Any], retries: int = 0) -> Any:
+    """Return `send(store)`, called again while the server fails.
 
     Args:
-        act: sends a request; its argument is obstore's store, the connection to the bucket.
+        send: sends a request through obstore's store, the connection to the bucket.
         retries: how often obstore repeats each HTTP request.
 
     Raises:
@@ -211,7 +215,7 @@ def request(path: BucketPath, act: Callable[[Any], Any], retries: int = 0) -> An
         raise error
     pause = FIRST_PAUSE
     while True:
-        result, error = attempt(path, act, store)
+        result, error = attempt(path, send, store)
         if error is None:
             return result
         if not isinstance(error, TryAgainError):
@@ -226,15 +230,15 @@ def request(path: BucketPath, act: Callable[[Any], Any], retries: int = 0) -> An
 
 
 def attempt(
-    path: BucketPath, act: Callable[..., Any], *arguments: Any
+    path: BucketPath, function: Callable[..., Any], *arguments: Any
 ) -> tuple[Any, OSError | None]:
-    """Return (`act(*arguments)`, None), or (None, its error as an error of this package).
+    """Return (`function(*arguments)`, None), or (None, its error as an error of this package).
 
     obstore's error shows the URL and must not become the context of another error, so nothing is
     raised while it is handled.
     """
     try:
-        return act(*arguments), None
+        return function(*arguments), None
     except ModuleNotFoundError as error:
         return None, StorageError(f"{path}: {error}")
     except FileNotFoundError:
@@ -385,7 +389,7 @@ def write_to_bucket(targets: Sequence[BucketPath]) -> Iterator[list[Any]]:
     last = targets[-1]
     # 1. try write access
     trial = last.with_suffix(TRIAL)
-    ask(trial, "put", b"")
+    call_obstore(trial, "put", b"")
     trial.unlink()
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.NamedTemporaryFile()) for _ in targets]
@@ -397,4 +401,6 @@ def write_to_bucket(targets: Sequence[BucketPath]) -> Iterator[list[Any]]:
         for file, target in zip(files, targets, strict=True):
             file.flush()
             size = max(PART_BYTES, os.path.getsize(file.name) // MAX_PARTS)
-            ask(target, "put", Path(file.name), chunk_size=size, max_concurrency=4)
+            call_obstore(
+                target, "put", Path(file.name), chunk_size=size, max_concurrency=4
+            )

@@ -133,9 +133,9 @@ class BucketPath:
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the object."""
-        from nanoset_ref.io.buckets import ask  # a path loads no client
+        from nanoset_ref.io.buckets import call_obstore  # a path loads no client
 
-        ask(self, "delete")
+        call_obstore(self, "delete")
 
 
 def redact(path: PathLike) -> str:
