@@ -109,9 +109,9 @@ class Nanoset(Rows):
             train_split_num_samples, "train_split_num_samples", 0, bits=63
         )
         self.order = self._resolve_order(order, dataset_weights, random_seed)
-        self.shuffled_over = None
+        self.share_period = None
         if self.order.keeps_shares:
-            self.shuffled_over = self.order.samples_per_epoch
+            self.share_period = self.order.samples_per_epoch
         self._gather = choose_gatherer(self._files)
         self.block_factor = self._gather.block_factor
         # not without INFO: some orders count by looking up all positions

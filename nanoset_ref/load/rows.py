@@ -135,8 +135,8 @@ class Rows(_TorchDataset):
         row_length: tokens in a row, S + 1 in most datasets.
         row_dtype: dtype of the rows read, int32 or int64.
         files: the token files behind the rows, by source number.
-        shuffled_over: the number of positions after which every source is within one sample of its
-            share. 0: every position. None: no guarantee.
+        share_period: the number of positions after which every source is within one sample of its
+            share. 0: after every position. None: no guarantee.
         padded: whether rows may end in padding. `starts` marks every padding token, so that no loss
             counts it.
         block_factor: how many times larger than usual a block of rows is (see `blocks`); above 1
@@ -146,7 +146,7 @@ class Rows(_TorchDataset):
     sequence_length: int
     row_length: int
     row_dtype: np.dtype[Any] = np.dtype(np.int32)
-    shuffled_over: int | None = 0
+    share_period: int | None = 0
     padded: bool = False
     block_factor: int = 1
 

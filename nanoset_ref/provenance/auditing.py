@@ -206,8 +206,8 @@ def _audit(segment: RunSegment, before: RunSegment | None) -> SegmentReport:
     if fits:
         checks += _simulate(segment)
     sources = segment.dataset.usage(start, min(segment.stop, available))
-    if segment.dataset.shuffled_over is not None:
-        checks.append(_check_shares(sources, segment.dataset.shuffled_over))
+    if segment.dataset.share_period is not None:
+        checks.append(_check_shares(sources, segment.dataset.share_period))
     checks.append(_check_conservation(segment, sources))
     evenness = _measure_evenness(segment, sources) if fits else ()
     return SegmentReport(segment.name, segment.num_steps, checks, sources, *evenness)
@@ -303,20 +303,20 @@ def _positions_of_rank(
     return flat[: whole_steps * per_step].reshape(-1, per_step)
 
 
-def _check_shares(sources: Sequence[SourceUse], over: int) -> Check:
+def _check_shares(sources: Sequence[SourceUse], period: int) -> Check:
     """Compare shares with weights.
 
     They may differ by one sample per epoch, and by the chance of a shuffle in incomplete epochs.
 
     Args:
         sources: the sources of a segment.
-        over: positions of an epoch (see `Rows.shuffled_over`).
+        period: positions of an epoch (see `Rows.share_period`).
     """
     total = sum(source.read for source in sources)
     # no more positions lie in the incomplete first and last epoch
-    cut = min(total, over)
+    cut = min(total, period)
     # without a shuffle, each source is off by at most a sample at either end of the segment
-    rounding = total // over + 1 if over else 2 * len(sources)
+    rounding = total // period + 1 if period else 2 * len(sources)
     holds = True
     largest = 0.0
     for source in sources:

@@ -57,7 +57,7 @@ class OLMoCorePackedRows(Rows):
     """
 
     padded = True
-    shuffled_over = None
+    share_period = None
 
     def __init__(
         self,
