@@ -147,11 +147,11 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
                 padded,
             )
         stop = end - dropped + padded  # where the last batch ends
-        for begin in range(consumed, stop, self.samples_per_micro_step):
-            size = min(self.samples_per_micro_step, stop - begin)
-            is_last = begin + size == stop
-            self.consumed_train_samples = end if is_last else begin + size
-            start = begin % self.num_samples
+        for global_start in range(consumed, stop, self.samples_per_micro_step):
+            size = min(self.samples_per_micro_step, stop - global_start)
+            is_last = global_start + size == stop
+            self.consumed_train_samples = end if is_last else global_start + size
+            start = global_start % self.num_samples
             positions = self.schedule.rank_positions(start, size, self.dp_rank)
             if start + size > self.num_samples:  # padding begins the epoch again
                 yield [position % self.num_samples for position in positions]

@@ -37,7 +37,7 @@ from nanoset_ref.streaming.resumable import (
     State,
     position_at,
     read_count,
-    worker_and_workers,
+    worker_and_num_workers,
 )
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class IterableDataset(Resumable):
 
     def first_progress(self, epoch: int) -> State:
         """{"part", "line", "within"}: a part, its next line, the elements done from there on."""
-        worker, workers = worker_and_workers()
+        worker, workers = worker_and_num_workers()
         done = self._batches_done if epoch == self.start_from_epoch else 0
         part = (worker + done) % workers
         batches = (done - part + workers - 1) // workers  # ceil((T - w) / N)
@@ -143,7 +143,7 @@ class IterableDataset(Resumable):
         round 1 is elements 8 to 15, where part 1 of rank 0 has element 8 + 2. The last rank's
         element in this round is 8 + 3; if it does not exist, no rank gets one.
         """
-        _, workers = worker_and_workers()
+        _, workers = worker_and_num_workers()
         # a round is the micro-step of a schedule whose micro-batches have one row per worker
         rounds = dataclasses.replace(self.schedule, micro_batch_size=workers)
         size = rounds.samples_per_micro_step

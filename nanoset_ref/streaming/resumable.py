@@ -81,7 +81,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         # not a generator, so the epoch begins at this call and not at its first element
         self._progress = self._resume_from or self._next_progress()
         self._resume_from = {}
-        worker, _ = worker_and_workers()
+        worker, _ = worker_and_num_workers()
         self._epochs[worker] = self._progress["epoch"] + 1
         return self.read(self._progress)
 
@@ -92,7 +92,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
     def state_dict(self) -> State:
         """The progress and the plan; JSON-serializable. Any rank's state resumes every rank."""
-        _, workers = worker_and_workers()
+        _, workers = worker_and_num_workers()
         layout = {
             "dp_size": self.dp_size,
             "num_workers": workers,
@@ -115,7 +115,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         del self._resume_from["plan"]
 
     def _next_progress(self) -> State:
-        worker, _ = worker_and_workers()
+        worker, _ = worker_and_num_workers()
         epoch = int(self._epochs[worker])
         return {"epoch": epoch, **self.first_progress(epoch)}
 
@@ -184,7 +184,7 @@ def dp_rank_and_size(
     return dp_rank, dp_size
 
 
-def worker_and_workers() -> tuple[int, int]:
+def worker_and_num_workers() -> tuple[int, int]:
     """This DataLoader worker's id, and the number of workers; (0, 1) in any other process."""
     info = get_worker_info()
     if info is None:

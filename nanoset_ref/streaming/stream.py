@@ -48,7 +48,7 @@ from nanoset_ref.streaming.resumable import (
     Resumable,
     State,
     position_at,
-    worker_and_workers,
+    worker_and_num_workers,
     worker_item,
 )
 from nanoset_ref.streaming.row_stream import (
@@ -166,7 +166,7 @@ class TokenStream(Resumable):
 
     def read(self, progress: State) -> Iterator[Row]:
         encoder = self._encoder(self.options.backend)
-        worker, workers = worker_and_workers()
+        worker, workers = worker_and_num_workers()
         if self.dp_rank == worker == 0:
             encoder.warn_without_separator()
         elif self.options.shards == 1:

@@ -323,7 +323,7 @@ class StagedLoader:
         stage = self.stages[len(self.records) - 1]
         record = self.records[-1]
         if stage.data.dataset.streams_text:
-            loader: Any = stream_loader(self.config, stage.data, self.layout)
+            loader: Any = text_loader(self.config, stage.data, self.layout)
             loader.seek(record.position, record.cursors)
         else:
             loader = self._rows_loader(stage, record)
@@ -350,7 +350,7 @@ class StagedLoader:
         )
 
 
-def stream_loader(
+def text_loader(
     config: Config, data: DataConfig, layout: ParallelLayout
 ) -> TokenStreamDataLoader:
     """Make the endless loader of one rank, which tokenizes text while the model trains.
