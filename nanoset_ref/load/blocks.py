@@ -88,7 +88,7 @@ class BlockSizes(NamedTuple):
 def choose_sizes(
     dataset: Rows, micro_batch_size: int, num_buffers: int, *, shared: bool
 ) -> BlockSizes:
-    """Blocks as large as `batches_per_block` allows."""
+    """The sizes of blocks that are as large as `batches_per_block` allows."""
     batch_bytes = micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize
     batches = batches_per_block(
         batch_bytes, num_buffers, dataset.block_factor, shared=shared

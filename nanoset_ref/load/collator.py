@@ -172,7 +172,7 @@ class DataCollatorForCLM(Collator):
             "label_mask": labels,
         }
         if self.documents is not None:
-            for name in self.documents.names:
+            for name in self.documents.field_names:
                 self._pointers.setdefault(name, inputs)
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:

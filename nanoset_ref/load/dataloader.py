@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from nanoset_ref.orders.plans import Plan
 
 
-Options = dict[str, Any]  # of torch's DataLoader
-# those that have another name in `build_nanoset_dataloader`
+Options = dict[str, Any]  # options of torch's DataLoader, by name
+# options that `build_nanoset_dataloader` has under another name
 RENAMED_OPTIONS = {
     "num_workers": "use num_loading_workers",
     "batch_size": "use micro_batch_size",
     "batch_sampler": "use NanosetDataLoader, which takes one",
 }
-# those that would change the batches
+# the dataset's order and the batch sampler decide what is in a batch
 OPTIONS_THAT_CHANGE_BATCHES = "shuffle", "sampler", "drop_last"
-# torch refuses all but the first for a loader without workers
+# without workers, torch accepts only the first of these
 OPTIONS_OF_WORKERS = (
     "num_workers",
     "prefetch_factor",

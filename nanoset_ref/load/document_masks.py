@@ -168,7 +168,8 @@ def attention_mask(starts: Starts) -> NDArray[np.bool_]:
     return masked[:, None]
 
 
-FIELDS = {  # of a batch, for each option
+# the fields of a batch that each option adds
+FIELDS = {
     "reset_position_ids": ["position_ids"],
     "reset_attention_mask": ["attention_mask"],
     "eod_mask_loss": ["label_mask"],
@@ -199,10 +200,10 @@ class DocumentOptions:
     @property
     def needs_starts(self) -> bool:
         """Whether the dataset must deliver document starts, because no id marks them."""
-        return self.eos_token_id is None and bool(self.names)
+        return self.eos_token_id is None and bool(self.field_names)
 
     @property
-    def names(self) -> list[str]:
+    def field_names(self) -> list[str]:
         """The names of the fields asked for."""
         names = []
         for option, fields in FIELDS.items():

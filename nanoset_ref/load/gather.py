@@ -179,7 +179,7 @@ class OpenFiles:
 
     Attributes:
         itemsizes: int64 [files], bytes of an id.
-        header_bytes: int64 [files], bytes before the first id.
+        header_bytes: int64 [files], bytes before the first id (`Tokens.first_byte`).
         descriptors: int64 [files], of the files that stay open; -1: not open.
         unmapped: numbers of the files that stay open and have no mapping yet.
 

@@ -68,7 +68,9 @@ class MegatronCollator(Collator):
             tokens[:, -1] = config.pad_id
             tokens[:, : config.row_length] = part
             # 2. documents, pads, and the labels with a loss
-            fields = self._documents.fields(tokens) if self._documents.names else {}
+            fields = (
+                self._documents.fields(tokens) if self._documents.field_names else {}
+            )
             padded = tokens == config.pad_id
             counted = ~padded[:, 1:]
             if config.eod_mask_loss:

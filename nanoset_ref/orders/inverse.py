@@ -31,9 +31,7 @@ def find_each(
         Indices of the pairs and positions, int64 each; ascending by the first, then by the second.
     """
     if len(samples) == 1:
-        source = int(sources[0])
-        sample = int(samples[0])
-        positions = order.reverse_lookup(source, sample, until)
+        positions = order.reverse_lookup(int(sources[0]), int(samples[0]), until)
         return np.zeros_like(positions), positions
     indices, positions = order.reverse_lookup_each(sources, samples, until)
     ascending = np.lexsort((positions, indices))

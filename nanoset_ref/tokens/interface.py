@@ -287,7 +287,7 @@ class Tokens(ABC):
 
 
 def _changed_error(path: PathLike) -> TokenFileError:
-    said = "was replaced or changed after it was opened"
+    problem = "was replaced or changed after it was opened"
     if not in_bucket(path) and not os.path.exists(path):
-        said = f"is gone (the working directory is {os.getcwd()})"
-    return TokenFileError(f"{path} {said}; build the dataset again")
+        problem = f"is gone (the working directory is {os.getcwd()})"
+    return TokenFileError(f"{path} {problem}; build the dataset again")

@@ -12,7 +12,7 @@ from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, TokenFileError
 from nanoset_ref.tokens.npy import TokenFile
 
-# of `open_all`: the seconds that may be spent waiting before threads open the rest
+# after waiting longer than this, in seconds, `open_all` opens the rest in threads
 MAX_WAIT = 0.05
 MAX_WAIT_PER_FILE = 0.0005
 FILES_PER_CHECK = 8  # reading the clocks for every file would take longer
