@@ -116,18 +116,21 @@ class BucketIds:
         e_tag = str(self.version.e_tag)
         return buckets.connect(self.path.root, buckets.timeout(), if_match=e_tag)
 
-    def read(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
-        """The bytes of each span [start, stop) of the opened version."""
+    def read(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """The bytes of each range [start, stop) of the opened version."""
         if self.connections is not None:
-            contents, _ = buckets.attempt(self.path, self._read_at_once, spans)
+            contents, _ = buckets.attempt(self.path, self._read_in_one_call, ranges)
             lengths = [len(content) for content in contents or ()]
-            if lengths == [stop - start for start, stop in spans]:
+            if lengths == [stop - start for start, stop in ranges]:
                 return contents
         # one by one: each has retries and its error message
-        return [buckets.read_range(self.path, *span, self.version) for span in spans]
+        return [
+            buckets.read_range(self.path, start, stop, self.version)
+            for start, stop in ranges
+        ]
 
-    def _read_at_once(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
-        starts, stops = zip(*spans, strict=True)
+    def _read_in_one_call(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        starts, stops = zip(*ranges, strict=True)
         get_ranges = buckets.obstore_function("get_ranges")
         return get_ranges(
             self.connections, self.path.key, starts=starts, ends=stops, coalesce=0
@@ -198,16 +201,16 @@ def _fetch(extents: Sequence[Extent]) -> list[Any]:
 
 def _read_ranges(ids: BucketIds, ranges: Sequence[tuple[int, int]]) -> list[Any]:
     """Read the bytes of each range, in ascending order."""
-    spans = _merge(ranges)
-    contents = ids.read(spans)
-    if len(spans) == len(ranges):
+    merged = _merge(ranges)
+    contents = ids.read(merged)
+    if len(merged) == len(ranges):
         return contents
-    firsts = [first for first, _ in spans]
+    firsts = [first for first, _ in merged]
     parts = []
     for start, stop in ranges:
-        span = bisect.bisect_right(firsts, start) - 1
-        first = firsts[span]
-        parts.append(memoryview(contents[span])[start - first : stop - first])
+        number = bisect.bisect_right(firsts, start) - 1
+        first = firsts[number]
+        parts.append(memoryview(contents[number])[start - first : stop - first])
     return parts
 
 
@@ -216,12 +219,12 @@ def _merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
     (0, 10), (10, 20), (9000, 9010) -> (0, 20), (9000, 9010)
     """
-    spans = [ranges[0]]
+    merged = [ranges[0]]
     for start, stop in ranges[1:]:
-        first, last = spans[-1]
+        first, last = merged[-1]
         if start <= last + MAX_GAP:
             last = max(last, stop)
-            spans[-1] = first, last
+            merged[-1] = first, last
         else:
-            spans.append((start, stop))
-    return spans
+            merged.append((start, stop))
+    return merged

@@ -80,8 +80,8 @@ def version_of(status: os.stat_result, path: PathLike) -> FileVersion:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def first_bytes(path: PathLike, count: int) -> tuple[FileVersion, bytes, bool]:
-    """The `file_version` of a local file, its first bytes, and whether its path is a symbolic link.
+def read_head(path: PathLike, count: int) -> tuple[FileVersion, bytes, bool]:
+    """Read the first bytes of a local file; also its `file_version`, and whether it is a link.
 
     A file is opened once. Opening refuses links, which are then opened again, so that other files
     need no further system call.

@@ -55,10 +55,10 @@ class Difference(NamedTuple):
 
     part: str
     saved: Any
-    now: Any
+    current: Any
 
     def __str__(self) -> str:
-        return f"{self.part}: saved {_short(self.saved)}, now {_short(self.now)}"
+        return f"{self.part}: saved {_short(self.saved)}, now {_short(self.current)}"
 
 
 # ---- the parts of a plan
@@ -183,49 +183,48 @@ def differences(saved: Plan, current: Plan) -> list[Difference]:
 def _differing(
     part: str,
     saved: Any,
-    now: Any,
+    current: Any,
 ) -> Iterator[Difference]:
-    both = (saved, now)
+    both = (saved, current)
     if all(isinstance(value, dict) for value in both):
         if part == "probes":
-            yield from _differing_probes(saved, now)
+            yield from _differing_probes(saved, current)
         else:
-            yield from _differing_fields(part, saved, now)
+            yield from _differing_fields(part, saved, current)
     elif all(_is_list_of_dicts(value) for value in both):
-        if len(saved) != len(now):
-            yield Difference(f"number of {part}", len(saved), len(now))
-        for number, items in enumerate(zip(saved, now, strict=False)):
+        if len(saved) != len(current):
+            yield Difference(f"number of {part}", len(saved), len(current))
+        for number, items in enumerate(zip(saved, current, strict=False)):
             named = [str(item["name"]) for item in items if "name" in item]
             name = ""
             if named:
                 name = f" ({', now '.join(dict.fromkeys(named))})"
             yield from _differing(f"{part}[{number}]{name}", *items)
-    elif saved != now:
-        yield Difference(part, saved, now)
+    elif saved != current:
+        yield Difference(part, saved, current)
 
 
 def _differing_fields(
     part: str,
     saved: Json,
-    now: Json,
+    current: Json,
 ) -> Iterator[Difference]:
-    for name in saved | now:
-        before = saved.get(name)
-        after = now.get(name)
-        is_optional = name in WHERE_BOTH_HAVE_ONE and None in (before, after)
+    for name in saved | current:
+        values = (saved.get(name), current.get(name))
+        is_optional = name in WHERE_BOTH_HAVE_ONE and None in values
         if name not in NOT_COMPARED and not is_optional:
-            yield from _differing(f"{part}.{name}".lstrip("."), before, after)
+            yield from _differing(f"{part}.{name}".lstrip("."), *values)
 
 
-def _differing_probes(saved: Json, now: Json) -> Iterator[Difference]:
+def _differing_probes(saved: Json, current: Json) -> Iterator[Difference]:
     """The first position where the pair differs, or else where only the tokens do."""
-    shared = [position for position in saved if position in now]
-    differ = [position for position in shared if saved[position] != now[position]]
+    shared = [position for position in saved if position in current]
+    differ = [position for position in shared if saved[position] != current[position]]
     what = "a hash of the tokens"
     other_pairs = [
         position
         for position in differ
-        if _pair(saved[position]) != _pair(now[position])
+        if _pair(saved[position]) != _pair(current[position])
     ]
     if other_pairs:
         differ = other_pairs
@@ -234,7 +233,7 @@ def _differing_probes(saved: Json, now: Json) -> Iterator[Difference]:
         first = differ[0]
         count = f"{len(differ)} of {len(shared)} differ"
         part = f"probes ({count}), {what} at position {first}"
-        yield Difference(part, saved[first], now[first])
+        yield Difference(part, saved[first], current[first])
 
 
 def _is_list_of_dicts(value: Any) -> bool:

@@ -16,9 +16,9 @@ from nanoset_ref.io.paths import (
     as_path,
     checksum,
     file_version,
-    first_bytes,
     location_of,
     may_read,
+    read_head,
 )
 from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import (
@@ -77,7 +77,7 @@ class TokenFile(Tokens):
         is_link = False
         if isinstance(location, str):
             with contextlib.suppress(FileNotFoundError):
-                version, head, is_link = first_bytes(location, len(NUMPY_HEADER))
+                version, head, is_link = read_head(location, len(NUMPY_HEADER))
         super().__init__(location, version=version)
         if self.version is None:
             raise FileNotFoundError(
