@@ -166,7 +166,7 @@ def _split_all(
     rng = random.Random(seed)
     subsets = []
     for name, path in tqdm(paths.items(), "subsets", disable=None):
-        subsets.append(_split(name, path, num_chunks, num_valid, rng))
+        subsets.append(_split_subset(name, path, num_chunks, num_valid, rng))
     if not any(len(subset.starts[TRAIN]) for subset in subsets):
         raise ValueError(
             f"no subset has a sample for each of {num_chunks} chunks: "
@@ -175,7 +175,7 @@ def _split_all(
     return subsets
 
 
-def _split(
+def _split_subset(
     name: str, path: Path, num_chunks: int, num_valid: int, rng: random.Random
 ) -> _SplitSubset:
     """Split one subset: steps 1 and 2."""
@@ -222,7 +222,7 @@ def _write_all(
     for subset in subsets:
         for folder in folders:
             name = f"{folder}/{subset.name}.jsonl"
-            files[name] = _write(
+            files[name] = _write_lines(
                 out / name, [(subset.content, subset.starts[folder])], None
             )
     for chunk in tqdm(range(num_chunks), "chunks", disable=None):
@@ -232,11 +232,11 @@ def _write_all(
             for subset in subsets
         ]
         seed = None if shuffle_seed is None else (shuffle_seed, chunk)
-        files[name] = _write(out / name, parts, seed)
+        files[name] = _write_lines(out / name, parts, seed)
     return files
 
 
-def _write(
+def _write_lines(
     path: Path,
     parts: list[tuple[mmap.mmap, NDArray[np.int64]]],
     seed: tuple[int, int] | None,

@@ -32,7 +32,7 @@ class EncodedBatch(NamedTuple):
         ids: integers [total], the documents back to back, with the prefix and suffix of each.
         lengths: int64 [documents], in tokens.
         found: the special tokens in the texts.
-        numbers: those of the documents in their block, counted from 0.
+        numbers: the number of each document in its block, from 0.
         skipped: {kind: number} of the skipped documents.
     """
 

@@ -86,13 +86,13 @@ class Helper(NamedTuple):
             if answer is None:
                 return None
             ids = np.frombuffer(self.connection.recv_bytes(), answer["dtype"])
-            rest = np.frombuffer(self.connection.recv_bytes(), np.int64)
+            others = np.frombuffer(self.connection.recv_bytes(), np.int64)
         except (EOFError, OSError):
             raise JobError(
                 f"{self.name} died while it worked (perhaps killed for lack of memory); "
                 "nothing was written"
             ) from None
-        lengths, holders, numbers = np.split(rest, answer["ends"])
+        lengths, holders, numbers = np.split(others, answer["ends"])
         return EncodedBatch(ids, lengths, (holders, numbers), (), answer["skipped"])
 
 
@@ -178,8 +178,8 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
                 # the other process encodes the batch again, and raises the error
                 connection.send_bytes(b"null")
                 continue
-            rest = [encoded.lengths, *encoded.found]
-            ends = np.cumsum([len(array) for array in rest[:-1]]).tolist()
+            others = [encoded.lengths, *encoded.found]
+            ends = np.cumsum([len(array) for array in others[:-1]]).tolist()
             answer = {
                 "dtype": encoded.ids.dtype.name,
                 "ends": ends,
@@ -187,7 +187,7 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
             }
             connection.send_bytes(json.dumps(answer).encode())
             connection.send_bytes(encoded.ids.data)
-            connection.send_bytes(np.concatenate(rest).data)
+            connection.send_bytes(np.concatenate(others).data)
         return
     sys.exit(1)
 
@@ -219,14 +219,14 @@ def in_rank_0(
 
     @wraps(function)
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result | None:
-        joined = other_ranks()
-        if joined and not is_main_rank():
-            serve(joined[0].connection)
+        ranks = other_ranks()
+        if ranks and not is_main_rank():
+            serve(ranks[0].connection)
             return None
         try:
             return function(*arguments, **options)
         finally:
-            broadcast(joined, None)
+            broadcast(ranks, None)
 
     return call
 

@@ -124,7 +124,9 @@ def tokenize_documents(
         bar,
     ):
         broadcast(ranks, encoder.worker_config)
-        remote = [partial(_in_helper, encoder, helper) for helper in workers + ranks]
+        remote = [
+            partial(_encode_remotely, encoder, helper) for helper in workers + ranks
+        ]
         local = [encoder.encode_text] * num_threads(num_workers)
         skipped = _encode_all(source, encoder, [*remote, *local], opened, bar)
     encoder.found.warn()
@@ -152,7 +154,9 @@ def _progress_bar(num_bytes: int, progress: bool | None) -> Any:
     )
 
 
-def _in_helper(encoder: Encoder, helper: Helper, batch: TextBatch) -> EncodedBatch:
+def _encode_remotely(
+    encoder: Encoder, helper: Helper, batch: TextBatch
+) -> EncodedBatch:
     """Encode a batch in another process; if that fails, encode it here, which raises the error."""
     encoded = helper.encode(batch)
     if encoded is None:
