@@ -124,9 +124,7 @@ def tokenize_documents(
         bar,
     ):
         broadcast(ranks, encoder.worker_config)
-        remote = [
-            partial(_encode_remotely, encoder, helper) for helper in workers + ranks
-        ]
+        remote = [partial(_delegate, encoder, helper) for helper in workers + ranks]
         local = [encoder.encode_text] * num_threads(num_workers)
         skipped = _encode_all(source, encoder, [*remote, *local], opened, bar)
     encoder.found.warn()
@@ -154,9 +152,7 @@ def _progress_bar(num_bytes: int, progress: bool | None) -> Any:
     )
 
 
-def _encode_remotely(
-    encoder: Encoder, helper: Helper, batch: TextBatch
-) -> EncodedBatch:
+def _delegate(encoder: Encoder, helper: Helper, batch: TextBatch) -> EncodedBatch:
     """Encode a batch in another process; if that fails, encode it here, which raises the error."""
     encoded = helper.encode(batch)
     if encoded is None:
