@@ -192,7 +192,7 @@ def card(
         overwrite: replace an existing file.
     """
     if loader == "nanoset_ref":
-        card = _card_of_ours(config, name, date)
+        card = _card_of_own_config(config, name, date)
     else:
         values = dict(map(_name_and_value, given))
         card = provenance.card_of_config(config, loader, name, date, values)
@@ -212,7 +212,7 @@ def card(
         file.write(text + "\n")
 
 
-def _card_of_ours(config: str, name: str, date: str) -> Card:
+def _card_of_own_config(config: str, name: str, date: str) -> Card:
     """The card of a run of nanoset_ref.train."""
     settings = train.load_config(config)
     tokenizer = None

@@ -221,10 +221,10 @@ def _merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """
     merged = [ranges[0]]
     for start, stop in ranges[1:]:
-        first, last = merged[-1]
-        if start <= last + MAX_GAP:
-            last = max(last, stop)
-            merged[-1] = first, last
+        first, end = merged[-1]
+        if start <= end + MAX_GAP:
+            end = max(end, stop)
+            merged[-1] = first, end
         else:
             merged.append((start, stop))
     return merged

@@ -93,8 +93,8 @@ def _pieces_of(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]
     pieces: dict[str, tuple[Extent, list[int]]] = {}
     for index, (ids, start, stop) in enumerate(extents):
         for first in range(start // PIECE_BYTES * PIECE_BYTES, stop, PIECE_BYTES):
-            last = min(first + PIECE_BYTES, ids.size)
-            piece = ids, first, last
+            end = min(first + PIECE_BYTES, ids.size)
+            piece = ids, first, end
             _, indices = pieces.setdefault(f"{ids.key}-{first}", (piece, []))
             indices.append(index)
     return pieces
@@ -114,11 +114,11 @@ def _copy_cached(path: Path, piece: Extent, extent: Extent, out: bytearray) -> b
     Returns:
         False if the piece is missing, damaged or not readable.
     """
-    _, first, last = piece
+    _, first, end = piece
     _, start, stop = extent
-    size = last - first
+    size = end - first
     low = (max(start, first) - first) // CHECKED_BYTES  # blocks low:high are read
-    high = -(-(min(stop, last) - first) // CHECKED_BYTES)
+    high = -(-(min(stop, end) - first) // CHECKED_BYTES)
     header = 8 * -(-size // CHECKED_BYTES)  # bytes
     low_byte = low * CHECKED_BYTES
     high_byte = min(high * CHECKED_BYTES, size)

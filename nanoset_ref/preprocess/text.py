@@ -136,10 +136,10 @@ def open_text(
     return source
 
 
-def _configuration_error(name: str, who: str, config: str) -> InputError:
+def _configuration_error(name: str, subject: str, config: str) -> InputError:
     """The error for a configuration of an input that has none."""
     return InputError(
-        f"{name}: {who} no configurations, got {config!r}; leave it out (--dataset-config)"
+        f"{name}: {subject} no configurations, got {config!r}; leave it out (--dataset-config)"
     )
 
 

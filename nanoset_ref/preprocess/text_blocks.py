@@ -73,7 +73,7 @@ class BatchTexts(NamedTuple):
 
     Args:
         texts: the texts.
-        numbers: those of the documents in their block, counted from 0.
+        numbers: the number of each document in its block, from 0.
         skipped: {kind: number} of the documents that `on_error="skip"` leaves out.
     """
 

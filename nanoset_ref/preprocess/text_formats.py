@@ -38,23 +38,23 @@ def part_of_file(path: str, columns: tuple[str, ...], on_error: OnError) -> Text
         raise InputError(
             f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}"
         )
-    read_blocks = _lines
+    read_blocks = _line_blocks
     if path.endswith(".parquet"):
-        read_blocks = _parquet
+        read_blocks = _parquet_blocks
     elif path.endswith(tuple(COMPRESSED)):
-        read_blocks = _compressed_lines
+        read_blocks = _compressed_blocks
     num_bytes = require_regular(path)
     return TextPart(path, num_bytes, columns, on_error, read_blocks, file_version(path))
 
 
-def _lines(part: TextPart) -> Iterator[TextBlock]:
+def _line_blocks(part: TextPart) -> Iterator[TextBlock]:
     """Blocks of a file of JSON lines."""
 
     def first(start: int) -> int:
         with open(part.path, "rb") as file:
             ends = 0
-            for at in range(0, start - 1, BLOCK_BYTES):
-                ends += file.read(min(BLOCK_BYTES, start - 1 - at)).count(b"\n")
+            for offset in range(0, start - 1, BLOCK_BYTES):
+                ends += file.read(min(BLOCK_BYTES, start - 1 - offset)).count(b"\n")
         return 1 + ends + bool(start)
 
     for start in range(0, part.num_bytes, BLOCK_BYTES):
@@ -88,7 +88,7 @@ def _one_batch(content: Callable[[], bytes | list[Any]]) -> list[Content]:
     return [(content, 0)]
 
 
-def _compressed_lines(part: TextPart) -> Iterator[TextBlock]:
+def _compressed_blocks(part: TextPart) -> Iterator[TextBlock]:
     """Blocks of a compressed file of JSON lines."""
     with extra("text", "reading compressed files"):
         import pyarrow
@@ -116,7 +116,7 @@ def _compressed_lines(part: TextPart) -> Iterator[TextBlock]:
     part.check_unchanged()
 
 
-def _parquet(part: TextPart) -> Iterator[TextBlock]:
+def _parquet_blocks(part: TextPart) -> Iterator[TextBlock]:
     """Blocks of one column of a Parquet file."""
     with extra("text", "reading Parquet files"):
         from pyarrow import parquet
@@ -141,7 +141,7 @@ def _parquet(part: TextPart) -> Iterator[TextBlock]:
         part.check_unchanged()
 
     groups = map(file.metadata.row_group, range(file.num_row_groups))
-    return _table(part, [group.num_rows for group in groups], read)
+    return _table_blocks(part, [group.num_rows for group in groups], read)
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def blocks_of_dataset(dataset: Any, part: TextPart) -> Iterator[TextBlock]:
         yield ArrowValues(table.column(0).combine_chunks(), part.path), table.num_rows
 
     sizes = [min(step, rows - start) for start in range(0, rows, step)]
-    return _table(dataclasses.replace(part, columns=(column,)), sizes, read)
+    return _table_blocks(dataclasses.replace(part, columns=(column,)), sizes, read)
 
 
 def _column(part: TextPart, columns: Iterable[str]) -> str:
@@ -207,7 +207,7 @@ def _column(part: TextPart, columns: Iterable[str]) -> str:
     raise InputError(f"{part.path}: {missing_column(part.columns, columns)}")
 
 
-def _table(
+def _table_blocks(
     part: TextPart, sizes: Sequence[int], read: Callable[[int], Iterable[Content]]
 ) -> Iterator[TextBlock]:
     """Blocks of a table.

@@ -132,7 +132,7 @@ class Card(CardFacts):
         Args:
             sample: number of the row in the file.
             source: number of the file in the card.
-            byte_range: bytes [first, last) of the file, instead of a sample.
+            byte_range: bytes [first, end) of the file, instead of a sample.
 
         Raises:
             IndexError: no such file, sample or bytes.
@@ -187,17 +187,17 @@ class Card(CardFacts):
                     f"counted from 0"
                 )
             return range(number, number + 1)
-        first, last = byte_range
+        first, end = byte_range
         header = file["first_byte"]
-        if not header <= first < last <= file["bytes"]:
+        if not header <= first < end <= file["bytes"]:
             raise IndexError(
-                f"there are no tokens at bytes {first}:{last} of {file['name']}, which has "
+                f"there are no tokens at bytes {first}:{end} of {file['name']}, which has "
                 f"{file['bytes']:,} bytes, {header} of them header"
             )
         window = self.facts["window"]
-        begin = (first - header) // self._itemsize
-        end = -(-(last - header) // self._itemsize)
-        return range(*samples_holding(begin, end, num_rows, **window))
+        first_token = (first - header) // self._itemsize
+        stop = -(-(end - header) // self._itemsize)
+        return range(*samples_holding(first_token, stop, num_rows, **window))
 
     def _rows(
         self,
@@ -244,7 +244,7 @@ class Card(CardFacts):
         first_byte: int,
         end_byte: int,
     ) -> list[tuple[str, int, int]]:
-        """(address, first, last) of each published part of bytes [first_byte, end_byte) of a file.
+        """(address, first, end) of each published part of bytes [first_byte, end_byte) of a file.
 
         [] if the card does not record where the file is published.
         """
