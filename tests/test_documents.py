@@ -172,7 +172,7 @@ def test_fields_not_asked_for_are_not_there():
         "position_ids",
     ]
     assert (
-        DocumentOptions(**EVERYTHING).names
+        DocumentOptions(**EVERYTHING).field_names
         == "position_ids attention_mask label_mask cu_seqlens max_seqlen".split()
     )
 

@@ -93,7 +93,7 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
 
 def _are_document_lengths(lengths: Any, count: int) -> bool:
     are_counts = isinstance(lengths, list) and all(
-        type(it) is int and it > 0 for it in lengths
+        type(length) is int and length > 0 for length in lengths
     )
     return are_counts and 0 < sum(lengths) <= count
 

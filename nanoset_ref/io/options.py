@@ -49,7 +49,7 @@ def normalize_indices(
     """
     values = np.asarray(positions)
     # integers beyond 64 bits are objects; NumPy takes [] for floats
-    if values.dtype.kind not in "iu" and not all(type(it) is int for it in values.flat):
+    if values.dtype.kind not in "iu" and not all(type(k) is int for k in values.flat):
         raise TypeError(f"positions must be integers, got {positions!r:.200}")
     is_outside = (values < -length) | (values >= length)
     outside = values[is_outside]

@@ -212,17 +212,17 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
         return trace
 
     def _start(self) -> Any:
-        ours, theirs = self.context.Pipe()
+        parent_end, child_end = self.context.Pipe()
         stack = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
         process = self.context.Process(
-            target=_answer_requests, args=(theirs, self.adapter, stack)
+            target=_answer_requests, args=(child_end, self.adapter, stack)
         )
         with warnings.catch_warnings():
             # a fork with threads, which the child does not use
             warnings.simplefilter("ignore")
             process.start()
-        theirs.close()
-        return process, ours, stack
+        child_end.close()
+        return process, parent_end, stack
 
     def _kill(self, number: int) -> None:
         if self.processes[number] is None:

@@ -30,7 +30,11 @@ def order_with_options(
             f"(choose one of {str(known)[1:-1]}, or an .npy file)"
         )
     parameters = inspect.signature(order).parameters.values()
-    names = [it.name for it in parameters if it.kind is it.KEYWORD_ONLY]
+    names = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
     for key in options:
         if key not in names:
             raise ValueError(f"the order {kind!r}: {key}: {unknown_key(key, names)}")

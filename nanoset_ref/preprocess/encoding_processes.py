@@ -118,7 +118,7 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
         helpers: list[Helper] = []
         for number in range(count):
             pipes = [Pipe() for _ in range(num_threads(count + 1))]
-            ours, theirs = zip(*pipes, strict=True)
+            parent_ends, child_ends = zip(*pipes, strict=True)
             with deferred_signals(), warnings.catch_warnings():
                 # Python warns about threads that hold locks; none encodes here before the fork
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -127,14 +127,16 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
                     # else this process would keep itself and others alive
                     for helper in helpers:
                         helper.connection.close()
-                    for connection in ours:
+                    for connection in parent_ends:
                         connection.close()
-                    _serve_until_the_end(theirs, encoder)
+                    _serve_until_the_end(child_ends, encoder)
                 stack.callback(os.waitpid, pid, 0)
                 stack.callback(os.kill, pid, signal.SIGKILL)
-            for connection in theirs:
+            for connection in child_ends:
                 connection.close()
-            helpers += [Helper(f"worker {number} (pid {pid})", one) for one in ours]
+            helpers += [
+                Helper(f"worker {number} (pid {pid})", one) for one in parent_ends
+            ]
         yield helpers
 
 

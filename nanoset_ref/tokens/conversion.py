@@ -64,16 +64,16 @@ def convert_parts(
     """Like `convert`, but into several targets {target: chosen}, which appear as one set."""
     if not sources:
         raise ValueError("there is nothing to convert: give at least one source")
-    width = np.dtype(dtype or sources[0].dtype)
-    if width.kind not in "iu":
-        raise ValueError(f"dtype must be an integer type, got {width.name}")
+    id_dtype = np.dtype(dtype or sources[0].dtype)
+    if id_dtype.kind not in "iu":
+        raise ValueError(f"dtype must be an integer type, got {id_dtype.name}")
     for source in sources:
         source.check_content()
     description = (facts or {}) | agreed_facts(sources)
     targets = [as_path(target) for target in parts]
     for target, chosen in zip(targets, parts.values(), strict=True):
         _check_target(target, chosen, sources, description.get("row_length"))
-    options = description | {"dtype": width, "overwrite": overwrite}
+    options = description | {"dtype": id_dtype, "overwrite": overwrite}
     hashes = []
     with write_together(), contextlib.ExitStack() as stack:
         writers = [WRITERS[target.suffix](target, **options) for target in targets]

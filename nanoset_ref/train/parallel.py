@@ -82,8 +82,8 @@ def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
         )
     ranks = np.unravel_index(rank, list(sizes.values()))
     layout = {}
-    for (name, size), along in zip(sizes.items(), ranks, strict=True):
-        layout[f"{name}_rank"] = int(along)
+    for (name, size), coordinate in zip(sizes.items(), ranks, strict=True):
+        layout[f"{name}_rank"] = int(coordinate)
         layout[f"{name}_size"] = size
     return ParallelLayout(**layout)
 

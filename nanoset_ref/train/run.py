@@ -90,12 +90,12 @@ class Run:
             rng = torch.cuda if name.startswith("random.cuda") else torch
             rng.set_rng_state(value)
         saved = state.get("train_steps")
-        now = self.config.tokens.train_steps
-        if saved not in (None, now):
+        current = self.config.tokens.train_steps
+        if saved not in (None, current):
             logger.warning(
                 "train_steps was %s, now it is %d: the learning rate follows another curve",
                 saved,
-                now,
+                current,
             )
         consumed = self.loader.consumed_train_samples
         logger.info("continuing after step %d, %d samples", step, consumed)
