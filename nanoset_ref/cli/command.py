@@ -56,6 +56,17 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
+class _StoreOnce(argparse.Action):
+    """Stores the values of an option, and refuses to replace them by those of a second one."""
+
+    def __call__(
+        self, parser: Any, namespace: Any, values: Any, flag: Any = None
+    ) -> None:
+        if hasattr(namespace, self.dest):
+            parser.error(f"{flag} is given twice; give it once, with all its values")
+        setattr(namespace, self.dest, values)
+
+
 def run(
     function: Callable[..., Any],
     arguments: Sequence[str] | None,
@@ -68,7 +79,8 @@ def run(
     """Run a function as a command.
 
     A parameter Annotated[type, parse] is parsed by `parse`. A parameter whose type is a dataclass
-    stands for the options in the dataclass's fields.
+    stands for the options in the dataclass's fields; one with a default keeps it if none of them
+    is given.
 
     Args:
         function: the function.
@@ -298,11 +310,16 @@ def _parse(
     parser = _Parser(prog=prog, description=description, formatter_class=layout)
     groups = _add_options(parser, function)
     values = vars(parser.parse_args([_with_dashes(word) for word in words]))
+    signature = inspect.signature(function)
     for name, kind in groups.items():
         names = [field.name for field in dataclasses.fields(kind)]
-        fields = {field: values.pop(field) for field in names}
-        values[name] = kind(**fields)
-    return inspect.BoundArguments(inspect.signature(function), OrderedDict(values))
+        fields = {field: values.pop(field) for field in names if field in values}
+        is_required = signature.parameters[name].default is inspect.Parameter.empty
+        if fields or is_required:
+            values[name] = kind(**fields)
+    call = inspect.BoundArguments(signature, OrderedDict(values))
+    call.apply_defaults()
+    return call
 
 
 def _with_dashes(word: str) -> str:
@@ -324,9 +341,11 @@ def _add_options(parser: argparse.ArgumentParser, function: Any) -> dict[str, An
     groups = {}
     for name, parameter in inspect.signature(function).parameters.items():
         kind = kinds[name]
-        if dataclasses.is_dataclass(kind):
-            _add_options(parser, kind)
-            groups[name] = kind
+        parts = get_args(kind) or [kind]  # of `X | None`
+        group = next(filter(dataclasses.is_dataclass, parts), None)
+        if group:
+            _add_options(parser, group)
+            groups[name] = group
         else:
             _add_option(parser, parameter, kind, helps.get(name, "").replace("%", "%%"))
     return groups
@@ -344,19 +363,25 @@ def _add_option(
             options |= {"nargs": "?", "default": default}
         parser.add_argument(parameter.name, help=help, **options)
         return
+    action: Any = _StoreOnce
     if default is parameter.empty:
         options["required"] = True
     elif options.get("type") is bool:
-        action: Any = "store_true"
+        action = "store_true"
         if default is None:
             action = argparse.BooleanOptionalAction
-        options = {"action": action, "default": default}
-    else:
-        options["default"] = default
-        if default not in (None, "", ()):
-            help += f" (default: {default})"
+        options = {}
+    elif default not in (None, "", ()):
+        help += f" (default: {default})"
     flag = f"--{parameter.name.replace('_', '-')}"
-    parser.add_argument(flag, dest=parameter.name, help=help, **options)
+    parser.add_argument(
+        flag,
+        dest=parameter.name,
+        action=action,
+        default=argparse.SUPPRESS,  # what is not given has the function's default
+        help=help,
+        **options,
+    )
 
 
 def _options_of(kind: Any) -> dict[str, Any]:

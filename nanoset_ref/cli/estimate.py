@@ -137,9 +137,9 @@ def estimate(
     tokens_per_second: float | None = None,
     step_time: float | None = None,
     gpus: Positive | None = None,
-    num_loading_workers: NotNegative = 0,
+    num_loading_workers: NotNegative | None = None,
     options: RunOptions,
-    schedule: Schedule,
+    schedule: Schedule | None = None,
 ) -> None:
     """Hours, memory, disk and epochs of a run before it begins.
 
@@ -149,21 +149,20 @@ def estimate(
         tokens_per_second: throughput of the whole run; adds hours to the report.
         step_time: seconds per optimizer step, instead of --tokens-per-second.
         gpus: the number of GPUs; default: the config's dp x pp x tp, or --dp-size.
-        num_loading_workers: DataLoader workers per rank, without --config.
+        num_loading_workers: DataLoader workers per rank, of a run named by --data (default: 0).
     """
-    _check_positive("tokens-per-second", tokens_per_second)
-    _check_positive("step-time", step_time)
-    if tokens_per_second and step_time:
-        raise UsageError("give either --tokens-per-second or --step-time")
+    _check_times(tokens_per_second, step_time)
     if options.run:
         raise UsageError("estimate takes --config or --data, not --run")
+    workers = options.workers(num_loading_workers)
     if options.config:
         config = options.read_config(schedule)
         stages = list(estimate_stages(config))
         sizes = config.parallelism
         gpus = gpus or sizes.dp * sizes.pp * sizes.tp
     else:
-        stages = [_stage_of_options(options, schedule, num_loading_workers)]
+        schedule = schedule or Schedule()
+        stages = [_stage_of_options(options, schedule, workers)]
         gpus = gpus or schedule.dp_size
     steps = sum(stage.steps for stage in stages)
     num_tokens = sum(stage.tokens for stage in stages)
@@ -183,9 +182,13 @@ def estimate(
     options.print_result(total | {"stages": stages}, *map(str, stages), line)
 
 
-def _check_positive(option: str, value: float | None) -> None:
-    if value is not None and not 0 < value < math.inf:
-        raise UsageError(f"--{option} must be a positive number, got {value}")
+def _check_times(tokens_per_second: float | None, step_time: float | None) -> None:
+    given = {"tokens-per-second": tokens_per_second, "step-time": step_time}
+    for option, value in given.items():
+        if value is not None and not 0 < value < math.inf:
+            raise UsageError(f"--{option} must be a positive number, got {value}")
+    if tokens_per_second and step_time:
+        raise UsageError("give either --tokens-per-second or --step-time")
 
 
 def estimate_stages(config: train.Config) -> Iterator[StageEstimate]:

@@ -42,7 +42,7 @@ def show(
     source: int = 0,
     mirror: str | None = None,
     options: RunOptions,
-    schedule: Schedule,
+    schedule: Schedule | None = None,
 ) -> None:
     """Decode a sample, a document, a position or a step to text.
 
@@ -122,7 +122,7 @@ def where(
     step: int | None = None,
     text: bool = False,
     options: RunOptions,
-    schedule: Schedule,
+    schedule: Schedule | None = None,
 ) -> None:
     """Where the tokens of a step come from: file, sample, documents, bytes.
 
@@ -180,7 +180,7 @@ def when(
     bulk: Path | None = None,
     source: NotNegative = 0,
     options: RunOptions,
-    schedule: Schedule,
+    schedule: Schedule | None = None,
 ) -> None:
     """Every epoch, step, rank and row at which a document or a piece of text is read.
 
@@ -303,7 +303,7 @@ def _ranges_of_text(
 
 
 def _print_answers(
-    bulk: Path, source: int, options: RunOptions, schedule: Schedule
+    bulk: Path, source: int, options: RunOptions, schedule: Schedule | None
 ) -> None:
     """Print the table of `when --bulk`, and on a terminal's standard error how long it is."""
     if options.json:

@@ -50,7 +50,7 @@ def replay(
     overwrite: bool = False,
     mirror: str | None = None,
     options: RunOptions,
-    schedule: Schedule,
+    schedule: Schedule | None = None,
 ) -> None:
     """The ids of the rows that steps read, for training on them again.
 
@@ -125,7 +125,7 @@ def skip(
     *,
     source: NotNegative = 0,
     options: RunOptions,
-    schedule: Schedule,
+    schedule: Schedule | None = None,
 ) -> None:
     """What a run reads without some documents or bytes, and from which step on it differs.
 
@@ -142,21 +142,22 @@ def skip(
 
 def audit(
     *,
-    num_loading_workers: NotNegative = 0,
+    num_loading_workers: NotNegative | None = None,
     state: Path | None = None,
     options: RunOptions,
-    schedule: Schedule,
+    schedule: Schedule | None = None,
 ) -> int:
     """Simulate all ranks of a run and prove that every position is read once.
 
     Args:
-        num_loading_workers: DataLoader workers per rank.
+        num_loading_workers: DataLoader workers per rank, of a run named by --data (default: 0).
         state: a saved data state (JSON): report also the samples that this plan would repeat or
             lose.
     """
+    workers = options.workers(num_loading_workers)
     if options.is_card_alone and state is None:
         return show_card_audit(options, options.card(schedule))
-    segments = options.segments(schedule, num_loading_workers)
+    segments = options.segments(schedule, workers)
     report = provenance.audit(segments)
     result: dict[str, Any] = {"ok": report.ok, **dataclasses.asdict(report)}
     lines = [str(report)]

@@ -90,20 +90,26 @@ class RunOptions(FileOptions):
                     f"--{option} is fixed by the {kind}; drop it, or drop {flag}"
                 )
 
-    def read_config(self, schedule: Schedule) -> train.Config:
-        """Read the YAML file; UsageError if options describe other ranks than its own."""
-        if schedule != Schedule():
+    def read_config(self, schedule: Schedule | None) -> train.Config:
+        """Read the YAML file; UsageError if options describe the ranks, too."""
+        if schedule is not None:
             raise UsageError(
                 "ranks, batches and first steps are those of the config; drop their options, or "
                 "change the config"
             )
         return self._config
 
-    def segments(self, schedule: Schedule, workers: int = 0) -> list[RunSegment]:
+    def workers(self, given: int | None) -> int:
+        """DataLoader workers per rank of a run named by --data; UsageError if another has them."""
+        if given is not None and (self.config or self.run):
+            raise UsageError("--num-loading-workers belongs to --data alone; drop it")
+        return given or 0
+
+    def segments(self, schedule: Schedule | None, workers: int = 0) -> list[RunSegment]:
         """The stages of the YAML file or card, or a single segment over --data.
 
         Args:
-            schedule: the layout that the options describe.
+            schedule: the layout that the options describe; None: no option does.
             workers: DataLoader workers per rank, of a segment over --data.
         """
         if self.run:
@@ -115,6 +121,7 @@ class RunOptions(FileOptions):
             return provenance.segments_of_card(card, self.data, self.open)
         if self.config:
             return provenance.segments_of_config(self.read_config(schedule))
+        schedule = schedule or Schedule()
         rows = self._rows()
         samples = max(0, len(rows) - schedule.consumed_train_samples)
         steps = samples // schedule.global_batch_size
@@ -140,21 +147,21 @@ class RunOptions(FileOptions):
         """Whether the run is a card without its token files."""
         return bool(self.run) and not self.data
 
-    def card(self, schedule: Schedule) -> Card:
+    def card(self, schedule: Schedule | None) -> Card:
         """The card of --run, with the sizes of --sizes or --data.
 
         Args:
-            schedule: other ranks for the run, unless it is the default.
+            schedule: other ranks for the run; None: its own.
         """
         card = self._card
         if self.data and "listed" in card.facts:
             card = card.with_files([self.open(path) for path in self.data])
-        if schedule != Schedule():
+        if schedule is not None:
             card = card.with_ranks(schedule)
         return card
 
     def readers(
-        self, schedule: Schedule, source: int
+        self, schedule: Schedule | None, source: int
     ) -> tuple[list[StageReader], QueryParser]:
         """The stages of the run and the parser of queries; see `provenance.readers_of_card`."""
         if self.is_card_alone:

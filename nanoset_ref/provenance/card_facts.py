@@ -153,8 +153,13 @@ class CardFacts:
                 only for stages whose layout the card does not know.
 
         Raises:
-            ValueError: a step would have another number of rows than in the card.
+            ValueError: a step would have another number of rows than in the card; or the schedule
+                does not begin at step 1.
         """
+        if schedule.consumed_train_samples or schedule.first_step != 1:
+            raise ValueError(
+                "consumed_train_samples and first_step are those of the card; drop them"
+            )
         stages = []
         for stage in self.stages:
             if schedule.global_batch_size != stage["batch_size"]:

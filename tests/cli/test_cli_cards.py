@@ -435,6 +435,15 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
             "batches and first steps are those of",
         ),
         ("estimate --config x.yaml --layout contiguous", "are those of the config"),
+        ("audit --config x.yaml --dp-size 1", "are those of the config"),
+        ("audit --config x.yaml --num-loading-workers 0", "belongs to --data alone"),
+        ("estimate --config x.yaml --num-loading-workers 2", "belongs to --data"),
+        ("audit --run demo --num-loading-workers 0", "belongs to --data alone"),
+        (
+            "audit --data a.npy --data b.npy",
+            "--data is given twice; give it once, with",
+        ),
+        ("audit --data a.npy --seed 1 --seed=2", "--seed is given twice"),
         ("where --run demo", "give the step once: as a number"),
         ("where --data a.npy --sizes b.json --step 3", "--sizes belongs to a card"),
         ("when --data a.npy --sample 3", "--sample and --byte-range need a run card"),
@@ -455,6 +464,19 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
 def test_a_wrong_question_is_told_the_way_out(run, line, said):
     code, _, error = run(*line.split())
     assert code == 2 and said in error
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--dp-size 1", "a step of pythia-1.4b has 1024 rows"),
+        ("--dp-size 1024 --first-step 5", "are those of the card; drop them"),
+        ("--dp-size 1024 --consumed-train-samples 1024", "are those of the card"),
+    ],
+)
+def test_ranks_that_contradict_a_card_are_refused(run, options, said):
+    code, _, error = run("where", "7", "--run", "pythia-1.4b", *options.split())
+    assert code == 1 and said in error
 
 
 def test_documents_that_were_shuffled_are_read_from_their_pair(run, corpus, tmp_path):
