@@ -127,7 +127,12 @@ def _lock_file(folder: PathLike) -> IO[bytes]:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
             raise FileExistsError(f"{path} is not a regular file")
-        return open(path, "ab")
+        try:
+            return open(path, "ab")
+        except PermissionError:
+            if not os.access(folder, os.W_OK):
+                raise
+            return open(path, "rb")  # another user's; NFS locks only what it may write
     except OSError as error:
         raise OSError(
             f"cannot write the index cache {folder}: name another folder, or none ({error})"

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import resource
+import tempfile
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -117,6 +118,28 @@ def test_a_pipe_in_the_place_of_the_lock_is_an_error_and_nobody_waits(tmp_path):
     os.mkfifo(tmp_path / "index.lock")
     with pytest.raises(OSError, match="index.lock is not a regular file"):
         load_or_build(tmp_path, DESCRIPTION, NAMES, Builder())
+
+
+def build_as_another_user(folder):
+    if os.geteuid() == 0:
+        os.setegid(65534)
+        os.seteuid(65534)
+    build = Builder()
+    load_or_build(folder, DESCRIPTION, NAMES, build)
+    load_or_build(folder, {"seed": 2}, NAMES, build)
+    assert build.calls == 1
+
+
+def test_two_users_share_a_folder_whose_lock_only_its_owner_may_write():
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o777)
+        load_or_build(folder, DESCRIPTION, NAMES, Builder())
+        os.chmod(f"{folder}/index.lock", 0o444)
+        fork = multiprocessing.get_context("fork")
+        process = fork.Process(target=build_as_another_user, args=(folder,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
 
 
 def test_an_error_while_building_leaves_nothing(tmp_path):
