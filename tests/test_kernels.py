@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import copy
+import errno
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.caching import IndexDataCacheFile
 from test_budget import MODULES, PACKAGE
 
 from nanoset_ref import (
@@ -59,31 +61,82 @@ if __name__ == "__main__":
 """
 
 
-def test_a_kernel_is_compiled_again_when_a_function_of_another_file_changes(tmp_path):
-    """Also where size and time of the file stay as they were; and only then."""
+@pytest.fixture
+def package(tmp_path):
+    """A package with a kernel that inlines a function of another file."""
     package = tmp_path / "nanoset_ref"
     package.mkdir()
     (package / "io").mkdir()
     (package / "__init__.py").touch()
     for name in ("njit.py", "compilation.py", "signals.py"):
         shutil.copy(Path(kernels.__file__).with_name(name), package / "io")
-    inlined = package / "inlined.py"
-    inlined.write_text(INLINED)
+    (package / "inlined.py").write_text(INLINED)
     (package / "kernel.py").write_text(KERNEL)
+    return package
 
-    def run():
-        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-        environment.pop("NUMBA_CACHE_DIR", None)
-        command = [sys.executable, "-B", "-m", "nanoset_ref.kernel"]
-        return subprocess.check_output(
-            command, env=environment, text=True, cwd=tmp_path
-        ).split()
 
-    assert [run(), run()] == [["20", "0"], ["20", "1"]]
+def run(package):
+    """What the kernel returns, and how many compiled functions came from the cache."""
+    environment = os.environ | {"PYTHONPATH": str(package.parent)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    command = [sys.executable, "-B", "-m", "nanoset_ref.kernel"]
+    return subprocess.check_output(
+        command, env=environment, text=True, cwd=package.parent
+    ).split()
+
+
+def change_inlined(package):
+    inlined = package / "inlined.py"
     before = inlined.stat()
     inlined.write_text(INLINED.replace("x + 1", "x + 5"))
     os.utime(inlined, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert [run(), run()] == [["60", "0"], ["60", "1"]]
+
+
+def test_a_kernel_is_compiled_again_when_a_function_of_another_file_changes(package):
+    """Also where size and time of the file stay as they were; and only then."""
+    assert [run(package), run(package)] == [["20", "0"], ["20", "1"]]
+    change_inlined(package)
+    assert [run(package), run(package)] == [["60", "0"], ["60", "1"]]
+
+
+def test_an_index_of_the_new_sources_that_names_code_of_the_old_ones_runs_none_of_it(
+    package,
+):
+    """numba writes the index first: a kill, or a full disk, may leave the old file of code."""
+    run(package)
+    (code,) = package.glob("__pycache__/*outer*.nbc")
+    old = code.read_bytes()
+    change_inlined(package)
+    run(package)
+    code.write_bytes(old)
+    assert [run(package), run(package)] == [["60", "0"], ["60", "1"]]
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_a_damaged_file_of_the_cache_is_written_again(package, suffix, share):
+    run(package)
+    (path,) = package.glob(f"__pycache__/*outer*.{suffix}")
+    os.truncate(path, int(share * path.stat().st_size))
+    assert [run(package), run(package)] == [["20", "0"], ["20", "1"]]
+
+
+def test_a_cache_on_a_full_disk_costs_a_warning(monkeypatch, caplog, tmp_path):
+    def fill(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(IndexDataCacheFile, "_save_data", fill)
+    compilation._warn_of_no_cache.cache_clear()
+    with caplog.at_level("WARNING", "nanoset_ref.io.compilation"):
+        dispatcher = compilation.make_dispatcher(triple, {})
+        assert [dispatcher(7), dispatcher(7.0)] == [21, 21.0]
+    (record,) = caplog.records
+    assert "No space left on device" in record.getMessage()
+
+
+def triple(x):
+    return 3 * x
 
 
 def test_where_no_folder_can_be_written_a_kernel_is_compiled_without_a_cache(

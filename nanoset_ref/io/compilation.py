@@ -3,6 +3,7 @@
 `io.njit` imports this file, and with it numba, when it compiles the first kernel.
 """
 
+import contextlib
 import functools
 import logging
 import os
@@ -32,15 +33,46 @@ def sources_checksum() -> str:
 
 
 class _StampedImpl(CompileResultCacheImpl):
-    """numba's cache, but its entries are valid while `sources_checksum` stays the same."""
+    """numba's cache, but its entries are valid while `sources_checksum` stays the same.
+
+    The code has the checksum as well as the index: numba writes the index first, and a process
+    that ends there leaves an index of the new sources beside the code of the old ones.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         self._locator.get_source_stamp = sources_checksum
 
+    def reduce(self, result: Any) -> Any:
+        return sources_checksum(), super().reduce(result)
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        stamp, result = payload
+        if stamp != sources_checksum():
+            return None
+        return super().rebuild(target_context, result)
+
 
 class _StampedCache(FunctionCache):
+    """Files that cannot be read or written cost time, and no run."""
+
     _impl_class = _StampedImpl
+
+    def load_overload(self, *arguments: Any) -> Any:
+        try:
+            return super().load_overload(*arguments)
+        except OSError:
+            return None
+        except Exception:  # a damaged file raises anything
+            with contextlib.suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, *arguments: Any) -> None:
+        try:
+            super().save_overload(*arguments)
+        except OSError as error:
+            _warn_of_no_cache(error.strerror)
 
 
 def make_dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
@@ -51,13 +83,14 @@ def make_dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> An
         try:
             dispatcher._cache = _StampedCache(function)
         except RuntimeError:  # numba can write neither beside the package nor in HOME
-            _warn_of_no_cache()
+            _warn_of_no_cache("no folder can be written")
     return dispatcher
 
 
 @functools.cache
-def _warn_of_no_cache() -> None:
+def _warn_of_no_cache(why: str) -> None:
     logger.warning(
-        "no folder can be written in which compiled kernels are kept, so every process compiles them "
-        "again; set NUMBA_CACHE_DIR to a folder that can be written"
+        "compiled kernels cannot be kept (%s), so every process compiles them again; set "
+        "NUMBA_CACHE_DIR to a folder that can be written",
+        why,
     )
