@@ -98,7 +98,8 @@ class TokenFile(Tokens):
             self._check_size()
         elif head.startswith(NUMPY_HEADER):
             raise TokenFileError(
-                f"{self.location} has a NumPy header; write raw ids: np.load(...).tofile(...)"
+                f"{self.location} has a NumPy header; write raw ids as {self.dtype}, or as another "
+                f"token_dtype if they do not fit: np.load(...).astype({str(self.dtype)!r}).tofile(...)"
             )
 
     def _read_manifest(self, skip_denied: bool) -> None:
