@@ -392,3 +392,17 @@ def test_a_file_that_changes_after_it_was_opened_is_an_error(
         InputError, match="was replaced or changed while it was read|damaged"
     ):
         list(documents)
+
+
+def test_a_file_that_two_inputs_stand_for_is_read_twice_with_a_warning(
+    tmp_path, caplog
+):
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"text": "{name}"}}\n')
+    pattern = f"{tmp_path}/*.jsonl"
+    open_text(pattern)
+    assert not caplog.records
+    source = open_text([pattern, tmp_path])
+    assert [document.text for document in source.documents()] == ["a", "b"] * 2
+    (record,) = caplog.records
+    assert "a.jsonl is read again" in record.getMessage()

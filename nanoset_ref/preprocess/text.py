@@ -128,12 +128,24 @@ def open_text(
         if config is not None:
             raise _configuration_error(name, "files have", config)
         parts += [part_of_file(file, columns, on_error) for file in files]
+    _warn_of_repeated(parts)
     source = TextSource(column, tuple(parts))
     if not source.num_bytes:
         raise InputError(
             f"{', '.join(map(str, inputs)) or 'an empty list'}: the input is empty"
         )
     return source
+
+
+def _warn_of_repeated(parts: Sequence[TextPart]) -> None:
+    """Warn of the first file that several inputs stand for, such as a folder and a pattern."""
+    versions = set()
+    for part in parts:
+        if part.version in versions:
+            logger.warning("%s is read again: several inputs stand for it", part.path)
+            return
+        if part.version is not None:
+            versions.add(part.version)
 
 
 def _configuration_error(name: str, subject: str, config: str) -> InputError:
