@@ -57,7 +57,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _StoreOnce(argparse.Action):
-    """Stores the values of an option, and refuses to replace them by those of a second one."""
+    """Stores a list of values; of a second list, argparse would keep that one alone."""
 
     def __call__(
         self, parser: Any, namespace: Any, values: Any, flag: Any = None
@@ -363,7 +363,7 @@ def _add_option(
             options |= {"nargs": "?", "default": default}
         parser.add_argument(parameter.name, help=help, **options)
         return
-    action: Any = _StoreOnce
+    action: Any = _StoreOnce if "nargs" in options else "store"
     if default is parameter.empty:
         options["required"] = True
     elif options.get("type") is bool:

@@ -443,7 +443,6 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
             "audit --data a.npy --data b.npy",
             "--data is given twice; give it once, with",
         ),
-        ("audit --data a.npy --seed 1 --seed=2", "--seed is given twice"),
         ("where --run demo", "give the step once: as a number"),
         ("where --data a.npy --sizes b.json --step 3", "--sizes belongs to a card"),
         ("when --data a.npy --sample 3", "--sample and --byte-range need a run card"),
