@@ -362,8 +362,9 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # where no folder can be written, files truncated before a plan or a pickle, tables beside the loader 280;
         # chunks in another global batch, options that a config fixes, orders that estimate counts, stages of a card
         # that share an order 530; links told by an open, interrupts of steps,
-        # imports and stalled reads 310
-        {"package": 160_886},
+        # imports and stalled reads 310; lists given twice, options beside a config or a card, inputs read twice,
+        # caches of kernels that are damaged or full 510
+        {"package": 161_394},
     ),
     "tokens per line": (
         tokens_per_line,

@@ -116,11 +116,11 @@ class MMapIndexedDatasetBuilder:
                 damaged.
         """
         part = MMapIndexedDataset(path_prefix)
-        theirs = part.dtype.name
-        ours = self.dtype.name
-        if theirs != ours:
+        part_dtype = part.dtype.name
+        own_dtype = self.dtype.name
+        if part_dtype != own_dtype:
             raise TokenFileError(
-                f"cannot merge {path_prefix} of {theirs} ids into a corpus of {ours}"
+                f"cannot merge {path_prefix} of {part_dtype} ids into a corpus of {own_dtype}"
             )
         modes = part.sequence_modes
         if self.multimodal != (modes is not None):
