@@ -24,9 +24,11 @@ RATES = {  # what an arm's name says of its schedule
 }
 PEAKS = {0.5: ", half the peak", 1.0: "", 2.0: ", twice the peak"}
 OTHER_RATES = (("falling", 0.5), ("falling", 2.0), ("WSD", 1.0))  # of some of `buffers`
+BATCHES = {8: ", batches of 8", 32: ", batches of 32"}  # of the same
 HEADLINE = (  # of `buffers`, for the medium size
     "shuffled",
     "in file order",
+    "shuffled again",
     "buffer 1,000",
     "one after another, each shuffled",
     "blended, each in file order",
@@ -40,11 +42,15 @@ Numbers = NDArray[
 
 @dataclass(frozen=True)
 class Arm:
-    """One order of an experiment: instance numbers int64 [N], with the schedule and peak of `small_model.train`."""
+    """One order of an experiment: instance numbers int64 [N], with the schedule and peak of `small_model.train`.
+
+    `batch` is in samples; None is the size's own.
+    """
 
     numbers: Numbers
     schedule: str = "falling"
     peak: float = 1.0
+    batch: int | None = None
 
 
 def numbers_of(order: Order | NDArray[np.int64], lengths: Sequence[int]) -> Numbers:
@@ -121,6 +127,8 @@ def buffers(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
         for schedule, peak in OTHER_RATES:
             arm = Arm(orders[name], schedule, peak)
             arms[name + RATES[schedule] + PEAKS[peak]] = arm
+        for batch, which in BATCHES.items():
+            arms[name + which] = Arm(orders[name], batch=batch)
     return arms
 
 
@@ -132,7 +140,8 @@ def run_length(lengths: Sequence[int], size: Size) -> int:
 def repetition(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     count = run_length(lengths, size)
     fresh = shuffled(lengths, seed)[:count]
-    arms = {"fresh": Arm(fresh)}
+    again = fresh[shuffled([count], seed + AGAIN)]
+    arms = {"fresh": Arm(fresh), "fresh again": Arm(again)}
     for epochs in EPOCHS:
         part = [count // epochs]
         anew = fresh[shuffled(part, seed, count)]
@@ -152,7 +161,7 @@ def annealing(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     special = last + shuffled([lengths[-1]], seed)[:better]
     fifth = 2 * better
 
-    def mixed(commons: Numbers, specials: Numbers) -> Numbers:
+    def mixed(commons: Numbers, specials: Numbers, seed: int = seed) -> Numbers:
         return np.concatenate([commons, specials])[
             shuffled([len(commons), len(specials)], seed)
         ]
@@ -161,7 +170,7 @@ def annealing(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     spread = mixed(common, special)
     end = np.append(rest[0], mixed(rest[1], special))
     begin = np.append(mixed(rest[1], special), rest[0])
-    arms = {}
+    arms = {"spread out again": Arm(mixed(common, special, seed + AGAIN))}
     for schedule, rate in RATES.items():
         for peak, height in PEAKS.items():
             arms["spread out" + rate + height] = Arm(spread, schedule, peak)
@@ -176,7 +185,7 @@ def blend(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     count = run_length(lengths, size)
     large, small = count // 8, count // 16  # of the first and the last source
 
-    def read(kind: type[Order], small: int) -> Numbers:
+    def read(kind: type[Order], small: int, seed: int = seed) -> Numbers:
         datasets, samples = kind([large, small], [9, 1], count, seed)[:]
         return first[[0, -1]][datasets] + samples
 
@@ -185,6 +194,7 @@ def blend(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     orders = {
         "nanotron": nanotron,
         "stateless": read(StatelessOrder, small),
+        "stateless again": read(StatelessOrder, small, seed + AGAIN),
         "stateless, as few samples": read(StatelessOrder, few),
     }
     return {name: Arm(numbers) for name, numbers in orders.items()}

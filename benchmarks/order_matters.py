@@ -6,24 +6,24 @@ text, and every tenth document of a source is held out. `benchmarks.order_statis
 
     buffers      samples in file order, also with the sources reversed; through shuffle buffers of 10 to 10,000
                  samples, of two kinds; shuffled, twice; sources one after another but each shuffled; sources blended
-                 but each in file order; three of these at a constant learning rate, too, and three under WSD and with
-                 half and twice the peak
-    repetition   N samples once, or N / E of them E times, in the same order again or shuffled anew for every epoch;
-                 three of these at a constant learning rate, too
-    annealing    the last source, a tenth of the run: spread out or in its last fifth, under four schedules of the
-                 learning rate with three peaks each; under two of them also in its first fifth
+                 but each in file order; three of these at a constant learning rate, too, and three under WSD, with
+                 half and twice the peak, and in batches of half and twice the size
+    repetition   N samples once, shuffled, twice, or N / E of them E times, in the same order again or shuffled anew
+                 for every epoch; three of these at a constant learning rate, too
+    annealing    the last source, a tenth of the run: spread out, twice, or in its last fifth, under four schedules of
+                 the learning rate with three peaks each; under two of them also in its first fifth
     blend        two files of which one has a third of the samples and a weight of a tenth, read for more than five
-                 epochs: Nanotron's order, which never reads most of that file, the stateless one, and the stateless
-                 one on the samples that Nanotron's reads
+                 epochs: Nanotron's order, which never reads most of that file, the stateless one, twice, and the
+                 stateless one on the samples that Nanotron's reads
 
 1. Every order is made by this package and saved as instance numbers; a Nanoset reads them, a DataLoader batches them.
 2. In `buffers` and `annealing` all orders read the same samples, each once; in the others the same number of them.
 3. A seed fixes the initial weights and the order, so that arms are compared seed by seed.
 4. The loss on held-out samples of each source is measured after equal numbers of tokens, that of each row at the end.
 
-A run takes four to seven seconds of one core, and with ten seeds and both texts there are 1,340 of them. With
+A run takes four to seven seconds of one core, and with ten seeds and both texts there are 1,520 of them. With
 `--size medium` a model of 0.56M parameters reads 11.2M tokens of generated text, 20 per parameter, in samples of 256
-tokens: five orders of `buffers`, at seven minutes or more each. `--size "medium, short" narrow "narrow, short"` has the
+tokens: six orders of `buffers`, at seven minutes or more each. `--size "medium, short" narrow "narrow, short"` has the
 same with a tenth of the text, with the small model's width, and with both: file order and a shuffle. A stopped call
 goes on when it is repeated.
 """
@@ -62,11 +62,13 @@ REFERENCES = {
 }
 
 
-RATE = re.compile("(, (constant rate|cosine|WSD))?(, (half|twice) the peak)?$")
+RATE = re.compile(
+    r"(, (constant rate|cosine|WSD))?(, (half|twice) the peak)?(, batches of \d+)?$"
+)
 
 
 def reference_of(experiment: str, arm: str) -> str:
-    """What an arm is compared with: the reference under the same schedule and peak."""
+    """What an arm is compared with: the reference under the same schedule and peak, in as large batches."""
     return REFERENCES[experiment] + RATE.search(arm).group()
 
 

@@ -118,6 +118,8 @@ def finish(folder: Path, run: Run) -> dict[str, Any]:
     begun = time.process_time()
     data, held_out, arm = nanoset_of(folder, run)
     size = SIZES[run.size]
+    if arm.batch:
+        size = replace(size, batch=arm.batch)
     if run.experiment != "buffers":  # only these are shown on their way
         size = replace(size, evaluations=1)
     result = train(data, held_out, size, run.seed, arm.schedule, arm.peak)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.order_arms import EPOCHS, OTHER_RATES, PEAKS, RATES
+from benchmarks.order_arms import BATCHES, EPOCHS, OTHER_RATES, PEAKS, RATES
 
 REVERSED = "in file order, sources reversed"
 APART = "one after another, each shuffled"
@@ -49,9 +49,14 @@ def about_buffers() -> Iterator[Question]:
             rate = RATES[schedule] + PEAKS[peak]
             arms = (arm + rate for arm in (way, "shuffled"))
             yield Question(way + rate, "buffers", *arms)
+    for way in ("in file order", BLENDED):
+        for which in BATCHES.values():
+            arms = (arm + which for arm in (way, "shuffled"))
+            yield Question(way + which, "buffers", *arms)
 
 
 def about_repetition() -> Iterator[Question]:
+    yield Question("shuffled again (control)", "repetition", "fresh again", "fresh")
     for epochs in EPOCHS:
         same = f"{epochs} epochs, same order"
         yield Question(f"{epochs} epochs", "repetition", same, "fresh")
@@ -68,6 +73,10 @@ def about_repetition() -> Iterator[Question]:
 
 def about_annealing(sources: Sequence[str]) -> Iterator[Question]:
     *others, last = sources
+    again = "spread out again"
+    yield Question(
+        f"{again} (control): better source", "annealing", again, "spread out", (last,)
+    )
     for schedule, rate in RATES.items():
         for height in PEAKS.values():
             arms = (
@@ -99,6 +108,9 @@ def about_the_blend(sources: Sequence[str]) -> Iterator[Question]:
     read = {"small source": (last,)}
     if between:
         read["unread source"] = tuple(between)
+    again = "stateless again"
+    for what, those in read.items():
+        yield Question(f"{again} (control): {what}", "blend", again, "stateless", those)
     for what, those in {"large source": (first,), **read}.items():
         yield Question(
             f"blend, Nanotron: {what}", "blend", "nanotron", "stateless", those

@@ -102,8 +102,10 @@ def test_the_blends_read_as_much_of_each_file_and_nanotron_fewer_different_sampl
     assert {name: len(set(numbers)) for name, numbers in last.items()} == {
         "nanotron": 116,
         "stateless": 384,
+        "stateless again": 384,
         "stateless, as few samples": 116,
     }
+    assert last["stateless"].tolist() != last["stateless again"].tolist()
     assert set(last["nanotron"]) == set(last["stateless, as few samples"])
     assert last["nanotron"].max() == 6_115  # the beginning of the file, and no more
 
@@ -179,6 +181,31 @@ def test_a_row_begins_in_the_document_behind_so_many_ends(tmp_path: Path) -> Non
     assert held_out_documents(tmp_path / "held_out.npy", SIZE) == [0, 2, 3, 4]
 
 
+def test_controls_read_the_same_samples_in_another_order() -> None:
+    for experiment, arm in (
+        ("buffers", "shuffled"),
+        ("repetition", "fresh"),
+        ("annealing", "spread out"),
+    ):
+        arms = EXPERIMENTS[experiment](LENGTHS, SIZE, 3)
+        first, again = arms[arm].numbers, arms[f"{arm} again"].numbers
+        assert sorted(first) == sorted(again)
+        assert first.tolist() != again.tolist()
+
+
+def test_an_arm_may_have_batches_of_another_size(folder: Path) -> None:
+    """160 samples, of which each source has lost less than one to the cut, in batches of 8 and of 32."""
+    for batch, tokens in (
+        (8, [10 * 8 * 16, 19 * 8 * 16]),
+        (32, [2 * 32 * 16, 4 * 32 * 16]),
+    ):
+        arm = f"in file order, batches of {batch}"
+        run = Run("smallest", "corpus", "buffers", arm, 0)
+        assert finish(folder, run)["tokens"] == tokens
+        reference = order_matters.reference_of("buffers", arm)
+        assert reference == f"shuffled, batches of {batch}"
+
+
 WORDS = ["--size", "smallest", "--experiments", "blend", "--seeds", "2"]
 
 
@@ -207,15 +234,15 @@ def test_a_stopped_series_goes_on_with_the_runs_that_are_missing(
     result = json.loads((tmp_path / "all.json").read_text())
     assert {run["run"][4] for run in result["runs"]} == {0}, "the complete seed alone"
     order_matters.main(words)
-    assert len(trained) == len(set(trained)) == 6
-    assert "4.650 (4.500 to 4.800)   +0.000" in capsys.readouterr().out
+    assert len(trained) == len(set(trained)) == 8
+    assert "4.600 (4.400 to 4.800)   +0.000" in capsys.readouterr().out
     result = json.loads((tmp_path / "all.json").read_text())
-    arms = ["nanotron", "stateless", "stateless, as few samples"]
+    arms = ["nanotron", "stateless", "stateless again", "stateless, as few samples"]
     assert [run["run"][3:] for run in result["runs"]] == [
         [a, s] for s in (0, 1) for a in arms
     ]
     assert result["texts"]["corpus"]["stories"]["documents_before_the_cut"] == 27
     with np.load(tmp_path / "all_rows.npz") as rows:
         assert (rows["corpus/stories/losses"] == 346).all()
-        assert rows["corpus/stories/losses"].shape == (6, 4)
+        assert rows["corpus/stories/losses"].shape == (8, 4)
         assert rows["corpus/stories/documents"].shape == (4,)

@@ -172,6 +172,14 @@ SAID = [
             for rate in ("half the peak", "twice the peak", "WSD")
         ],
     ),
+    (
+        "both in batches of 8 and 32",
+        [
+            f"{way}, batches of {batch}"
+            for way in ("in file order", "blended, each in file order")
+            for batch in (8, 32)
+        ],
+    ),
     ("two and four epochs", ["2 epochs", "4 epochs"]),
     ("eight epochs", ["8 epochs"]),
     ("sixteen epochs", ["16 epochs"]),
@@ -197,7 +205,15 @@ SAID = [
     ),
     ("a blend of as few samples", ["blend, few samples: small source"]),
     ("Nanotron's order of these few", ["blend, Nanotron - few: small source"]),
-    ("another shuffle", ["another shuffle (control)"]),
+    (
+        "another shuffle, in each section",
+        [
+            "another shuffle (control)",
+            "shuffled again (control)",
+            "spread out again (control): better source",
+            "stateless again (control): small source",
+        ],
+    ),
     ("arithmetic", ["blend, Nanotron: unread source"]),
 ]
 
