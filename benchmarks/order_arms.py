@@ -28,10 +28,10 @@ BATCHES = {8: ", batches of 8", 32: ", batches of 32"}  # of the same
 HEADLINE = (  # of `buffers`, for the medium size
     "shuffled",
     "in file order",
-    "shuffled again",
     "buffer 1,000",
     "one after another, each shuffled",
     "blended, each in file order",
+    "shuffled again",
 )
 EXTREMES = HEADLINE[:2]  # for the sizes between "small" and "medium"
 

@@ -343,8 +343,9 @@ def answer_7():
         ),
         "Held-out loss, the mean of the sources, compared with a full shuffle. Stories, arithmetic and programs of one "
         "generator; a dot is a seed.",
-        "Two panels, one per size, with dots for four orders. File order, a buffer of 1,000 and sources one after "
-        "another lie twice as far from zero for the larger model; the blend lies close to zero for both.",
+        "Two panels, one per size, with dots for five orders. File order, a buffer of 1,000 and sources one after "
+        "another lie twice as far from zero for the larger model; the blend lies close to zero for both, a second "
+        "shuffle at it.",
     )
     small, larger = (np.mean(found["in file order"]) for found in cost.values())
     assert larger > 1.1 * small
