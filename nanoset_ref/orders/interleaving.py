@@ -80,9 +80,9 @@ def source_at(tree, period, key, items):
         numbers[p] = before
         places[p] = below(stop) ^ below(start)  # all places of the source
     # 3.
-    source_offsets = offsets_of(coins, places)
+    same_source = offsets_of(coins, places)
     for p in range(len(items)):
-        numbers[p] += count_bits(source_offsets[p] & below(offsets[p]))
+        numbers[p] += count_bits(same_source[p] & below(offsets[p]))
     return sources, numbers
 
 
