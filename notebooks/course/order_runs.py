@@ -1,0 +1,140 @@
+"""The stored runs of notebook 17: what they lost, and which of their differences were tested."""
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.append(str(REPOSITORY))  # the experiments are beside the notebooks
+
+from benchmarks.order_arms import OTHER_RATES, PEAKS, RATES
+from benchmarks.order_matters import at_the_end
+from benchmarks.order_statistics import RESULTS, findings, rows_of
+from benchmarks.small_text import documents_of
+
+
+@cache
+def results(name="order_matters"):
+    """The stored runs of `python -m benchmarks.order_matters`; those of the larger model are "order_pieces"."""
+    return json.loads(RESULTS.with_stem(name).read_text())
+
+
+@cache
+def tested():
+    """Every comparison of the stored runs of the small model, with its tests."""
+    return findings()
+
+
+def finding(text, label):
+    """What one comparison found on a text."""
+    (found,) = (it for it in tested() if (it.text, it.question.label) == (text, label))
+    return found
+
+
+def seeds(name="order_matters"):
+    """How many seeds the stored runs have."""
+    return len({run["run"][4] for run in results(name)["runs"]})
+
+
+def stored():
+    """Say how many seeds the stored runs have."""
+    for name, parameters in {
+        "order_matters": "107,000 parameters",
+        "order_pieces": "560,000 parameters",
+        "order_widths": "118,000 and 560,000, short",
+        "order_lengths": "118,000 parameters",
+    }.items():
+        print(f"{parameters}: {len(results(name)['runs'])} runs, seeds: {seeds(name)}")
+
+
+def runs_of(text, experiment):
+    """The stored runs of an experiment on a text; the larger model has a text of its own, "generated"."""
+    name = "order_pieces" if text == "generated" else "order_matters"
+    return [run for run in results(name)["runs"] if run["run"][1:3] == [text, experiment]]
+
+
+def curves(text, experiment, arm, source):
+    """Thousands of tokens read, and the held-out losses [seeds, points]."""
+    runs = [run for run in runs_of(text, experiment) if run["run"][3] == arm]
+    return np.array(runs[0]["tokens"]) / 1000, np.array([run["held_out"][source] for run in runs])
+
+
+def more(text, experiment, arm, reference, source=None):
+    """Nats per token that an arm loses more than the reference, seed by seed."""
+    losses = at_the_end(runs_of(text, experiment), source)
+    return [losses[arm][seed] - losses[reference][seed] for seed in losses[arm]]
+
+
+def best_end(text, arm):
+    """The mean loss that an order of section 2 ends with at the best of four schedules and peaks.
+
+    A held-out document is measured at the rate that is best on the other half of the documents, even or odd.
+    """
+    rates = ["", *(RATES[schedule] + PEAKS[peak] for schedule, peak in OTHER_RATES)]
+    names = [run["run"][2:4] for run in results()["runs"] if run["run"][1] == text]
+    chosen = [[name == ["buffers", arm + rate] for name in names] for rate in rates]
+    losses, halves = {}, {}
+    for source, rows in rows_of(RESULTS, results()["texts"])[text].items():
+        losses[source] = np.array([rows.losses[runs].mean(axis=0) for runs in chosen])
+        halves[source] = rows.documents % 2
+    by_half = [
+        np.mean([losses[it][:, halves[it] == half].mean(axis=1) for it in losses], axis=0)
+        for half in (0, 1)
+    ]
+    best = np.argmin(by_half, axis=1)  # of each half
+    return np.mean([np.choose(best[1 - halves[it]], losses[it]).mean() for it in losses])
+
+
+def of_size(size, text="generated"):
+    """The stored runs of one of the four sizes with rows of 256 tokens."""
+    name = {"medium": "order_pieces", "narrow": "order_lengths"}.get(size, "order_widths")
+    return [run for run in results(name)["runs"] if run["run"][:2] == [size, text]]
+
+
+def in_file_order(size):
+    """Those of them that read generated text in file order."""
+    return [run for run in of_size(size) if run["run"][3] == "in file order"]
+
+
+def ends_of(size, text="generated"):
+    """Nats per token at the end, the mean of five seeds: in file order, shuffled."""
+    ends = at_the_end(of_size(size, text))
+    return [
+        np.mean([ends[arm][seed] for seed in range(5)]) for arm in ("in file order", "shuffled")
+    ]
+
+
+def unseen_rows():
+    """By source of the corpus, which held-out rows are of documents that share no 13 tokens with a training one."""
+    tokenizer = Tokenizer.from_file("data/tokenizer/tokenizer.json")
+    runs = {}  # by source, the runs of 13 tokens of each document
+    for source, texts in documents_of("corpus", Path("data"), None).items():
+        encoded = [it.ids for it in tokenizer.encode_batch(texts)]
+        runs[source] = [
+            {tuple(ids[first : first + 13]) for first in range(len(ids) - 12)} for ids in encoded
+        ]
+    met = set()
+    for documents in runs.values():
+        met.update(*(found for number, found in enumerate(documents) if number % 10))
+    rows = rows_of(RESULTS, results()["texts"])["corpus"]
+    unseen = {
+        source: np.array([not found & met for found in runs[source][::10]]) for source in rows
+    }
+    return {source: unseen[source][rows[source].documents] for source in rows}
+
+
+def more_on_rows(chosen, experiment, arm, reference):
+    """Nats per token that an arm loses more than the reference on some of the corpus's rows, by their number."""
+    arms = [run["run"][2:4] for run in results()["runs"] if run["run"][1] == "corpus"]
+    total = 0
+    for source, (losses, _) in rows_of(RESULTS, results()["texts"])["corpus"].items():
+        mine, theirs = (
+            losses[[it == [experiment, name] for it in arms]][:, chosen[source]].mean(axis=0)
+            for name in (arm, reference)
+        )
+        total += (mine - theirs).sum()
+    return total / sum(map(sum, chosen.values()))
