@@ -288,7 +288,7 @@ class Rows(_TorchDataset):
     @functools.cached_property
     def _plan(self) -> str:
         # only plans and states need it
-        from nanoset_ref.orders.plans import VERSION, hash_rows, probe_positions
+        from nanoset_ref.orders.plans import PLAN_VERSION, hash_rows, probe_positions
 
         positions = probe_positions(self._first_position, len(self))
         origins = [self.origin(position) for position in positions]
@@ -297,7 +297,9 @@ class Rows(_TorchDataset):
             str(position): [origin.source, origin.sample, digest]
             for position, origin, digest in zip(positions, origins, hashes, strict=True)
         }
-        return json.dumps({"version": VERSION, **self._describe(), "probes": probes})
+        return json.dumps(
+            {"version": PLAN_VERSION, **self._describe(), "probes": probes}
+        )
 
     @property
     def _first_position(self) -> int:
@@ -318,7 +320,7 @@ class Rows(_TorchDataset):
         """
         # only plans and states need it
         from nanoset_ref.orders.plans import (
-            VERSION,
+            PLAN_VERSION,
             comparable_part,
             fingerprint_of,
             hash_rows,
@@ -328,4 +330,4 @@ class Rows(_TorchDataset):
         rows = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
         self.fill(positions, rows)
         described = comparable_part(self._describe())
-        return fingerprint_of([VERSION, described, hash_rows(rows)])
+        return fingerprint_of([PLAN_VERSION, described, hash_rows(rows)])

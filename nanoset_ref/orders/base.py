@@ -219,12 +219,12 @@ class Order(ABC):
         samples. Empty for an order that is not endless.
         """
         # only plans need it
-        from nanoset_ref.orders.plans import OCTAVES, probe_positions
+        from nanoset_ref.orders.plans import PROBE_BITS, probe_positions
 
         if not self.endless:
             return []
         first = self.first_position
-        return probe_positions(first, first + 2**OCTAVES)
+        return probe_positions(first, first + 2**PROBE_BITS)
 
     def __len__(self) -> int:
         return self.num_samples

@@ -83,7 +83,7 @@ def in_every_epoch(
         indices 0 1, offsets 3 0    ->    indices 0 1 0 1 1, positions 3 0 8 5 10
 
     Args:
-        pairs: int64 [n], indices of the wanted pairs.
+        indices: int64 [n], of the wanted pairs.
         offsets: int64 [n], where the first epoch reads them.
     """
     epoch_starts = np.arange(0, until, max(period, 1))

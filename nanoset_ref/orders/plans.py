@@ -36,10 +36,11 @@ from nanoset_ref.tokens.interface import Tokens
 
 Plan = Json
 
-VERSION = 1
-OCTAVES = 48
+PLAN_VERSION = 1
+PROBE_BITS = 48  # offsets of probes are below 2**PROBE_BITS
 NOT_COMPARED = {"name", "known_by", "recipe"}
-WHERE_BOTH_HAVE_ONE = {"checksum", "documents"}
+# compared only if both plans have them
+OPTIONAL_CHECKSUMS = {"checksum", "documents"}
 # parts that differ if another part does
 CONSEQUENCES = ("probes", "order.dataset_lengths")
 MAX_LINES = 8
@@ -58,7 +59,7 @@ class Difference(NamedTuple):
     current: Any
 
     def __str__(self) -> str:
-        return f"{self.part}: saved {_short(self.saved)}, now {_short(self.current)}"
+        return f"{self.part}: saved {_abbreviated(self.saved)}, now {_abbreviated(self.current)}"
 
 
 # ---- the parts of a plan
@@ -68,7 +69,7 @@ class Difference(NamedTuple):
 def keyed_offsets() -> tuple[int, ...]:
     """0, and two numbers in each [2**i, 2**(i + 1)) that depend only on i, ascending."""
     offsets = {0}
-    for i in range(OCTAVES):
+    for i in range(PROBE_BITS):
         for key in (b"%d a" % i, b"%d b" % i):
             digest = hashlib.blake2b(key, digest_size=8).digest()
             drawn = int.from_bytes(digest, "little")
@@ -211,7 +212,7 @@ def _differing_fields(
 ) -> Iterator[Difference]:
     for name in saved | current:
         values = (saved.get(name), current.get(name))
-        is_optional = name in WHERE_BOTH_HAVE_ONE and None in values
+        is_optional = name in OPTIONAL_CHECKSUMS and None in values
         if name not in NOT_COMPARED and not is_optional:
             yield from _differing(f"{part}.{name}".lstrip("."), *values)
 
@@ -247,7 +248,7 @@ def _pair(probe: Any) -> Any:
     return probe[:2] if isinstance(probe, list) else probe
 
 
-def _short(value: Any) -> str:
+def _abbreviated(value: Any) -> str:
     text = repr(value)
     if len(text) <= MAX_CHARACTERS:
         return text

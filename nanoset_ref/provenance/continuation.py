@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
-from nanoset_ref.orders.plans import VERSION, describe_differences
+from nanoset_ref.orders.plans import PLAN_VERSION, describe_differences
 
 # of a report: the figures of a `FileDifference`
 COLUMNS = "read before,saved plan,new plan,additional,read again,lost".split(",")
@@ -204,10 +204,10 @@ class _PlanFiles:
             raise ValueError(
                 "the state holds no plan; NanosetDataLoader.state_dict saves one"
             )
-        if plan.get("version") != VERSION:
+        if plan.get("version") != PLAN_VERSION:
             raise ValueError(
                 f"the state holds a plan of version {plan.get('version')}, "
-                f"this package reads {VERSION}"
+                f"this package reads {PLAN_VERSION}"
             )
         self.content = plan
         self.keys: list[Key] = []

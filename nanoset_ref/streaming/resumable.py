@@ -16,7 +16,7 @@ from torch.utils.data import get_worker_info
 
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.orders.plans import VERSION, check_plan
+from nanoset_ref.orders.plans import PLAN_VERSION, check_plan
 
 MAX_WORKERS = 1024
 COUNTS = range(10**18)  # a count outside of this range shows that a state is damaged
@@ -61,7 +61,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
         A subclass adds the settings that determine its elements.
         """
-        return {"version": VERSION}
+        return {"version": PLAN_VERSION}
 
     def restart(self, epoch: int) -> None:
         """Make `epoch` the next one of every worker."""

@@ -39,7 +39,7 @@ from torch.utils.data import get_worker_info
 
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, checksum
-from nanoset_ref.orders.plans import VERSION
+from nanoset_ref.orders.plans import PLAN_VERSION
 from nanoset_ref.preprocess.encode import Backend, Encoder
 from nanoset_ref.preprocess.text import TextSource, open_text
 from nanoset_ref.preprocess.text_blocks import TextPart
@@ -127,7 +127,7 @@ class TokenStream(Resumable):
             for part in self.source.parts
         ]
         plan = {
-            "version": VERSION,
+            "version": PLAN_VERSION,
             "algorithm": ALGORITHM,
             "files": files,
             "column": self.source.column,
