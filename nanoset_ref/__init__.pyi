@@ -34,7 +34,7 @@ from .orders.permutation import derive as derive
 from .orders.permutation import permute as permute
 from .orders.permutation import unpermute as unpermute
 from .orders.plans import PlanMismatch as PlanMismatch
-from .preprocess.encode import Encoder as Encoder
+from .preprocess.encoder import Encoder as Encoder
 from .preprocess.tokenizer import load_tokenizer as load_tokenizer
 from .provenance import Card as Card
 from .provenance import audit as audit

@@ -30,7 +30,7 @@ from transformers import PreTrainedTokenizerFast
 from nanoset_ref.preprocess import backends, text_formats
 from nanoset_ref.preprocess.backends import LIBRARIES, hf_encoder
 from nanoset_ref.preprocess.cut import PieceCutter
-from nanoset_ref.preprocess.encode import Encoder
+from nanoset_ref.preprocess.encoder import Encoder
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import open_text
 from nanoset_ref.preprocess.tokenizer import (
@@ -358,8 +358,9 @@ def test_a_program_may_end_with_a_stream_half_read(golden):
     """The module that the stream hangs on has lost its names by the time the stream is closed."""
     program = f"""if True:
         import concurrent.futures.thread, itertools
-        from nanoset_ref.preprocess import encode, text, tokenizer
-        encoder = encode.Encoder(tokenizer.load_tokenizer({str(golden / "tokenizer")!r}), backend="hf")
+        from nanoset_ref.preprocess import text, tokenizer
+        from nanoset_ref.preprocess.encoder import Encoder
+        encoder = Encoder(tokenizer.load_tokenizer({str(golden / "tokenizer")!r}), backend="hf")
         part = text.TextPart("a", 1, ("text",), "raise", None)
         block = text.TextBlock(part, 1, lambda: [(lambda: ["word"], 1)], lambda: 1)
         batches = (batch for _ in itertools.count() for batch in block.batches())
@@ -403,13 +404,13 @@ def test_special_tokens_of_a_text_are_kept_and_counted_or_split_or_refused(
         assert ids.tolist() == [token for one in expected for token in one + end]
         assert lengths.tolist() == [len(one + end) for one in expected]
         found = Counter(token for one in expected for token in one if token < 3)
-        assert encoder.found.tokens == {
+        assert encoder.special_token_counts.tokens == {
             ["<unk>", "<s>", "</s>"][token]: count for token, count in found.items()
         }
-        assert encoder.found.documents == sum(
+        assert encoder.special_token_counts.documents == sum(
             min(one, default=3) < 3 for one in expected
         )
-    assert not encoder.found.documents
+    assert not encoder.special_token_counts.documents
     holders = [text for text in texts if re.search("<s>|</s>|<unk>", text)]
     refusing = Encoder(tokenizer, special_tokens="refuse", **options)
     if holders:
@@ -439,9 +440,10 @@ def test_long_documents_are_cut_and_counted_alike_with_special_tokens_of_spaces(
             encoder = Encoder(tokenizer, backend="hf", special_tokens=mode)
             assert encoder.encode_batch([text])[0].tolist() == expected
             counted = {"<|end of text|>": 40, "<mask>": 40}
-            assert (encoder.found.documents, encoder.found.tokens) == (
-                (0, {}) if split else (1, counted)
-            )
+            assert (
+                encoder.special_token_counts.documents,
+                encoder.special_token_counts.tokens,
+            ) == ((0, {}) if split else (1, counted))
 
 
 def test_only_what_the_tokenizer_calls_special_is_split_and_counted(golden):
@@ -455,7 +457,7 @@ def test_only_what_the_tokenizer_calls_special_is_split_and_counted(golden):
                 build.token_to_id("<tool>")
                 in encoder.encode_batch(["a<tool></s>"])[0].tolist()
             )
-            assert encoder.found.tokens == counted
+            assert encoder.special_token_counts.tokens == counted
 
 
 def test_unknown_characters_are_no_special_tokens_unless_they_end_documents():
@@ -469,7 +471,7 @@ def test_unknown_characters_are_no_special_tokens_unless_they_end_documents():
         words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         encoder = Encoder(wrapped(words, eos_token=eos, unk_token=unknown))
         encoder.encode_batch(["a b"])
-        assert encoder.found.tokens == counted
+        assert encoder.special_token_counts.tokens == counted
     with pytest.raises(
         InputError,
         match="'</s>' cannot be split: this tokenizer also makes it from plain text",

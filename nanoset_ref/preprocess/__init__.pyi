@@ -1,5 +1,5 @@
-from .encode import Backend as Backend
-from .encode import Encoder as Encoder
+from .encoder import Backend as Backend
+from .encoder import Encoder as Encoder
 from .encoding_processes import in_rank_0 as in_rank_0
 from .jobs import Counts as Counts
 from .jobs import tokenise as tokenise

@@ -1,6 +1,6 @@
 """Encode batches of text with one tokenizer, in several threads.
 
-While gigatoken encodes, hf encodes a few excerpts of every batch as well (see `encode`).
+While gigatoken encodes, hf encodes a few excerpts of every batch as well (see `encoder`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class EncodedBatch(NamedTuple):
     Args:
         ids: integers [total], the documents back to back, with the prefix and suffix of each.
         lengths: int64 [documents], in tokens.
-        found: the special tokens in the texts.
+        found_tokens: the special tokens in the texts.
         numbers: the number of each document in its block, from 0.
         skipped: {kind: number} of the skipped documents.
     """
 
     ids: NDArray[Any]
     lengths: NDArray[np.int64]
-    found: FoundTokens
+    found_tokens: FoundTokens
     numbers: Sequence[int]
     skipped: dict[str, int]
 
@@ -53,7 +53,7 @@ class BatchEncoder:
         prefix, suffix: the ids before and after each document.
         dtype: dtype of the ids.
         vocab_size: every id is below it.
-        special: the ids of special tokens.
+        special_token_ids: the ids of the special tokens to find.
     """
 
     fast: Tokenizer
@@ -62,14 +62,14 @@ class BatchEncoder:
     suffix: list[int]
     dtype: np.dtype[Any]
     vocab_size: int
-    special: list[int]
+    special_token_ids: list[int]
 
     def __post_init__(self) -> None:
         self._own_encode = hf_encoder(self.fast)
         self.encode: Encode = self._own_encode
         if self.backend != "hf":
             self.encode = LIBRARIES[self.backend](self.fast)
-        self._find = SpecialFinder(self.special)
+        self._find = SpecialFinder(self.special_token_ids)
 
     def encode_text(self, batch: TextBatch) -> EncodedBatch:
         """Read and encode a batch of text."""

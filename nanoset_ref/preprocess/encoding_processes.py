@@ -180,7 +180,7 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
                 # the other process encodes the batch again, and raises the error
                 connection.send_bytes(b"null")
                 continue
-            others = [encoded.lengths, *encoded.found]
+            others = [encoded.lengths, *encoded.found_tokens]
             ends = np.cumsum([len(array) for array in others[:-1]]).tolist()
             answer = {
                 "dtype": encoded.ids.dtype.name,

@@ -29,7 +29,7 @@ from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import num_threads
 from nanoset_ref.preprocess.batch_encoder import EncodedBatch
-from nanoset_ref.preprocess.encode import Encoder
+from nanoset_ref.preprocess.encoder import Encoder
 from nanoset_ref.preprocess.encoding_processes import (
     Helper,
     JobError,
@@ -106,7 +106,7 @@ def tokenize_documents(
 
     Raises:
         InputError, DocumentError: as in `text`, or there is no document at all.
-        TokenizerError: as in `encode`.
+        TokenizerError: see `Encoder`.
         JobError: another job writes the same target, or a worker died.
     """
     ranks = other_ranks()
@@ -115,7 +115,7 @@ def tokenize_documents(
         raise ValueError(f"{rule}; got {num_workers}")
     bar = _progress_bar(source.num_bytes, progress)
     encoder.warn_without_separator()
-    encoder.found.restart()
+    encoder.special_token_counts.restart()
     start = time.monotonic()
     with (
         started_helpers(num_workers - 1, encoder) as workers,
@@ -127,15 +127,15 @@ def tokenize_documents(
         remote = [partial(_delegate, encoder, helper) for helper in workers + ranks]
         local = [encoder.encode_text] * num_threads(num_workers)
         skipped = _encode_all(source, encoder, [*remote, *local], opened, bar)
-    encoder.found.warn()
+    encoder.special_token_counts.warn()
     _warn_of_skipped(target, skipped, opened.num_documents)
     return Counts(
         target=str(target),
         documents=opened.num_documents,
         tokens=opened.num_tokens,
         skipped=skipped,
-        special_documents=encoder.found.documents,
-        special_tokens=dict(encoder.found.tokens),
+        special_documents=encoder.special_token_counts.documents,
+        special_tokens=dict(encoder.special_token_counts.tokens),
         backend=encoder.backend,
         seconds=time.monotonic() - start,
     )

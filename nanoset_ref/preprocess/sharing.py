@@ -1,6 +1,4 @@
-"""How batches of text are shared among threads, processes and ranks: each goes to the next one that
-is free, and the results are yielded in the order of the batches.
-"""
+"""Share batches of text among threads, processes and ranks; yield the results in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence

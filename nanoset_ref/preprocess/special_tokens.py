@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SpecialTokens = Literal["keep", "split", "refuse"]
 # (index of the document, id) of each special token, int64 [found] both
 FoundTokens = tuple[NDArray[np.int64], NDArray[np.int64]]
-WAYS_OUT = "--special-tokens split takes them as plain text, refuse stops at the first"
+ADVICE = "--special-tokens split takes them as plain text, refuse stops at the first"
 # characters whose UTF-8 forms contain every byte that occurs in UTF-8
 CHARACTERS = [
     *range(0x800),
@@ -114,10 +114,10 @@ class SpecialTokenCounter:
         named: Iterable[int | None],
         special_tokens: SpecialTokens,
     ) -> None:
-        ways = get_args(SpecialTokens)
-        if special_tokens not in ways:
+        modes = get_args(SpecialTokens)
+        if special_tokens not in modes:
             raise ValueError(
-                f"special_tokens must be one of {ways}, got {special_tokens!r}"
+                f"special_tokens must be one of {modes}, got {special_tokens!r}"
             )
         self.names = special_tokens_of(fast, named)
         self.special_tokens = special_tokens
@@ -129,12 +129,12 @@ class SpecialTokenCounter:
         self.documents = 0
         self.tokens: Counter[str] = Counter()
 
-    def note(self, found: FoundTokens, name: Callable[[int], str]) -> None:
+    def note(self, found: FoundTokens, describe: Callable[[int], str]) -> None:
         """Count the special tokens that a SpecialFinder has found.
 
         Args:
             found: (index of the document, id) of each.
-            name: returns the name of a document in errors, from its index.
+            describe: returns the name of a document in errors, from its index.
 
         Raises:
             InputError: a document holds a special token, with "refuse"; or, with "split", the
@@ -148,15 +148,15 @@ class SpecialTokenCounter:
         held = f"the document holds the special token {token!r}"
         if self.special_tokens == "refuse":
             raise InputError(
-                f"{name(first)}: {held}; remove it, or take --special-tokens keep or split"
+                f"{describe(first)}: {held}; remove it, or take --special-tokens keep or split"
             )
         if self.special_tokens == "split":
             raise InputError(
-                f"{name(first)}: the special token {token!r} cannot be split: this tokenizer also "
+                f"{describe(first)}: the special token {token!r} cannot be split: this tokenizer also "
                 "makes it from plain text; take --special-tokens keep or refuse"
             )
         if not self.documents and not self.quiet:
-            logger.warning("%s: %s, which is kept; %s", name(first), held, WAYS_OUT)
+            logger.warning("%s: %s, which is kept; %s", describe(first), held, ADVICE)
         self.documents += len(np.unique(holders))
         self.tokens.update(map(self.names.__getitem__, numbers.tolist()))
 
@@ -167,5 +167,5 @@ class SpecialTokenCounter:
                 f"{count:,} x {token}" for token, count in self.tokens.most_common()
             )
             logger.warning(
-                f"documents that hold special tokens: {self.documents:,} ({tokens}); {WAYS_OUT}"
+                f"documents that hold special tokens: {self.documents:,} ({tokens}); {ADVICE}"
             )

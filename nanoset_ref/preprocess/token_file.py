@@ -17,7 +17,7 @@ from typing import Any
 from nanoset_ref.cli.command import run
 from nanoset_ref.io.files import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_path
-from nanoset_ref.preprocess.encode import Backend, Encoder
+from nanoset_ref.preprocess.encoder import Backend, Encoder
 from nanoset_ref.preprocess.encoding_processes import in_rank_0
 from nanoset_ref.preprocess.jobs import Counts, tokenize_documents
 from nanoset_ref.preprocess.special_tokens import SpecialTokens

@@ -187,7 +187,7 @@ def shuffled_rows(
                 "the text is too short, or has too few blocks"
             )
         if not options.repeat:
-            encoder.found.warn()
+            encoder.special_token_counts.warn()
             return
         start = Cursor(row_number, start.epoch + 1)
 

@@ -40,7 +40,7 @@ from torch.utils.data import get_worker_info
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.orders.plans import PLAN_VERSION
-from nanoset_ref.preprocess.encode import Backend, Encoder
+from nanoset_ref.preprocess.encoder import Backend, Encoder
 from nanoset_ref.preprocess.text import TextSource, open_text
 from nanoset_ref.preprocess.text_blocks import TextPart
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
@@ -171,7 +171,7 @@ class TokenStream(Resumable):
             encoder.warn_without_separator()
         elif self.options.shards == 1:
             # the first worker of rank 0 reads the same documents
-            encoder.found.quiet = True
+            encoder.special_token_counts.quiet = True
         shards: dict[int, Iterator[Any]] = {}
         for taken in count(progress["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)

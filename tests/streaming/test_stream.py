@@ -30,7 +30,7 @@ from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.preprocess import preprocess
-from nanoset_ref.preprocess.encode import Encoder
+from nanoset_ref.preprocess.encoder import Encoder
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import open_text
 from nanoset_ref.preprocess.tokenizer import TokenizerError

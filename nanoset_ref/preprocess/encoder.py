@@ -79,7 +79,7 @@ class Encoder(BatchEncoder):
         backend: the library that encodes: "hf" or "gigatoken".
         encode: the library's function, which adds no special tokens (see `backends`).
         prefix, suffix: lists of the ids before and after each document.
-        found: counts the special tokens in the texts so far.
+        special_token_counts: counts the special tokens in the texts so far.
 
     Raises:
         TokenizerError: a tokenizer without a fast form; no EOS token to append; a bos_text or
@@ -117,11 +117,11 @@ class Encoder(BatchEncoder):
         if append_eod:
             suffix = with_eos(suffix, self.eos_token_id)
         named = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-        self.found = SpecialTokenCounter(fast, named, special_tokens)
+        self.special_token_counts = SpecialTokenCounter(fast, named, special_tokens)
         splits = special_tokens == "split" or tokenizer.split_special_tokens
         fast.encode_special_tokens = splits
         dtype = np.dtype(token_dtype_for(vocab_size))
-        special = sorted(self.found.names)
+        special = sorted(self.special_token_counts.names)
         super().__init__(fast, "hf", prefix, suffix, dtype, vocab_size, special)
         self._choose_backend(backend, probe)
 
@@ -199,7 +199,7 @@ class Encoder(BatchEncoder):
             "suffix": self.suffix,
             "dtype": self.dtype.name,
             "vocab_size": self.vocab_size,
-            "special": self.special,
+            "special_token_ids": self.special_token_ids,
         }
 
     def warn_without_separator(self) -> None:
@@ -217,7 +217,7 @@ class Encoder(BatchEncoder):
             ids [total] of `dtype`, the texts back to back, and lengths int64 [texts].
         """
         ids, lengths, found = self.encode_texts(list(texts), _text_number)
-        self.found.note(found, _text_number)
+        self.special_token_counts.note(found, _text_number)
         return ids, lengths
 
     def stream(
@@ -232,7 +232,7 @@ class Encoder(BatchEncoder):
         """
         functions = functions or [self.encode_text] * num_threads()
         for batch, encoded in encode_in_order(batches, functions):
-            self.found.note(encoded.found, batch.where)
+            self.special_token_counts.note(encoded.found_tokens, batch.where)
             yield batch, encoded
 
 
