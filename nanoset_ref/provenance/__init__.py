@@ -1,5 +1,4 @@
-"""Provenance of tokens: which files a step reads, when a document is read, whether a run keeps the
-laws (docs/laws.md).
+"""Provenance of tokens: which files a step reads, when a document is read, and audits of runs.
 
 lookup                        `where` and `when` for a dataset
 auditing, spread              simulate all ranks of a run before it begins

@@ -191,20 +191,20 @@ def audit(segments: Sequence[RunSegment]) -> Report:
     return Report(reports)
 
 
-def _audit(segment: RunSegment, before: RunSegment | None) -> SegmentReport:
-    """Audit a segment, after the earlier one with the same plan."""
+def _audit(segment: RunSegment, earlier: RunSegment | None) -> SegmentReport:
+    """Audit a segment; `earlier` is the segment before it that has the same plan."""
     start = segment.schedule.consumed_train_samples
     available = len(segment.dataset)
     fits = segment.stop <= available
     detail = f"positions {start:,} to {segment.stop:,} of {available:,}"
     checks = [Check("the dataset is long enough", fits, detail)]
-    if before:
-        adjoins = start in (0, before.stop)
-        stopped = f"{before.name} stopped at {before.stop:,}"
+    if earlier:
+        adjoins = start in (0, earlier.stop)
+        stopped = f"{earlier.name} stopped at {earlier.stop:,}"
         detail = f"{stopped}, this one begins at {start:,}"
         checks.append(Check("no gap or overlap between segments", adjoins, detail))
     if fits:
-        checks += _simulate(segment)
+        checks += _check_batches(segment)
     sources = segment.dataset.usage(start, min(segment.stop, available))
     if segment.dataset.share_period is not None:
         checks.append(_check_shares(sources, segment.dataset.share_period))
@@ -239,16 +239,16 @@ def _measure_evenness(
     return uneven, spread
 
 
-def _simulate(segment: RunSegment) -> list[Check]:
+def _check_batches(segment: RunSegment) -> list[Check]:
     """Check laws 1 and 2 of docs/laws.md on the real sampler."""
     schedule = segment.schedule
     size = schedule.global_batch_size
     count = segment.num_steps
     simulated = [range(count)]
-    how = "all steps simulated"
+    extent = "all steps simulated"
     if count > MAX_STEPS:
         simulated = [range(MAX_STEPS // 2), range(count - MAX_STEPS // 2, count)]
-        how = f"{MAX_STEPS:,} of {count:,} steps simulated, the rest follows by the same arithmetic"
+        extent = f"{MAX_STEPS:,} of {count:,} steps simulated, the rest follows by the same arithmetic"
     missing = 0
     repeated = 0
     unequal = 0
@@ -261,15 +261,15 @@ def _simulate(segment: RunSegment) -> list[Check]:
         ]
         lengths = {len(rank) for rank in ranks}
         together = np.concatenate([rank[: min(lengths)] for rank in ranks], axis=1)
-        begins = first + size * np.arange(min(lengths))[:, None]
-        is_right = (begins <= together) & (together < begins + size)
+        step_starts = first + size * np.arange(min(lengths))[:, None]
+        is_right = (step_starts <= together) & (together < step_starts + size)
         right = np.unique(together[is_right])
         missing += size * len(steps) - len(right)
         repeated += together.size - len(right)
         unequal += len(lengths) > 1
         disordered += sum(bool(np.any(np.diff(rank) <= 0)) for rank in ranks)
     layout = f"{schedule.dp_size} ranks x {segment.num_workers} workers"
-    read_once = f"{missing} missing, {repeated} twice or foreign; {layout}, {how}"
+    read_once = f"{missing} missing, {repeated} twice or foreign; {layout}, {extent}"
     equal = f"{unequal} unequal step ranges"
     ordered = f"{disordered} step ranges out of order"
     return [

@@ -34,13 +34,13 @@ class QueryParser(NamedTuple):
 
     Args:
         files: the files of the run. Of several with one name, the first stands for all.
-        documents: returns the document boundaries of a file in tokens, from its number.
-        source: the file of lines that name none.
+        boundaries_of: returns the document boundaries of a file in tokens, from its number.
+        default_source: the file of lines that name none.
     """
 
     files: Sequence[QueryFile]
-    documents: Callable[[int], Int64Array]
-    source: int
+    boundaries_of: Callable[[int], Int64Array]
+    default_source: int
 
     def spans(self, lines: Sequence[str]) -> Int64Array:
         """(source, first token, stop) of each line: int64 [lines, 3].
@@ -48,7 +48,7 @@ class QueryParser(NamedTuple):
         Raises:
             ValueError: a line of another form, or one that names no file, document or bytes of it.
         """
-        firsts = first_numbers([file.name for file in self.files]).tolist()
+        firsts = first_with_same_name([file.name for file in self.files]).tolist()
         spans = []
         for line in lines:
             match = QUERY.fullmatch(line)
@@ -57,7 +57,7 @@ class QueryParser(NamedTuple):
                     f"a line is [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-STOP_BYTE, got {line!r:.80}"
                 )
             named, first, stop = match.groups()
-            source = self.source if named is None else int(named)
+            source = self.default_source if named is None else int(named)
             if source >= len(firsts):
                 raise ValueError(
                     f"{line}: there are {len(firsts)} files, counted from 0"
@@ -77,7 +77,7 @@ class QueryParser(NamedTuple):
     ) -> tuple[int, int]:
         """The tokens [first, stop) of a document (`stop` is None) or of bytes."""
         if stop is None:
-            boundaries = self.documents(source)
+            boundaries = self.boundaries_of(source)
             if first + 1 >= len(boundaries):
                 raise ValueError(
                     f"there are {len(boundaries) - 1:,} documents, counted from 0"
@@ -93,7 +93,7 @@ class QueryParser(NamedTuple):
 Readers = tuple[list[StageReader], QueryParser]
 
 
-def first_numbers(names: Sequence[str]) -> Int64Array:
+def first_with_same_name(names: Sequence[str]) -> Int64Array:
     """For each file, the number of the first one with its name: a b a -> 0 1 0."""
     numbers: dict[str, int] = {}
     for number, name in enumerate(names):
@@ -107,7 +107,7 @@ def readers_of_card(card: Card, source: int) -> Readers:
     Args:
         source: the file of lines that name none.
     """
-    firsts = first_numbers([file["name"] for file in card.sources])
+    firsts = first_with_same_name([file["name"] for file in card.sources])
     window = card.facts["window"]
     readers = []
     for stage in card.stages:
@@ -126,7 +126,7 @@ def readers_of_card(card: Card, source: int) -> Readers:
         )
         readers.append(reader)
 
-    def documents(source: int) -> Int64Array:
+    def boundaries_of(source: int) -> Int64Array:
         raise ValueError("document numbers need the token files: give bytes, or --data")
 
     itemsize = np.dtype(card.facts["dtype"]).itemsize
@@ -134,7 +134,7 @@ def readers_of_card(card: Card, source: int) -> Readers:
         QueryFile(file["name"], file["first_byte"], file["bytes"], itemsize)
         for file in card.sources
     ]
-    return readers, QueryParser(files, documents, source)
+    return readers, QueryParser(files, boundaries_of, source)
 
 
 def readers_of_segments(segments: Sequence[RunSegment], source: int) -> Readers:
@@ -172,14 +172,14 @@ def readers_of_segments(segments: Sequence[RunSegment], source: int) -> Readers:
         readers.append(reader)
 
     @functools.cache
-    def documents(source: int) -> Any:
+    def boundaries_of(source: int) -> Any:
         return opened[names[source]].known_documents()
 
     files = [
         QueryFile(name, file.first_byte, num_bytes(file), file.dtype.itemsize)
         for name, file in opened.items()
     ]
-    return readers, QueryParser(files, documents, source)
+    return readers, QueryParser(files, boundaries_of, source)
 
 
 def answer_queries(

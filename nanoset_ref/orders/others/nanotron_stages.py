@@ -1,5 +1,6 @@
-"""The stages of a config of Nanotron's main branch; each begins where Nanotron's counts of
-the earlier stages end.
+"""The stages of a config of Nanotron's main branch.
+
+Each begins where Nanotron's counts of the earlier stages end.
 
 Source: huggingface/nanotron 2411b022 (April 2026), `run_train.py` and `trainer.py`.
 """
