@@ -161,14 +161,14 @@ def _publish(sets: list[list[_Part]]) -> None:
             os.replace(part.temporary, part.target)
     *first_parts, (remaining, target) = last_parts
     for part in first_parts:
-        remaining = _mark_as_half(part, remaining)
+        remaining = _mark_incomplete(part, remaining)
         os.replace(part.temporary, part.target)
     os.replace(remaining, target)
     for folder in {part.target.parent for parts in sets for part in parts}:
         sync_folder(folder)
 
 
-def _mark_as_half(part: _Part, remaining: Path) -> Path:
+def _mark_incomplete(part: _Part, remaining: Path) -> Path:
     """Rename the remaining temporary to the hidden name that marks `part` as half of a pair.
 
     On another disk the rename fails and the temporary keeps its name; if the writer is killed at

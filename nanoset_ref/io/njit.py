@@ -54,7 +54,7 @@ class Kernel:
                 return self._compiled(*arguments)
             except OverflowError:
                 # numba takes every int for an int64 once it has met one that is
-                return self._compiled(*map(_as_word, arguments))
+                return self._compiled(*map(_as_uint64, arguments))
         if self._work is not None:
             self._python_work += self._work(*arguments)
             if self._python_work <= PYTHON_WORK:
@@ -98,7 +98,7 @@ class Kernel:
         return self._compiled
 
 
-def _as_word(argument: Any) -> Any:
+def _as_uint64(argument: Any) -> Any:
     """An int of 2**63 .. 2**64 - 1 as a uint64; anything else as it is."""
     if isinstance(argument, int) and argument >= 2**63:
         return np.uint64(argument)

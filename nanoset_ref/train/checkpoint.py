@@ -50,8 +50,9 @@ logger = logging.getLogger(__name__)
 
 Content = dict[str, Any]
 STATE = "state.json"
-CHECKPOINTS = "step-" + "[0-9]" * 8  # a checkpoint's name, as a glob
-WRITTEN = re.compile(r"state\.json|\.state\.json\..*\.tmp|shard-.*\.safetensors")
+CHECKPOINT_GLOB = "step-" + "[0-9]" * 8
+# names of the files that `save` writes
+OWN_FILE = re.compile(r"state\.json|\.state\.json\..*\.tmp|shard-.*\.safetensors")
 FOLDER_OPTION = "checkpoints_path"
 LOCK_TRIES = 100  # ten seconds, after which the processes of a killed run have ended
 
@@ -116,8 +117,8 @@ class Checkpoints:
         ):
             # 1. create the hidden folder
             if self.world.is_first:
-                for leftover in self.folder.glob(f".{CHECKPOINTS}.tmp"):
-                    _free_name(leftover)
+                for leftover in self.folder.glob(f".{CHECKPOINT_GLOB}.tmp"):
+                    _delete_or_move_aside(leftover)
                 # free the disk again if saving failed
                 stack.callback(shutil.rmtree, temporary, ignore_errors=True)
                 temporary.mkdir()
@@ -133,7 +134,7 @@ class Checkpoints:
             if self.world.is_first:
                 _write_state(temporary, step, state)
                 # left from a damaged checkpoint or a run that had gone further
-                _free_name(target)
+                _delete_or_move_aside(target)
                 os.replace(temporary, target)
                 sync_folder(self.folder)
                 self._prune()
@@ -147,7 +148,7 @@ class Checkpoints:
         if len(kept) < self.keep:
             return
         for path in self._folders():
-            if path >= kept[-1] or not _is_ours(path):
+            if path >= kept[-1] or not _has_only_own_files(path):
                 continue
             if state_problem(path) is not None:
                 continue
@@ -182,7 +183,7 @@ class Checkpoints:
                 logger.warning("skipping the checkpoint %s: %s", path, problem)
 
     def _folders(self) -> list[Path]:
-        return sorted(self.folder.glob(CHECKPOINTS), reverse=True)
+        return sorted(self.folder.glob(CHECKPOINT_GLOB), reverse=True)
 
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
         """Fill `tensors` in place from the checkpoint of `step`.
@@ -278,20 +279,20 @@ def _hidden_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether this is a folder with nothing but files that `save` writes."""
+def _has_only_own_files(path: Path) -> bool:
+    """Whether this is a folder that holds nothing but files that `save` writes."""
     if path.is_symlink() or not path.is_dir():
         return False
     with os.scandir(path) as entries:
         return all(
-            entry.is_file(follow_symlinks=False) and WRITTEN.fullmatch(entry.name)
+            entry.is_file(follow_symlinks=False) and OWN_FILE.fullmatch(entry.name)
             for entry in entries
         )
 
 
-def _free_name(path: Path) -> None:
-    """Free a name: delete our own folder, or move aside whatever else has the name."""
-    if _is_ours(path):
+def _delete_or_move_aside(path: Path) -> None:
+    """Delete a folder of our own files; move aside anything else that has this name."""
+    if _has_only_own_files(path):
         shutil.rmtree(path)
     elif os.path.lexists(path):
         aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.aside")
