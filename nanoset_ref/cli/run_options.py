@@ -203,9 +203,9 @@ class RunOptions(FileOptions):
         """The given number of samples, or that of the order's file; None: an epoch."""
         order = self.order or ""
         if self.num_samples is None and order.endswith(".npy"):
-            from nanoset_ref.orders.published import open_numbers  # only here
+            from nanoset_ref.orders.published import open_instances  # only here
 
-            return len(open_numbers(order))
+            return len(open_instances(order))
         return self.num_samples
 
     def _rows(self) -> Rows:

@@ -402,7 +402,7 @@ def build_nanoset_dataloader(
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
     refuse_unknown_options(options, build_nanoset_dataloader, RENAMED_OPTIONS)
-    documents = _document_options(documents, dataset, collate_fn)
+    documents = _resolve_documents(documents, dataset, collate_fn)
     sampler = ResumableBatchSampler(
         len(dataset),
         micro_batch_size,
@@ -427,7 +427,7 @@ def build_nanoset_dataloader(
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
     if num_workers:
         options["num_workers"] = num_workers
-        _set_options_of_workers(options, has_data, seed, dp_rank)
+        _configure_workers(options, has_data, seed, dp_rank)
     if collate_fn is None:
         collate_fn = default_collator
     reads_documents = getattr(collate_fn, "needs_starts", False)
@@ -467,7 +467,7 @@ def refuse_unknown_options(
             raise TypeError(f"{function.__name__}: {name}: {problem}")
 
 
-def _set_options_of_workers(
+def _configure_workers(
     options: Options, has_data: bool, seed: int, dp_rank: int
 ) -> None:
     """Seed the workers; a rank without data has none."""
@@ -505,7 +505,7 @@ def _plan_of(rows: Rows, reads_documents: bool) -> Plan:
     return plan
 
 
-def _document_options(
+def _resolve_documents(
     documents: DocumentOptions | None, rows: Rows, collate_fn: Any
 ) -> DocumentOptions | None:
     """The options for these rows, with the ones that padding requires."""

@@ -25,7 +25,7 @@ def to_device(
             moved[name] = value
             continue
         first = int(name == "label_ids")
-        block = _block_below(value, first)
+        block = _underlying_block(value, first)
         if block is None:
             moved[name] = value.to(device, non_blocking=non_blocking)
         else:
@@ -34,7 +34,7 @@ def to_device(
     return moved
 
 
-def _block_below(view: torch.Tensor, shift: int) -> torch.Tensor | None:
+def _underlying_block(view: torch.Tensor, shift: int) -> torch.Tensor | None:
     """The contiguous [B, S + 1] whose columns from `shift` on are `view`, or None."""
     if view.dim() != 2 or view.stride() != (view.shape[1] + 1, 1):
         return None

@@ -116,17 +116,17 @@ class DirectGatherer:
         with _queue(buffer_bytes) as (context, memory):
             if len(reads) <= min(MAX_PYTHON_ROWS_PER_CALL, self.python_rows_left):
                 self.python_rows_left -= len(reads)
-                failed = _read_in_python(memory, reads, out)
+                failed_row = _read_in_python(memory, reads, out)
             else:
                 from nanoset_ref.load.direct_kernel import read_rows  # imports numba
 
                 depth = min(DEPTH, len(memory) // buffer_bytes)
                 buffers = memory[: depth * buffer_bytes].reshape(depth, buffer_bytes)
                 calls = SYSTEM_CALLS[platform.machine()]
-                failed = read_rows(calls, context, DISK_BLOCK, buffers, reads, out)
-        if failed >= 0:
+                failed_row = read_rows(calls, context, DISK_BLOCK, buffers, reads, out)
+        if failed_row >= 0:
             raise truncation_error(
-                self._files[sources[failed]], int(first_tokens[failed])
+                self._files[sources[failed_row]], int(first_tokens[failed_row])
             )
 
 
@@ -152,15 +152,15 @@ def _read_in_python(
 
 
 @contextlib.contextmanager
-def _queue(minimum: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """A queue of this process and the memory that it reads into, at least `minimum` bytes."""
+def _queue(min_bytes: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """A queue of this process and the memory that it reads into, at least `min_bytes`."""
     if _idle:
         context, memory = _idle.pop()
     else:
         context = _create_queue()
         memory = _huge_pages(QUEUE_BYTES)
-    if len(memory) < minimum:
-        memory = _huge_pages(minimum)
+    if len(memory) < min_bytes:
+        memory = _huge_pages(min_bytes)
     try:
         yield context, memory
     except BaseException:  # reads may still be in flight

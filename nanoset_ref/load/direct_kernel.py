@@ -29,28 +29,30 @@ def read_rows(system_calls, context, disk_block, buffers, reads, out):
     requests = np.zeros((depth, 8), np.int64)  # struct iocb, one for each buffer
     pointers = np.empty(depth, np.int64)
     events = np.empty((depth, 4), np.int64)  # struct io_event
-    # of these buffers, the first depth - (asked - arrived) are free
+    # of these buffers, the first depth - (submitted - arrived) are free
     free = np.arange(depth)
-    failed = -1
-    asked = 0
+    failed_row = -1
+    submitted = 0
     arrived = 0
-    while arrived < asked or (asked < rows and failed < 0):
-        # 1. ask for rows while buffers are free
-        first = asked
-        while asked < rows and failed < 0 and asked - arrived < depth:
-            buffer = free[depth - 1 - (asked - arrived)]
-            mark = asked * depth + buffer  # which the answer will bear
-            _prepare(requests[buffer], buffers[buffer], mark, reads[asked], disk_block)
-            pointers[asked - first] = np.int64(requests[buffer].ctypes.data)
-            asked += 1
-        if asked > first:
+    while arrived < submitted or (submitted < rows and failed_row < 0):
+        # 1. submit requests while buffers are free
+        first = submitted
+        while submitted < rows and failed_row < 0 and submitted - arrived < depth:
+            buffer = free[depth - 1 - (submitted - arrived)]
+            mark = submitted * depth + buffer  # which the answer will bear
+            _prepare(
+                requests[buffer], buffers[buffer], mark, reads[submitted], disk_block
+            )
+            pointers[submitted - first] = np.int64(requests[buffer].ctypes.data)
+            submitted += 1
+        if submitted > first:
             address = np.int64(pointers.ctypes.data)
-            taken = _syscall(system_calls[1], context, asked - first, address, 0, 0)
-            asked = first + max(taken, 0)
-            if asked == arrived:
-                failed = asked
+            taken = _syscall(system_calls[1], context, submitted - first, address, 0, 0)
+            submitted = first + max(taken, 0)
+            if submitted == arrived:
+                failed_row = submitted
         # 2. wait for at least one, and take all that have arrived
-        minimum = min(1, asked - arrived)
+        minimum = min(1, submitted - arrived)
         address = np.int64(events.ctypes.data)
         count = _syscall(system_calls[2], context, minimum, depth, address, 0)
         for number in range(count):  # -1 if a signal interrupted the call
@@ -58,12 +60,12 @@ def read_rows(system_calls, context, disk_block, buffers, reads, out):
             start = reads[row, 1] % disk_block
             end = start + reads[row, 2]
             if events[number, 2] < end:
-                failed = row
+                failed_row = row
             else:
                 _widen(buffers[buffer, start:end], out[row])
-            free[depth - (asked - arrived)] = buffer
+            free[depth - (submitted - arrived)] = buffer
             arrived += 1
-    return failed
+    return failed_row
 
 
 @njit

@@ -219,8 +219,10 @@ class DocumentOptions:
         """
         if starts is None:
             if self.eos_token_id is None:
-                way = "give eos_token_id, or read from a Nanoset whose files have manifests"
-                raise ValueError(f"nothing says where documents begin: {way}")
+                raise ValueError(
+                    "nothing says where documents begin: give eos_token_id, or read from a "
+                    "Nanoset whose files have manifests"
+                )
             starts = starts_after_eos(rows, self.eos_token_id)
         inputs = starts[:, :-1]
         fields: Json = {}

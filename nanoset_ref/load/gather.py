@@ -107,7 +107,7 @@ class Gatherer:
             slices = self._open_files.slices(sources)
         for rows, descriptors in slices:
             if in_python:
-                failed = self._read_in_python(
+                failed_row = self._read_in_python(
                     descriptors, sources[rows], first_bytes[rows], out[rows]
                 )
             else:
@@ -115,11 +115,11 @@ class Gatherer:
                     self._prepare_kernel()
                 files = self._mapped.arrays._replace(descriptors=descriptors)
                 advised_rows = ADVISED_ROWS if self._reads_from_disk else 0
-                failed = self._kernel(
+                failed_row = self._kernel(
                     files, sources[rows], first_bytes[rows], advised_rows, out[rows]
                 )
-            if failed >= 0:
-                row = (rows.start or 0) + failed
+            if failed_row >= 0:
+                row = (rows.start or 0) + failed_row
                 raise truncation_error(
                     self._files[sources[row]], int(first_tokens[row])
                 )

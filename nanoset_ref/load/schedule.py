@@ -122,12 +122,14 @@ class Schedule:
                 f"this schedule begins at position {self.consumed_train_samples}; "
                 f"{position} came before it"
             )
-        steps, offset = divmod(offset, self.global_batch_size)
-        micro_batch, offset = divmod(offset, self.samples_per_micro_step)
+        steps, offset_in_step = divmod(offset, self.global_batch_size)
+        micro_batch, offset_in_micro_batch = divmod(
+            offset_in_step, self.samples_per_micro_step
+        )
         if self.layout == "strided":
-            row, dp_rank = divmod(offset, self.dp_size)
+            row, dp_rank = divmod(offset_in_micro_batch, self.dp_size)
         else:
-            dp_rank, row = divmod(offset, self.micro_batch_size)
+            dp_rank, row = divmod(offset_in_micro_batch, self.micro_batch_size)
         return Slot(
             position=position,
             step=self.first_step + steps,
@@ -151,13 +153,15 @@ class Schedule:
         first = start + dp_rank * rows
         return range(first, first + rows)
 
-    def rank_batches(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
-        """The positions of a rank in several micro-batches from `start` on: int64 [batches, B]."""
+    def rank_batches(
+        self, start: int, dp_rank: int, num_batches: int
+    ) -> NDArray[np.int64]:
+        """The positions of a rank in micro-batches from `start` on: int64 [num_batches, B]."""
         first = dp_rank
         stride = self.dp_size
         if self.layout == "contiguous":
             first = dp_rank * self.micro_batch_size
             stride = 1
         offsets = first + stride * np.arange(self.micro_batch_size)
-        starts = start + np.arange(batches) * (self.dp_size * self.micro_batch_size)
+        starts = start + self.samples_per_micro_step * np.arange(num_batches)
         return starts[:, None] + offsets

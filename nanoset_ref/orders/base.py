@@ -336,18 +336,18 @@ class Order(ABC):
         )
 
 
-class NumberedOrder(Order):
-    """Position k reads the instance `numbers[k mod len(numbers)]`.
+class ListedOrder(Order):
+    """An order that is stored: position k reads `instances[k mod len(instances)]`.
 
-    A subclass sets `numbers`, integers [n]; usually in `build`.
+    A subclass sets `instances`, integers [n]; usually in `build`.
     """
 
-    numbers: NDArray[Any]
+    instances: NDArray[Any]
 
     def lookup(self, positions: Int64Array) -> Pairs:
         """See `Order.lookup`."""
-        offsets = positions % len(self.numbers)
-        return pairs_of(self.source_offsets, self.numbers[offsets])
+        offsets = positions % len(self.instances)
+        return pairs_of(self.source_offsets, self.instances[offsets])
 
     def reverse_lookup(
         self,
@@ -355,13 +355,13 @@ class NumberedOrder(Order):
         sample: int,
         until: int,
     ) -> Int64Array:
-        """One vectorized pass over the numbers, about 0.3 ns for each."""
+        """One vectorized pass over the instances, about 0.3 ns for each."""
         # only the inverse and counts need it
         from nanoset_ref.orders.inverse import in_every_epoch
 
         instance = int(self.source_offsets[source]) + sample
-        offsets = np.flatnonzero(self.numbers[:until] == instance)
-        epoch = len(self.numbers)
+        offsets = np.flatnonzero(self.instances[:until] == instance)
+        epoch = len(self.instances)
         _, positions = in_every_epoch(offsets, offsets, epoch, until)
         return positions
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nanoset_ref.orders.base import Json, NumberedOrder
+from nanoset_ref.orders.base import Json, ListedOrder
 from nanoset_ref.orders.nanotron import NanotronOrder
 
 
-class FolderOrder(NumberedOrder):
-    """The order over folders, expressed over their files: the instance numbers are the same.
+class FolderOrder(ListedOrder):
+    """The order over folders, expressed over their files: it reads the same instances.
 
     Args:
         folders: the order over folders, whose lengths are the sums of `file_lengths`.
@@ -24,7 +24,7 @@ class FolderOrder(NumberedOrder):
         self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]
     ) -> None:
         self.folders = folders
-        self.numbers = folders.numbers  # shared, so there is nothing to build
+        self.instances = folders.instances  # shared, so there is nothing to build
         samples = np.maximum(folders.dataset_lengths, 1)
         sample_weights = folders.dataset_weights / samples
         lengths: list[int] = []

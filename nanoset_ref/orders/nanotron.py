@@ -18,11 +18,11 @@ The order has three defects, which are kept for parity and explained in notebook
 import numpy as np
 
 from nanoset_ref.io.memory import physical_memory
-from nanoset_ref.orders.base import Json, NumberedOrder
+from nanoset_ref.orders.base import Json, ListedOrder
 from nanoset_ref.orders.mt19937 import shuffle
 
 
-class NanotronOrder(NumberedOrder):
+class NanotronOrder(ListedOrder):
     """The documented dataset index and dataset sample index of Nanotron's Nanoset.
 
     1. weights (None: the lengths) are divided by their sum in float64
@@ -68,7 +68,7 @@ class NanotronOrder(NumberedOrder):
                 f"(this machine has {memory:,}); order='stateless' stores nothing"
             )
         # a single source needs no blend: its numbers are 0, 1, 2, ...
-        self.numbers = np.arange(count, dtype=f"u{itemsize}")
+        self.instances = np.arange(count, dtype=f"u{itemsize}")
         if len(self.dataset_lengths) > 1:
             # the loader of a single file does without this module
             from nanoset_ref.orders.greedy_blend import blend, groups_of
@@ -79,6 +79,6 @@ class NanotronOrder(NumberedOrder):
                 self.dataset_weights,
                 self.source_offsets,
                 *groups,
-                self.numbers,
+                self.instances,
             )
-        shuffle(self.random_seed, self.numbers)
+        shuffle(self.random_seed, self.instances)

@@ -20,8 +20,8 @@ from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.paths import PathLike, require_regular
 from nanoset_ref.orders.base import (
     Json,
+    ListedOrder,
     Matches,
-    NumberedOrder,
     Order,
     Pairs,
 )
@@ -72,7 +72,7 @@ def identity_of_instances(dataset_lengths: Int64Array) -> Json:
     }
 
 
-class PublishedOrder(NumberedOrder):
+class PublishedOrder(ListedOrder):
     """Position k reads the instance whose number is the k-th in a file.
 
     Args:
@@ -102,13 +102,13 @@ class PublishedOrder(NumberedOrder):
 
     def build(self) -> None:
         """Read the instance numbers, and check that they fit the files."""
-        self.numbers = open_numbers(self.name)
-        listed = len(self.numbers)
+        self.instances = open_instances(self.name)
+        listed = len(self.instances)
         if self.num_samples > listed:
             raise ValueError(
                 f"{self.name} orders {listed:,} samples, the run asks for {self.num_samples:,}"
             )
-        largest = self._check_instances(self.numbers)
+        largest = self._check_instances(self.instances)
         if largest < 0.99 * (self.samples_per_epoch - 1):
             logger.warning(
                 "%s names no instance after %d of %d: are these its files?",
@@ -119,13 +119,13 @@ class PublishedOrder(NumberedOrder):
 
     def __getstate__(self) -> dict[str, Any]:
         """A pickle has a copy of the numbers; it is made of the whole file."""
-        check_not_truncated(self.numbers)
+        check_not_truncated(self.instances)
         return self.__dict__
 
-    def _check_instances(self, numbers: NDArray[Any]) -> int:
-        """The largest of some numbers; ValueError if one of them is no instance."""
-        smallest = int(numbers.min(initial=0))
-        largest = int(numbers.max(initial=0))
+    def _check_instances(self, instances: NDArray[Any]) -> int:
+        """The largest of some instances; ValueError if one of them does not exist."""
+        smallest = int(instances.min(initial=0))
+        largest = int(instances.max(initial=0))
         extreme = smallest if smallest < 0 else largest
         if not 0 <= extreme < self.samples_per_epoch:
             raise ValueError(
@@ -139,8 +139,8 @@ class PublishedOrder(NumberedOrder):
         """The checksum of the file of instance numbers."""
         digest = xxhash.xxh3_128()
         is_identity = True
-        for first in range(0, len(self.numbers), POSITIONS_AT_ONCE):
-            numbers = self.numbers[first : first + POSITIONS_AT_ONCE].astype("<i8")
+        for first in range(0, len(self.instances), POSITIONS_AT_ONCE):
+            numbers = self.instances[first : first + POSITIONS_AT_ONCE].astype("<i8")
             digest.update(numbers.data)
             positions = np.arange(first, first + len(numbers))
             in_file_order = positions % self.samples_per_epoch
@@ -159,10 +159,10 @@ class PublishedOrder(NumberedOrder):
         """As `Order.lookup`. The numbers are checked again, because the file is mapped: if someone
         overwrites it in place, a kernel must not read outside of the token files.
         """
-        check_not_truncated(self.numbers)
-        listed = len(self.numbers)
+        check_not_truncated(self.instances)
+        listed = len(self.instances)
         inside = np.minimum(positions, listed - 1)
-        instances = self.numbers[inside].astype(np.int64)
+        instances = self.instances[inside].astype(np.int64)
         self._check_instances(instances)
         if positions.max(initial=0) >= listed:
             # beyond the file: continue in file order, as `identity` does
@@ -171,8 +171,8 @@ class PublishedOrder(NumberedOrder):
         return self.pairs(instances)
 
 
-def open_numbers(path: PathLike) -> NDArray[Any]:
-    """Map the numbers in the file of a `PublishedOrder`: integers [n], n at least 1.
+def open_instances(path: PathLike) -> NDArray[Any]:
+    """Map the instances in the file of a `PublishedOrder`: integers [n], n at least 1.
 
     Raises:
         ValueError: no regular file (opening a pipe would block), no numbers, or not integers [n].

@@ -69,7 +69,7 @@ def test_readings_and_what_is_never_read_are_those_of_the_run(
         assert source["tail_tokens"] == (2, 0)[number]
     assert stage["samples_per_epoch"] == EPOCH
     assert stage["index_bytes"] == (
-        dataset.order.numbers.nbytes if order == "nanotron" else 0
+        dataset.order.instances.nbytes if order == "nanotron" else 0
     )
     assert stage["data_bytes"] == 2 * sum(file.num_tokens for file in dataset.files)
     whole = Nanoset(files, weights, 4, EPOCH, order=order)
