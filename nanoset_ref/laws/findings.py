@@ -19,15 +19,15 @@ class Finding:
     Args:
         kind: lost, doubled, out of order, hang, crash, other data or slow growth.
         message: a sentence that describes the violation.
-        found: [rank][step] -> the rows that were read.
-        wanted: the rows that should have been read; empty if no single order is right.
+        actual: [rank][step] -> the rows that were read.
+        expected: the rows that should have been read; empty if no single order is right.
         rows: the rows in the message.
     """
 
     kind: Kind
     message: str
-    found: Batches = field(default_factory=list)
-    wanted: Batches = field(default_factory=list)
+    actual: Batches = field(default_factory=list)
+    expected: Batches = field(default_factory=list)
     rows: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
@@ -101,21 +101,21 @@ def find_miscount(
 
 
 def difference(
-    wanted: Batches,
-    found: Batches,
-    when: str,
+    expected: Batches,
+    actual: Batches,
+    change: str,
 ) -> Verdict:
-    """Find the first difference between two traces; `when` names the change between them."""
-    if wanted == found:
+    """Find the first difference between two traces; the message begins with the `change`."""
+    if expected == actual:
         return None
-    kind, message = _describe(wanted, found)
-    return Finding(kind, f"{when}, {message}", found, wanted)
+    kind, message = _describe(expected, actual)
+    return Finding(kind, f"{change}, {message}", actual, expected)
 
 
-def _describe(wanted: Batches, found: Batches) -> tuple[Kind, str]:
+def _describe(expected: Batches, actual: Batches) -> tuple[Kind, str]:
     """Classify and describe the first difference."""
-    due = Counter(all_rows(wanted))
-    read = Counter(all_rows(found))
+    due = Counter(all_rows(expected))
+    read = Counter(all_rows(actual))
     if any(isinstance(row, str) for row in due):
         read = due  # random crops: their counts mean little
     extra = read - due
@@ -124,28 +124,28 @@ def _describe(wanted: Batches, found: Batches) -> tuple[Kind, str]:
         row = next(iter(missing))
         return (
             "lost",
-            f"row {row} was not read; it should have been {_where(wanted, row)}",
+            f"row {row} was not read; it should have been {_where(expected, row)}",
         )
     step = 0
-    while _at_step(found, step) == _at_step(wanted, step):
+    while _at_step(actual, step) == _at_step(expected, step):
         step += 1
-    actual = _at_step(found, step)
-    expected = _at_step(wanted, step)
-    numbers = range(max(map(len, wanted)))
-    steps = [_at_step(wanted, number) for number in numbers]
-    if actual in steps:
+    read_now = _at_step(actual, step)
+    due_now = _at_step(expected, step)
+    numbers = range(max(map(len, expected)))
+    steps = [_at_step(expected, number) for number in numbers]
+    if read_now in steps:
         kind: Kind = "doubled" if extra else "out of order"
-        return kind, f"step {step} read what step {steps.index(actual)} should have"
+        return kind, f"step {step} read what step {steps.index(read_now)} should have"
     if extra:
         row = next(iter(extra))
-        return "doubled", f"row {row} was read an extra time, {_where(found, row)}"
+        return "doubled", f"row {row} was read an extra time, {_where(actual, row)}"
     rank = 0
-    while actual[rank] == expected[rank]:
+    while read_now[rank] == due_now[rank]:
         rank += 1
     return (
         "out of order",
-        f"rank {rank} read {_as_text(actual[rank])} at step {step} "
-        f"and should have read {_as_text(expected[rank])}",
+        f"rank {rank} read {_as_text(read_now[rank])} at step {step} "
+        f"and should have read {_as_text(due_now[rank])}",
     )
 
 

@@ -114,14 +114,14 @@ class LawReport:
         epoch shows the first steps with something wrong.
         """
         finding = self.outcomes[law].finding
-        if finding is None or not finding.found:
+        if finding is None or not finding.actual:
             return []
-        wanted = finding.wanted or finding.found
+        expected = finding.expected or finding.actual
         columns = []
-        for step in range(max(map(len, finding.found + wanted))):
+        for step in range(max(map(len, finding.actual + expected))):
             cells = [f"step {step}"]
             now = slice(step, step + 1)
-            for read, due in zip(finding.found, wanted, strict=True):
+            for read, due in zip(finding.actual, expected, strict=True):
                 cells.append(_cell(read[now], due[now], finding.rows))
             columns.append(cells)
         if len(columns) > MAX_STEPS:

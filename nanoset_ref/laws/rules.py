@@ -68,10 +68,10 @@ def law_ranks(trial: Trial) -> Verdict:
 def law_order(trial: Trial) -> Verdict:
     """All ranks together read the same rows at the same step, however many ranks there are."""
     sizes = _other_sizes(trial.case)
-    wanted = by_step(trial.run().batches, trial.full_steps)
-    found = trial.run(**sizes).batches
-    when = f"with {sizes['world_size']} ranks instead of {trial.case.world_size}"
-    return difference(wanted, by_step(found, trial.full_steps), when)
+    expected = by_step(trial.run().batches, trial.full_steps)
+    actual = trial.run(**sizes).batches
+    change = f"with {sizes['world_size']} ranks instead of {trial.case.world_size}"
+    return difference(expected, by_step(actual, trial.full_steps), change)
 
 
 def law_workers(trial: Trial) -> Verdict:
@@ -121,9 +121,9 @@ def law_elastic(trial: Trial) -> Verdict:
     read = _join(by_step(before.batches), by_step(after.batches))
     if "order" not in trial.claims:
         return trial.find_miscount(read)
-    wanted = by_step(trial.run().batches, trial.full_steps)
-    when = f"stopped after {stop} steps and resumed with {sizes['world_size']} ranks"
-    return difference(wanted, by_step(read, trial.full_steps), when)
+    expected = by_step(trial.run().batches, trial.full_steps)
+    change = f"stopped after {stop} steps and resumed with {sizes['world_size']} ranks"
+    return difference(expected, by_step(read, trial.full_steps), change)
 
 
 def law_weights(trial: Trial) -> Verdict:
@@ -182,11 +182,11 @@ def law_spread(trial: Trial) -> Verdict:
 
 def law_owned(trial: Trial) -> Verdict:
     """A batch belongs to its receiver: it never changes, and writing to it changes no other."""
-    when = "when every batch is overwritten by its receiver"
     fault = _find_fault(trial, "owned")
     if fault is not None:
         return fault
-    return trial.compare(when, overwrite_batches=True)
+    change = "when every batch is overwritten by its receiver"
+    return trial.compare(change, overwrite_batches=True)
 
 
 def law_data(trial: Trial) -> Verdict:
@@ -308,9 +308,9 @@ def _check_reordered(
 
 def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
     """Stop and resume at each of the stops, and compare with the uninterrupted run."""
-    wanted = trial.run().batches
-    left = max(map(len, wanted))
-    read: Batches = [[] for _ in wanted]
+    expected = trial.run().batches
+    left = max(map(len, expected))
+    read: Batches = [[] for _ in expected]
     states: tuple[bytes, ...] = ()
     stops = []
     for drawn in trial.case.stops:
@@ -326,29 +326,29 @@ def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
         read = _join(read, part.batches)
         states = part.states
     last = trial.run(resume_from=states)
-    endless = len(wanted[0]) == trial.steps
+    endless = len(expected[0]) == trial.steps
     if left == 0 and not endless:
-        return _compare_at_the_end(trial, wanted, read, last.batches)
+        return _compare_at_the_end(trial, expected, read, last.batches)
     how = "killed" if kill else "stopped"
     count = " and ".join(map(str, stops))
-    when = f"{how} after {count} step{'s' * (stops != [1])} and resumed"
+    change = f"{how} after {count} step{'s' * (stops != [1])} and resumed"
     read = _join(read, last.batches)
     if endless:
         read = [steps[: trial.steps] for steps in read]
-    return difference(wanted, read, when)
+    return difference(expected, read, change)
 
 
 def _compare_at_the_end(
     trial: Trial,
-    wanted: Batches,
+    expected: Batches,
     read: Batches,
     after: Batches,
 ) -> Verdict:
     """A run that stopped at the end of an epoch is finished, or continues with the next one."""
-    if read == wanted and all_rows(after):
+    if read == expected and all_rows(after):
         following = trial.run(epoch=trial.case.epoch + 1).batches
         return difference(following, after, "resumed at the end of an epoch")
-    return difference(wanted, read, "stopped at the end of an epoch")
+    return difference(expected, read, "stopped at the end of an epoch")
 
 
 def _join(before: Batches, after: Batches) -> Batches:

@@ -98,9 +98,9 @@ class Trial:
                 a step.
             LoaderFailed: the loader crashed or hung.
         """
-        wanted = self.request | {"steps": self.steps} | changes
-        settings = {name: wanted.pop(name) for name in SETTINGS}
-        request = EpochRequest(settings=settings, **wanted)
+        options = self.request | {"steps": self.steps} | changes
+        settings = {name: options.pop(name) for name in SETTINGS}
+        request = EpochRequest(settings=settings, **options)
         trace = self.processes.run(request, kill=kill)
         if not trace.error:
             return trace
@@ -112,11 +112,11 @@ class Trial:
         when = "after a resume, " if resumed else ""
         raise LoaderFailed(Finding(trace.kind, f"{when}{trace.error}", trace.batches))
 
-    def compare(self, when: str, **changes: Any) -> Verdict:
-        """Compare this case with itself after changes, which `when` describes."""
-        wanted = self.run().batches
-        found = self.run(**changes).batches
-        return difference(wanted, found, when)
+    def compare(self, change: str, **changes: Any) -> Verdict:
+        """Compare this case with itself after changes, which `change` describes."""
+        expected = self.run().batches
+        actual = self.run(**changes).batches
+        return difference(expected, actual, change)
 
     @property
     def full_steps(self) -> int:

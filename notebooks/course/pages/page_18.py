@@ -34,14 +34,14 @@ def uneven_sizes(loader, ranks, largest=48, batch_size=4):
 
 def strip(finding):
     """The rows that a run should read, in order, and those of them that are never read."""
-    steps = max(map(len, finding.wanted))
+    steps = max(map(len, finding.expected))
     order = [
         row
         for step in range(steps)
-        for rank in finding.wanted
+        for rank in finding.expected
         for row in sum(rank[step : step + 1], ())
     ]
-    return order, {*order} - {row for rank in finding.found for rows in rank for row in rows}
+    return order, {*order} - {row for rank in finding.actual for rows in rank for row in rows}
 
 
 def opening():
@@ -86,9 +86,9 @@ def answer_2(report):
     tables = {
         "resume": {
             "never stopped": rows_of(stopped.wanted[0]),
-            "stopped": rows_of(stopped.found[0]),
+            "stopped": rows_of(stopped.actual[0]),
         },
-        "ranks": {f"rank {rank}": rows_of(batches) for rank, batches in enumerate(uneven.found)},
+        "ranks": {f"rank {rank}": rows_of(batches) for rank, batches in enumerate(uneven.actual)},
     }
     show(
         plots.counterexamples(tables, "The smallest cases that break a law"),
