@@ -76,7 +76,7 @@ class DirectGatherer:
         self._files = files
         self._open_files = OpenFiles(files, os.O_DIRECT)
         # some file systems open such files, and then do not read them
-        for _, descriptors in self._open_files.slices(np.zeros(1, dtype=np.int64)):
+        for _, descriptors in self._open_files.row_slices(np.zeros(1, dtype=np.int64)):
             os.preadv(int(descriptors[0]), [mmap.mmap(-1, DISK_BLOCK)], 0)
         self.python_rows_left = MAX_PYTHON_ROWS
         with _queue(0):  # an error now, not in the middle of a run
@@ -95,7 +95,7 @@ class DirectGatherer:
         Raises:
             OSError: a row cannot be read.
         """
-        for rows, descriptors in self._open_files.slices(sources):
+        for rows, descriptors in self._open_files.row_slices(sources):
             self._read(descriptors, sources[rows], first_tokens[rows], out[rows])
 
     def _read(

@@ -104,7 +104,7 @@ class Gatherer:
         # usually every file is open, and all rows are one slice
         slices: Any = [(slice(None), self._open_files.descriptors)]
         if (self._open_files.descriptors[sources] < 0).any():
-            slices = self._open_files.slices(sources)
+            slices = self._open_files.row_slices(sources)
         for rows, descriptors in slices:
             if in_python:
                 failed_row = self._read_in_python(
@@ -205,7 +205,7 @@ class OpenFiles:
         self._lock = threading.Lock()
         weakref.finalize(self, _close, self._to_close)
 
-    def slices(self, sources: Int64Array) -> Iterator[tuple[slice, Int64Array]]:
+    def row_slices(self, sources: Int64Array) -> Iterator[tuple[slice, Int64Array]]:
         """Slices of rows, each with the descriptors that are open for its rows.
 
         Args:

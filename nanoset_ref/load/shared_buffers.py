@@ -56,11 +56,7 @@ def give_own_pages(mappings: Mappings) -> None:
             mapping.madvise(POPULATE_WRITE)
 
 
-def _before_fork() -> None:
-    give_own_pages(ALL_MAPPINGS)
-
-
-os.register_at_fork(before=_before_fork)
+os.register_at_fork(before=lambda: give_own_pages(ALL_MAPPINGS))
 
 
 class SharedBuffer:

@@ -66,7 +66,7 @@ class Card(CardFacts):
             IndexError: the run has no such step.
             ValueError: see `unchecked_order`.
         """
-        stage, positions, files, samples = self._read_by(step)
+        stage, positions, files, samples = self._reads_of(step)
         return self._rows(stage, positions, files, samples)
 
     def samples_of(self, step: int) -> Int64Array:
@@ -74,11 +74,11 @@ class Card(CardFacts):
 
         Raises: as `where`.
         """
-        stage, _, files, samples = self._read_by(step)
+        stage, _, files, samples = self._reads_of(step)
         sources = np.array(self.source_numbers(stage["order"]))
         return np.stack([sources[files], samples], axis=1)
 
-    def _read_by(self, step: int) -> tuple[Facts, Int64Array, Int64Array, Int64Array]:
+    def _reads_of(self, step: int) -> tuple[Facts, Int64Array, Int64Array, Int64Array]:
         """The stage of a step, and its positions, their files (of the order) and samples."""
         stage = self.stage(step)
         positions = np.array(self.schedule(stage).positions(step), dtype=np.int64)

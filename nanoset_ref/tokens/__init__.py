@@ -12,7 +12,7 @@ the dtype.
 All formats implement one interface, `Tokens`: .npy, .bin/.idx (Megatron), .ds (datatrove) and the
 shards of llm.c.
 
-interface                `Tokens`: ids, document boundaries, facts
+interface                `Tokens`: ids, document boundaries, number and stride of samples, facts
 opening                  `open_tokens`: the right reader for a path; many files at once
 npy, npy_writer          the format above: read and write
 manifest, companions     the files next to the ids

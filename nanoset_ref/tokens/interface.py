@@ -1,4 +1,4 @@
-"""One file of token ids in any format: the ids, the document boundaries, and facts about them.
+"""One file of token ids in any format: its ids, document boundaries, samples, and facts about it.
 
 `TokenFile` (.npy and manifest), `MMapIndexedDataset` (.bin/.idx) and `DatatroveFile` (.ds) are
 Tokens, so Nanosets, conversions and provenance read any of them. Tokens remember the version of
