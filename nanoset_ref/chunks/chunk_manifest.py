@@ -175,14 +175,14 @@ def finished_manifest(
         ManifestError: the folder contains outputs of other settings, or without a manifest, and
             `overwrite` is False.
     """
-    found = ChunkManifest.read(folder)
-    if overwrite or (found and not found.complete):
+    manifest = ChunkManifest.read(folder)
+    if overwrite or (manifest and not manifest.complete):
         return None
-    if found and found.settings == settings:
-        return found
+    if manifest and manifest.settings == settings:
+        return manifest
     existing = _existing(folder, [*outputs, MANIFEST_NAME])
     if existing:
-        known = found.settings if found else {}
+        known = manifest.settings if manifest else {}
         differing = [key for key, value in settings.items() if known.get(key) != value]
         raise ManifestError(
             f"{existing[0]} was made with other settings ({', '.join(differing)} differ): "
@@ -232,9 +232,9 @@ def _prepare_folder(
     folder: Path, settings: Settings, outputs: Sequence[str], facts: RowFacts
 ) -> ChunkManifest:
     """See `start_manifest`."""
-    found = ChunkManifest.read(folder)
-    if found and found.settings == settings and not found.complete:
-        return found
+    manifest = ChunkManifest.read(folder)
+    if manifest and manifest.settings == settings and not manifest.complete:
+        return manifest
     old = []
     for top in _existing(folder, outputs):
         for path in (top, *top.rglob("*")):
@@ -261,12 +261,12 @@ def manifests_above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
     folders = dict.fromkeys(
         folder for path in paths for folder in path.resolve().parents
     )
-    found = {}
+    manifests = {}
     for folder in folders:
         manifest = ChunkManifest.read(folder)
         if manifest:
-            found[folder] = manifest
-    return found
+            manifests[folder] = manifest
+    return manifests
 
 
 def find_problems(

@@ -81,10 +81,10 @@ def tokenize(
         subfolders=subfolders,
         overwrite=overwrite,
     )
-    found = manifests or {}  # None in the ranks of torchrun other than 0
+    by_subset = manifests or {}  # None in the ranks of torchrun other than 0
     incomplete = [
         account.subset
-        for account in _print_accounts(found.values())
+        for account in _print_accounts(by_subset.values())
         if too_many(account.skipped_documents, account.documents)
     ]
     if not incomplete:
@@ -161,10 +161,10 @@ def validate(
         sources=sources,
         verbose=verbose,
     )
-    bad = [found for found in files if not found.ok]
-    for found in files if verbose else bad:
-        print(found)
-    lines = sum(found.lines for found in files)
+    bad = [file for file in files if not file.ok]
+    for file in files if verbose else bad:
+        print(file)
+    lines = sum(file.lines for file in files)
     verdict = f"{len(bad)} bad files" if bad else "all good"
     print(f"{len(files)} files, {lines:,} lines: {verdict}")
     return 1 if bad else 0

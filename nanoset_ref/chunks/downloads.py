@@ -83,10 +83,10 @@ def download(
         )
     chosen_urls = [targets[path] for path in paths]
     files = [Path(out_root, path) for path in paths]
-    found = thread_map(
+    results = thread_map(
         _fetch, chosen_urls, files, max_workers=num_workers, disable=None
     )
-    problems = [problem for problem in found if problem]
+    problems = [problem for problem in results if problem]
     if problems:
         raise DownloadError(
             f"{len(problems)} of {len(files)} files are missing; the first: {problems[0]}"

@@ -202,7 +202,7 @@ def _split_subset(
         TRAIN: np.delete(starts[:used], valid),
         LEFTOVER: starts[used:-1],
     }
-    counts = {folder: len(found) for folder, found in starts_of.items()}
+    counts = {folder: len(line_starts) for folder, line_starts in starts_of.items()}
     account = Account.model_validate({"subset": name, "samples": samples, **counts})
     return _SplitSubset(name, content, starts_of, account)
 

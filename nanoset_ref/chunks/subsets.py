@@ -142,13 +142,13 @@ def tokenize(
             )
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
-    found: dict[str, ChunkManifest] = {}
+    manifests: dict[str, ChunkManifest] = {}
     carried: list[int] = []
     for name in names:
         job = _TokenizeJob(name, subsets[name], Path(out_root, name), config, carried)
-        found[name] = job.run(num_workers, overwrite)
-        carried = found[name].carried_tail
-    return found
+        manifests[name] = job.run(num_workers, overwrite)
+        carried = manifests[name].carried_tail
+    return manifests
 
 
 @dataclasses.dataclass(frozen=True)

@@ -71,13 +71,13 @@ def show_public_rows(
     """Print the text of a step, or of a sample that the run reads, from the published files."""
     rows = card.when(sample, source=source)[:1] if step is None else card.where(step)
     tokenizer = options.tokenizer_named(card.facts["tokenizer"]["name"])
-    found = []
+    texts = []
     lines = []
     for row, ids in zip(rows, provenance.fetch_rows(card, rows, mirror), strict=True):
         text = tokenizer.decode(ids.tolist())
-        found.append(dataclasses.asdict(row) | {"text": text})
+        texts.append(dataclasses.asdict(row) | {"text": text})
         lines.append(f"--- {_line(row)}\n{text}")
-    options.print_result(found, *lines)
+    options.print_result(texts, *lines)
 
 
 def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> None:
@@ -151,20 +151,23 @@ def compare(
     sizes_of_first, sizes_of_second = [*sizes, None, None][:2]
     one = provenance.Card.load(first, sizes_of_first)
     two = provenance.Card.load(second, sizes_of_second)
-    found = provenance.compare_two_cards(one, two)
-    lines = [f"  {part}" for part in found["differences"]]
-    if found["problem"]:
-        lines.append(f"which step is the first cannot be computed: {found['problem']}")
-    elif found["step"] is None:
+    comparison = provenance.compare_two_cards(one, two)
+    lines = [f"  {part}" for part in comparison["differences"]]
+    if comparison["problem"]:
         lines.append(
-            f"{one.name} and {two.name} read the same rows in all {found['steps']:,} steps"
+            f"which step is the first cannot be computed: {comparison['problem']}"
+        )
+    elif comparison["step"] is None:
+        lines.append(
+            f"{one.name} and {two.name} read the same rows in all {comparison['steps']:,} steps"
         )
     else:
         lines.append(
-            f"from step {found['step']:,} on they read other rows: {found['rows']:,} of that step's"
+            f"from step {comparison['step']:,} on they read other rows: "
+            f"{comparison['rows']:,} of that step's"
         )
-    options.print_result(found, *lines)
-    return 1 if found["step"] or found["problem"] else 0
+    options.print_result(comparison, *lines)
+    return 1 if comparison["step"] or comparison["problem"] else 0
 
 
 def card(

@@ -77,10 +77,10 @@ def inspect(file: str, /, *, png: Path | None = None, options: FileOptions) -> N
         file: a .npy token file, a .bin/.idx pair or a .ds file.
         png: draw the lengths of the documents into this file.
     """
-    found = tokens.describe(options.open(file), options.eos_token_id)
+    statistics = tokens.describe(options.open(file), options.eos_token_id)
     if png is not None:
-        _draw_lengths(found["length_histogram"], png)
-    options.print_result(found, tokens.as_text(found))
+        _draw_lengths(statistics["length_histogram"], png)
+    options.print_result(statistics, tokens.as_text(statistics))
 
 
 def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:

@@ -63,21 +63,21 @@ def show(
     if step is not None:
         segment = segment_at(segments, step)
         rows = provenance.where(segment.dataset, segment.schedule, step)
-        found = []
+        pieces = []
         for row in rows:
             file, ids = _row(segment.dataset, row.slot.position)
-            found.append((_slot_name(row.slot), file, ids))
+            pieces.append((_slot_name(row.slot), file, ids))
     elif position is not None:
-        found = [_position(segments[0].dataset, position)]
+        pieces = [_position(segments[0].dataset, position)]
     else:
-        readers = _segments_with(options, segments, source)
-        if not readers:
+        segments_with_file = _segments_with(options, segments, source)
+        if not segments_with_file:
             raise ValueError(f"no stage of this run reads file {source}")
-        segment, number = readers[0]
-        found = [_part_of_file(segment.dataset, number, document, sample or 0)]
+        segment, number = segments_with_file[0]
+        pieces = [_part_of_file(segment.dataset, number, document, sample or 0)]
     texts = []
     lines = []
-    for what, file, ids in found:
+    for what, file, ids in pieces:
         text = options.decode(file, ids)
         texts.append({"what": what, "file": str(file.path), "text": text})
         lines.append(f"--- {what}, {file.path}\n{text}")
@@ -210,12 +210,12 @@ def when(
     ranges: list[DocumentRange] = [(source, document or 0, None)]
     if text is not None:
         ranges = _ranges_of_text(options, segments, text)
-    found: list[Answer] = []
+    answers: list[Answer] = []
     for source, number, tokens in ranges:
         for segment, file in _segments_with(options, segments, source):
-            found += _reads(segment, file, (source, number, tokens))
-    lines = [line for _, line in found] or ["it is not read in this run"]
-    options.print_result([row for row, _ in found], *lines)
+            answers += _reads(segment, file, (source, number, tokens))
+    lines = [line for _, line in answers] or ["it is not read in this run"]
+    options.print_result([row for row, _ in answers], *lines)
 
 
 def _paths_of(options: RunOptions, segments: Sequence[RunSegment]) -> list[str]:
@@ -286,7 +286,7 @@ def _ranges_of_text(
     options: RunOptions, segments: Sequence[RunSegment], text: str
 ) -> list[DocumentRange]:
     """Every occurrence of a text in the files of a run."""
-    found: list[DocumentRange] = []
+    ranges: list[DocumentRange] = []
     paths = _paths_of(options, segments)
     files = {
         str(file.path): file for segment in segments for file in segment.dataset.files
@@ -294,12 +294,12 @@ def _ranges_of_text(
     for path, file in files.items():
         number = paths.index(path)
         hits = provenance.find_text(file, options.tokenizer_of(file), text)
-        found += [(number, document, (start, stop)) for document, start, stop in hits]
-    if not found:
+        ranges += [(number, document, (start, stop)) for document, start, stop in hits]
+    if not ranges:
         raise ValueError(
             f"no document holds {text!r}; give whole words of it, and the --tokenizer of the files"
         )
-    return found
+    return ranges
 
 
 def _print_answers(

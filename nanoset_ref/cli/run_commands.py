@@ -71,13 +71,13 @@ def replay(
         step_rows = _rows_of_files(options.segments(schedule), numbers)
     batches = itertools.islice(step_rows.steps, steps)
     if output is None:
-        found = []
+        results = []
         lines = []
         for number, batch in zip(numbers, batches, strict=True):
             rows = batch.tolist()
-            found.append({"step": number, "rows": rows})
+            results.append({"step": number, "rows": rows})
             lines += [" ".join(map(str, row)) for row in rows]
-        options.print_result(found, *lines)
+        options.print_result(results, *lines)
         return
     refuse_existing(output, overwrite)
     shape = step_rows.num_rows, step_rows.row_length

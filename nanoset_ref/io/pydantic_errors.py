@@ -18,22 +18,22 @@ def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
         keys: the known keys, to suggest one for a misspelled key.
     """
     problems = []
-    for found in error.errors(include_url=False):
+    for details in error.errors(include_url=False):
         parts = [
             f"[{part}]" if isinstance(part, int) else f".{part}"
-            for part in found["loc"]
+            for part in details["loc"]
         ]
-        if found["type"] == "extra_forbidden":
-            message = unknown_key(str(found["loc"][-1]), keys)
-        elif found["type"] == "missing":
+        if details["type"] == "extra_forbidden":
+            message = unknown_key(str(details["loc"][-1]), keys)
+        elif details["type"] == "missing":
             message = "is missing"
-        elif found["type"] == "value_error":
-            message = str(found["ctx"]["error"])
+        elif details["type"] == "value_error":
+            message = str(details["ctx"]["error"])
             if len(parts) == 1:
                 parts = []
         else:
-            expected = found["msg"].replace("Input should", "should")
-            message = f"{expected}, got {reprlib.repr(found['input'])}"
+            expected = details["msg"].replace("Input should", "should")
+            message = f"{expected}, got {reprlib.repr(details['input'])}"
         where = "".join(parts).removeprefix(".")
         for line in message.splitlines():
             problems.append(f"{where}: {line}" if where else line)

@@ -120,9 +120,9 @@ class NanosetConfig(DocumentOptions):
 
     def __post_init__(self) -> None:
         for problems in (self._wrong_fields, self._broken_rules):
-            found = list(problems())
-            if found:
-                raise ValueError("; ".join(found))
+            messages = list(problems())
+            if messages:
+                raise ValueError("; ".join(messages))
         # plain integers and a tuple, instead of NumPy's integers and the list of a settings file
         plain = {
             "random_seed": int(self.random_seed),

@@ -74,8 +74,8 @@ class BatchEncoder:
     def encode_text(self, batch: TextBatch) -> EncodedBatch:
         """Read and encode a batch of text."""
         texts, numbers, skipped = batch.read()
-        ids, lengths, found = self.encode_texts(texts, batch.where)
-        return EncodedBatch(ids, lengths, found, numbers, skipped)
+        ids, lengths, found_tokens = self.encode_texts(texts, batch.where)
+        return EncodedBatch(ids, lengths, found_tokens, numbers, skipped)
 
     def encode_texts(
         self, texts: list[str], describe_text: Callable[[int], str]
@@ -107,11 +107,11 @@ class BatchEncoder:
             raise TokenizerError(
                 f"token id {largest} is not below {self.vocab_size}, the size of the vocabulary"
             )
-        found = self._find(ids, lengths)
+        found_tokens = self._find(ids, lengths)
         # 3.
         ids = ids.astype(self.dtype)
         ids, lengths = add_separators(ids, lengths, self.prefix, self.suffix)
-        return ids, lengths, found
+        return ids, lengths, found_tokens
 
     def _check_excerpts(
         self, texts: list[str], describe_text: Callable[[int], str]

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def special_ids(fast: Tokenizer) -> tuple[list[int], list[int]]:
     """The ids that a tokenizer puts before and after every text."""
-    found = fast.encode("a")
-    start = found.special_tokens_mask.index(0)
-    stop = len(found.ids) - found.special_tokens_mask[::-1].index(0)
-    return found.ids[:start], found.ids[stop:]
+    encoding = fast.encode("a")
+    start = encoding.special_tokens_mask.index(0)
+    stop = len(encoding.ids) - encoding.special_tokens_mask[::-1].index(0)
+    return encoding.ids[:start], encoding.ids[stop:]
 
 
 def separator_ids(tokenizer: Any, fast: Tokenizer, name: str, text: str) -> list[int]:

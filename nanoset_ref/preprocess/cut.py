@@ -151,8 +151,8 @@ def _is_local(pre_tokenizer: Any) -> bool:
         return True
 
     def starts(text: str, origin: int) -> set[int]:
-        found = pre_tokenizer.pre_tokenize_str(text)
-        return {start - origin for _, (start, _) in found if start > origin}
+        words = pre_tokenizer.pre_tokenize_str(text)
+        return {start - origin for _, (start, _) in words if start > origin}
 
     for pair in PAIRS:
         left = f"x{pair[0]}x"

@@ -216,8 +216,8 @@ class Encoder(BatchEncoder):
         Returns:
             ids [total] of `dtype`, the texts back to back, and lengths int64 [texts].
         """
-        ids, lengths, found = self.encode_texts(list(texts), _text_number)
-        self.special_token_counts.note(found, _text_number)
+        ids, lengths, found_tokens = self.encode_texts(list(texts), _text_number)
+        self.special_token_counts.note(found_tokens, _text_number)
         return ids, lengths
 
     def stream(

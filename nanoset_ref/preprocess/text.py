@@ -197,7 +197,7 @@ def text_files(folder: Path) -> list[Path]:
     the manifests of token files. A link to a folder is not followed, since it may lead to files
     that are found without it; a warning says so.
     """
-    found = []
+    files = []
     for file in sorted(folder.rglob("*")):
         parts = file.relative_to(folder).parts
         if any(part.startswith((".", "_")) for part in parts):
@@ -207,8 +207,8 @@ def text_files(folder: Path) -> list[Path]:
             what = "folder" if file.is_dir() else "missing file"
             logger.warning("%s is a link to a %s: nothing is read from it", file, what)
         elif is_text and file.is_file() and not _is_manifest(file):
-            found.append(file)
-    return found
+            files.append(file)
+    return files
 
 
 def _is_manifest(file: Path) -> bool:

@@ -81,10 +81,10 @@ class TokenizerFile:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """See transformers."""
-        found = self.backend_tokenizer.encode(
+        encoding = self.backend_tokenizer.encode(
             text, add_special_tokens=add_special_tokens
         )
-        return found.ids
+        return encoding.ids
 
     def decode(
         self, ids: list[int], *, clean_up_tokenization_spaces: bool = False

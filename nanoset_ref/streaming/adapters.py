@@ -263,8 +263,8 @@ class HuggingFaceAdapter(Adapter):
 
 def _offsets_of(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
     """The offsets of an ASCII character, found in pieces: a mask is as large as the data."""
-    found = [np.empty(0, np.int64)]
+    offsets = [np.empty(0, np.int64)]
     for start in range(0, len(data), PIECE_BYTES):
         piece = data[start : start + PIECE_BYTES]
-        found.append(start + np.flatnonzero(piece == ord(character)))
-    return np.concatenate(found)
+        offsets.append(start + np.flatnonzero(piece == ord(character)))
+    return np.concatenate(offsets)

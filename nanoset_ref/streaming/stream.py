@@ -175,10 +175,10 @@ class TokenStream(Resumable):
         shards: dict[int, Iterator[Any]] = {}
         for taken in count(progress["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
-            found = self._row_of(item, progress, encoder, shards)
-            if found is None:
+            shard_row = self._row_of(item, progress, encoder, shards)
+            if shard_row is None:
                 return
-            shard, window_cursor, ids = found
+            shard, window_cursor, ids = shard_row
             progress["taken"] = taken + 1
             progress["cursors"] = {**progress["cursors"], str(shard): window_cursor}
             yield {"input_ids": ids}
@@ -210,8 +210,8 @@ class TokenStream(Resumable):
             shards[shard] = shuffled_rows(
                 self.source, encoder, self.options, shard, cursor
             )
-        found = _row_at(row, shards[shard])
-        if found is None:
+        entry = _row_at(row, shards[shard])
+        if entry is None:
             return None
         last = position_at(self.schedule, consumed, self.dp_size - 1, item)
         # a text that ends must have a row for every rank; one that repeats has
@@ -219,7 +219,7 @@ class TokenStream(Resumable):
             last_rank_row = _row_at(last, shards[shard])
             if last_rank_row is None:
                 return None
-        _, window_cursor, ids = found
+        _, window_cursor, ids = entry
         return shard, window_cursor, ids
 
     def _encoder(self, backend: Backend) -> Encoder:
@@ -265,7 +265,7 @@ def _cursor(progress: State, shard: int, row: int) -> Cursor:
 
 def _row_at(row: int, rows: Iterator[Any]) -> Any:
     """Advance to a row of a shard and return its entry; None after the last row."""
-    return next((found for found in rows if found[0] == row), None)
+    return next((entry for entry in rows if entry[0] == row), None)
 
 
 def _text_checksum(part: TextPart) -> str:

@@ -112,10 +112,10 @@ def read_labels(
     try:
         with np.load(
             io.BytesIO(as_path(path).read_bytes()), allow_pickle=False
-        ) as found:
-            labels = found["labels"]
-            numbers = found["numbers"]
-            checksum_of_ids = str(found["checksum"])
+        ) as archive:
+            labels = archive["labels"]
+            numbers = archive["numbers"]
+            checksum_of_ids = str(archive["checksum"])
     except Exception as error:  # a damaged file raises errors of many types
         raise TokenFileError(f"{path} is damaged ({error}); remove it") from error
     if checksum_of_ids != checksum:
