@@ -163,5 +163,5 @@ class Schedule:
             first = dp_rank * self.micro_batch_size
             stride = 1
         offsets = first + stride * np.arange(self.micro_batch_size)
-        starts = start + self.samples_per_micro_step * np.arange(num_batches)
+        starts = start + self.dp_size * self.micro_batch_size * np.arange(num_batches)
         return starts[:, None] + offsets

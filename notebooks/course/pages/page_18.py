@@ -85,7 +85,7 @@ def answer_2(report):
     stopped, uneven = (report.outcomes[law].finding for law in ("resume", "ranks"))
     tables = {
         "resume": {
-            "never stopped": rows_of(stopped.wanted[0]),
+            "never stopped": rows_of(stopped.expected[0]),
             "stopped": rows_of(stopped.actual[0]),
         },
         "ranks": {f"rank {rank}": rows_of(batches) for rank, batches in enumerate(uneven.actual)},
