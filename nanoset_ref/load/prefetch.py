@@ -81,6 +81,7 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
             request()
             yield item
     except KeyboardInterrupt:
+        # a generator may wait for a bucket that stalls; all others end soon, and must be waited for
         wait = not isinstance(items, Generator)
         raise
     finally:
