@@ -12,7 +12,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_storage import bucket, folder, server  # noqa: F401 (fixtures)
 
-from nanoset_ref import DataCollatorForCLM, DataCollatorWithLabels, plain
+from nanoset_ref import (
+    DataCollatorForCLM,
+    DataCollatorWithLabels,
+    NanosetDataLoader,
+    ResumableBatchSampler,
+    plain,
+)
 from nanoset_ref.load.best_fit import PackedNanoset, pack_documents
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.document_masks import DocumentOptions
@@ -208,21 +214,35 @@ def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(
     assert ["position_ids" in batch for batch in batches] == [asked] * len(batches)
 
 
-def test_a_collator_that_would_count_padding_is_refused(paths):
-    with pytest.raises(
-        ValueError,
-        match="DataCollatorWithLabels has no loss mask, and these rows end in padding",
-    ):
-        build_nanoset_dataloader(
-            packed(paths), micro_batch_size=1, collate_fn=DataCollatorWithLabels(S)
+@pytest.mark.parametrize(
+    "collator",
+    [
+        DataCollatorWithLabels(S),
+        DataCollatorForCLM(S, 0, 0, 0),
+        DataCollatorForCLM(S, 0, 0, 0, DocumentOptions(reset_position_ids=True)),
+        # padding is no document that ends with an id
+        DataCollatorForCLM(
+            S, 0, 0, 0, DocumentOptions(eos_token_id=9, eod_mask_loss=True)
+        ),
+    ],
+)
+def test_a_collator_that_would_count_padding_is_refused(paths, collator):
+    rows = packed(paths)
+    refused = f"{type(collator).__name__} does not mask the padding"
+    with pytest.raises(ValueError, match=refused):
+        build_nanoset_dataloader(rows, micro_batch_size=1, collate_fn=collator)
+    with pytest.raises(ValueError, match=refused):
+        NanosetDataLoader(
+            rows, ResumableBatchSampler(len(rows), 1, 0, 1), collate_fn=collator
         )
-    mine = DataCollatorForCLM(S, 0, 0, 0)
-    assert (
-        build_nanoset_dataloader(
-            packed(paths), micro_batch_size=1, collate_fn=mine
-        ).collate_fn
-        is mine
-    )
+
+
+def test_a_collator_that_masks_padding_is_taken(paths):
+    mine = DataCollatorForCLM(S, 0, 0, 0, DocumentOptions(eod_mask_loss=True))
+    given = build_nanoset_dataloader(packed(paths), micro_batch_size=2, collate_fn=mine)
+    default = build_nanoset_dataloader(packed(paths), micro_batch_size=2)
+    for ours, theirs in zip(given, default, strict=True):
+        assert ours["label_mask"].equal(theirs["label_mask"])
 
 
 # ---- where tokens come from, and where they go

@@ -73,7 +73,7 @@ class Collator(ABC):
     Attributes:
         row_length: the number of tokens that a row must have.
         needs_starts: whether `split` needs `RowBlock.starts`.
-        has_loss_mask: whether batches can mark labels that are excluded from the loss.
+        masks_padding: whether its batches exclude the padding of `Rows.padded` from the loss.
 
     Raises:
         ValueError: there are no samples, or one has another key than input_ids or another length
@@ -82,7 +82,7 @@ class Collator(ABC):
 
     row_length: int
     needs_starts = False
-    has_loss_mask = True
+    masks_padding = True
 
     @abstractmethod
     def split(self, block: RowBlock) -> Iterable[Batch]:
@@ -161,7 +161,6 @@ class DataCollatorForCLM(Collator):
                 f"sequence_length must be at least 1 token, got {self.sequence_length}"
             )
         self.row_length = self.sequence_length + 1
-        self.needs_starts = self.documents is not None and self.documents.needs_starts
         inputs = TensorPointer(self.input_pp_rank)
         labels = TensorPointer(self.output_pp_rank)
         # the batch of a rank without data
@@ -171,7 +170,11 @@ class DataCollatorForCLM(Collator):
             "label_ids": labels,
             "label_mask": labels,
         }
+        self.masks_padding = False
         if self.documents is not None:
+            self.needs_starts = self.documents.needs_starts
+            # only `starts` marks padding: its id may be a token of the text
+            self.masks_padding = self.needs_starts and self.documents.eod_mask_loss
             for name in self.documents.field_names:
                 self._pointers.setdefault(name, inputs)
 

@@ -146,7 +146,7 @@ class NanosetDataLoader(OneIterationLoader):
 
     Raises:
         ValueError: the sampler counts other samples than the dataset has; an option that would
-            change the batches.
+            change the batches; a Collator that does not mask the padding of its rows.
         TypeError: an unknown option.
     """
 
@@ -173,6 +173,13 @@ class NanosetDataLoader(OneIterationLoader):
                 f"{batch_sampler.num_samples:,}: make the sampler with num_samples=len(dataset)"
             )
         super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
+        is_padded = isinstance(dataset, Rows) and dataset.padded
+        if is_padded and not getattr(self.collate_fn, "masks_padding", True):
+            raise ValueError(
+                f"the loss would count padding: {type(self.collate_fn).__name__} does not mask the "
+                "padding in which these rows end; leave collate_fn out, or take DataCollatorForCLM "
+                "with DocumentOptions(eod_mask_loss=True)"
+            )
         if self.num_workers and isinstance(dataset, Rows):
             from nanoset_ref.io.urls import refuse_forks  # only workers need it
 
@@ -391,8 +398,8 @@ def build_nanoset_dataloader(
         A NanosetDataLoader; its batches are described by DataCollatorForCLM, or `collate_fn`.
 
     Raises:
-        ValueError: both `documents` and `collate_fn`; DataCollatorWithLabels for rows that end in
-            padding; see also ResumableBatchSampler.
+        ValueError: both `documents` and `collate_fn`; see also NanosetDataLoader and
+            ResumableBatchSampler.
         IndexError: the `tail` fills the last batch from the beginning of the epoch, and the order
             continues another one, so that it has no position 0 (see `Order.first_position`).
         TypeError: an unknown option.
@@ -512,11 +519,6 @@ def _resolve_documents(
     if documents is not None and collate_fn is not None:
         raise ValueError(
             "documents is an option of DataCollatorForCLM: give it to your collate_fn instead"
-        )
-    if rows.padded and not getattr(collate_fn, "has_loss_mask", True):
-        raise ValueError(
-            f"{type(collate_fn).__name__} has no loss mask, and these rows end in padding: "
-            "leave collate_fn out"
         )
     if rows.padded and collate_fn is None:
         # only padded rows need it

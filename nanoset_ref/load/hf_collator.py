@@ -15,7 +15,7 @@ class DataCollatorWithLabels(Collator):
     S + 1 tokens.
     """
 
-    has_loss_mask = False
+    masks_padding = False
 
     def __init__(self, sequence_length: int) -> None:
         self.row_length = sequence_length + 1
