@@ -19,6 +19,7 @@ from nanoset_ref import (
     ResumableBatchSampler,
     plain,
 )
+from nanoset_ref.load import DataCollatorForCLMWithPositionIds
 from nanoset_ref.load.best_fit import PackedNanoset, pack_documents
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.document_masks import DocumentOptions
@@ -224,6 +225,7 @@ def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(
         DataCollatorForCLM(
             S, 0, 0, 0, DocumentOptions(eos_token_id=9, eod_mask_loss=True)
         ),
+        DataCollatorForCLMWithPositionIds(S, 0, 0, 0, use_doc_masking=False),
     ],
 )
 def test_a_collator_that_would_count_padding_is_refused(paths, collator):

@@ -1,5 +1,6 @@
 """What another plan would repeat and lose, against a count by hand of every token."""
 
+import functools
 import json
 from collections import Counter
 
@@ -159,3 +160,12 @@ def test_what_cannot_be_compared_or_has_no_ledger_is_refused(files):
             state_of(Nanoset(a, None, 4, 20, order="stateless"), 4),
             Nanoset(a, None, 4, 20, order=late),
         )
+
+
+@pytest.mark.parametrize("count", [-3, 1.5, "3", None, 2**63])
+def test_a_count_that_no_run_has_is_refused(files, count):
+    rows = Nanoset(files["a"], None, 4, 50, order="stateless")
+    state = state_of(rows, 5) | {"consumed_train_samples": count}
+    for ask in (ledger_of, functools.partial(compare, dataset=rows)):
+        with pytest.raises(ValueError, match="a state holds consumed_train_samples"):
+            ask(state)

@@ -184,7 +184,13 @@ def test_the_rest_of_an_epoch_may_be_shorter_than_a_batch():
 
 @pytest.mark.parametrize(
     "state",
-    [{}, None, [1], 1.5, *({"consumed_train_samples": it} for it in (-3, 1.5, "3"))],
+    [
+        {},
+        None,
+        [1],
+        1.5,
+        *({"consumed_train_samples": it} for it in (-3, 1.5, "3", 2**63)),
+    ],
 )
 def test_what_is_no_state_is_refused(state):
     for loader in (
@@ -193,7 +199,7 @@ def test_what_is_no_state_is_refused(state):
     ):
         with pytest.raises(
             ValueError,
-            match="a state holds consumed_train_samples, an integer of at least 0; got",
+            match=r"a state holds consumed_train_samples, an integer of 0 .. 2\*\*63 - 1; got",
         ):
             loader.load_state_dict(state)
 

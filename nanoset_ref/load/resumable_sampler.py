@@ -106,7 +106,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             )
         self.tail: Tail = tail
         self.consumed_train_samples = whole_number(
-            consumed_train_samples, "consumed_train_samples", 0
+            consumed_train_samples, "consumed_train_samples", 0, bits=63
         )
 
     def remaining(self, consumed_train_samples: int) -> RestOfEpoch:
@@ -205,15 +205,15 @@ def consumed_in(state: Any) -> int:
     """The global count in a state.
 
     Raises:
-        ValueError: the state is not a dict with a count of at least 0.
+        ValueError: the state is not a dict with a count of 0 .. 2**63 - 1.
     """
     consumed = None
     if isinstance(state, dict):
         consumed = state.get("consumed_train_samples")
     try:
-        return whole_number(consumed, "consumed_train_samples", 0)
+        return whole_number(consumed, "consumed_train_samples", 0, bits=63)
     except ValueError as error:
         raise ValueError(
-            "a state holds consumed_train_samples, an integer of at least 0; "
+            "a state holds consumed_train_samples, an integer of 0 .. 2**63 - 1; "
             f"got {str(state)[:200]}"
         ) from error

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.resumable_sampler import consumed_in
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
 from nanoset_ref.orders.plans import PLAN_VERSION, describe_differences
 
@@ -131,7 +132,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
             was given to the Nanoset).
     """
     # 1. find the same files
-    consumed = state["consumed_train_samples"]
+    consumed = consumed_in(state)
     saved = _PlanFiles(state.get("plan"))
     new = _PlanFiles(dataset.plan)
     differences = describe_differences(saved.content, new.content)
@@ -180,7 +181,7 @@ def ledger_of(state: Mapping[str, Any]) -> Ledger:
     Raises:
         ValueError: as `compare`; or the saved order is not "stateless".
     """
-    consumed = state["consumed_train_samples"]
+    consumed = consumed_in(state)
     order = _PlanFiles(state.get("plan")).order(consumed)
     if not isinstance(order, StatelessOrder):
         raise ValueError(

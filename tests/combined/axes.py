@@ -192,10 +192,10 @@ REFUSALS = [
         "forked workers cannot read from a bucket",
     ),
     Refusal(
-        "a collator without a mask takes no padding",
+        "a collator that does not mask padding takes none",
         lambda draw: draw["collator"] == "labels" and draw["dataset"] == "packed",
         (ValueError,),
-        "DataCollatorWithLabels has no loss mask",
+        "DataCollatorWithLabels does not mask the padding",
     ),
     Refusal(
         "masks are told to the collator that makes them",
