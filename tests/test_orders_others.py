@@ -139,7 +139,7 @@ def test_olmo_core_by_hand(sizes, chunk, seed, batch, epochs):
     st.integers(1, 5000),
     st.integers(0, 2**40),
     st.integers(1, 200),
-    st.sampled_from([8, 64]),
+    st.sampled_from([128, 1024]),
 )
 def test_places_and_values_are_traced_through_numpys_shuffle(n, seed, count, block):
     values = np.arange(n, dtype=np.uint32)
@@ -150,6 +150,17 @@ def test_places_and_values_are_traced_through_numpys_shuffle(n, seed, count, blo
         assert np.array_equal(traced_shuffle.values_at(seed, n, places), values[places])
         found = traced_shuffle.places_of(seed, n, values[places].astype(np.int64))
     assert np.array_equal(found, places)
+
+
+@pytest.mark.parametrize("count", [1, 10_000])
+def test_a_shuffle_of_millions_is_traced(count):
+    n = 3_000_000
+    values = np.arange(n, dtype=np.uint32)
+    np.random.Generator(np.random.PCG64(7)).shuffle(values)
+    places = np.random.default_rng(count).permutation(n)[:count]
+    assert np.array_equal(traced_shuffle.values_at(7, n, places), values[places])
+    traced = traced_shuffle.places_of(7, n, values[places].astype(np.int64))
+    assert np.array_equal(traced, places)
 
 
 @given(

@@ -1,25 +1,43 @@
 """A few places or values of NumPy's ``Generator(PCG64(seed)).shuffle(arange(n))``, and no others.
 
-Shuffling half a billion numbers takes a minute, as each swap waits for memory, and 2 GB. Drawing
-the swaps takes a second, and following a few thousand numbers through them another two:
+Shuffling half a billion numbers takes a minute, as each swap waits for memory, and 2 GB. Following
+a few thousand of them through the swaps takes a second or two on two cores:
 
     step i = n-1 .. 1    the numbers at i and at a partner, drawn from 0 .. i, change places
     a value's place      begin at place v; follow the steps from the first to the last
     the value at place p begin at p; follow the steps from the last one, step 1, to the first
 
-Each block of BLOCK words of PCG64 begins anywhere in the stream at once, so blocks are read from
-the last to the first, too. A partner is 32 bits, masked to the bits of i, and rejected if above i;
-so which step a block begins with has to be counted once. This is the method of NumPy 1.17 to 2.4.
+A draw is half a word of PCG64, masked to the bits of i, and rejected if above i. This is the method
+of NumPy 1.17 to 2.4.
+
+1. Threads draw blocks, in either direction: PCG64 jumps to any place of its stream.
+2. Rejections have to be counted to know the step of a draw. The draws of a span are counted at
+   once, unless one of them lies between the span's first and last step: all others are accepted or
+   rejected whatever their step.
+3. Spans are skipped if none of their places can hold a followed number. A filter says so: it has
+   the bit of a place, which some other places share, once a number has been there.
 """
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.signals import deferred_signals
 
-BLOCK = 1 << 17  # words of 64 bits, two draws each
-SLOTS = 1 << 17  # of the table in which `_follow` looks numbers up
+BLOCK = 1 << 17  # draws
+SPAN = 128  # draws; divides BLOCK
+AHEAD = 8  # blocks
+SLOTS = 1 << 14  # of the table in which `_follow` looks numbers up
+FILTER = 1 << 17  # words of 32 bits
+
+Draws = NDArray[np.uint32]
 
 
 def places_of(
@@ -36,13 +54,11 @@ def places_of(
     """
     trace = _Trace(seed, values)
     step = n - 1
-    block = 0
-    # places above the step are final
-    while step > 0 and trace.places.min(initial=n) <= step:
-        partners = trace.partners(block, step)
-        trace.follow(step, partners, backwards=False)
-        step -= len(partners)
-        block += 1
+    for _, draws in trace.blocks(itertools.count()):
+        step = trace.follow(step, draws, backwards=False)
+        # places above the step are final
+        if step <= 0 or trace.places.min(initial=n) > step:
+            break
     return trace.places
 
 
@@ -61,13 +77,12 @@ def values_at(
     # later steps leave all these places as they are
     last = max(places.min(initial=n), 1)
     steps = [n - 1]  # the one that each block begins with
-    while steps[-1] >= last:
-        block = len(steps) - 1
-        partners = trace.partners(block, steps[block])
-        steps.append(steps[block] - len(partners))
-    for block in reversed(range(len(steps) - 1)):
-        partners = trace.partners(block, steps[block])
-        trace.follow(steps[block], partners, backwards=True)
+    for block, draws in trace.blocks(itertools.count()):
+        if steps[block] < last:
+            break
+        steps.append(trace.count(steps[block], draws))
+    for block, draws in trace.blocks(reversed(range(len(steps) - 1))):
+        trace.follow(steps[block], draws, backwards=True)
     return trace.places
 
 
@@ -76,84 +91,160 @@ class _Trace:
 
     def __init__(self, seed: int, places: Int64Array) -> None:
         self.places = places.copy()
-        self._bit_generator = np.random.PCG64(seed)
-        self._first_state = self._bit_generator.state
-        self._buffer = np.empty(2 * BLOCK + 1, dtype=np.uint32)
+        self._seed = seed
+        self._steps = np.empty(BLOCK // SPAN + 1, dtype=np.int64)
         self._heads = np.full(SLOTS, -1, dtype=np.int32)
         self._nexts = np.empty(len(places), dtype=np.int32)
+        self._filter = np.zeros(FILTER, dtype=np.uint32)
         for item, place in enumerate(places.tolist()):
-            _put(self.places, self._heads, self._nexts, item, place)
+            _put(self.places, self._heads, self._nexts, self._filter, item, place)
 
-    def partners(self, block: int, step: int) -> NDArray[np.uint32]:
-        """The partners of step, step - 1, ... from a block; valid until the next call."""
-        self._bit_generator.state = self._first_state
-        self._bit_generator.advance(block * BLOCK)
-        words = self._bit_generator.random_raw(BLOCK).astype("<u8", copy=False)
-        draws = words.view("<u4")
-        count = _draw_partners(draws, step, self._buffer)
-        return self._buffer[:count]
+    def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Draws]]:
+        """Each block's number and draws; threads draw the next ones meanwhile."""
+        drawn: deque[Future[tuple[int, Draws]]] = deque()
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, AHEAD)) as pool:
+            for number in numbers:
+                with deferred_signals():
+                    drawn.append(pool.submit(self._draw, number))
+                if len(drawn) > AHEAD:
+                    yield drawn.popleft().result()
+            while drawn:
+                yield drawn.popleft().result()
 
-    def follow(
-        self,
-        step: int,
-        partners: NDArray[np.uint32],
-        backwards: bool,
-    ) -> None:
-        _follow(self.places, self._heads, self._nexts, step, partners, backwards)
+    def _draw(self, block: int) -> tuple[int, Draws]:
+        stream = np.random.PCG64(self._seed).advance(block * BLOCK // 2)
+        words = stream.random_raw(BLOCK // 2).astype("<u8", copy=False)
+        return block, words.view("<u4")
+
+    def count(self, step: int, draws: Draws) -> int:
+        """The step after a block that begins with a step."""
+        _count(draws, step, self._steps)
+        return int(self._steps[-1])
+
+    def follow(self, step: int, draws: Draws, backwards: bool) -> int:
+        """Move the numbers through a block. Returns the step after it."""
+        after = self.count(step, draws)
+        _follow(
+            draws,
+            self._steps,
+            self.places,
+            self._heads,
+            self._nexts,
+            self._filter,
+            backwards,
+        )
+        return after
 
 
 @njit
-def _draw_partners(draws, step, partners):
-    """The partners of step, step - 1, ... from words that may be rejected.
+def _count(draws, step, steps):
+    """The step that each span of a block begins with.
 
     Args:
-        draws: uint32 [n].
-        step: int64, below 2**32 - 1.
-        partners: uint32 [n + 1], overwritten.
+        draws: uint32 [BLOCK].
+        step: int64, that the block begins with; 0 if the shuffle is over.
+        steps: int64 [BLOCK / SPAN + 1], overwritten; the last one is the step after the block.
+    """
+    partners = np.empty(SPAN + 1, dtype=np.uint32)
+    mask = _mask(step)
+    for span in range(len(steps) - 1):
+        steps[span] = step
+        while mask >> 1 >= max(step, 1):
+            mask >>= 1
+        last = step - SPAN
+        # 32 bits each: the loop becomes vector instructions
+        bits, first, final = np.uint32(mask), np.uint32(step), np.uint32(last)
+        accepted = 0
+        certain = 0
+        for k in range(span * SPAN, (span + 1) * SPAN):
+            draw = draws[k] & bits
+            accepted += draw <= first
+            certain += draw <= final
+        # the mask may change in the span, or a draw lies between its steps
+        if last <= mask >> 1 or accepted > certain:
+            accepted = _accept(draws, span * SPAN, step, partners)
+        step -= accepted
+    steps[-1] = step
+
+
+@njit
+def _mask(step):
+    """The bits of a step, all set."""
+    mask = 1
+    while mask < step:
+        mask += mask + 1
+    return mask
+
+
+@njit
+def _accept(draws, first, step, partners):
+    """The partners of step, step - 1, ... from the span that begins at draw `first`.
+
+    Args:
+        draws: uint32 [BLOCK].
+        partners: uint32 [SPAN + 1], overwritten.
 
     Returns:
         The number of partners.
     """
-    count = np.int64(0)
-    used = np.int64(0)
-    left = np.uint32(step)
-    while used < len(draws) and left > 0:
-        mask = np.uint32(1)
-        while mask < left:
-            mask += mask + np.uint32(1)
-        # the mask holds while the step is above mask // 2, and a word takes at most one step
-        stop = used + np.int64(left) - np.int64(mask >> np.uint32(1))
-        stop = min(np.int64(len(draws)), stop)
-        for k in range(used, stop):
-            partner = draws[k] & mask
-            partners[count] = partner  # the next one overwrites it if it is rejected
-            accepted = np.uint32(partner <= left)
-            left -= accepted
-            count += np.int64(accepted)
-        used = stop
+    count = 0
+    mask = _mask(step)
+    for k in range(first, first + SPAN):
+        if count == step:
+            break
+        if step - count <= mask >> 1:
+            mask >>= 1
+        draw = np.int64(draws[k]) & mask
+        partners[count] = draw  # the next one overwrites it if it is rejected
+        count += draw <= step - count
     return count
 
 
 @njit
-def _follow(places, heads, nexts, step, partners, backwards):
+def _follow(draws, steps, places, heads, nexts, held, backwards):
     """Move tracked numbers, int64 [m] in place, through the steps of a block.
 
     Args:
+        draws, steps: see `_count`.
         heads, nexts: a table of the numbers by place: int32 [SLOTS] and [m], -1 for none; updated.
-        step: of the block's first partner.
-        partners: uint32 [n].
+        held: the filter, uint32 [FILTER]: a bit for each place that has held a number; updated.
         backwards: from the last step to the first.
     """
-    count = len(partners)
-    for k in range(count):
-        number = count - 1 - k if backwards else k
-        here = step - number
-        there = np.int64(partners[number])
-        if heads[here & (SLOTS - 1)] >= 0 or heads[there & (SLOTS - 1)] >= 0:
-            first = _take_out(places, heads, nexts, here)
-            second = _take_out(places, heads, nexts, there)
-            _put(places, heads, nexts, first, there)
-            _put(places, heads, nexts, second, here)
+    partners = np.empty(SPAN + 1, dtype=np.uint32)
+    spans = len(steps) - 1
+    for number in range(spans):
+        span = spans - 1 - number if backwards else number
+        step = steps[span]
+        if not _may_move(draws, span * SPAN, step, steps[span + 1], held):
+            continue
+        count = _accept(draws, span * SPAN, step, partners)
+        for k in range(count):
+            swap = count - 1 - k if backwards else k
+            here = step - swap
+            there = np.int64(partners[swap])
+            if _bit(held, here) | _bit(held, there):
+                first = _take_out(places, heads, nexts, here)
+                second = _take_out(places, heads, nexts, there)
+                _put(places, heads, nexts, held, first, there)
+                _put(places, heads, nexts, held, second, here)
+
+
+@njit
+def _may_move(draws, first, step, after, held):
+    """Whether a span may move a tracked number: its steps are `step` to above `after`."""
+    mask = _mask(step)
+    found = np.int64(step - SPAN <= mask >> 1)
+    for k in range(first, first + SPAN):
+        found |= _bit(held, np.int64(draws[k]) & mask)
+    for word in range((after + 1) >> 5, (step >> 5) + 1):
+        found |= np.int64(held[word & (FILTER - 1)] > 0)
+    return found > 0
+
+
+@njit
+def _bit(held, place):
+    """The bit of a place in the filter."""
+    return np.int64(held[place >> 5 & (FILTER - 1)]) >> (place & 31) & 1
 
 
 @njit
@@ -173,9 +264,10 @@ def _take_out(places, heads, nexts, place):
 
 
 @njit
-def _put(places, heads, nexts, item, place):
+def _put(places, heads, nexts, held, item, place):
     """Move a number to a place, also in the table; -1 stands for no number."""
     if item >= 0:
         places[item] = place
         nexts[item] = heads[place & (SLOTS - 1)]
         heads[place & (SLOTS - 1)] = item
+        held[place >> 5 & (FILTER - 1)] |= np.uint32(1 << (place & 31))
