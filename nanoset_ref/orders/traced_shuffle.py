@@ -31,11 +31,11 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.signals import deferred_signals
 
-BLOCK = 1 << 17  # draws
+BLOCK = 1 << 18  # draws
 SPAN = 128  # draws; divides BLOCK
-AHEAD = 8  # blocks
+AHEAD = 3  # blocks
 SLOTS = 1 << 14  # of the table in which `_follow` looks numbers up
-FILTER = 1 << 17  # words of 32 bits
+FILTER = 1 << 18  # words of 32 bits
 
 Draws = NDArray[np.uint32]
 
@@ -55,9 +55,11 @@ def places_of(
     trace = _Trace(seed, values)
     step = n - 1
     for _, draws in trace.blocks(itertools.count()):
-        step = trace.follow(step, draws, backwards=False)
+        steps = _count(draws, step)
+        trace.follow(draws, steps, backwards=False)
+        step = steps[-1]
         # places above the step are final
-        if step <= 0 or trace.places.min(initial=n) > step:
+        if step == 0 or trace.places.min(initial=n) > step:
             break
     return trace.places
 
@@ -76,13 +78,16 @@ def values_at(
     trace = _Trace(seed, places)
     # later steps leave all these places as they are
     last = max(places.min(initial=n), 1)
-    steps = [n - 1]  # the one that each block begins with
-    for block, draws in trace.blocks(itertools.count()):
-        if steps[block] < last:
+    step = n - 1
+    steps_of_blocks = []
+    for _, draws in trace.blocks(itertools.count()):
+        if step < last:
             break
-        steps.append(trace.count(steps[block], draws))
-    for block, draws in trace.blocks(reversed(range(len(steps) - 1))):
-        trace.follow(steps[block], draws, backwards=True)
+        steps = _count(draws, step)
+        steps_of_blocks.append(steps)
+        step = steps[-1]
+    for block, draws in trace.blocks(reversed(range(len(steps_of_blocks)))):
+        trace.follow(draws, steps_of_blocks[block], backwards=True)
     return trace.places
 
 
@@ -92,7 +97,6 @@ class _Trace:
     def __init__(self, seed: int, places: Int64Array) -> None:
         self.places = places.copy()
         self._seed = seed
-        self._steps = np.empty(BLOCK // SPAN + 1, dtype=np.int64)
         self._heads = np.full(SLOTS, -1, dtype=np.int32)
         self._nexts = np.empty(len(places), dtype=np.int32)
         self._filter = np.zeros(FILTER, dtype=np.uint32)
@@ -116,35 +120,28 @@ class _Trace:
         words = stream.random_raw(BLOCK // 2).astype("<u8", copy=False)
         return block, words.view("<u4")
 
-    def count(self, step: int, draws: Draws) -> int:
-        """The step after a block that begins with a step."""
-        _count(draws, step, self._steps)
-        return int(self._steps[-1])
-
-    def follow(self, step: int, draws: Draws, backwards: bool) -> int:
-        """Move the numbers through a block. Returns the step after it."""
-        after = self.count(step, draws)
+    def follow(self, draws: Draws, steps: Int64Array, *, backwards: bool) -> None:
+        """Move the numbers through a block, whose steps `_count` has returned."""
         _follow(
             draws,
-            self._steps,
+            steps,
             self.places,
             self._heads,
             self._nexts,
             self._filter,
             backwards,
         )
-        return after
 
 
 @njit
-def _count(draws, step, steps):
-    """The step that each span of a block begins with.
+def _count(draws, step):
+    """The step that each span of a block begins with, and the step after the block: int64 [n + 1].
 
     Args:
-        draws: uint32 [BLOCK].
+        draws: uint32 [n * SPAN].
         step: int64, that the block begins with; 0 if the shuffle is over.
-        steps: int64 [BLOCK / SPAN + 1], overwritten; the last one is the step after the block.
     """
+    steps = np.empty(len(draws) // SPAN + 1, dtype=np.int64)
     partners = np.empty(SPAN + 1, dtype=np.uint32)
     mask = _mask(step)
     for span in range(len(steps) - 1):
@@ -165,6 +162,7 @@ def _count(draws, step, steps):
             accepted = _accept(draws, span * SPAN, step, partners)
         step -= accepted
     steps[-1] = step
+    return steps
 
 
 @njit
@@ -181,7 +179,7 @@ def _accept(draws, first, step, partners):
     """The partners of step, step - 1, ... from the span that begins at draw `first`.
 
     Args:
-        draws: uint32 [BLOCK].
+        draws: uint32 [n * SPAN].
         partners: uint32 [SPAN + 1], overwritten.
 
     Returns:
@@ -205,7 +203,7 @@ def _follow(draws, steps, places, heads, nexts, held, backwards):
     """Move tracked numbers, int64 [m] in place, through the steps of a block.
 
     Args:
-        draws, steps: see `_count`.
+        draws, steps: see `_count`, which returns the steps.
         heads, nexts: a table of the numbers by place: int32 [SLOTS] and [m], -1 for none; updated.
         held: the filter, uint32 [FILTER]: a bit for each place that has held a number; updated.
         backwards: from the last step to the first.
