@@ -307,9 +307,12 @@ def test_a_worker_does_not_check_boundaries_again(path, monkeypatch):
 
 def test_what_is_no_regular_file_is_no_token_file(tmp_path):
     os.mkfifo(tmp_path / "pipe.npy")
-    for path in (tmp_path / "pipe.npy", tmp_path):
-        with pytest.raises((TokenFileError, ValueError), match="is not a regular file"):
-            TokenFile(path)
+    for name, advice in [
+        ("pipe.npy", "; copy its content into one"),
+        ("", " but a folder; name the files in it"),
+    ]:
+        with pytest.raises(ValueError, match="is not a regular file" + advice):
+            TokenFile(tmp_path / name)
 
 
 def test_a_seal_keeps_the_checksum_of_a_file_that_holds_none(path):
