@@ -102,7 +102,6 @@ class Order(ABC):
                 f"got {lengths}"
             )
         self.weighted = dataset_weights is not None
-        self._given_weights: list[float] | None = None
         weights: Weights = lengths
         if dataset_weights is not None:
             if not self.keeps_shares:
@@ -110,10 +109,12 @@ class Order(ABC):
                     f"the order {self.name!r} takes no weights; leave the weights out"
                 )
             weights = dataset_weights
-            self._given_weights = np.array(weights, dtype=float).tolist()
         self.dataset_lengths: Int64Array = np.array(lengths, dtype=np.int64)
         self.source_offsets = np.cumsum(self.dataset_lengths) - self.dataset_lengths
         self.dataset_weights = normalize_weights(weights, len(lengths))
+        self._given_weights: list[float] | None = None
+        if self.weighted:
+            self._given_weights = np.array(weights, dtype=float).tolist()
         self.build()
 
     def build(self) -> None:  # noqa: B027 (most orders store nothing)
@@ -396,9 +397,14 @@ def normalize_weights(weights: Weights, num_sources: int) -> NDArray[np.float64]
     """Divide weights by their sum in float64, exactly as Nanotron does (the last bit decides ties).
 
     Raises:
-        ValueError: not one weight per source, a negative or infinite one, or a sum of zero.
+        ValueError: not one number per source, a negative or infinite one, or a sum of zero.
     """
-    values = np.asarray(weights, dtype=np.float64)
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"weights must be a list of numbers, got {weights!r:.200}"
+        ) from None
     if values.shape != (num_sources,):
         raise ValueError(
             f"give one weight per source: expected {num_sources}, got {values.size}"
