@@ -164,6 +164,11 @@ SAID = [
     ("a buffer of 1,000", ["buffer 1,000", "exchange buffer 1,000"]),
     ("a buffer of 10,000", ["buffer 10,000", "exchange buffer 10,000"]),
     ("file order within a blend", ["blended, each in file order"]),
+    ("sources apart against that blend", ["apart, compared with blended"]),
+    (
+        "file order and a buffer of 1,000 at a constant rate",
+        ["in file order, constant rate", "buffer 1,000, constant rate"],
+    ),
     (
         "file order and that blend at half and twice the peak and under WSD",
         [
@@ -182,7 +187,19 @@ SAID = [
     ),
     ("two and four epochs", ["2 epochs", "4 epochs"]),
     ("eight epochs", ["8 epochs"]),
-    ("sixteen epochs", ["16 epochs"]),
+    (
+        "sixteen epochs, also at a constant rate",
+        ["16 epochs", "16 epochs, constant rate"],
+    ),
+    ("four at a constant rate", ["4 epochs, constant rate"]),
+    (
+        "the best source last under a cosine of twice the peak",
+        ["last fifth, cosine, twice the peak: better source"],
+    ),
+    (
+        "the other sources when the best comes last, which costs them",
+        ["last fifth, falling: the rest", "last fifth, constant: the rest"],
+    ),
     ("shuffling sixteen epochs anew", ["16 epochs, anew - same order"]),
     ("the best source first", ["first fifth, falling: better source"]),
     (

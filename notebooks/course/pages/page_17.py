@@ -113,7 +113,7 @@ def answer_1():
 def answer_2():
     for text, label in TEXTS.items():
         most = finding(text, "buffer 10,000")
-        tail = sum(it["training_samples"] for it in results()["texts"][text].values()) - 10_000
+        tail = runs_of(text, "buffers")[0]["tokens"][-1] // 32 - 10_000  # of the samples read
         print(
             f"{label:<24} {most.mean:+.2f} \u00b1 {most.reach:.2f}; the last {tail} samples are of one source"
         )
@@ -279,7 +279,7 @@ def answer_7():
             cost, "A larger model in a longer run: file order costs twice as much", "shuffled"
         ),
         "Held-out loss, the mean of the sources, compared with a full shuffle. Stories, arithmetic and programs of one "
-        "generator; a dot is a seed.",
+        "generator, in rows of 32 tokens on the left and of 256 on the right; a dot is a seed.",
         "Two panels, one per size, with dots for five orders. File order, a buffer of 1,000 and sources one after "
         "another lie twice as far from zero for the larger model; the blend lies close to zero for both, a second "
         "shuffle at it.",
