@@ -292,3 +292,9 @@ def test_best_fit_writes_the_longest_documents_first_as_notebook_16_says(
     quarter = len(documents) // 4
     assert max(documents[:quarter]) == 1
     assert round(sum(documents[-quarter:]) / quarter) == 24
+    # of a document of n tokens, attention compares n (n + 1) / 2 pairs
+    pairs = [
+        sum((end - begin) * (end - begin + 1) // 2 for _, begin, end in row)
+        for row in plain.best_fit(lengths, 2049)
+    ]
+    assert round(sum(pairs[:quarter]) / sum(pairs[-quarter:])) == 14
