@@ -307,11 +307,8 @@ def test_a_worker_does_not_check_boundaries_again(path, monkeypatch):
 
 def test_what_is_no_regular_file_is_no_token_file(tmp_path):
     os.mkfifo(tmp_path / "pipe.npy")
-    for name, advice in [
-        ("pipe.npy", "; copy its content into one"),
-        ("", " but a folder; name the files in it"),
-    ]:
-        with pytest.raises(ValueError, match="is not a regular file" + advice):
+    for name in ("pipe.npy", ""):
+        with pytest.raises(ValueError, match="is not a regular file; name the files"):
             TokenFile(tmp_path / name)
 
 

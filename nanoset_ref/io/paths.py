@@ -75,12 +75,11 @@ def file_version(path: PathLike) -> FileVersion | None:
 
 def version_of(status: os.stat_result, path: PathLike) -> FileVersion:
     """The `file_version` of a local file, from its status."""
-    if stat.S_ISDIR(status.st_mode):
-        raise ValueError(
-            f"{path} is not a regular file but a folder; name the files in it"
-        )
     if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"{path} is not a regular file; copy its content into one")
+        raise ValueError(
+            f"{path} is not a regular file; name the files of a folder one by one, and copy the "
+            "content of a pipe or device into a file"
+        )
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 

@@ -173,8 +173,8 @@ class NanosetDataLoader(OneIterationLoader):
                 f"{batch_sampler.num_samples:,}: make the sampler with num_samples=len(dataset)"
             )
         super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
-        is_padded = isinstance(dataset, Rows) and dataset.padded
-        if is_padded and not getattr(self.collate_fn, "masks_padding", True):
+        masks_padding = getattr(self.collate_fn, "masks_padding", True)
+        if getattr(dataset, "padded", False) and not masks_padding:
             raise ValueError(
                 f"the loss would count padding: {type(self.collate_fn).__name__} does not mask the "
                 "padding in which these rows end; leave collate_fn out, or take DataCollatorForCLM "

@@ -112,9 +112,8 @@ class Order(ABC):
         self.dataset_lengths: Int64Array = np.array(lengths, dtype=np.int64)
         self.source_offsets = np.cumsum(self.dataset_lengths) - self.dataset_lengths
         self.dataset_weights = normalize_weights(weights, len(lengths))
-        self._given_weights: list[float] | None = None
-        if self.weighted:
-            self._given_weights = np.array(weights, dtype=float).tolist()
+        given = np.array(weights, dtype=float).tolist()
+        self._given_weights = given if self.weighted else None
         self.build()
 
     def build(self) -> None:  # noqa: B027 (most orders store nothing)
@@ -402,9 +401,7 @@ def normalize_weights(weights: Weights, num_sources: int) -> NDArray[np.float64]
     try:
         values = np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(
-            f"weights must be a list of numbers, got {weights!r:.200}"
-        ) from None
+        raise ValueError(f"weights must be numbers; got {weights!r:.200}") from None
     if values.shape != (num_sources,):
         raise ValueError(
             f"give one weight per source: expected {num_sources}, got {values.size}"

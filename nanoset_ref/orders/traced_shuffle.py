@@ -150,7 +150,9 @@ def _count(draws, step):
             mask >>= 1
         last = step - SPAN
         # 32 bits each: the loop becomes vector instructions
-        bits, first, final = np.uint32(mask), np.uint32(step), np.uint32(last)
+        bits = np.uint32(mask)
+        first = np.uint32(step)
+        final = np.uint32(last)
         accepted = 0
         certain = 0
         for k in range(span * SPAN, (span + 1) * SPAN):
