@@ -24,6 +24,7 @@ from nanoset_ref.load.best_fit import PackedNanoset, pack_documents
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.megatron import MegatronCollator, NanosetConfig
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.provenance import audit, compare, when, where
 from nanoset_ref.provenance.auditing import RunSegment
@@ -226,6 +227,10 @@ def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(
             S, 0, 0, 0, DocumentOptions(eos_token_id=9, eod_mask_loss=True)
         ),
         DataCollatorForCLMWithPositionIds(S, 0, 0, 0, use_doc_masking=False),
+        # -1 is no id of a row
+        MegatronCollator(
+            NanosetConfig(random_seed=1, sequence_length=S, data_path="a", split="1")
+        ),
     ],
 )
 def test_a_collator_that_would_count_padding_is_refused(paths, collator):
@@ -245,6 +250,17 @@ def test_a_collator_that_masks_padding_is_taken(paths):
     default = build_nanoset_dataloader(packed(paths), micro_batch_size=2)
     for ours, theirs in zip(given, default, strict=True):
         assert ours["label_mask"].equal(theirs["label_mask"])
+    config = NanosetConfig(
+        random_seed=1, sequence_length=S, data_path="a", split="1", pad_id=PAD
+    )
+    rows = packed(paths)
+    given = build_nanoset_dataloader(
+        rows, micro_batch_size=1, collate_fn=MegatronCollator(config)
+    )
+    counted = [batch["loss_mask"][0].tolist() for batch in given]
+    labels = [rows[k]["input_ids"][1:] for k in range(len(rows))]
+    assert counted == [(row != PAD).tolist() for row in labels]
+    assert 0 in sum(counted, [])
 
 
 # ---- where tokens come from, and where they go

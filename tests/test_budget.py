@@ -364,8 +364,8 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # that share an order 530; links told by an open, interrupts of steps,
         # imports and stalled reads 310; lists given twice, options beside a config or a card, inputs read twice,
         # caches of kernels that are damaged or full 510; a traced shuffle that counts and skips spans 520;
-        # padding that a given collator would count, counts of states, weights that are no numbers 65
-        {"package": 161_972},
+        # padding that a given collator would count, counts of states, weights that are no numbers 70
+        {"package": 161_981},
     ),
     "tokens per line": (
         tokens_per_line,

@@ -193,9 +193,11 @@ REFUSALS = [
     ),
     Refusal(
         "a collator that does not mask padding takes none",
-        lambda draw: draw["collator"] == "labels" and draw["dataset"] == "packed",
+        lambda draw: (
+            draw["collator"] in ("labels", "megatron") and draw["dataset"] == "packed"
+        ),
         (ValueError,),
-        "DataCollatorWithLabels does not mask the padding",
+        "does not mask the padding in which these rows end",
     ),
     Refusal(
         "masks are told to the collator that makes them",
