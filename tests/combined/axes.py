@@ -193,11 +193,9 @@ REFUSALS = [
     ),
     Refusal(
         "a collator that does not mask padding takes none",
-        lambda draw: (
-            draw["collator"] in ("labels", "megatron") and draw["dataset"] == "packed"
-        ),
+        lambda draw: draw["collator"] == "labels" and draw["dataset"] == "packed",
         (ValueError,),
-        "does not mask the padding in which these rows end",
+        "DataCollatorWithLabels does not mask the padding",
     ),
     Refusal(
         "masks are told to the collator that makes them",

@@ -429,10 +429,14 @@ def with_megatron(
 ) -> dict[str, Any]:
     known = documents_of(np.stack([plain.starts_after_eos(row, EOS) for row in rows]))
     shape = len(rows), draw["sequence_length"]
+    # Megatron finds padding by its id, also within a text
+    padded = rows == (draw["pad_id"] if draw["dataset"] == "packed" else -1)
+    tokens = np.where(padded, 0, rows).astype(np.int64)
+    counted = ~padded[:, 1:]
     found = {
-        "tokens": rows[:, :-1].astype(np.int64),
-        "labels": rows[:, 1:].astype(np.int64),
-        "loss_mask": np.ones(shape, dtype=np.float32),
+        "tokens": tokens[:, :-1],
+        "labels": tokens[:, 1:],
+        "loss_mask": counted.astype(np.float32),
         "position_ids": np.broadcast_to(np.arange(shape[1]), shape),
     }
     if draw["masks"] == "eos":
@@ -440,7 +444,7 @@ def with_megatron(
             name: known[name]
             for name in ("position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
         }
-        found["loss_mask"] = known["label_mask"].astype(np.float32)
+        found["loss_mask"] = (known["label_mask"] & counted).astype(np.float32)
     return found
 
 

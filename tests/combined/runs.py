@@ -216,6 +216,8 @@ def collate_of(draw: Draw, pp_rank: int) -> Any:
         if draw["masks"] is not None:
             flags = dict.fromkeys([*EVERY_FIELD, "create_attention_mask"], True)
             flags["eos_token_id"] = EOS if draw["masks"] == "eos" else None
+        if draw["dataset"] == "packed":
+            flags["pad_id"] = draw["pad_id"]
         return MegatronCollator(
             NanosetConfig(
                 random_seed=1, sequence_length=length, data_path="a", split="1", **flags
