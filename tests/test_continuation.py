@@ -1,5 +1,6 @@
 """What another plan would repeat and lose, against a count by hand of every token."""
 
+import contextlib
 import functools
 import json
 from collections import Counter
@@ -169,3 +170,56 @@ def test_a_count_that_no_run_has_is_refused(files, count):
     for ask in (ledger_of, functools.partial(compare, dataset=rows)):
         with pytest.raises(ValueError, match="a state holds consumed_train_samples"):
             ask(state)
+
+
+def places(value, path=()):
+    """The path of each part of a JSON value."""
+    if path:
+        yield path
+    parts = value.items() if isinstance(value, dict) else ()
+    if isinstance(value, list):
+        parts = enumerate(value)
+    for key, part in parts:
+        yield from places(part, (*path, key))
+
+
+ODD_VALUES = [None, 0, -1, 1.5, "x", [], {}, [1], {"a": 1}, [None], 2**70]
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(["missing", *ODD_VALUES]))
+def test_an_edited_plan_is_compared_or_refused_and_raises_nothing_else(
+    files, random, odd
+):
+    nanoset = Nanoset([files["a"], files["b"]], [1, 2], 4, 60, order="stateless")
+    state = state_of(nanoset, 9)
+    *path, field = random.choice([*places(state["plan"])])
+    edited = functools.reduce(lambda part, key: part[key], path, state["plan"])
+    if odd == "missing":
+        del edited[field]
+    else:
+        edited[field] = odd
+    for question in (lambda: str(compare(state, nanoset)), lambda: ledger_of(state)):
+        with contextlib.suppress(ValueError):
+            question()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("files", None),
+        ("rows", {}),
+        ("rows", {"sequence_length": 0}),
+        ("files", [{"name": "a", "num_tokens": "12", "windows": "disjoint"}]),
+        ("recipe", {"name": "stateless"}),
+        ("probes", {"0": 3}),
+    ],
+)
+def test_a_damaged_plan_is_named_with_the_way_out(files, field, value):
+    nanoset = Nanoset([files["a"]], None, 4, 60, order="stateless")
+    state = state_of(nanoset, 9)
+    state["plan"][field] = value
+    with pytest.raises(
+        ValueError,
+        match="plan is damaged, or was edited: .*take the state from an earlier",
+    ):
+        ledger_of(state)

@@ -7,9 +7,10 @@ divides the strides of both plans, so plans of different sequence lengths can be
 is a number per sample and per unit, and a lookup per position: seconds for a billion tokens.
 """
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,14 @@ from numpy.typing import NDArray
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import consumed_in
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
+from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.plans import PLAN_VERSION, describe_differences
 
 # of a report: the figures of a `FileDifference`
 COLUMNS = "read before,saved plan,new plan,additional,read again,lost".split(",")
 MAX_EPOCHS = 1 << 16  # a damaged count would take days to compare
+# tokens between samples, besides the sequence length
+GAPS = {"overlapping": 0, "disjoint": 1}
 Key = tuple[str, int]  # the checksum of a file, or its name, and its tokens
 
 
@@ -205,35 +209,48 @@ class _PlanFiles:
             raise ValueError(
                 "the state holds no plan; NanosetDataLoader.state_dict saves one"
             )
-        if plan.get("version") != PLAN_VERSION:
-            raise ValueError(
-                f"the state holds a plan of version {plan.get('version')}, "
-                f"this package reads {PLAN_VERSION}"
-            )
-        self.content = plan
-        self.keys: list[Key] = []
-        self.strides = []
-        self.lengths = []
-        length = plan["rows"]["sequence_length"]
-        for file in plan["files"]:
-            if file["windows"] == "best-fit":
+        with _refusing_damage():
+            version = plan.get("version")
+            if version != PLAN_VERSION:
                 raise ValueError(
-                    "plans are compared where samples follow each other in a file; "
-                    f"{file['name']} is packed by best fit: continue with the saved plan"
+                    f"the state holds a plan of version {version}, this package reads {PLAN_VERSION}"
                 )
-            tokens = file["num_tokens"]
-            stride = length + 1 if file["windows"] == "disjoint" else length
-            self.keys.append((file["checksum"] or file["name"], tokens))
-            self.strides.append(stride)
-            self.lengths.append((tokens - length - 1) // stride + 1)
+            self.content = plan
+            self.keys: list[Key] = []
+            self.strides = []
+            self.lengths = []
+            length = plan["rows"]["sequence_length"]
+            for file in plan["files"]:
+                self._add(file, length)
 
     @property
     def names(self) -> dict[Key, str]:
         names = [file["name"] for file in self.content["files"]]
         return dict(zip(self.keys, names, strict=True))
 
+    def _add(self, file: Json, sequence_length: int) -> None:
+        name, tokens = file["name"], file["num_tokens"]
+        if file["windows"] == "best-fit":
+            raise ValueError(
+                "plans are compared where samples follow each other in a file; "
+                f"{name} is packed by best fit: continue with the saved plan"
+            )
+        checksum = file["checksum"] or name
+        if not isinstance(name, str) or not isinstance(checksum, str):
+            raise TypeError(
+                f"a file has the name {name!r} and the checksum {checksum!r}"
+            )
+        stride = sequence_length + GAPS[file["windows"]]
+        self.keys.append((checksum, tokens))
+        self.strides.append(stride)
+        self.lengths.append((tokens - sequence_length - 1) // stride + 1)
+
     def order(self, num_samples: int) -> Order:
         """Rebuild the order, with `num_samples` positions."""
+        with _refusing_damage():
+            return self._rebuilt(num_samples)
+
+    def _rebuilt(self, num_samples: int) -> Order:
         recipe = self.content["recipe"]
         if recipe is None:
             raise ValueError(
@@ -283,6 +300,18 @@ class _PlanFiles:
                 per_unit = np.repeat(counts, stride // unit)
                 total[: len(per_unit)] += per_unit
         return total
+
+
+@contextlib.contextmanager
+def _refusing_damage() -> Iterator[None]:
+    """Raise ValueError where a plan lacks a field, or one has a value of another kind."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(
+            "the saved plan is damaged, or was edited: a field is missing or has another kind of "
+            f"value ({type(error).__name__}: {error}); take the state from an earlier checkpoint"
+        ) from error
 
 
 def _share_checksums(saved: _PlanFiles, new: _PlanFiles) -> None:
