@@ -217,8 +217,8 @@ class _PlanFiles:
                 )
             self.content = plan
             self.keys: list[Key] = []
-            self.strides = []
-            self.lengths = []
+            self.strides: list[int] = []
+            self.lengths: list[int] = []
             length = plan["rows"]["sequence_length"]
             for file in plan["files"]:
                 self._add(file, length)
