@@ -163,6 +163,7 @@ def test_a_shuffle_of_millions_is_traced(count):
     assert np.array_equal(traced, places)
 
 
+@settings(max_examples=25)  # every lookup starts threads
 @given(
     SIZES,
     st.integers(1, 5),
