@@ -326,7 +326,7 @@ PICTURES: dict[str, list[Any]] = {
             "real": {"file order": (0, 1, "x")},
         },
         "What is left",
-        "What is left|corpus|real|against fresh text:|16 epochs|extra nats per token|x",
+        "What is left|corpus|real|against fresh text:|16 epochs|extra nats per token|x|-0.200 \u00b1 0.100",
     ],
     "experiments.differences": [
         {"corpus": COSTS, "real": COSTS},

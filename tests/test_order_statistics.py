@@ -200,6 +200,10 @@ SAID = [
         "the other sources when the best comes last, which costs them",
         ["last fifth, falling: the rest", "last fifth, constant: the rest"],
     ),
+    (
+        "all sources together when the best comes last",
+        ["last fifth, falling: all", "last fifth, constant: all"],
+    ),
     ("shuffling sixteen epochs anew", ["16 epochs, anew - same order"]),
     ("the best source first", ["first fifth, falling: better source"]),
     (

@@ -13,7 +13,7 @@ sys.path.append(str(REPOSITORY))  # the experiments are beside the notebooks
 
 from benchmarks.order_arms import OTHER_RATES, PEAKS, RATES
 from benchmarks.order_matters import at_the_end
-from benchmarks.order_statistics import RESULTS, findings, rows_of
+from benchmarks.order_statistics import RESULTS, findings, rows_of, t_of, t_test
 from benchmarks.small_text import documents_of
 
 
@@ -69,24 +69,27 @@ def more(text, experiment, arm, reference, source=None):
     return [losses[arm][seed] - losses[reference][seed] for seed in losses[arm]]
 
 
-def best_end(text, arm):
-    """The mean loss that an order of section 2 ends with at the best of four schedules and peaks.
+def best_ends(text, arm):
+    """The loss of each seed that an order of section 2 ends with at the best of four schedules and peaks.
 
-    A held-out document is measured at the rate that is best on the other half of the documents, even or odd.
+    A held-out document is measured at the rate that is best on the other half of the documents, even or odd;
+    the mean of the seeds says which rate that is.
     """
     rates = ["", *(RATES[schedule] + PEAKS[peak] for schedule, peak in OTHER_RATES)]
     names = [run["run"][2:4] for run in results()["runs"] if run["run"][1] == text]
     chosen = [[name == ["buffers", arm + rate] for name in names] for rate in rates]
     losses, halves = {}, {}
     for source, rows in rows_of(RESULTS, results()["texts"])[text].items():
-        losses[source] = np.array([rows.losses[runs].mean(axis=0) for runs in chosen])
+        losses[source] = np.array([rows.losses[runs] for runs in chosen])  # [rates, seeds, rows]
         halves[source] = rows.documents % 2
     by_half = [
-        np.mean([losses[it][:, halves[it] == half].mean(axis=1) for it in losses], axis=0)
+        np.mean([losses[it][..., halves[it] == half].mean(axis=(1, 2)) for it in losses], axis=0)
         for half in (0, 1)
     ]
     best = np.argmin(by_half, axis=1)  # of each half
-    return np.mean([np.choose(best[1 - halves[it]], losses[it]).mean() for it in losses])
+    return np.mean(
+        [np.choose(best[1 - halves[it]], losses[it]).mean(axis=1) for it in losses], axis=0
+    )
 
 
 def of_size(size, text="generated"):
@@ -101,11 +104,30 @@ def in_file_order(size):
 
 
 def ends_of(size, text="generated"):
-    """Nats per token at the end, the mean of five seeds: in file order, shuffled."""
+    """Nats per token at the end, seed by seed: in file order, shuffled."""
     ends = at_the_end(of_size(size, text))
     return [
-        np.mean([ends[arm][seed] for seed in range(5)]) for arm in ("in file order", "shuffled")
+        np.array([ends[arm][seed] for seed in range(5)]) for arm in ("in file order", "shuffled")
     ]
+
+
+def reach(values):
+    """Half of the 95% interval of a mean (Student's)."""
+    return t_test(np.asarray(values)).reach
+
+
+def apart(first, second):
+    """By how much the mean of one model's runs exceeds that of another's, and half of the 95% interval.
+
+    Seeds of two models are no pairs, as their first weights differ: Welch's interval, not that of a paired test.
+    """
+    first, second = np.asarray(first), np.asarray(second)
+    errors = [it.var(ddof=1) / len(it) for it in (first, second)]
+    freedom = sum(errors) ** 2 / sum(
+        error**2 / (len(it) - 1) for error, it in zip(errors, (first, second), strict=True)
+    )
+    half = t_of(0.05, int(freedom)) * np.sqrt(sum(errors))  # rounded down: a little too wide
+    return first.mean() - second.mean(), half
 
 
 def unseen_rows():

@@ -105,7 +105,8 @@ def intervals(
 
     Args:
         contents: by title, by row, (mean, half of the interval, a mark). A row with a mark has a full dot;
-            one with None is a heading. Of a row's name only what follows a bar (|) is shown.
+            one with None is a heading. Of a row's name only what follows a bar (|) is shown. Mean and half
+            interval stand at the right, as numbers.
         title: of the picture.
     """
     rows = list(dict.fromkeys(row for found in contents.values() for row in found))
@@ -132,8 +133,13 @@ def intervals(
                 ha="right" if left else "left",
                 va="center",
             )
+            said: dict[str, Any] = {"ha": "right", "va": "center", "size": 9, "color": colour}
+            numbers = f"{mean:+z.3f} \u00b1 {reach:.3f}"
+            axes.text(1, row, numbers, transform=axes.get_yaxis_transform(), **said)
         low, high = axes.get_xlim()
-        axes.set_xlim(low - 0.06 * (high - low), high + 0.03 * (high - low))  # room for marks
+        axes.set_xticks([tick for tick in axes.get_xticks() if low <= tick <= high])
+        # room for marks, and for the numbers
+        axes.set_xlim(low - 0.06 * (high - low), high + 0.6 * (high - low))
         axes.axvline(0, color=INK, lw=0.8)
         axes.spines.left.set_visible(False)
         axes.set(yticks=range(len(rows)), yticklabels=labels)
