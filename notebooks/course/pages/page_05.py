@@ -1,5 +1,6 @@
 """Notebook 05: its opening, what its folds and figures show, and the rules of its exercises."""
 
+import copy
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from course import DOCUMENTS, show, token_files
+from course.pictures import show_table
 from course.registry import answer, figure, rule
 from figures import resume as plots
 from figures.draw import IDLE, SOURCES
@@ -39,10 +41,10 @@ RUNS = {
 
 
 @cache
-def samples():
-    """The ids of 440 samples of 33 tokens."""
+def samples(count=440):
+    """The ids of so many samples of 33 tokens."""
     paths = token_files("05", ("stories",))
-    stories = Nanoset(paths["stories"], None, sequence_length=32, train_split_num_samples=440)
+    stories = Nanoset(paths["stories"], None, sequence_length=32, train_split_num_samples=count)
     return torch.tensor(np.stack([sample["input_ids"] for sample in stories])).long()
 
 
@@ -53,26 +55,100 @@ def trained():
     return {name: train(steps) for name, steps in RUNS.items()}
 
 
-def train(steps):
-    """Train a model that sees two tokens: its losses, and its loss on 200 samples that it never reads."""
-    torch.manual_seed(0)
-    table, output = torch.nn.Embedding(4096, 32), torch.nn.Linear(64, 4096)
-    optimizer = torch.optim.AdamW([*table.parameters(), *output.parameters()], lr=1e-2)
+class Small(torch.nn.Module):
+    """A model that sees two tokens."""
 
-    def loss_of(batch):
-        seen = table(batch[:, :-1])
-        logits = output(torch.cat([seen[:, :-1], seen[:, 1:]], dim=-1))
+    def __init__(self):
+        super().__init__()
+        self.table, self.output = torch.nn.Embedding(4096, 32), torch.nn.Linear(64, 4096)
+
+    def forward(self, batch):
+        seen = self.table(batch[:, :-1])
+        logits = self.output(torch.cat([seen[:, :-1], seen[:, 1:]], dim=-1))
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 2:].flatten())
 
+
+def optimizer_of(model):
+    return torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def losses_of(model, optimizer, steps, rows):
+    """The losses of some steps, each of which reads its 8 rows."""
     losses = []
     for step in steps:
-        loss = loss_of(samples()[8 * step : 8 * step + 8])
+        loss = model(rows[8 * step : 8 * step + 8])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
+    return losses
+
+
+def train(steps):
+    """Train a small model: its losses, and its loss on 200 samples that it never reads."""
+    torch.manual_seed(0)
+    model = Small()
+    losses = losses_of(model, optimizer_of(model), steps, samples())
     with torch.no_grad():
-        return losses, loss_of(samples()[240:]).item()
+        return losses, model(samples()[240:]).item()
+
+
+BEFORE, AFTER, AHEAD = (
+    60,
+    60,
+    10,
+)  # steps before and after the restarts of section 7, steps of a wrong count
+RESTARTS = {  # the first step that is read after it, and whether the optimizer's state was kept
+    "the optimizer's moments are lost": (BEFORE, False),
+    f"the rows begin {AHEAD} steps too early": (BEFORE - AHEAD, True),
+    f"the rows begin {AHEAD} steps too late": (BEFORE + AHEAD, True),
+    "the rows begin with the first step": (0, True),
+}
+
+
+def after_a_restart(seeds=2):
+    """By what goes wrong, how much higher the losses are than without a restart: [seeds, 60 steps]."""
+    rows = samples(8 * (BEFORE + AFTER + AHEAD))
+    higher = {name: [] for name in RESTARTS}
+    for seed in range(seeds):
+        torch.manual_seed(seed)
+        model = Small()
+        optimizer = optimizer_of(model)
+        losses_of(model, optimizer, range(BEFORE), rows)
+        saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+
+        def restarted(first, kept, saved=saved):
+            weights, moments = copy.deepcopy(saved)
+            model = Small()
+            model.load_state_dict(weights)
+            optimizer = optimizer_of(model)
+            if kept:
+                optimizer.load_state_dict(moments)
+            return np.array(losses_of(model, optimizer, range(first, first + AFTER), rows))
+
+        exact = restarted(BEFORE, True)
+        for name, (first, kept) in RESTARTS.items():
+            higher[name].append(restarted(first, kept) - exact)
+    return {name: np.array(differences) for name, differences in higher.items()}
+
+
+def show_restarts():
+    """A table of them, and that it shows what the page says."""
+    higher = after_a_restart()
+    table = []
+    means = []
+    for name, differences in higher.items():
+        spans = differences[:, :1], differences[:, 1:AHEAD], differences[:, AHEAD:]
+        means.append([span.mean() for span in spans])
+        table.append([name, *[f"{mean:+z.1f}" for mean in means[-1]]])
+    show_table(
+        ["after the restart", "first step", f"steps 2 to {AHEAD}", "the 50 after them"], table
+    )
+    lost, early, late, from_the_start = means
+    assert lost[0] == 0 and lost[1] > 0.1 and lost[2] > 0.05
+    assert early[0] < -0.5 and early[1] < -0.2 and abs(early[2]) < 0.1
+    assert max(map(abs, late)) < 0.2
+    assert max(from_the_start) < -0.1
 
 
 def times_read(positions):
