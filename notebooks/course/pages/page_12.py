@@ -182,7 +182,7 @@ def answer_2():
     print(f"{per_chunk} rows per chunk; {leftover} rows, more than a quarter, are left over")
 
 
-@answer("12.3", 3.5, words=("overwritten in the next",), within=0.5)
+@answer("12.3", 3.5, words=("forgot them in the next",), within=0.5)
 def answer_3(shuffled, shuffled_sources):
     print("held-out loss at the end, to the nearest half nat:")
     for name, before, after in zip(NAMES, trained_as_dealt()[-1], shuffled[-1]):
