@@ -325,3 +325,13 @@ def test_a_file_in_a_bucket_takes_nine_requests_to_open_as_notebook_15_says(
     Nanoset([f"s3://opened/{name}.npy" for name in "abc"], None, 32, 9)
     assert len(server.log) == 3 * 9
     assert 27 < 1024 * 1000 * 9 / 5_500 / 60 < 30  # minutes
+
+
+def test_a_special_token_in_a_text_ends_a_document_as_notebook_03_says(
+    tmp_path: Path,
+) -> None:
+    tokenizer = load_tokenizer(prepare_corpus(tmp_path).tokenizer)
+    ids = tokenizer("ends with <|endoftext|> and goes on")["input_ids"]
+    assert ids[1:-1].count(tokenizer.eos_token_id) == 1
+    split = tokenizer("with <|endoftext|> and", split_special_tokens=True)["input_ids"]
+    assert tokenizer.eos_token_id not in split
