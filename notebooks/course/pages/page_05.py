@@ -132,25 +132,6 @@ def after_a_restart(seeds=2):
     return {name: np.array(differences) for name, differences in higher.items()}
 
 
-def show_restarts():
-    """A table of them, and that it shows what the page says."""
-    higher = after_a_restart()
-    table = []
-    means = []
-    for name, differences in higher.items():
-        spans = differences[:, :1], differences[:, 1:AHEAD], differences[:, AHEAD:]
-        means.append([span.mean() for span in spans])
-        table.append([name, *[f"{mean:+z.1f}" for mean in means[-1]]])
-    show_table(
-        ["after the restart", "first step", f"steps 2 to {AHEAD}", "the 50 after them"], table
-    )
-    lost, early, late, from_the_start = means
-    assert lost[0] == 0 and lost[1] > 0.1 and lost[2] > 0.05
-    assert early[0] < -0.5 and early[1] < -0.2 and abs(early[2]) < 0.1
-    assert max(map(abs, late)) < 0.2
-    assert max(from_the_start) < -0.1
-
-
 def times_read(positions):
     """How often each position of two epochs is read."""
     return np.bincount(np.fromiter(positions, int), minlength=2 * EPOCH).tolist()
@@ -481,6 +462,25 @@ def answer_8(paths):
         "are dashed as lost in the row that was killed and done again in the next. Checkpoints stand after "
         "steps 5, 10, 15 and 20.",
     )
+
+
+@answer("05.9", "late", words=("show nowhere",))
+def answer_9():
+    higher = after_a_restart()
+    table = []
+    means = []
+    for name, differences in higher.items():
+        spans = differences[:, :1], differences[:, 1:AHEAD], differences[:, AHEAD:]
+        means.append([span.mean() for span in spans])
+        table.append([name, *[f"{mean:+z.1f}" for mean in means[-1]]])
+    show_table(
+        ["after the restart", "first step", f"steps 2 to {AHEAD}", "the 50 after them"], table
+    )
+    lost, early, late, from_the_start = means
+    assert lost[0] == 0 and lost[1] > 0.1 and lost[2] > 0.05
+    assert early[0] < -0.5 and early[1] < -0.2 and abs(early[2]) < 0.1
+    assert max(map(abs, late)) < 0.2
+    assert max(from_the_start) < -0.1
 
 
 def before_a_node_dies(nanoset, node, nodes):
