@@ -93,6 +93,8 @@ def differences(
         axes.set(yticks=range(len(ways)), yticklabels=ways)
         axes.spines.left.set_visible(False)
     low, high = places[0][0].get_xlim()
+    ticks = [tick for tick in places[0][0].get_xticks() if low <= tick <= high]
+    places[0][0].set_xticks(ticks)
     places[0][0].set_xlim(low, high + 0.3 * (high - low))  # room for the column of means
     places[0][0].set_ylim(len(ways) - 0.5, -0.5)
     return figure
