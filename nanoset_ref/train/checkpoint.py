@@ -82,7 +82,7 @@ class Checkpoints:
         if world.is_first:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.folder / ".lock")
-        world.agree()
+        world.broadcast()
 
     def close(self) -> None:
         """Release the folder to other jobs."""
@@ -122,7 +122,7 @@ class Checkpoints:
                 # free the disk again if saving failed
                 stack.callback(shutil.rmtree, temporary, ignore_errors=True)
                 temporary.mkdir()
-            self.world.agree()
+            self.world.broadcast()
             # 2. write the tensors
             writer = HuggingFaceStorageWriter(str(temporary), save_distributed=True)
             try:
@@ -138,7 +138,7 @@ class Checkpoints:
                 os.replace(temporary, target)
                 sync_folder(self.folder)
                 self._prune()
-            self.world.agree()
+            self.world.broadcast()
 
     def _prune(self) -> None:
         """Remove this run's checkpoints before the newest `keep` valid ones, and nothing else."""
@@ -167,7 +167,7 @@ class Checkpoints:
         step = 0
         if self.world.is_first:
             step = next(map(step_of, self._newest_first()), 0)
-        step = self.world.agree(step)
+        step = self.world.broadcast(step)
         if step == 0:
             return None
         return step, read_state(self._path(step))["state"]

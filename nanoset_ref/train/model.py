@@ -46,8 +46,8 @@ self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj
 ROWS = "self_attn.o_proj", "mlp.down_proj"
 
 
-class PipelineStage(nn.Module):
-    """The layers of one pipeline rank.
+class ModelPart(nn.Module):
+    """The part of a causal LM that one pipeline rank computes: its layers.
 
     The input is ids int [B, S] or hidden states [B, S, H], the output hidden states or logits.
 
@@ -106,10 +106,10 @@ class DistributedModel:
     def __init__(self, config: Config, world: World) -> None:
         self.world = world
         self.micro_batches = config.tokens.batch_accumulation_per_replica
-        self.divisor = 1.0
+        self.labels_per_rank = 1.0
         layout = world.layout
         model = _build(config)
-        self.module: Any = PipelineStage(model, layout.pp_rank, layout.pp_size)
+        self.module: Any = ModelPart(model, layout.pp_rank, layout.pp_size)
         if layout.tp_size > 1:
             _split_layers(model, world)
         _shard(self.module, getattr(torch, config.model.dtype), world)
@@ -155,7 +155,7 @@ class DistributedModel:
         counted = sum(int((target != IGNORED).sum()) for target in labels)
         here = torch.tensor(counted, dtype=torch.float64, device=self.world.device)
         per_rank = self.world.sum_over_stages(here)
-        self.divisor = per_rank or 1.0  # without labels, the sum is 0
+        self.labels_per_rank = per_rank or 1.0  # without labels, the sum is 0
         # 2. and 3. compute the losses and the gradients
         losses: list[Tensor] = []
         if self.schedule is None:
@@ -188,7 +188,7 @@ class DistributedModel:
         total = nn.functional.cross_entropy(
             flat, labels.flatten(), ignore_index=IGNORED, reduction="sum"
         )
-        return total / self.divisor
+        return total / self.labels_per_rank
 
     def clip_gradients(self, max_norm: float | None) -> float:
         """Scale all gradients so that their common norm is at most `max_norm`.

@@ -121,11 +121,11 @@ class World:
         """Whether this process writes the files of the run."""
         return dist.get_rank() == 0
 
-    def agree(self, value: int = 0) -> int:
-        """Wait for the first process, and return its value in all processes."""
-        agreed = torch.tensor(value)
-        dist.broadcast(agreed, src=0)
-        return int(agreed)
+    def broadcast(self, value: int = 0) -> int:
+        """Return the value of the first process in all processes, which wait for it."""
+        received = torch.tensor(value)
+        dist.broadcast(received, src=0)
+        return int(received)
 
     def sum_over_stages(self, value: torch.Tensor) -> float:
         """Sum a loss, a count or a squared norm over the pipeline stages.
