@@ -223,10 +223,10 @@ def test_boundaries_of_another_file_are_refused(path):
     for offsets in ([0, 3, 5], [0, 3, 3, 6], [1, 3, 3, 5], [0.0, 3.0, 3.0, 5.0]):
         np.save(documents, offsets)
         with pytest.raises(TokenFileError, match=r"must hold int64 \[4\] from 0 to 5"):
-            TokenFile(path).known_documents()
+            TokenFile(path).known_boundaries()
     documents.unlink()
     with pytest.raises(TokenFileError, match="is missing"):
-        TokenFile(path).known_documents()
+        TokenFile(path).known_boundaries()
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.booleans())

@@ -173,7 +173,7 @@ def readers_of_segments(segments: Sequence[RunSegment], source: int) -> Readers:
 
     @functools.cache
     def boundaries_of(source: int) -> Any:
-        return opened[names[source]].known_documents()
+        return opened[names[source]].known_boundaries()
 
     files = [
         QueryFile(name, file.first_byte, num_bytes(file), file.dtype.itemsize)

@@ -119,7 +119,7 @@ def _check_target(
         )
     if chosen is None or not row_length:
         return
-    if any(np.any(source.known_documents() % row_length) for source in sources):
+    if any(np.any(source.known_boundaries() % row_length) for source in sources):
         raise ValueError(
             f"a choice of documents would tear rows of {row_length} tokens apart: "
             "choose among the texts instead"
@@ -173,7 +173,7 @@ def split(
     Raises:
         ValueError: `rest` or `held out` would be empty.
     """
-    documents = len(source.known_documents()) - 1
+    documents = len(source.known_boundaries()) - 1
     if not isinstance(held_out, float):
         count = held_out
     elif 0 < held_out < 1:

@@ -48,13 +48,13 @@ class DatasetSection(Section):
     """One of the five kinds of data.
 
     Attributes:
-        has_order: whether it names token files and their order, which later stages may continue.
+        may_be_continued: whether it names token files, whose order a later stage may continue.
         checkpoint_at_end: whether a checkpoint is saved after its last step.
         streams_text: whether it has text instead of rows.
         continues: whether a stage continues an earlier one with the same files or order.
     """
 
-    has_order: ClassVar[bool] = False
+    may_be_continued: ClassVar[bool] = False
     checkpoint_at_end: ClassVar[bool] = False
     streams_text: ClassVar[bool] = False
 
@@ -113,7 +113,7 @@ class TokenFilesSection(DatasetSection):
         token_dtype: the dtype of files that do not record it (default: uint16).
     """
 
-    has_order = True
+    may_be_continued = True
     dataset_path: Annotated[WeightByPath, BeforeValidator(_weight_by_path)]
     order: Literal["nanotron", "stateless"] = "nanotron"
     reuse: Literal["continue", "restart"] | None = None
@@ -144,7 +144,7 @@ class TokenFilesSection(DatasetSection):
             return [_ds_files(folder)[0] for folder in self.dataset_path]
         return [open_tokens(path, self.token_dtype) for path in self.dataset_path]
 
-    def samples(self, opened: list[Tokens], sequence_length: int) -> int:
+    def count_samples(self, opened: list[Tokens], sequence_length: int) -> int:
         """Count the samples in one epoch of all files whose weight is not 0.
 
         Args:

@@ -59,7 +59,7 @@ class StageRecord(BaseModel, strict=True):
     cursors: dict[str, dict[str, int]] = {}
 
     @property
-    def start(self) -> Ledger:
+    def ledger(self) -> Ledger:
         """Where the stage began, for a stateless order."""
         return Ledger(self.first_position, tuple(self.first_reads))
 
@@ -96,7 +96,7 @@ def new_record(stage: Stage, continued_rows: Any) -> StageRecord:
 def rows_of_stage(stage: Stage, record: StageRecord, num_samples: int) -> Rows:
     """Open the rows of a stage, up to position `num_samples` of its order."""
     dataset: Any = stage.data.dataset
-    if dataset.has_order and not dataset.names_folders:
+    if dataset.may_be_continued and not dataset.names_folders:
         return _token_file_rows(stage, record, num_samples)
     return dataset.open(stage.sequence_length, num_samples, stage.data.seed)
 
@@ -118,7 +118,7 @@ def _token_file_rows(stage: Stage, record: StageRecord, num_samples: int) -> Nan
     if order == "stateless" and record.first_position:
         saved = {"number of files": len(record.first_reads)}
         check_stage_plan(record.name, saved, {"number of files": len(files)})
-        order = StatelessOrder(sizes, weights, num_samples, seed, start=record.start)
+        order = StatelessOrder(sizes, weights, num_samples, seed, start=record.ledger)
     return Nanoset(files, weights, length, num_samples, seed, order=order)
 
 
