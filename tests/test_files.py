@@ -237,7 +237,7 @@ def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_an_error_at_once(
 
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
         writer.write_document([1, 2, 3])
-        writer.keep_sources(["x"], [0])
+        writer.write_labels(["x"], [0])
     for other in ("bin", "ds"):
         convert([TokenFile(tmp_path / "a.npy")], tmp_path / f"a.{other}")
     opened = (

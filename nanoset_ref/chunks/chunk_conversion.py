@@ -101,18 +101,18 @@ def chunks_to_tokens(
 def _write_rows(writer: Any, rows: Iterator[Row], labeled: bool) -> int:
     """Write rows, with documents and labels in a `labeled` format; return their number."""
     numbers_of: dict[str, int] = {}  # {label: its number}
-    labels = array("I")  # the number of each document's label
+    label_numbers = array("I")  # of each document
     num_rows = 0
     for batch in batches(rows, BATCH_ROWS):
         lengths = []
         for row in batch:
             for length, label in _documents(row, labeled):
                 lengths.append(length)
-                labels.append(numbers_of.setdefault(label, len(numbers_of)))
+                label_numbers.append(numbers_of.setdefault(label, len(numbers_of)))
         writer.write(np.concatenate([row.ids for row in batch]), lengths)
         num_rows += len(batch)
     if labeled and any(numbers_of):
-        writer.keep_sources(list(numbers_of), labels)
+        writer.write_labels(list(numbers_of), label_numbers)
     return num_rows
 
 

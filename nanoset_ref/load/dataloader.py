@@ -437,11 +437,11 @@ def build_nanoset_dataloader(
         _configure_workers(options, has_data, seed, dp_rank)
     if collate_fn is None:
         collate_fn = default_collator
-    reads_documents = getattr(collate_fn, "needs_starts", False)
+    needs_starts = getattr(collate_fn, "needs_starts", False)
     return NanosetDataLoader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),
         sampler,
-        functools.partial(_plan_of, dataset, reads_documents),
+        functools.partial(_plan_of, dataset, needs_starts),
         # on a rank without data the default makes placeholders of empty samples
         collate_fn=collate_fn if has_data else default_collator,
         read_ahead=read_ahead,
@@ -503,10 +503,10 @@ def _refuse_options_that_change_batches(options: Options) -> None:
         )
 
 
-def _plan_of(rows: Rows, reads_documents: bool) -> Plan:
+def _plan_of(rows: Rows, needs_starts: bool) -> Plan:
     """The plan of rows, with checksums of the document boundaries if masks use them."""
     plan = rows.plan
-    if reads_documents:
+    if needs_starts:
         for entry, file in zip(plan["files"], rows.files, strict=True):
             entry["documents"] = file.documents_checksum
     return plan

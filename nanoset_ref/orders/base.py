@@ -146,16 +146,16 @@ class Order(ABC):
     ) -> Matches:
         """Every position below `until` that reads one of these samples, in any order.
 
-        A subclass that computes its inverse implements this; here the order is read through.
+        A subclass that computes its inverse implements this; here the order is scanned.
         `orders.inverse.find_each` sorts the matches.
 
         Args:
             sources, samples: int64 [n] each, pairs that exist and that differ from each other.
         """
         # only the inverse and counts need it
-        from nanoset_ref.orders.inverse import read_through
+        from nanoset_ref.orders.inverse import find_by_scan
 
-        return read_through(self, sources, samples, until)
+        return find_by_scan(self, sources, samples, until)
 
     def _counts(self, until: int) -> Int64Array:
         """How often positions [0, until) read each source."""
@@ -357,12 +357,12 @@ class ListedOrder(Order):
     ) -> Int64Array:
         """One vectorized pass over the instances, about 0.3 ns for each."""
         # only the inverse and counts need it
-        from nanoset_ref.orders.inverse import in_every_epoch
+        from nanoset_ref.orders.inverse import repeat_in_epochs
 
         instance = int(self.source_offsets[source]) + sample
         offsets = np.flatnonzero(self.instances[:until] == instance)
         epoch = len(self.instances)
-        _, positions = in_every_epoch(offsets, offsets, epoch, until)
+        _, positions = repeat_in_epochs(offsets, offsets, epoch, until)
         return positions
 
 

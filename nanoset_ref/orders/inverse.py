@@ -38,7 +38,7 @@ def find_each(
     return indices[ascending], positions[ascending]
 
 
-def read_through(
+def find_by_scan(
     order: Order,
     sources: Int64Array,
     samples: Int64Array,
@@ -67,10 +67,10 @@ def read_through(
     instances_read = np.concatenate(read)
     ranks = np.searchsorted(instances, instances_read, sorter=by_instance)
     indices = by_instance[ranks]
-    return in_every_epoch(indices, np.concatenate(offsets), period, until)
+    return repeat_in_epochs(indices, np.concatenate(offsets), period, until)
 
 
-def in_every_epoch(
+def repeat_in_epochs(
     indices: Int64Array,
     offsets: Int64Array,
     period: int,

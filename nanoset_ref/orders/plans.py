@@ -66,7 +66,7 @@ class Difference(NamedTuple):
 
 
 @functools.cache
-def keyed_offsets() -> tuple[int, ...]:
+def probe_offsets() -> tuple[int, ...]:
     """0, and two numbers in each [2**i, 2**(i + 1)) that depend only on i, ascending."""
     offsets = {0}
     for i in range(PROBE_BITS):
@@ -78,12 +78,12 @@ def keyed_offsets() -> tuple[int, ...]:
 
 
 def probe_positions(first: int, stop: int) -> list[int]:
-    """The probed positions of [first, stop), ascending: `keyed_offsets` from `first`, and the last.
+    """The probed positions of [first, stop), ascending: `probe_offsets` from `first`, and the last.
 
     So the plan of a longer run has the probes of a shorter one, except perhaps for its last. An
     order that continues from a ledger is probed from its own first position.
     """
-    drawn = [first + offset for offset in keyed_offsets()]
+    drawn = [first + offset for offset in probe_offsets()]
     inside = [position for position in drawn if position < stop]
     if first < stop:
         inside.append(stop - 1)

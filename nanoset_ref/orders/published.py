@@ -25,7 +25,7 @@ from nanoset_ref.orders.base import (
     Order,
     Pairs,
 )
-from nanoset_ref.orders.inverse import POSITIONS_AT_ONCE, in_every_epoch
+from nanoset_ref.orders.inverse import POSITIONS_AT_ONCE, repeat_in_epochs
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class IdentityOrder(Order):
         """See `Order.reverse_lookup_each`."""
         instances = self.source_offsets[sources] + samples
         indices = np.arange(len(instances))
-        return in_every_epoch(indices, instances, self.samples_per_epoch, until)
+        return repeat_in_epochs(indices, instances, self.samples_per_epoch, until)
 
 
 def identity_of_instances(dataset_lengths: Int64Array) -> Json:

@@ -101,7 +101,7 @@ def read_labels(
     """The labels, and each document's label number; None if the file is of other ids, or missing.
 
     Args:
-        path: a file of `TokenFileWriter.keep_sources`.
+        path: a file of `TokenFileWriter.write_labels`.
         checksum: that of the ids.
 
     Raises:

@@ -10,7 +10,7 @@ FORMAT_VERSION = 1
 # suffixes of the companions, in place of .npy
 MANIFEST_SUFFIX = ".json"
 DOCUMENTS_SUFFIX = ".documents.npy"
-SOURCES_SUFFIX = ".sources.npz"
+LABELS_SUFFIX = ".sources.npz"
 TOKEN_DTYPES = ("uint16", "int32")
 COUNTS = "num_tokens", "num_documents", "vocab_size", "eos_token_id", "row_length"
 # "overlapping": sample j is tokens [j*S, j*S + S + 1); neighbors share a token, so every token is a

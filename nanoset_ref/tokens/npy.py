@@ -23,8 +23,8 @@ from nanoset_ref.io.paths import (
 from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,
+    LABELS_SUFFIX,
     MANIFEST_SUFFIX,
-    SOURCES_SUFFIX,
     TOKEN_DTYPES,
     Manifest,
     TokenFileError,
@@ -199,18 +199,18 @@ class TokenFile(Tokens):
 
     def label_of(self, document: int | None) -> str | None:
         """See `Tokens.label_of`."""
-        if document is None or self._sources is None:
+        if document is None or self._labels is None:
             return None
-        labels, label_of = self._sources
-        return str(labels[label_of[document]]) or None
+        labels, numbers = self._labels
+        return str(labels[numbers[document]]) or None
 
     @functools.cached_property
-    def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """The labels, and the index of each document's label (`TokenFileWriter.keep_sources`)."""
+    def _labels(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """The labels, and the number of each document's label (`TokenFileWriter.write_labels`)."""
         # only readers of documents need it
         from nanoset_ref.tokens.companions import read_labels
 
-        return read_labels(self.companion(SOURCES_SUFFIX), self.facts.get("checksum"))
+        return read_labels(self.companion(LABELS_SUFFIX), self.facts.get("checksum"))
 
     def check_content(self) -> bool:
         """See `Tokens.check_content`.
@@ -222,7 +222,7 @@ class TokenFile(Tokens):
         if self.manifest is None:
             return recorded
         if self.manifest.sources is not None:
-            labels = as_path(self.companion(SOURCES_SUFFIX))
+            labels = as_path(self.companion(LABELS_SUFFIX))
             if not labels.is_file() or checksum(labels) != self.manifest.sources:
                 raise TokenFileError(
                     f"{labels} is missing or has changed since it was written; copy it again"

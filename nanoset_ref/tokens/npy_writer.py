@@ -13,8 +13,8 @@ from nanoset_ref.io.files import atomic_write, atomic_write_set
 from nanoset_ref.io.paths import PathLike, as_path, checksum
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,
+    LABELS_SUFFIX,
     MANIFEST_SUFFIX,
-    SOURCES_SUFFIX,
     Manifest,
     TokenFileError,
 )
@@ -175,14 +175,14 @@ class TokenFileWriter:
         self.num_tokens += int(ids.size)
         self.num_documents += len(lengths)
 
-    def keep_sources(self, labels: Sequence[str], numbers: ArrayLike) -> None:
+    def write_labels(self, labels: Sequence[str], numbers: ArrayLike) -> None:
         """Write labels next to the file, and for each document the number of its label.
 
         Call this after the last document, inside `files.write_together`, which adds them to the
         set.
         """
         content = np.array(self._manifest().checksum)
-        with atomic_write(self.path.with_suffix(SOURCES_SUFFIX)) as file:
+        with atomic_write(self.path.with_suffix(LABELS_SUFFIX)) as file:
             np.savez(file, labels=np.array(labels), numbers=numbers, checksum=content)
             file.flush()
             self._description["sources"] = checksum(file.name)

@@ -12,7 +12,7 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.orders.base import Matches, Order, Pairs
-from nanoset_ref.orders.inverse import in_every_epoch
+from nanoset_ref.orders.inverse import repeat_in_epochs
 
 ROUNDS = 5
 FACTOR = np.uint64(2654435761)
@@ -70,7 +70,7 @@ class LevanterOrder(Order):
         instances = self.source_offsets[sources] + samples
         places = self._walk(instances, back=True)
         indices = np.arange(len(places))
-        return in_every_epoch(indices, places, self.samples_per_epoch, until)
+        return repeat_in_epochs(indices, places, self.samples_per_epoch, until)
 
     def _walk(self, numbers: Int64Array, *, back: bool) -> Int64Array:
         """Steps 2 and 3 for numbers below n, or their inverse: int64 [m] -> int64 [m]."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.orders.base import Matches
-from nanoset_ref.orders.inverse import read_through
+from nanoset_ref.orders.inverse import find_by_scan
 from nanoset_ref.orders.others.epochs import EpochOrder
 from nanoset_ref.orders.traced_shuffle import places_of, values_at
 
@@ -131,7 +131,7 @@ class OLMoCoreOrder(EpochOrder):
         until: int,
     ) -> Matches:
         if self._num_chunks < MIN_NUMBA_CHUNKS or len(samples) > MAX_TRACED:
-            return read_through(self, sources, samples, until)
+            return find_by_scan(self, sources, samples, until)
         return super().reverse_lookup_each(sources, samples, until)
 
     def _find_in_epoch(
