@@ -126,6 +126,21 @@ def document_spans(file: Tokens, start: int, stop: int) -> list[Span]:
     return spans
 
 
+def samples_holding(
+    first: Any, stop: Any, num_samples: int, *, stride: int, row_length: int
+) -> tuple[Any, Any]:
+    """The samples [low, high) of a file that hold one of its tokens [first, stop), not empty.
+
+    Sample j holds tokens j * stride .. j * stride + row_length - 1.
+
+    Args:
+        first, stop: integers, or int64 [n] for n answers at once.
+    """
+    low = np.clip(-(-(first - row_length + 1) // stride), 0, num_samples)
+    high = np.clip(-(-stop // stride), low, num_samples)
+    return low, high
+
+
 @njit(work=lambda starts: starts.size)
 def position_ids(starts: Starts) -> Int64Array:
     """Positions that begin again at each document, int64 [B, W]."""

@@ -237,11 +237,15 @@ class Nanoset(Rows):
 
     def _samples_with(self, source: int, start: int, stop: int) -> Sequence[int]:
         """The samples that hold one of the tokens [start, stop) of a file, where start < stop."""
-        # sample j holds tokens j * stride .. j * stride + S
-        stride = int(self.strides[source])
-        first = -(-(start - self.sequence_length) // stride)
-        last = (stop - 1) // stride
-        return range(max(0, first), min(last + 1, self.dataset_lengths[source]))
+        # only provenance needs it
+        from nanoset_ref.load.document_masks import samples_holding
+
+        length = self.dataset_lengths[source]
+        stride = self.strides[source]
+        bounds = samples_holding(
+            start, stop, length, stride=stride, row_length=self.row_length
+        )
+        return range(*bounds)
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """See `Rows.usage`."""

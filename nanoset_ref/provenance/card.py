@@ -18,13 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.load.document_masks import samples_holding
 from nanoset_ref.orders.inverse import find_each
-from nanoset_ref.provenance.card_facts import (
-    CardFacts,
-    Facts,
-    samples_holding,
-    stop_of,
-)
+from nanoset_ref.provenance.card_facts import CardFacts, Facts, stop_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -303,21 +303,6 @@ def num_bytes(file: Any) -> int:
     return int(file.first_byte + file.num_tokens * file.dtype.itemsize)
 
 
-def samples_holding(
-    first: Any, stop: Any, num_samples: int, *, stride: int, row_length: int
-) -> tuple[Any, Any]:
-    """The samples [low, high) of a file that hold one of its tokens [first, stop), not empty.
-
-    Sample j holds tokens j * stride .. j * stride + row_length - 1.
-
-    Args:
-        first, stop: integers, or int64 [n] for n answers at once.
-    """
-    low = np.clip(-(-(first - row_length + 1) // stride), 0, num_samples)
-    high = np.clip(-(-stop // stride), low, num_samples)
-    return low, high
-
-
 def stop_of(stage: Facts) -> int:
     """The position after the last one of a stage."""
     return int(stage["first_position"] + stage["steps"] * stage["batch_size"])

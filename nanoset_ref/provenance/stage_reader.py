@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.load.document_masks import concatenated_ranges
+from nanoset_ref.load.document_masks import concatenated_ranges, samples_holding
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.inverse import find_each
-from nanoset_ref.provenance.card_facts import samples_holding
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
