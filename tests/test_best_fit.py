@@ -26,8 +26,7 @@ from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import MegatronCollator, NanosetConfig
 from nanoset_ref.orders.plans import PlanMismatch
-from nanoset_ref.provenance import audit, compare, when, where
-from nanoset_ref.provenance.auditing import RunSegment
+from nanoset_ref.provenance import RunSegment, audit, compare, when, where
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, convert, open_tokens
 
 # of documents: longer than two rows, exactly one, empty, a row and one token more, ...

@@ -1,6 +1,7 @@
 """Provenance of tokens: which files a step reads, when a document is read, and audits of runs.
 
 lookup                        `where` and `when` for a dataset
+run_segments                  the parts of a run that audits and queries take
 auditing, spread              simulate all ranks of a run before it begins
 continuation                  the tokens that a changed plan repeats or loses
 search                        ids or a text in token files

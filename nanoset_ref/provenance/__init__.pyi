@@ -1,9 +1,7 @@
 from .auditing import Check as Check
 from .auditing import Report as Report
-from .auditing import RunSegment as RunSegment
 from .auditing import SegmentReport as SegmentReport
 from .auditing import audit as audit
-from .auditing import segments_of_config as segments_of_config
 from .auditing import shortened as shortened
 from .bulk import QueryParser as QueryParser
 from .bulk import answer_queries as answer_queries
@@ -32,6 +30,8 @@ from .lookup import when as when
 from .lookup import where as where
 from .olmo_core_rows import PackedSpan as PackedSpan
 from .remote_rows import fetch_rows as fetch_rows
+from .run_segments import RunSegment as RunSegment
+from .run_segments import segments_of_config as segments_of_config
 from .search import find as find
 from .search import find_text as find_text
 from .spread import spread_lines as spread_lines

@@ -15,11 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref import train  # loads nothing yet: only a YAML config needs pydantic
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
-from nanoset_ref.load.rows import Rows, SourceUse
-from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.load.rows import SourceUse
+from nanoset_ref.provenance.run_segments import RunSegment
 from nanoset_ref.provenance.spread import (
     Spread,
     UnevenSamples,
@@ -30,47 +29,6 @@ from nanoset_ref.provenance.spread import (
 
 MAX_STEPS = 3000  # simulated in a segment
 MAX_PATH_CHARACTERS = 40  # in a table
-
-
-@dataclasses.dataclass(frozen=True)
-class RunSegment:
-    """A part of a run with one dataset and one layout: a stage, or the steps after a resume on
-    other ranks.
-
-    Args:
-        name: its name in reports.
-        dataset: the rows it reads.
-        schedule: the layout; its consumed_train_samples is the first position of the segment.
-        num_steps: optimizer steps.
-        num_workers: DataLoader workers per rank.
-    """
-
-    name: str
-    dataset: Rows
-    schedule: Schedule
-    num_steps: int
-    num_workers: int = 0
-
-    @property
-    def steps(self) -> range:
-        """The numbers of its steps; a run counts them from 1."""
-        first = self.schedule.first_step
-        return range(first, first + self.num_steps)
-
-    @property
-    def stop(self) -> int:
-        """The position after the last one."""
-        return self.schedule.positions(self.steps.stop).start
-
-
-def segments_of_config(config: "train.Config") -> list[RunSegment]:
-    """Make a segment of each stage of a run that begins at step 1."""
-    return [
-        RunSegment(
-            stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers
-        )
-        for stage, schedule, rows in train.planned_stages(config)
-    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,32 +200,14 @@ def _measure_evenness(
 def _check_batches(segment: RunSegment) -> list[Check]:
     """Check laws 1 and 2 of docs/laws.md on the real sampler."""
     schedule = segment.schedule
-    size = schedule.global_batch_size
     count = segment.num_steps
     simulated = [range(count)]
     extent = "all steps simulated"
     if count > MAX_STEPS:
         simulated = [range(MAX_STEPS // 2), range(count - MAX_STEPS // 2, count)]
         extent = f"{MAX_STEPS:,} of {count:,} steps simulated, the rest follows by the same arithmetic"
-    missing = 0
-    repeated = 0
-    unequal = 0
-    disordered = 0
-    for steps in simulated:
-        first = schedule.consumed_train_samples + steps.start * size
-        ranks = [
-            _positions_of_rank(segment, rank, first, len(steps))
-            for rank in range(schedule.dp_size)
-        ]
-        lengths = {len(rank) for rank in ranks}
-        together = np.concatenate([rank[: min(lengths)] for rank in ranks], axis=1)
-        step_starts = first + size * np.arange(min(lengths))[:, None]
-        is_right = (step_starts <= together) & (together < step_starts + size)
-        right = np.unique(together[is_right])
-        missing += size * len(steps) - len(right)
-        repeated += together.size - len(right)
-        unequal += len(lengths) > 1
-        disordered += sum(bool(np.any(np.diff(rank) <= 0)) for rank in ranks)
+    faults = [_faults_of(segment, steps) for steps in simulated]
+    missing, repeated, unequal, disordered = np.sum(faults, axis=0).tolist()
     layout = f"{schedule.dp_size} ranks x {segment.num_workers} workers"
     read_once = f"{missing} missing, {repeated} twice or foreign; {layout}, {extent}"
     equal = f"{unequal} unequal step ranges"
@@ -277,6 +217,31 @@ def _check_batches(segment: RunSegment) -> list[Check]:
         Check("equal counts on all ranks", unequal == 0, equal),
         Check("one global order", disordered == 0, ordered),
     ]
+
+
+def _faults_of(segment: RunSegment, steps: range) -> tuple[int, int, int, int]:
+    """The faults of the batches in some steps, which count from 0 in the segment.
+
+    Returns:
+        (positions missing, positions read twice or by the wrong step, 1 if the ranks read unequally
+        many, ranks that read out of order).
+    """
+    schedule = segment.schedule
+    size = schedule.global_batch_size
+    first = schedule.consumed_train_samples + steps.start * size
+    ranks = [
+        _positions_of_rank(segment, rank, first, len(steps))
+        for rank in range(schedule.dp_size)
+    ]
+    lengths = {len(rank) for rank in ranks}
+    together = np.concatenate([rank[: min(lengths)] for rank in ranks], axis=1)
+    step_starts = first + size * np.arange(min(lengths))[:, None]
+    is_right = (step_starts <= together) & (together < step_starts + size)
+    right = len(np.unique(together[is_right]))
+    missing = size * len(steps) - right
+    repeated = together.size - right
+    disordered = sum(bool(np.any(np.diff(rank) <= 0)) for rank in ranks)
+    return missing, repeated, len(lengths) > 1, disordered
 
 
 def _positions_of_rank(

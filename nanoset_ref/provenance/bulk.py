@@ -10,9 +10,9 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.provenance.auditing import RunSegment
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts, num_bytes, stop_of
+from nanoset_ref.provenance.run_segments import RunSegment
 from nanoset_ref.provenance.stage_reader import StageReader
 
 QUERIES_AT_ONCE = 1 << 19

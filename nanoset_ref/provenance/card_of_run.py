@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.provenance.auditing import RunSegment
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts, num_bytes
 from nanoset_ref.provenance.card_validation import NUM_PROBES
+from nanoset_ref.provenance.run_segments import RunSegment
 
 LENGTH: Facts = {"samples": 0, "probes": {}}  # what a longer order has other values of
 

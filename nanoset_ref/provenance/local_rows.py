@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from nanoset_ref import megatron
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
-from nanoset_ref.provenance.auditing import RunSegment
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import Facts
 from nanoset_ref.provenance.olmo_core_rows import OLMoCorePackedRows
+from nanoset_ref.provenance.run_segments import RunSegment
 from nanoset_ref.tokens import Tokens, open_tokens
 
 

@@ -1,0 +1,48 @@
+"""The parts of a run: audits and bulk queries take a list of them."""
+
+import dataclasses
+
+from nanoset_ref import train  # loads nothing yet: only a YAML config needs pydantic
+from nanoset_ref.load.rows import Rows
+from nanoset_ref.load.schedule import Schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSegment:
+    """A part of a run with one dataset and one layout: a stage, or the steps after a resume on
+    other ranks.
+
+    Args:
+        name: its name in reports.
+        dataset: the rows it reads.
+        schedule: the layout; its consumed_train_samples is the first position of the segment.
+        num_steps: optimizer steps.
+        num_workers: DataLoader workers per rank.
+    """
+
+    name: str
+    dataset: Rows
+    schedule: Schedule
+    num_steps: int
+    num_workers: int = 0
+
+    @property
+    def steps(self) -> range:
+        """The numbers of its steps; a run counts them from 1."""
+        first = self.schedule.first_step
+        return range(first, first + self.num_steps)
+
+    @property
+    def stop(self) -> int:
+        """The position after the last one."""
+        return self.schedule.positions(self.steps.stop).start
+
+
+def segments_of_config(config: "train.Config") -> list[RunSegment]:
+    """Make a segment of each stage of a run that begins at step 1."""
+    return [
+        RunSegment(
+            stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers
+        )
+        for stage, schedule, rows in train.planned_stages(config)
+    ]
