@@ -26,13 +26,13 @@ class RestOfEpoch(NamedTuple):
     Attributes:
         num_batches: batches of each rank.
         dropped: positions that no rank reads, over all ranks.
-        padded: positions read twice to fill the last batch, over all ranks.
+        repeated: positions read twice to fill the last batch, over all ranks.
         end: the global count at the end of the epoch.
     """
 
     num_batches: int
     dropped: int
-    padded: int
+    repeated: int
     end: int
 
 
@@ -55,7 +55,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             "loop": positions from the beginning of the epoch fill the last batch to B on every
             rank, as in transformers' DistributedSamplerWithLoop.
             All ranks always read equally many positions; `remaining` counts the dropped and
-            the padded ones.
+            the repeated ones.
 
     Iterating yields the batches of the rest of the current epoch; the next iteration begins a new
     one.
@@ -115,45 +115,35 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         full, rest = divmod(left, self.samples_per_micro_step)
         end = consumed_train_samples + left
         if self.tail == "drop":
-            return RestOfEpoch(full, dropped=rest, padded=0, end=end)
+            return RestOfEpoch(full, dropped=rest, repeated=0, end=end)
         batches = full + (rest > 0)
         multiple = self.samples_per_micro_step
         if self.tail == "pad":
             multiple = self.schedule.dp_size
-        padded = -rest % multiple
-        return RestOfEpoch(batches, dropped=0, padded=padded, end=end)
-
-    @property
-    def dropped_samples(self) -> int:
-        """Positions at the end of the current epoch that no rank reads."""
-        return self.remaining(self.consumed_train_samples).dropped
-
-    @property
-    def padded_samples(self) -> int:
-        """Positions read twice to fill the last batch of the current epoch, over all ranks."""
-        return self.remaining(self.consumed_train_samples).padded
+        repeated = -rest % multiple
+        return RestOfEpoch(batches, dropped=0, repeated=repeated, end=end)
 
     def __len__(self) -> int:
         return self.remaining(self.consumed_train_samples).num_batches
 
     def __iter__(self) -> Iterator[Sequence[int]]:
         consumed = self.consumed_train_samples
-        _, dropped, padded, end = self.remaining(consumed)
-        if dropped or padded:
+        _, dropped, repeated, end = self.remaining(consumed)
+        if dropped or repeated:
             logger.info(
-                "at the end of this epoch, at %d, %d samples are dropped, %d padded",
+                "at the end of this epoch, at %d, %d samples are dropped, %d repeated",
                 end,
                 dropped,
-                padded,
+                repeated,
             )
-        stop = end - dropped + padded  # where the last batch ends
+        stop = end - dropped + repeated  # where the last batch ends
         for global_start in range(consumed, stop, self.samples_per_micro_step):
             size = min(self.samples_per_micro_step, stop - global_start)
             is_last = global_start + size == stop
             self.consumed_train_samples = end if is_last else global_start + size
             start = global_start % self.num_samples
             positions = self.schedule.rank_positions(start, size, self.dp_rank)
-            if start + size > self.num_samples:  # padding begins the epoch again
+            if start + size > self.num_samples:  # repeats the beginning of the epoch
                 yield [position % self.num_samples for position in positions]
             else:
                 yield positions

@@ -111,8 +111,9 @@ def answer_1():
 @answer("04.2", 244, words=("244 batches",), within=1)
 def answer_2():
     sampler = ResumableBatchSampler(1_000_003, 4, dp_rank=1023, dp_size=1024)
-    assert (len(sampler), sampler.dropped_samples) == divmod(1_000_003, 1024 * 4) == (244, 579)
-    print(len(sampler), "batches each,", sampler.dropped_samples, "samples dropped")
+    dropped = sampler.remaining(0).dropped
+    assert (len(sampler), dropped) == divmod(1_000_003, 1024 * 4) == (244, 579)
+    print(len(sampler), "batches each,", dropped, "samples dropped")
 
 
 @answer("04.3", "bytes", words=("takes 48 bytes",))
@@ -299,7 +300,7 @@ def figure_4(epochs):
 )
 def rule_1(it):
     drop, pad = (ResumableBatchSampler(16, 1, 0, 5, tail=tail) for tail in ("drop", "pad"))
-    return it == (drop.dropped_samples, pad.padded_samples)
+    return it == (drop.remaining(0).dropped, pad.remaining(0).repeated)
 
 
 @rule(
