@@ -10,8 +10,9 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import Facts, num_bytes, stop_of
+from nanoset_ref.provenance.card_facts import num_bytes, stop_of
 from nanoset_ref.provenance.run_segments import RunSegment
 from nanoset_ref.provenance.stage_reader import StageReader
 
@@ -227,7 +228,7 @@ def rows_to_skip(
     readers: Sequence[StageReader],
     parser: QueryParser,
     lines: Iterable[str],
-) -> list[Facts]:
+) -> list[Json]:
     """Find the rows that a run must skip so that it never reads the tokens of queries.
 
     Returns:

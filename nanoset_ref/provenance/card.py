@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.document_masks import samples_holding
+from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.inverse import find_each
-from nanoset_ref.provenance.card_facts import CardFacts, Facts, stop_of
+from nanoset_ref.provenance.card_facts import CardFacts, stop_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,7 @@ class Card(CardFacts):
         sources = np.array(self.source_numbers(stage["order"]))
         return np.stack([sources[files], samples], axis=1)
 
-    def _reads_of(self, step: int) -> tuple[Facts, Int64Array, Int64Array, Int64Array]:
+    def _reads_of(self, step: int) -> tuple[Json, Int64Array, Int64Array, Int64Array]:
         """The stage of a step, and its positions, their files (of the order) and samples."""
         stage = self.stage(step)
         positions = np.array(self.schedule(stage).positions(step), dtype=np.int64)
@@ -197,7 +198,7 @@ class Card(CardFacts):
 
     def _rows(
         self,
-        stage: Facts,
+        stage: Json,
         positions: Int64Array,
         files: Int64Array,
         samples: Int64Array,

@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.plans import differences
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import Facts, stop_of
+from nanoset_ref.provenance.card_facts import stop_of
 from nanoset_ref.provenance.spread import (
     Spread,
     UnevenSamples,
@@ -20,7 +21,7 @@ COMPARED_STAGE_FIELDS = "first_step", "steps", "order", "first_position", "batch
 MAX_COUNTED_ROWS = 1 << 28  # 4 bytes of memory each
 
 
-def audit_card(card: Card) -> list[Facts]:
+def audit_card(card: Card) -> list[Json]:
     """Check each order of a card, and that its stages read the orders without a gap.
 
     Returns:
@@ -46,7 +47,7 @@ def audit_card(card: Card) -> list[Facts]:
     return checks
 
 
-def _check_order(card: Card, number: int) -> Facts:
+def _check_order(card: Card, number: int) -> Json:
     """The check that an order can be computed and agrees with the probes."""
     facts = card.facts["orders"][number]
     try:
@@ -128,7 +129,7 @@ def _zero_counts(card: Card) -> list[NDArray[np.uint32]] | None:
     return [np.zeros(length, dtype=np.uint32) for length in lengths]
 
 
-def compare_two_cards(one: Card, two: Card) -> Facts:
+def compare_two_cards(one: Card, two: Card) -> Json:
     """Compare two cards.
 
     Returns:
@@ -144,7 +145,7 @@ def compare_two_cards(one: Card, two: Card) -> Facts:
     for difference in differences(*facts):
         line = str(difference).replace(": saved ", ": first ", 1)
         lines.append(line.replace(", now ", ", second "))
-    comparison: Facts = {
+    comparison: Json = {
         "differences": lines,
         "steps": steps,
         "step": None,
@@ -161,7 +162,7 @@ def compare_two_cards(one: Card, two: Card) -> Facts:
     return comparison
 
 
-def _compared_facts(card: Card) -> Facts:
+def _compared_facts(card: Card) -> Json:
     """The facts that decide the rows of each step; the probes follow from them."""
     facts = {name: card.facts[name] for name in COMPARED_FIELDS}
     facts["sources"] = card.sources or card.facts["listed"]

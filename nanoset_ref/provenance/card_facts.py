@@ -14,11 +14,11 @@ from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, read_json, require_regular
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import Order, build_order
+from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card_validation import (
     MAX_CARD_BYTES,
     problems_of_card,
 )
-from nanoset_ref.provenance.card_validation import Facts as Facts
 
 SHIPPED = Path(__file__).with_name("cards")
 NOT_COMPUTED = {
@@ -48,15 +48,15 @@ class CardFacts:
     """
 
     def __init__(
-        self, facts: Facts, sizes: Sequence[Sequence[Any]] | None = None
+        self, facts: Json, sizes: Sequence[Sequence[Any]] | None = None
     ) -> None:
         problems = problems_of_card(facts)
         if problems:
             raise ValueError(f"this is not a card: {'; '.join(problems)}")
         self.facts = facts
         self.name: str = facts["name"]
-        self.stages: list[Facts] = facts["stages"]
-        self.sources: list[Facts] = [
+        self.stages: list[Json] = facts["stages"]
+        self.sources: list[Json] = [
             {"first_byte": 0} | source for source in facts["sources"]
         ]
         self._itemsize = np.dtype(facts["dtype"]).itemsize
@@ -98,7 +98,7 @@ class CardFacts:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
-    def _with_sizes(self, sizes: Any) -> list[Facts]:
+    def _with_sizes(self, sizes: Any) -> list[Json]:
         """The sources with the sizes from a table of [name, bytes]."""
         names = [source["name"] for source in self.sources]
         count = self.facts["listed"]["files"] if "listed" in self.facts else len(names)
@@ -185,7 +185,7 @@ class CardFacts:
         last = self.stages[-1]
         return int(last["first_step"] + last["steps"] - 1)
 
-    def stage(self, step: int) -> Facts:
+    def stage(self, step: int) -> Json:
         """The stage that holds a step.
 
         Raises:
@@ -199,7 +199,7 @@ class CardFacts:
             f"step {step} is not one of the steps {first} to {self.last_step} of {self.name}"
         )
 
-    def schedule(self, stage: Facts) -> Schedule:
+    def schedule(self, stage: Json) -> Schedule:
         """The layout of a stage; a single rank if the card does not know the layout."""
         if stage["layout"] is None:
             ranks = {"micro_batch_size": stage["batch_size"]}
@@ -303,7 +303,7 @@ def num_bytes(file: Any) -> int:
     return int(file.first_byte + file.num_tokens * file.dtype.itemsize)
 
 
-def stop_of(stage: Facts) -> int:
+def stop_of(stage: Json) -> int:
     """The position after the last one of a stage."""
     return int(stage["first_position"] + stage["steps"] * stage["batch_size"])
 

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import Facts, num_bytes
+from nanoset_ref.provenance.card_facts import num_bytes
 from nanoset_ref.provenance.card_validation import NUM_PROBES
 from nanoset_ref.provenance.run_segments import RunSegment
 
-LENGTH: Facts = {"samples": 0, "probes": {}}  # what a longer order has other values of
+LENGTH: Json = {"samples": 0, "probes": {}}  # what a longer order has other values of
 
 
 def card_of_segments(
@@ -39,7 +40,7 @@ def card_of_segments(
     names = [file.path.name for file in files.values()]
     if len({*names}) < len(names):
         names = [*files]
-    orders: list[Facts] = []
+    orders: list[Json] = []
     numbers = []
     for segment, nanoset in zip(segments, nanosets, strict=True):
         order = _order(nanoset, [*files])
@@ -69,7 +70,7 @@ def card_of_segments(
     return Card(facts)
 
 
-def _row_facts(nanosets: Sequence[Nanoset]) -> Facts:
+def _row_facts(nanosets: Sequence[Nanoset]) -> Json:
     """The dtype and the window of a run; ValueError if its stages have several."""
     windows = set()
     dtypes = set()
@@ -100,7 +101,7 @@ def _nanoset(segment: RunSegment) -> Nanoset:
     return rows
 
 
-def _source(file: Any, name: str) -> Facts:
+def _source(file: Any, name: str) -> Json:
     return {
         "name": name,
         "bytes": num_bytes(file),
@@ -109,8 +110,8 @@ def _source(file: Any, name: str) -> Facts:
     }
 
 
-def _order(nanoset: Nanoset, paths: list[str]) -> Facts:
-    recipe: Facts = nanoset.order.recipe or {}
+def _order(nanoset: Nanoset, paths: list[str]) -> Json:
+    recipe: Json = nanoset.order.recipe or {}
     return {
         "name": recipe["name"],
         "seed": recipe["random_seed"],
@@ -122,7 +123,7 @@ def _order(nanoset: Nanoset, paths: list[str]) -> Facts:
     }
 
 
-def _stage(segment: RunSegment, order: int) -> Facts:
+def _stage(segment: RunSegment, order: int) -> Json:
     schedule = segment.schedule
     return {
         "name": segment.name,

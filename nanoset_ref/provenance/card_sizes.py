@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.pools import thread_map
+from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import Facts
 
 TIMEOUT = 60  # seconds
 
@@ -58,7 +58,7 @@ def _fetch_list(address: str) -> bytes:
         raise OSError(f"{error}; give a copy of this list (--names)") from error
 
 
-def addresses_in(text: str, listed: Facts) -> list[str]:
+def addresses_in(text: str, listed: Json) -> list[str]:
     """The addresses of the files that a list names after the text `listed["after"]`."""
     if listed["after"]:
         text = text.partition(listed["after"])[2]

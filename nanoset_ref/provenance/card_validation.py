@@ -13,9 +13,9 @@ from typing import Any
 
 from nanoset_ref.io.options import unknown_key
 from nanoset_ref.io.paths import read_json
+from nanoset_ref.orders.base import Json
 
 Schema = dict[str, Any]
-Facts = dict[str, Any]  # of a card, or a part of them
 
 SCHEMA = Path(__file__).with_name("card_schema.json")
 MAX_CARD_BYTES = 10_000
@@ -86,7 +86,7 @@ def _is_valid(value: Any, schema: Schema) -> bool:
 
 
 def _problems_of_fields(
-    value: Facts,
+    value: Json,
     schema: Schema,
     path: str,
 ) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _problems_of_fields(
             yield from _problems_of_value(item, field_schema, field_path)
 
 
-def _problems_between_fields(facts: Facts) -> Iterator[str]:
+def _problems_between_fields(facts: Json) -> Iterator[str]:
     """The problems between fields."""
     sources = len(facts["sources"])
     if bool(sources) == ("listed" in facts):
@@ -122,7 +122,7 @@ def _problems_between_fields(facts: Facts) -> Iterator[str]:
 
 
 def _problems_of_order(
-    order: Facts,
+    order: Json,
     sources: int,
     path: str,
 ) -> Iterator[str]:
@@ -142,7 +142,7 @@ def _problems_of_order(
 
 
 def _problems_of_stage(
-    stage: Facts,
+    stage: Json,
     orders: list[Any],
     path: str,
 ) -> Iterator[str]:

@@ -15,8 +15,9 @@ import numpy as np
 
 from nanoset_ref import train  # loads nothing yet: only YAML needs an extra
 from nanoset_ref.io.paths import PathLike, as_list, read_json
+from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import NOT_COMPUTED, Facts
+from nanoset_ref.provenance.card_facts import NOT_COMPUTED
 from nanoset_ref.provenance.card_of_run import probes_of
 from nanoset_ref.provenance.foreign_facts import (
     ForeignConfig,
@@ -29,7 +30,7 @@ from nanoset_ref.provenance.nanotron_cards import from_nanotron
 from nanoset_ref.tokens import open_tokens
 
 MIXES = "https://raw.githubusercontent.com/allenai/OLMo-core/fa6c5014c/src/olmo_core/data/mixes"
-MEGATRON_DEFAULTS: Facts = {"seed": 1234, "split": "969,30,1"}
+MEGATRON_DEFAULTS: Json = {"seed": 1234, "split": "969,30,1"}
 NEOX_SURPLUS = 1.005  # samples that GPT-NeoX draws for each one that it reads
 
 
@@ -89,7 +90,7 @@ def card_of_config(
 # ---- Megatron-LM and GPT-NeoX
 
 
-def from_megatron(config: ForeignConfig) -> Facts:
+def from_megatron(config: ForeignConfig) -> Json:
     """Megatron-LM's arguments, or GPT-NeoX's YAML, which uses the same names."""
     values = config.values
     if "rampup_batch_size" in values:
@@ -149,14 +150,14 @@ def _megatron_batch_size(config: ForeignConfig, rows: Any) -> int:
 
 
 def _megatron_order(
-    values: Facts,
+    values: Json,
     samples: int,
     weights: list[float] | None,
-) -> Facts:
+) -> Json:
     """The order of a run that reads `samples` rows."""
-    named: Facts = MEGATRON_DEFAULTS | values
+    named: Json = MEGATRON_DEFAULTS | values
     name = "megatron"
-    options: Facts = {"split": str(named["split"]).replace(" ", "")}
+    options: Json = {"split": str(named["split"]).replace(" ", "")}
     if "is_neox" in values:
         options["separate_final_epoch"] = False
     if values.get("weight_by_num_documents"):
@@ -173,7 +174,7 @@ def _megatron_order(
 # ---- OLMo-core
 
 
-def from_olmo_core(config: ForeignConfig) -> Facts:
+def from_olmo_core(config: ForeignConfig) -> Json:
     """OLMo-core's config.json."""
     dataset = config.values["dataset"]
     loader = config.values["data_loader"]
@@ -213,7 +214,7 @@ def from_olmo_core(config: ForeignConfig) -> Facts:
     return facts
 
 
-def _packs_documents(dataset: Facts) -> bool:
+def _packs_documents(dataset: Json) -> bool:
     """Whether OLMo-core packs documents; ValueError unless it does that, or cuts, named files."""
     kind = dataset.get("_CLASS_", "NumpyFSLDatasetConfig").rpartition(".")[2]
     kinds = "NumpyFSLDatasetConfig", "NumpyPackedFSLDatasetConfig"
@@ -228,7 +229,7 @@ def _packs_documents(dataset: Facts) -> bool:
     return kind == kinds[1]
 
 
-def _packing_options(dataset: Facts, batch_size: int) -> Facts:
+def _packing_options(dataset: Json, batch_size: int) -> Json:
     """The options of the order "olmo_core_packed", with the defaults of OLMo-core."""
     return {
         "batch_size": batch_size,
@@ -254,7 +255,7 @@ def _olmo_core_steps(values: Mapping[str, Any]) -> int | None:
 # ---- llm.c
 
 
-def from_llm_c(config: ForeignConfig) -> Facts:
+def from_llm_c(config: ForeignConfig) -> Json:
     """The arguments of llm.c's train_gpt2cu, perhaps behind mpirun -np RANKS."""
     values = config.values
     paths = sorted(glob.glob(str(values.get("i", ""))))
@@ -281,12 +282,12 @@ def from_llm_c(config: ForeignConfig) -> Facts:
 # ---- which system has which reader
 
 
-def read_yaml(path: PathLike) -> Facts:
+def read_yaml(path: PathLike) -> Json:
     """The content of a YAML file."""
     return train.read_yaml(path)
 
 
-def read_neox(path: PathLike) -> Facts:
+def read_neox(path: PathLike) -> Json:
     """GPT-NeoX's YAML, whose names may have dashes or underscores."""
     config = {"is_neox": True}
     for name, value in read_yaml(path).items():
@@ -303,8 +304,8 @@ class ConfigReader(NamedTuple):
         version: the commit of the system that was read.
     """
 
-    describe: Callable[[ForeignConfig], Facts]
-    parse: Callable[[PathLike], Facts]
+    describe: Callable[[ForeignConfig], Json]
+    parse: Callable[[PathLike], Json]
     version: str
 
 

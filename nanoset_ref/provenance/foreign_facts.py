@@ -12,7 +12,7 @@ from typing import Any
 
 from nanoset_ref.io.options import unknown_key
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.provenance.card_facts import Facts
+from nanoset_ref.orders.base import Json
 
 GIVEN_NAMES = {
     "batch_size": "rows of a step on all ranks together",
@@ -37,7 +37,7 @@ class ForeignConfig:
         ValueError: an unknown name.
     """
 
-    def __init__(self, values: Facts, given: Mapping[str, str]) -> None:
+    def __init__(self, values: Json, given: Mapping[str, str]) -> None:
         for name in given:
             if name not in GIVEN_NAMES:
                 raise ValueError(f"--given {name}: {unknown_key(name, GIVEN_NAMES)}")
@@ -84,7 +84,7 @@ class ForeignConfig:
             raise ValueError(f"the config lacks {lacks}: add --given {names}")
 
 
-def source_facts(path: str, header: int = 0) -> Facts:
+def source_facts(path: str, header: int = 0) -> Json:
     """A token file of a card, with its size if the file exists here.
 
     Args:
@@ -92,7 +92,7 @@ def source_facts(path: str, header: int = 0) -> Facts:
         header: bytes before its ids.
     """
     size = os.path.getsize(path) if os.path.isfile(path) else None
-    facts: Facts = {"name": path, "bytes": size}
+    facts: Json = {"name": path, "bytes": size}
     if header:
         facts["first_byte"] = header
     return facts
@@ -102,7 +102,7 @@ def order_facts(
     name: str,
     seed: int,
     **facts: Any,
-) -> Facts:
+) -> Json:
     """An order of a card, without probes."""
     return {"name": name, "seed": seed, "samples": None, "probes": {}} | facts
 
@@ -115,7 +115,7 @@ def stage_facts(
     layout: str,
     dp_size: Any = None,
     micro_batch_size: Any = None,
-) -> Facts:
+) -> Json:
     """A stage of a card that reads order `number` from position 0 on.
 
     Args:
@@ -149,12 +149,12 @@ def one_stage(
     config: ForeignConfig,
     steps: int,
     *others: Any,
-) -> list[Facts]:
+) -> list[Json]:
     """The only stage of a run of `steps` steps; `others`: the next arguments of `stage_facts`."""
     return [stage_facts(config, 0, range(1, steps + 1), *others)]
 
 
-def read_arguments(path: PathLike) -> Facts:
+def read_arguments(path: PathLike) -> Json:
     """Parse a command line, such as that of a script.
 
     Words with a $ are skipped: a card must not guess how a shell expands them.
@@ -172,7 +172,7 @@ def read_arguments(path: PathLike) -> Facts:
             words[name] = [value] if value else []
         elif name and "$" not in word:
             words[name].append(word)
-    arguments: Facts = {}
+    arguments: Json = {}
     for name, values in words.items():
         if len(values) == 1:
             arguments[name] = values[0]

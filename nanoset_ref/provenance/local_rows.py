@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from nanoset_ref import megatron
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
+from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import Facts
 from nanoset_ref.provenance.olmo_core_rows import OLMoCorePackedRows
 from nanoset_ref.provenance.run_segments import RunSegment
 from nanoset_ref.tokens import Tokens, open_tokens
@@ -118,7 +118,7 @@ def _packed_rows(
 
 def _megatron_rows(
     card: Card,
-    order: Facts,
+    order: Json,
     paths: Sequence[str],
 ) -> Rows:
     """The rows that an order "megatron" reads from .bin/.idx pairs."""
@@ -141,7 +141,7 @@ def _megatron_rows(
 
 def _check_probes(
     card: Card,
-    probes: Facts,
+    probes: Json,
     rows: Rows,
 ) -> None:
     """Raise ValueError if rows at the probed positions are not those of the card."""

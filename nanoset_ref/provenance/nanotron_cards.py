@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from nanoset_ref.io.paths import as_list
+from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.others.nanotron_stages import first_step, nanotron_stages
-from nanoset_ref.provenance.card_facts import Facts
 from nanoset_ref.provenance.foreign_facts import (
     ForeignConfig,
     order_facts,
@@ -18,7 +18,7 @@ from nanoset_ref.provenance.foreign_facts import (
 )
 
 
-def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Facts:
+def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
     """Nanotron's YAML.
 
     Args:
@@ -66,10 +66,10 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Facts:
 
 def _nanotron_order(
     config: ForeignConfig,
-    data: Facts,
+    data: Json,
     files: Mapping[str, list[str]],
     numbers: Mapping[str, int],
-) -> Facts:
+) -> Json:
     """The order of a stage as the Nanosets of 2024 compute it, from one file for each name.
 
     Args:
@@ -91,7 +91,7 @@ def _nanotron_order(
 
 def _use_main_orders(
     config: ForeignConfig,
-    facts: Facts,
+    facts: Json,
     files: Mapping[str, list[str]],
 ) -> None:
     """Make the orders those of Nanotron's main branch, which needs the sizes of all files."""
@@ -112,9 +112,9 @@ def _use_main_orders(
 
 def _stages_of_card(
     config: ForeignConfig,
-    stages: Sequence[Facts],
+    stages: Sequence[Json],
     layout: str,
-) -> list[Facts]:
+) -> list[Json]:
     """The stages of a card: each ends where the next one starts."""
     tokens = config.values["tokens"]
     ranks = config.values["parallelism"]["dp"]
@@ -132,7 +132,7 @@ def _stages_of_card(
     return described
 
 
-def _dataset_paths(dataset: Facts) -> list[str]:
+def _dataset_paths(dataset: Json) -> list[str]:
     return as_list(dataset.get("dataset_path") or dataset["dataset_folder"])
 
 
