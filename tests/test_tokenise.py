@@ -193,7 +193,7 @@ def test_ranks_are_let_go_when_the_call_in_rank_0_fails(monkeypatch):
     monkeypatch.setattr(
         encoding_processes,
         "other_ranks",
-        lambda: [encoding_processes.Helper("another rank", ours)],
+        lambda: [encoding_processes.RemoteEncoder("another rank", ours)],
     )
     monkeypatch.setattr(encoding_processes, "is_main_rank", lambda: True)
     rank = threading.Thread(target=encoding_processes.serve, args=[theirs], daemon=True)
@@ -394,7 +394,7 @@ def test_a_worker_with_two_threads_answers_or_ends_when_one_fails(
     monkeypatch, batch, error
 ):
     monkeypatch.setattr(encoding_processes, "num_threads", lambda processes: 2)
-    with encoding_processes.started_helpers(1, Failing(error)) as (first, _):
+    with encoding_processes.forked_encoders(1, Failing(error)) as (first, _):
         if isinstance(error, Exception):
             assert first.encode(batch) is None  # so it is encoded here
         else:
@@ -416,17 +416,17 @@ class Foreign:
 def test_a_worker_does_not_delete_what_its_parent_keeps_for_a_thread(batch):
     kept = threading.local()
     kept.group = Foreign()
-    with encoding_processes.started_helpers(1, Failing(ValueError())) as (first, *_):
+    with encoding_processes.forked_encoders(1, Failing(ValueError())) as (first, *_):
         assert first.encode(batch) is None
 
 
 SIGNALED = """
 import os, signal, sys, time
-from nanoset_ref.preprocess.encoding_processes import started_helpers
+from nanoset_ref.preprocess.encoding_processes import forked_encoders
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 os.register_at_fork({hook})
 try:
-    with started_helpers(2, None):
+    with forked_encoders(2, None):
         pass
 except KeyboardInterrupt:
     print("interrupted")

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.cut import PieceCutter
-from nanoset_ref.preprocess.special_tokens import SpecialFinder
+from nanoset_ref.preprocess.special_tokens import IdFinder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -109,7 +109,7 @@ def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
     """Encode with `keep`, and texts with special tokens again with a tokenizer that splits them."""
     split = hf_encoder(tokenizer)
     added = tokenizer.get_added_tokens_decoder().items()
-    find = SpecialFinder(number for number, token in added if token.special)
+    find = IdFinder(number for number, token in added if token.special)
 
     def encode(texts: list[str]) -> IdsAndLengths:
         ids, lengths = keep(texts)

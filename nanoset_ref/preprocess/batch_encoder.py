@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.preprocess.backends import LIBRARIES, Encode, IdsAndLengths, hf_encoder
 from nanoset_ref.preprocess.bos_eos import add_separators
-from nanoset_ref.preprocess.special_tokens import FoundTokens, SpecialFinder
+from nanoset_ref.preprocess.special_tokens import FoundTokens, IdFinder
 from nanoset_ref.preprocess.text_blocks import TextBatch
 from nanoset_ref.preprocess.tokenizer import TokenizerError, rebuild_tokenizer
 
@@ -65,11 +65,11 @@ class BatchEncoder:
     special_token_ids: list[int]
 
     def __post_init__(self) -> None:
-        self._own_encode = hf_encoder(self.fast)
-        self.encode: Encode = self._own_encode
+        self._hf_encode = hf_encoder(self.fast)
+        self.encode: Encode = self._hf_encode
         if self.backend != "hf":
             self.encode = LIBRARIES[self.backend](self.fast)
-        self._find = SpecialFinder(self.special_token_ids)
+        self._find = IdFinder(self.special_token_ids)
 
     def encode_text(self, batch: TextBatch) -> EncodedBatch:
         """Read and encode a batch of text."""
@@ -121,7 +121,7 @@ class BatchEncoder:
         for index in [k * len(texts) // number for k in range(number)]:
             start = max(0, (len(texts[index]) - EXCERPT_CHARS) // 2)
             excerpt = [texts[index][start : start + EXCERPT_CHARS]]
-            if not equal_encodings(self.encode(excerpt), self._own_encode(excerpt)):
+            if not equal_encodings(self.encode(excerpt), self._hf_encode(excerpt)):
                 raise TokenizerError(
                     f"{describe_text(index)}: gigatoken gives other ids than the tokenizer itself; "
                     "begin again with backend hf (--backend hf)"

@@ -116,8 +116,10 @@ class Encoder(BatchEncoder):
         suffix = after + separator_ids(tokenizer, fast, "eos_text", eos_text)
         if append_eod:
             suffix = with_eos(suffix, self.eos_token_id)
-        named = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-        self.special_token_counts = SpecialTokenCounter(fast, named, special_tokens)
+        bos_and_eos = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+        self.special_token_counts = SpecialTokenCounter(
+            fast, bos_and_eos, special_tokens
+        )
         splits = special_tokens == "split" or tokenizer.split_special_tokens
         fast.encode_special_tokens = splits
         dtype = np.dtype(token_dtype_for(vocab_size))
@@ -151,7 +153,7 @@ class Encoder(BatchEncoder):
             encodings = LIBRARIES["gigatoken"](self.fast)(texts)
         except Exception as error:  # gigatoken raises errors of its own
             return f"{type(error).__name__}: {error}"
-        if not equal_encodings(encodings, self._own_encode(texts)):
+        if not equal_encodings(encodings, self._hf_encode(texts)):
             return "its ids differ from the tokenizer's own on texts of this corpus"
         return None
 
@@ -217,7 +219,7 @@ class Encoder(BatchEncoder):
             ids [total] of `dtype`, the texts back to back, and lengths int64 [texts].
         """
         ids, lengths, found_tokens = self.encode_texts(list(texts), _text_number)
-        self.special_token_counts.note(found_tokens, _text_number)
+        self.special_token_counts.count(found_tokens, _text_number)
         return ids, lengths
 
     def stream(
@@ -232,7 +234,7 @@ class Encoder(BatchEncoder):
         """
         functions = functions or [self.encode_text] * num_threads()
         for batch, encoded in encode_in_order(batches, functions):
-            self.special_token_counts.note(encoded.found_tokens, batch.where)
+            self.special_token_counts.count(encoded.found_tokens, batch.where)
             yield batch, encoded
 
 

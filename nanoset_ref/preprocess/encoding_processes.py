@@ -1,8 +1,8 @@
 """Other processes that encode for this one: each has a copy of the tokenizer library.
 
-Helpers are forked here, or are the other ranks of torchrun: rank 0 reads and writes, and they
-encode for it. A helper ends when its connection closes, so none survives a killed rank 0, and a
-killed helper is noticed at once. (A `ProcessPoolExecutor` uses named semaphores, which stay in
+They are forked here, or are the other ranks of torchrun: rank 0 reads and writes, and they encode
+for it. Such a process ends when its connection closes, so none survives a killed rank 0, and a
+killed one is noticed at once. (A `ProcessPoolExecutor` uses named semaphores, which stay in
 shared memory when the whole group is killed, and its processes keep each other's pipes open after
 their parent has died.) A forked process starts with the tokenizer; a new one would load libraries
 for a second.
@@ -51,10 +51,10 @@ Result = TypeVar("Result")
 
 
 class JobError(RuntimeError):
-    """The job cannot continue: another job is writing its target, or a helper died."""
+    """The job cannot continue: another job is writing its target, or a worker died."""
 
 
-class Helper(NamedTuple):
+class RemoteEncoder(NamedTuple):
     """The connection to another process that encodes for this one."""
 
     name: str
@@ -96,15 +96,17 @@ class Helper(NamedTuple):
         return EncodedBatch(ids, lengths, (holders, numbers), (), answer["skipped"])
 
 
-def broadcast(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None:
-    """Send a message to all helpers; a dead one is reported by `Helper.encode`."""
-    for helper in helpers:
+def broadcast(
+    encoders: Iterable[RemoteEncoder], message: dict[str, Any] | None
+) -> None:
+    """Send a message to all of them; a dead one is reported by `RemoteEncoder.encode`."""
+    for encoder in encoders:
         with suppress(OSError):
-            helper.connection.send_bytes(json.dumps(message).encode())
+            encoder.connection.send_bytes(json.dumps(message).encode())
 
 
 @contextmanager
-def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]:
+def forked_encoders(count: int, encoder: BatchEncoder) -> Iterator[list[RemoteEncoder]]:
     """Fork processes that encode until this context or this process ends; they ignore signals.
 
     Args:
@@ -112,10 +114,10 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
         encoder: the encoder that they use.
 
     Yields:
-        A helper for each thread of each process.
+        A RemoteEncoder for each thread of each process.
     """
     with ExitStack() as stack:
-        helpers: list[Helper] = []
+        forked: list[RemoteEncoder] = []
         for number in range(count):
             pipes = [Pipe() for _ in range(num_threads(count + 1))]
             parent_ends, child_ends = zip(*pipes, strict=True)
@@ -125,8 +127,8 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
                 pid = os.fork()
                 if not pid:
                     # else this process would keep itself and others alive
-                    for helper in helpers:
-                        helper.connection.close()
+                    for earlier in forked:
+                        earlier.connection.close()
                     for connection in parent_ends:
                         connection.close()
                     _serve_until_the_end(child_ends, encoder)
@@ -134,10 +136,9 @@ def started_helpers(count: int, encoder: BatchEncoder) -> Iterator[list[Helper]]
                 stack.callback(os.kill, pid, signal.SIGKILL)
             for connection in child_ends:
                 connection.close()
-            helpers += [
-                Helper(f"worker {number} (pid {pid})", one) for one in parent_ends
-            ]
-        yield helpers
+            name = f"worker {number} (pid {pid})"
+            forked += [RemoteEncoder(name, connection) for connection in parent_ends]
+        yield forked
 
 
 def _serve_until_the_end(
@@ -197,7 +198,7 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
 def _batch(
     text: bytes, columns: Sequence[str], on_error: OnError, is_table: bool
 ) -> TextBatch:
-    """A batch from another process; see `Helper.encode`."""
+    """A batch from another process; see `RemoteEncoder.encode`."""
     content: Any = partial(bytes, text)
     if is_table:
         content = ArrowValues.from_message(text)
@@ -234,7 +235,7 @@ def in_rank_0(
 
 
 @cache
-def other_ranks() -> list[Helper]:
+def other_ranks() -> list[RemoteEncoder]:
     """The other ranks, in rank 0; rank 0, in the other ranks; [] without torchrun.
 
     The first call connects the ranks, and shares the cores of a machine among its ranks.
@@ -252,12 +253,15 @@ def other_ranks() -> list[Helper]:
         with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
             store.set(ADDRESS_KEY, f"{listener.address[1]} {key}")
             accepted = [_configured(listener.accept()) for _ in range(1, size)]
-            return [Helper("another rank", connection) for connection in accepted]
+            return [
+                RemoteEncoder("another rank", connection) for connection in accepted
+            ]
     while not store.check([ADDRESS_KEY]):
         time.sleep(0.05)
     port, key = store.get(ADDRESS_KEY).decode().split()
     address = os.environ["MASTER_ADDR"], int(port)
-    return [Helper("rank 0", _configured(Client(address, authkey=key.encode())))]
+    connection = _configured(Client(address, authkey=key.encode()))
+    return [RemoteEncoder("rank 0", connection)]
 
 
 def _configured(connection: Any) -> Connection:

@@ -31,11 +31,11 @@ from nanoset_ref.preprocess.backends import num_threads
 from nanoset_ref.preprocess.batch_encoder import EncodedBatch
 from nanoset_ref.preprocess.encoder import Encoder
 from nanoset_ref.preprocess.encoding_processes import (
-    Helper,
     JobError,
+    RemoteEncoder,
     broadcast,
+    forked_encoders,
     other_ranks,
-    started_helpers,
 )
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.sharing import BatchFunction
@@ -115,16 +115,16 @@ def tokenize_documents(
         raise ValueError(f"{rule}; got {num_workers}")
     bar = _progress_bar(source.num_bytes, progress)
     encoder.warn_without_separator()
-    encoder.special_token_counts.restart()
+    encoder.special_token_counts.reset()
     start = time.monotonic()
     with (
-        started_helpers(num_workers - 1, encoder) as workers,
+        forked_encoders(num_workers - 1, encoder) as workers,
         _only_writer(as_path(target)),
         sink as opened,
         bar,
     ):
         broadcast(ranks, encoder.worker_config)
-        remote = [partial(_delegate, encoder, helper) for helper in workers + ranks]
+        remote = [partial(_delegate, encoder, other) for other in workers + ranks]
         local = [encoder.encode_text] * num_threads(num_workers)
         skipped = _encode_all(source, encoder, [*remote, *local], opened, bar)
     encoder.special_token_counts.warn()
@@ -152,9 +152,9 @@ def _progress_bar(num_bytes: int, progress: bool | None) -> Any:
     )
 
 
-def _delegate(encoder: Encoder, helper: Helper, batch: TextBatch) -> EncodedBatch:
+def _delegate(encoder: Encoder, other: RemoteEncoder, batch: TextBatch) -> EncodedBatch:
     """Encode a batch in another process; if that fails, encode it here, which raises the error."""
-    encoded = helper.encode(batch)
+    encoded = other.encode(batch)
     if encoded is None:
         return encoder.encode_text(batch)
     return encoded

@@ -44,33 +44,35 @@ EVERY_BYTE = "".join(map(chr, CHARACTERS))
 logger = logging.getLogger(__name__)
 
 
-def special_tokens_of(fast: Tokenizer, named: Iterable[int | None]) -> dict[int, str]:
+def special_tokens_of(
+    fast: Tokenizer, bos_and_eos: Iterable[int | None]
+) -> dict[int, str]:
     """Return {id: token} of the tokens that count as special in a document.
 
     Args:
         fast: a Rust tokenizer.
-        named: the ids of BOS and EOS; None for a missing one.
+        bos_and_eos: their ids; None for a missing one.
     """
     added = fast.get_added_tokens_decoder().items()
     special = {number: token.content for number, token in added if token.special}
     for number in fast.encode(EVERY_BYTE, add_special_tokens=False).ids:
         special.pop(number, None)
-    for name in named:
-        text = None if name is None else fast.id_to_token(name)
-        if name is not None and text is not None:
-            special[name] = text
+    for token_id in bos_and_eos:
+        text = None if token_id is None else fast.id_to_token(token_id)
+        if token_id is not None and text is not None:
+            special[token_id] = text
     return special
 
 
-class SpecialFinder:
+class IdFinder:
     """Finds ids in encoded documents.
 
     Args:
-        numbers: the ids to find.
+        wanted: the ids to find.
     """
 
-    def __init__(self, numbers: Iterable[int]) -> None:
-        self._numbers = np.array(sorted(numbers), np.int64)
+    def __init__(self, wanted: Iterable[int]) -> None:
+        self._wanted = np.array(sorted(wanted), np.int64)
 
     def __call__(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> FoundTokens:
         """Find the ids.
@@ -83,14 +85,14 @@ class SpecialFinder:
             (index of the document, id) of each, int64 [found] both, in order.
         """
         none = np.empty(0, np.int64)
-        if not ids.size or not self._numbers.size:
+        if not ids.size or not self._wanted.size:
             return none, none
-        smallest = self._numbers[0]
-        largest = self._numbers[-1]
+        smallest = self._wanted[0]
+        largest = self._wanted[-1]
         if ids.max() < smallest or ids.min() > largest:
             return none, none
         places = np.flatnonzero((ids >= smallest) & (ids <= largest))
-        places = places[np.isin(ids[places], self._numbers)]
+        places = places[np.isin(ids[places], self._wanted)]
         holders = np.searchsorted(np.cumsum(lengths), places, side="right")
         return holders, ids[places].astype(np.int64)
 
@@ -99,7 +101,7 @@ class SpecialTokenCounter:
     """Counts the special tokens in documents, or refuses them.
 
     Args:
-        fast, named: see `special_tokens_of`.
+        fast, bos_and_eos: see `special_tokens_of`.
         special_tokens: "keep", "split" or "refuse".
 
     Attributes:
@@ -111,7 +113,7 @@ class SpecialTokenCounter:
     def __init__(
         self,
         fast: Tokenizer,
-        named: Iterable[int | None],
+        bos_and_eos: Iterable[int | None],
         special_tokens: SpecialTokens,
     ) -> None:
         modes = get_args(SpecialTokens)
@@ -119,18 +121,18 @@ class SpecialTokenCounter:
             raise ValueError(
                 f"special_tokens must be one of {modes}, got {special_tokens!r}"
             )
-        self.names = special_tokens_of(fast, named)
+        self.names = special_tokens_of(fast, bos_and_eos)
         self.special_tokens = special_tokens
         self.quiet = False
-        self.restart()
+        self.reset()
 
-    def restart(self) -> None:
-        """Start to count from 0 again."""
+    def reset(self) -> None:
+        """Count from 0 again."""
         self.documents = 0
         self.tokens: Counter[str] = Counter()
 
-    def note(self, found: FoundTokens, describe: Callable[[int], str]) -> None:
-        """Count the special tokens that a SpecialFinder has found.
+    def count(self, found: FoundTokens, describe: Callable[[int], str]) -> None:
+        """Count the special tokens that an IdFinder has found.
 
         Args:
             found: (index of the document, id) of each.

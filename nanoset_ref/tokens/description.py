@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.tokens.content import document_blocks
-from nanoset_ref.tokens.interface import Facts, Tokens
+from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
+
+Statistics = dict[str, Any]
 
 MAX_ID = 1 << 24  # ids are counted one by one, up to the largest
 
 
-def describe(file: Tokens, eos_token_id: int | None = None) -> Facts:
+def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
     """Statistics of the documents in a file; `eos_token_id` defaults to the file's own.
 
     Returns:
@@ -61,11 +63,11 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Facts:
             if len(document) and key in hashes:
                 duplicate_lengths.append(len(document))
             hashes.add(key)
-    figures = {
+    statistics = {
         "path": str(file.path),
         "dtype": file.dtype.name,
         "num_tokens": file.num_tokens,
-        **_length_facts(lengths),
+        **_length_statistics(lengths),
         "distinct_ids": int(np.count_nonzero(counts)),
         "largest_id": len(counts) - 1,
         "eos_token_id": eos,
@@ -75,12 +77,12 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Facts:
         "duplicate_tokens": sum(duplicate_lengths),
     }
     if eos is not None:
-        figures["eos_share"] = int(counts[eos : eos + 1].sum()) / file.num_tokens
-        figures["documents_ending_in_eos"] = ending_in_eos
-    return figures
+        statistics["eos_share"] = int(counts[eos : eos + 1].sum()) / file.num_tokens
+        statistics["documents_ending_in_eos"] = ending_in_eos
+    return statistics
 
 
-def _length_facts(lengths: Int64Array) -> Facts:
+def _length_statistics(lengths: Int64Array) -> Statistics:
     """The statistics of the lengths of documents."""
     return {
         "num_documents": len(lengths),
@@ -107,23 +109,23 @@ def _add_counts(counts: Int64Array, ids: NDArray[Any], file: Tokens) -> Int64Arr
     return added
 
 
-FIGURES = """\
+SUMMARY = """\
 {path}: {num_tokens:,} tokens ({dtype}) in {num_documents:,} documents
   document length: shortest {shortest:,}, median {median:,.1f}, mean {mean:,.1f}, \
 longest {longest:,}; {empty_documents:,} empty
   vocabulary: {distinct_ids:,} different ids, the largest is {largest_id:,}{eos}
   duplicates: {duplicate_documents:,} documents, {duplicate_tokens:,} tokens"""
-EOS_FIGURES = """
+EOS_SUMMARY = """
   EOS (id {eos_token_id}): {eos_share:.4%} of the tokens, \
 at the end of {documents_ending_in_eos:,} documents"""
 
 
-def as_text(figures: Facts) -> str:
+def as_text(statistics: Statistics) -> str:
     """Format the statistics of `describe`."""
-    eos = "" if figures["eos_share"] is None else EOS_FIGURES.format(**figures)
-    lines = [FIGURES.format(**figures, eos=eos)]
-    most = max(count for _, _, count in figures["length_histogram"])
-    for first, last, count in figures["length_histogram"]:
+    eos = "" if statistics["eos_share"] is None else EOS_SUMMARY.format(**statistics)
+    lines = [SUMMARY.format(**statistics, eos=eos)]
+    most = max(count for _, _, count in statistics["length_histogram"])
+    for first, last, count in statistics["length_histogram"]:
         bar = "#" * (count * 40 // most) or ("." if count else "")
         lines.append(f"  {first:>9,} - {last:<9,} {count:>9,} {bar}")
     return "\n".join(lines)
