@@ -65,7 +65,7 @@ def _rows_of_line(line: NDArray[Any]) -> list[Any]:
     return [f"tokens {line[0]}..{line[-1]}"]
 
 
-def wrong_mask(batch: Any, name: str) -> str:
+def mask_fault(batch: Any, name: str) -> str:
     """Describe where a mask is false at a token or true at padding; "" if it is right."""
     arrays = [np.asarray(array) for array in _arrays(batch)]
     tokens = np.stack(arrays).ravel()
@@ -79,13 +79,13 @@ def wrong_mask(batch: Any, name: str) -> str:
     return f"{name} is {mask[index]} at token {tokens[index]}"
 
 
-def write_into(batch: Any) -> None:
+def overwrite(batch: Any) -> None:
     """Overwrite all arrays of a batch, as its receiver may; read-only arrays stay."""
     if isinstance(batch, Mapping):
         batch = list(batch.values())
     if isinstance(batch, CONTAINERS):
         for item in batch:
-            write_into(item)
+            overwrite(item)
         return
     with contextlib.suppress(ValueError, TypeError, RuntimeError):
         np.asarray(batch)[...] = 1

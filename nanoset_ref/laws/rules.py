@@ -28,8 +28,8 @@ SIGMAS = 6  # larger deviations are not chance
 ROUNDING = 2  # rows by which a source may miss its share, besides chance
 MAX_NEIGHBORS = 12  # pairs that stay together; a shuffle leaves about 1 by chance
 SEEDS = 16  # tried where a few shuffled files may have the same order by chance
-SMALL = 2**10  # rows of the two corpora of `law_growth`
-LARGE = 2**16
+SMALL_CORPUS = 2**10  # rows of the two corpora of `law_growth`
+LARGE_CORPUS = 2**16
 MAX_GROWTH = 8  # times, from one to the other
 NOISE = {"s": 0.05, "bytes": 2**20}  # of measurements, by unit
 
@@ -208,8 +208,8 @@ def law_refuses(trial: Trial) -> Verdict:
     grown = trial.data(rows + 1)
     try:
         after = trial.run(data=grown, resume_from=before.states)
-    except LoaderFailed as end:
-        return end.finding if end.finding.kind == "hang" else None
+    except LoaderFailed as failure:
+        return failure.finding if failure.finding.kind == "hang" else None
     message = f"a state of {rows} rows was accepted for {rows + 1} rows"
     return Finding("other data", message, after.batches)
 
@@ -226,15 +226,15 @@ def law_masks(trial: Trial) -> Verdict:
 
 def law_growth(trial: Trial) -> Verdict:
     """Startup time and memory stay nearly flat: at most 8x for 64x the rows."""
-    small = _measure(trial, SMALL)
-    large = _measure(trial, LARGE)
+    small = _measure(trial, SMALL_CORPUS)
+    large = _measure(trial, LARGE_CORPUS)
     for unit, noise in NOISE.items():
         before = small[unit]
         after = large[unit]
         if after > MAX_GROWTH * before + noise:
             message = (
-                f"the first batch of {LARGE:,} rows takes {after:,.3g} {unit}, "
-                f"that of {SMALL:,} rows {before:,.3g}"
+                f"the first batch of {LARGE_CORPUS:,} rows takes {after:,.3g} {unit}, "
+                f"that of {SMALL_CORPUS:,} rows {before:,.3g}"
             )
             return Finding("slow growth", message)
     return None
@@ -393,5 +393,5 @@ def check_case(
     check_law, _ = LAWS[law]
     try:
         return check_law(Trial(processes, folder, case))
-    except LoaderFailed as end:
-        return end.finding
+    except LoaderFailed as failure:
+        return failure.finding

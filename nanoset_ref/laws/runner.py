@@ -26,7 +26,7 @@ from typing import Any
 
 from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.laws.adapter import Adapter
-from nanoset_ref.laws.batch_rows import rows_in, write_into, wrong_mask
+from nanoset_ref.laws.batch_rows import mask_fault, overwrite, rows_in
 from nanoset_ref.laws.findings import Batches, Kind
 
 LAWS = os.path.dirname(__file__)
@@ -117,11 +117,11 @@ def _run_rank(
         if not read and rank == 0:
             trace.seconds = time.perf_counter() - started
         read.append(_rows(adapter, batch))
-        wrong = wrong_mask(batch, adapter.mask) if adapter.mask else ""
+        wrong = mask_fault(batch, adapter.mask) if adapter.mask else ""
         if wrong:
             trace.faults.setdefault("masks", wrong)
         if request.overwrite_batches:
-            write_into(batch)
+            overwrite(batch)
         else:
             held.append(batch)
     if request.trace_memory:

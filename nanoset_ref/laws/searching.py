@@ -24,7 +24,7 @@ from nanoset_ref.laws.runner import SETTINGS, LoaderProcesses
 from nanoset_ref.laws.trial import Case, CaseRefused
 
 STATEFUL = {"resume", "killed", "elastic", "refuses"}
-SMALL = 24  # rows of the cases that are tried first: quick to run and to shrink
+SMALL_CASE = 24  # rows at most, in the cases tried first: quick to run and to shrink
 BOUNDARIES = [4**power + 1 for power in range(3, 12)]
 
 
@@ -77,25 +77,25 @@ def check(
     _check_names(adapter, [*claims, *(laws or ())])
     if laws is not None and not laws:
         raise ValueError(f"laws must name a law, or be None for all claims; got {laws}")
-    wanted = laws or claims
-    in_sequence = [law for law in LAWS if law in wanted]
-    report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed, in_sequence)
+    names = laws or claims
+    checked = [law for law in LAWS if law in names]
+    report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed, checked)
     with extra("laws", "the search for a case that breaks a law"):
         import hypothesis
-    say = progress or (lambda text: None)
+    show = progress or (lambda text: None)
     end = time.monotonic() + budget
     with tempfile.TemporaryDirectory() as folder, LoaderProcesses(adapter) as processes:
         search = Search(hypothesis, processes, Path(folder), seed, examples)
         write_corpus(search.folder, adapter.format, [1])  # fails early
-        for number, law in enumerate(in_sequence):
-            say(f"{law:<8} ")
+        for number, law in enumerate(checked):
+            show(f"{law:<8} ")
             now = time.monotonic()
             left = max(end - now, 0)
-            share = left / (len(in_sequence) - number)
+            share = left / (len(checked) - number)
             known = report.outcomes["resume"].case if law == "killed" else None
             deadlines = [now + max(share, left / 2), now + share]
             report.outcomes[law] = search.run(law, deadlines, known)
-            say(report.line(law)[9:] + "\n")
+            show(report.line(law)[9:] + "\n")
     return report
 
 
@@ -183,17 +183,19 @@ class Search:
 
     def _find(self, law: str, breaks: Callable[[Case], bool]) -> Case | None:
         """The smallest case that breaks a law: among small ones, among all, and at boundaries."""
-        tool = self.hypothesis
+        hypothesis = self.hypothesis
         adapter = self.processes.adapter
         random = Random(f"{self.seed} {law}")
-        few = max(1, self.examples // 3)
-        smallest = min(SMALL, adapter.max_rows)
-        others = 1 + self.examples - few
-        for max_rows, count in ((smallest, few), (adapter.max_rows, others)):
-            limits = tool.settings(max_examples=count, database=None, deadline=None)
-            cases = _cases(tool.strategies, adapter, law, max_rows)
-            with suppress(tool.errors.NoSuchExample):
-                return tool.find(cases, breaks, settings=limits, random=random)
+        num_small = max(1, self.examples // 3)
+        small = min(SMALL_CASE, adapter.max_rows), num_small
+        others = adapter.max_rows, 1 + self.examples - num_small
+        for max_rows, num_cases in (small, others):
+            settings = hypothesis.settings(
+                max_examples=num_cases, database=None, deadline=None
+            )
+            cases = _cases(hypothesis.strategies, adapter, law, max_rows)
+            with suppress(hypothesis.errors.NoSuchExample):
+                return hypothesis.find(cases, breaks, settings=settings, random=random)
         if law == "once" and adapter.format == "rows":
             for rows in BOUNDARIES:
                 if rows <= adapter.largest and breaks(Case(rows=rows)):
@@ -202,26 +204,26 @@ class Search:
 
 
 def _cases(
-    draw: Any,
+    strategies: Any,
     adapter: Adapter,
     law: str,
     max_rows: int,
 ) -> Any:
-    """The strategy that draws cases of a law; `draw` is hypothesis's module `strategies`."""
-    rows = draw.integers(1, max_rows)
+    """The strategy that draws cases of a law, made of hypothesis's module `strategies`."""
+    rows = strategies.integers(1, max_rows)
     if law == "spread":
-        rows = draw.integers(200, 400)
-    stop = draw.integers(0, 20)
+        rows = strategies.integers(200, 400)
+    stop = strategies.integers(0, 20)
     fields = {
         "rows": rows,
-        "world_size": draw.integers(1, adapter.max_ranks),
-        "batch_size": draw.integers(1, adapter.max_batch_size),
-        "workers": draw.integers(0, adapter.max_workers),
-        "seed": draw.integers(0, 5),
-        "epoch": draw.integers(0, 3),
-        "other": draw.integers(1, 5),
-        "stops": draw.lists(stop, min_size=1, max_size=3).map(tuple),
+        "world_size": strategies.integers(1, adapter.max_ranks),
+        "batch_size": strategies.integers(1, adapter.max_batch_size),
+        "workers": strategies.integers(0, adapter.max_workers),
+        "seed": strategies.integers(0, 5),
+        "epoch": strategies.integers(0, 3),
+        "other": strategies.integers(1, 5),
+        "stops": strategies.lists(stop, min_size=1, max_size=3).map(tuple),
     }
     _, names = LAWS[law]
     drawn = {name: fields[name] for name in names.split()}
-    return draw.builds(Case, **drawn)
+    return strategies.builds(Case, **drawn)

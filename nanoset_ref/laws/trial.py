@@ -70,8 +70,8 @@ class Trial:
         self.claims = self.adapter.claims.split()
         self.folder = folder
         self.case = case
-        self.request = {name: getattr(case, name) for name in SETTINGS}
-        self.request["data"] = self.data(case.rows)
+        self.defaults = {name: getattr(case, name) for name in SETTINGS}
+        self.defaults["data"] = self.data(case.rows)
         # of a loader without an end; one rank may read everything
         self.steps = (
             case.rows // case.global_batch_size + case.rows // case.batch_size + 3
@@ -98,7 +98,7 @@ class Trial:
                 a step.
             LoaderFailed: the loader crashed or hung.
         """
-        options = self.request | {"steps": self.steps} | changes
+        options = self.defaults | {"steps": self.steps} | changes
         settings = {name: options.pop(name) for name in SETTINGS}
         request = EpochRequest(settings=settings, **options)
         trace = self.processes.run(request, kill=kill)

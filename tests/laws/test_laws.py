@@ -28,7 +28,7 @@ from nanoset_ref.laws import (
     laws_command,
     write_corpus,
 )
-from nanoset_ref.laws.batch_rows import rows_in, write_into, wrong_mask
+from nanoset_ref.laws.batch_rows import mask_fault, overwrite, rows_in
 from nanoset_ref.laws.corpora import WRITERS, tokens_of_rows
 from nanoset_ref.laws.law_report import Outcome
 from nanoset_ref.laws.pytest_plugin import Laws
@@ -73,16 +73,16 @@ def test_row_numbers_are_taken_as_they_are(batch: Any) -> None:
 
 def test_a_mask_is_compared_with_the_tokens() -> None:
     tokens = np.array([[8, 9, 0, 0]])
-    assert wrong_mask({"tokens": tokens, "mask": tokens > 0}, "mask") == ""
+    assert mask_fault({"tokens": tokens, "mask": tokens > 0}, "mask") == ""
     assert (
-        wrong_mask({"tokens": tokens, "mask": tokens >= 0}, "mask")
+        mask_fault({"tokens": tokens, "mask": tokens >= 0}, "mask")
         == "mask is True at token 0"
     )
 
 
 def test_writing_into_a_batch_reaches_every_array() -> None:
     batch = {"a": torch.zeros(2), "b": [np.zeros(2)]}
-    write_into(batch)
+    overwrite(batch)
     assert batch["a"].tolist() == [1, 1]
     assert batch["b"][0].tolist() == [1, 1]
 
