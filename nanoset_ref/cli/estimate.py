@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 # each loads its modules when used
-from nanoset_ref import megatron, provenance, tokens, train
+from nanoset_ref import provenance, tokens, train
 from nanoset_ref.cli.command import NotNegative, Positive, UsageError
 from nanoset_ref.cli.estimate_sources import (
     Source,
@@ -206,12 +206,14 @@ def estimate_stages(config: train.Config) -> Iterator[StageEstimate]:
         blend = _blend_of(stage, stop - start)
         name = f"{stage.name} (text)" if blend.order == "text" else stage.name
         data = stage.data
-        buffers = count_buffers(
+        num_buffers = count_buffers(
             data.num_loading_workers, PREFETCH_FACTOR, data.read_ahead
         )
         positions = range(start, stop)
         length = stage.sequence_length
-        yield _estimate_stage(name, blend, positions, schedule, length, buffers, read)
+        yield _estimate_stage(
+            name, blend, positions, schedule, length, num_buffers, read
+        )
         ends[stage.number] = stop, read
 
 
@@ -229,11 +231,7 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
         source = Source(path=str(path), disk_bytes=path.stat().st_size, samples=rows)
         return SourceBlend(sources=[source], weights=[None], order="identity")
     if isinstance(dataset, sections.MegatronSection):
-        fields = dataset.model_dump(exclude={"num_samples"})
-        fields["split_num_samples"] = (dataset.num_samples or samples, 0, 0)
-        config = megatron.NanosetConfig(
-            random_seed=stage.data.seed, sequence_length=length, **fields
-        )
+        config = dataset.nanoset_config(length, samples, stage.data.seed)
         return megatron_blend(config)
     paths = dataset.dataset_path
     files: dict[str, Any] = {}
@@ -254,7 +252,7 @@ def _stage_of_options(
     """The one stage of a run that its options describe."""
     paths, weights, are_pairs = options.parse_data()
     order = options.order or "nanotron"
-    length = options.sample_length
+    length = options.resolved_sequence_length
     if are_pairs:
         blend = megatron_blend(options.megatron_config(paths, weights))
     else:
@@ -263,11 +261,11 @@ def _stage_of_options(
         blend = token_blend(files, shares, length, order, bool(options.row_length))
         if order not in ORDERS:
             blend = dataclasses.replace(
-                blend, counted=options.nanoset(paths, weights).order
+                blend, counted_order=options.nanoset(paths, weights).order
             )
-    samples = options.order_length
+    samples = options.resolved_num_samples
     if samples is None:
-        samples = blend.epoch
+        samples = blend.samples_per_epoch
     start = schedule.consumed_train_samples
     steps = max(0, samples - start) // schedule.global_batch_size
     positions = range(start, start + steps * schedule.global_batch_size)
@@ -275,8 +273,8 @@ def _stage_of_options(
         source.path: blend.expected_reads(n, start)
         for n, source in enumerate(blend.sources)
     }
-    buffers = count_buffers(workers, PREFETCH_FACTOR, 0)
-    return _estimate_stage("run", blend, positions, schedule, length, buffers, read)
+    num_buffers = count_buffers(workers, PREFETCH_FACTOR, 0)
+    return _estimate_stage("run", blend, positions, schedule, length, num_buffers, read)
 
 
 def _estimate_stage(
@@ -285,7 +283,7 @@ def _estimate_stage(
     positions: range,
     schedule: Schedule,
     length: int,
-    buffers: int,
+    num_buffers: int,
     read_before: dict[str, float],
 ) -> StageEstimate:
     """Estimate a stage.
@@ -296,7 +294,7 @@ def _estimate_stage(
         positions: the positions that it reads.
         schedule: its layout.
         length: tokens per sample.
-        buffers: blocks that a loader keeps in memory.
+        num_buffers: blocks that a loader keeps in memory.
         read_before: samples read of each source before the stage; its own reads are added.
     """
     sources = []
@@ -316,26 +314,27 @@ def _estimate_stage(
             tail_tokens=source.tail_tokens,
         )
         sources.append(source_estimate)
+    micro_batches = blend.samples_per_epoch // schedule.samples_per_micro_step
     return StageEstimate(
         name=name,
         order=blend.order,
         steps=len(positions) // schedule.global_batch_size,
         samples=len(positions),
         tokens=len(positions) * length,
-        samples_per_epoch=blend.epoch,
-        micro_batches_per_epoch=blend.epoch // schedule.samples_per_micro_step,
+        samples_per_epoch=blend.samples_per_epoch,
+        micro_batches_per_epoch=micro_batches,
         data_bytes=sum(source.disk_bytes for source in blend.sources),
         index_bytes=blend.index_bytes,
-        buffer_bytes=_buffer_bytes(schedule.micro_batch_size, length + 1, buffers),
+        buffer_bytes=_buffer_bytes(schedule.micro_batch_size, length + 1, num_buffers),
         padded=blend.padded,
         sources=sources,
     )
 
 
-def _buffer_bytes(micro_batch_size: int, row_length: int, buffers: int) -> int:
+def _buffer_bytes(micro_batch_size: int, row_length: int, num_buffers: int) -> int:
     """The memory of a loader's block buffers (see `nanoset_ref.load.blocks`)."""
     batch = micro_batch_size * row_length * ID_BYTES
-    return buffers * batches_per_block(batch, buffers) * batch
+    return num_buffers * batches_per_block(batch, num_buffers) * batch
 
 
 def format_bytes(count: float) -> str:

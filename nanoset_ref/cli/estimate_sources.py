@@ -50,7 +50,7 @@ class SourceBlend:
         order: its name, or "megatron" or "text".
         index_bytes: size of the index that each process holds, or maps from a cache of indexes.
         padded: whether rows may end in padding; no file records how much.
-        counted: the order itself, if its reads have to be counted.
+        counted_order: the order itself, if its reads have to be counted.
     """
 
     sources: Sequence[Source]
@@ -58,18 +58,18 @@ class SourceBlend:
     order: str
     index_bytes: int = 0
     padded: bool = False
-    counted: Order | None = None
+    counted_order: Order | None = None
 
     @property
-    def epoch(self) -> int:
+    def samples_per_epoch(self) -> int:
         """Samples in one epoch of all sources."""
         return sum(source.samples for source in self.sources)
 
     @functools.cached_property
     def shares(self) -> list[float]:
         """The share of each source in the blend, summing to 1."""
-        if self.counted:
-            return self.counted.dataset_weights.tolist()
+        if self.counted_order:
+            return self.counted_order.dataset_weights.tolist()
         amounts = [
             float(source.samples if weight is None else weight)
             for source, weight in zip(self.sources, self.weights, strict=True)
@@ -79,12 +79,12 @@ class SourceBlend:
     def expected_reads(self, number: int, stop: int) -> float:
         """The expected number of samples of source `number` in positions [0, stop)."""
         source = self.sources[number]
-        if self.counted:
-            return _counts(self.counted, stop)[number][0]
+        if self.counted_order:
+            return _reads_and_distinct(self.counted_order, stop)[number][0]
         if self.order != "identity":
             return self.shares[number] * stop
         first = sum(earlier.samples for earlier in self.sources[:number])
-        epochs, rest = divmod(stop, max(self.epoch, 1))
+        epochs, rest = divmod(stop, max(self.samples_per_epoch, 1))
         return epochs * source.samples + min(max(rest - first, 0), source.samples)
 
     def distinct(self, number: int, read: float, stop: int) -> float:
@@ -95,15 +95,15 @@ class SourceBlend:
             read: samples read of it, some of them repeatedly.
             stop: the position after the last read.
         """
-        if self.counted:
-            return _counts(self.counted, stop)[number][1]
+        if self.counted_order:
+            return _reads_and_distinct(self.counted_order, stop)[number][1]
         samples = self.sources[number].samples
         weighted = any(weight is not None for weight in self.weights)
         if self.order != "nanotron" or not weighted:
             return min(read, samples)
         # every epoch has the same samples: the first ones, and some twice if a source is too short
-        in_epoch = self.shares[number] * self.epoch
-        done = min(1.0, stop / max(self.epoch, 1))
+        in_epoch = self.shares[number] * self.samples_per_epoch
+        done = min(1.0, stop / max(self.samples_per_epoch, 1))
         if in_epoch <= samples or done == 1:
             return min(in_epoch * done, samples)
         # an epoch has `copies` of each sample and one more of some, at random places
@@ -113,7 +113,7 @@ class SourceBlend:
 
 
 @functools.cache
-def _counts(order: Order, stop: int) -> list[tuple[int, int]]:
+def _reads_and_distinct(order: Order, stop: int) -> list[tuple[int, int]]:
     """For each source, (reads, different samples) at positions [0, stop) of an order."""
     reads = order.read_counts(0, stop)
     return [(int(each.sum()), int((each > 0).sum())) for each in reads]
@@ -147,8 +147,9 @@ def token_blend(
     blend = SourceBlend(sources=sources, weights=weights, order=order, padded=padded)
     if order != "nanotron":
         return blend
-    number_bytes = 4 if blend.epoch <= 2**32 else 8
-    return dataclasses.replace(blend, index_bytes=blend.epoch * number_bytes)
+    samples = blend.samples_per_epoch
+    number_bytes = 4 if samples <= 2**32 else 8
+    return dataclasses.replace(blend, index_bytes=samples * number_bytes)
 
 
 def _tail(file: Tokens, sequence_length: int, disjoint: bool) -> int:

@@ -187,19 +187,19 @@ class RunOptions(FileOptions):
         return paths, weights, False
 
     @property
-    def sample_length(self) -> int:
+    def resolved_sequence_length(self) -> int:
         """S: a row has S + 1 tokens."""
         if self.row_length:
             return self.row_length - 1
         return self.sequence_length or 2048
 
     @property
-    def order_seed(self) -> int:
+    def resolved_seed(self) -> int:
         """The seed of the order: the given one, or 1234."""
         return 1234 if self.seed is None else self.seed
 
     @property
-    def order_length(self) -> int | None:
+    def resolved_num_samples(self) -> int | None:
         """The given number of samples, or that of the order's file; None: an epoch."""
         order = self.order or ""
         if self.num_samples is None and order.endswith(".npy"):
@@ -221,9 +221,9 @@ class RunOptions(FileOptions):
         return Nanoset(
             [self.open(path) for path in paths],
             weights,
-            self.sample_length,
-            self.order_length,
-            self.order_seed,
+            self.resolved_sequence_length,
+            self.resolved_num_samples,
+            self.resolved_seed,
             order=self.order or "nanotron",
             disjoint=bool(self.row_length),
         )
@@ -245,8 +245,8 @@ class RunOptions(FileOptions):
         if weights:
             blend = [*chain(*zip(weights, prefixes, strict=True))]
         return megatron.NanosetConfig(
-            random_seed=self.order_seed,
-            sequence_length=self.sample_length,
+            random_seed=self.resolved_seed,
+            sequence_length=self.resolved_sequence_length,
             data_path=blend,
             split=self.split or "1,0,0",
             split_num_samples=(self.num_samples, 0, 0),

@@ -20,14 +20,14 @@ FILE_READ_BYTES = 1 << 18  # small enough for the processor's cache
 OBJECT_READ_BYTES = 32 << 20
 
 
-def as_path(path: Any, allow_unversioned: bool = False) -> Path:
+def as_path(path: Any) -> Path:
     """Convert a path or URL to a Path, or to a `BucketPath` with the Path methods used here.
 
     Raises:
         StorageError: see `BucketPath`; or a URL was converted to a Path, which drops one of its two
             slashes.
     """
-    location = location_of(path, allow_unversioned)
+    location = location_of(path)
     if isinstance(location, str):
         return Path(path)
     return location

@@ -89,12 +89,11 @@ class NanosetBuilder:
             *_, total = itertools.accumulate(weights)
             shares = [weight / total for weight in weights]
             counts = [math.ceil(size * share * reserve) for share in shares]
-            datasets = [dataset_of(*one) for one in zip(prefixes, counts, strict=True)]
+            datasets = list(map(dataset_of, prefixes, counts))
             rows = sum(len(dataset) - 1 for dataset in datasets)
             return BlendedNanoset(datasets, shares, rows, config)
         shares = as_shares(weights)
         counts = [math.ceil(size * share) for share in shares]
-        datasets = []
-        for prefix, count in zip(prefixes, counts, strict=True):
-            datasets.append(dataset_of(prefix, math.ceil(count * reserve)))
+        built = [math.ceil(count * reserve) for count in counts]
+        datasets = list(map(dataset_of, prefixes, built))
         return BlendedNanoset(datasets, shares, sum(counts), config)

@@ -197,10 +197,11 @@ class MegatronSection(DatasetSection):
 
     @model_validator(mode="after")
     def _check(self) -> MegatronSection:
-        self._config(1, 1, 0)
+        self.nanoset_config(1, 1, 0)
         return self
 
-    def _config(self, sequence_length: int, num_samples: int, seed: int) -> Any:
+    def nanoset_config(self, sequence_length: int, num_samples: int, seed: int) -> Any:
+        """The NanosetConfig of a stage; for the arguments see `open`."""
         return megatron.NanosetConfig(
             random_seed=seed,
             sequence_length=sequence_length,
@@ -211,14 +212,14 @@ class MegatronSection(DatasetSection):
     def tokens(self) -> list[Tokens]:
         """Open every .bin/.idx pair."""
         prefixes: dict[str, None] = {}  # in their order, each once
-        for plan in self._config(1, 1, 0).splits:
+        for plan in self.nanoset_config(1, 1, 0).splits:
             if plan.blend:
                 prefixes |= dict.fromkeys(plan.blend.prefixes)
         return [megatron.MMapIndexedDataset(prefix) for prefix in prefixes]
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
         """Open the rows of the train split."""
-        config = self._config(sequence_length, num_samples, seed)
+        config = self.nanoset_config(sequence_length, num_samples, seed)
         rows: Any = megatron.NanosetBuilder(config).build(["train"])[0]
         available = len(rows or ())
         if available < num_samples:
