@@ -1,6 +1,6 @@
 """Paths of files and URLs of objects: whether they exist, their versions and their content.
 
-The modules for buckets are imported lazily; local files need none of them.
+`io.buckets` and `io.bucket_ids` are imported lazily; local files need neither.
 """
 
 import errno

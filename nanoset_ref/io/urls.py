@@ -1,4 +1,4 @@
-"""URLs of objects: how they are parsed, and which are refused.
+"""URLs of objects: how they are parsed, which are refused, and local copies of objects.
 
 Every option that names a file also takes an s3://, gs://, az:// or http(s):// URL. A `BucketPath`
 has the Path methods that this package uses, so a token file in a bucket is opened like a local one.
@@ -7,13 +7,21 @@ has the Path methods that this package uses, so a token file in a bucket is open
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from nanoset_ref.io.paths import PathLike, as_path, file_version, read_in_blocks
+from nanoset_ref.io.paths import (
+    PathLike,
+    as_path,
+    file_version,
+    in_bucket,
+    read_in_blocks,
+)
 
 SCHEMES = {
     "s3": "s3",
@@ -169,6 +177,21 @@ def absolute(path: PathLike) -> str:
     if isinstance(as_path(path), BucketPath):
         return os.fspath(path)
     return os.path.abspath(path)
+
+
+@contextlib.contextmanager
+def local_copy(path: PathLike) -> Iterator[Path]:
+    """Yield a local file's own path, or that of a temporary copy of an object.
+
+    A mapping of the copy stays valid after the copy is deleted.
+    """
+    if not in_bucket(path):
+        yield Path(path)
+        return
+    with tempfile.NamedTemporaryFile() as copy:
+        copy.writelines(read_in_blocks(path))
+        copy.flush()
+        yield Path(copy.name)
 
 
 def refuse_forks(paths: Iterable[Path], start_method: str) -> None:

@@ -57,7 +57,7 @@ def _check_order(card: Card, number: int) -> Json:
     probes = len(facts["probes"])
     wrong = len(card.wrong_probes(number, order))
     rows = sum(card.lengths(number))
-    samples = card.samples(number)
+    samples = card.num_positions(number)
     detail = (
         f"order {number} ({facts['name']}): {probes - wrong} of {probes} probes agree; "
     )

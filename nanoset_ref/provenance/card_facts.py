@@ -270,7 +270,7 @@ class CardFacts:
         if name in NOT_COMPUTED:
             raise ValueError(f"{self.name}: {NOT_COMPUTED[name]}")
         lengths = self.lengths(number)
-        samples = self.samples(number)
+        samples = self.num_positions(number)
         if not any(lengths):
             raise ValueError(f"{self.name}: the files of order {number} hold no row")
         options = facts.get("options", {})
@@ -281,7 +281,7 @@ class CardFacts:
         except ValueError as error:
             raise ValueError(f"{self.name}: order {number}: {error}") from error
 
-    def samples(self, number: int) -> int:
+    def num_positions(self, number: int) -> int:
         """The positions of order `number`: as in the card, or as many as its stages read."""
         recorded: int | None = self.facts["orders"][number]["samples"]
         if recorded is not None:

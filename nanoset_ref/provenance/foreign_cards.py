@@ -82,7 +82,7 @@ def card_of_config(
         sources = card.source_numbers(number)
         sizes = [card.sources[source]["bytes"] for source in sources]
         if order["name"] not in NOT_COMPUTED and sizes and None not in sizes:
-            order["samples"] = card.samples(number)
+            order["samples"] = card.num_positions(number)
             order["probes"] = probes_of(card.unchecked_order(number), order["samples"])
     return Card(facts)
 

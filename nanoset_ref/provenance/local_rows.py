@@ -89,7 +89,7 @@ def _rows(
         [files[source] for source in card.source_numbers(number)],
         None,
         window["row_length"] - 1,
-        card.samples(number),
+        card.num_positions(number),
         facts["seed"],
         order=order,
         disjoint=shared == 0,
@@ -108,7 +108,7 @@ def _packed_rows(
     try:
         ends = options["eos_token_id"]
         files = [open_tokens(path, card.facts["dtype"], ends) for path in paths]
-        samples = card.samples(number)
+        samples = card.num_positions(number)
         return OLMoCorePackedRows(files, length, samples, facts["seed"], options)
     except KeyError as error:
         raise ValueError(

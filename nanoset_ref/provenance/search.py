@@ -29,7 +29,7 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
     """
     if len(ids) == 0:
         raise ValueError("search for at least one id, got none")
-    places: list[tuple[int, int]] = []
+    matches: list[tuple[int, int]] = []
     first_document = 0  # of the block
     for block, lengths in document_blocks(file):
         stop = max(len(block) - len(ids) + 1, 0)
@@ -44,9 +44,9 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
         documents = documents[is_inside]
         offsets = hits[is_inside] - begins[documents]
         numbers = first_document + documents
-        places += zip(numbers.tolist(), offsets.tolist(), strict=True)
+        matches += zip(numbers.tolist(), offsets.tolist(), strict=True)
         first_document += len(lengths)
-    return places
+    return matches
 
 
 def find_text(
@@ -87,7 +87,7 @@ def find_text(
     boundaries = file.known_boundaries()
     # no word has more tokens than bytes
     reach = max(len(first.encode()), len(last.encode())) + 2
-    places = []
+    matches = []
     for document, offset in find(file, ids):
         begin = boundaries[document]
         end = boundaries[document + 1]
@@ -100,8 +100,8 @@ def find_text(
         bounds = _bounds(tokenizer, window, text, start, stop, len(first))
         if bounds:
             start, stop = bounds
-            places.append((document, low + start, low + stop))
-    return sorted(places)
+            matches.append((document, low + start, low + stop))
+    return sorted(matches)
 
 
 def _find_short(
@@ -110,12 +110,12 @@ def _find_short(
     text: str,
 ) -> list[tuple[int, int, int]]:
     """Find a text of one or two words; see `find_text`."""
-    places = set()
+    matches = set()
     for prefix in ("", " "):
         ids = tokenizer.encode(prefix + text, add_special_tokens=False)
         for document, start in find(file, ids):
-            places.add((document, start, start + len(ids)))
-    return sorted(places)
+            matches.add((document, start, start + len(ids)))
+    return sorted(matches)
 
 
 def _bounds(

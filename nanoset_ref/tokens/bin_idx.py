@@ -38,7 +38,7 @@ from nanoset_ref.io.paths import (
     seal,
 )
 from nanoset_ref.io.torchrun import is_main_rank
-from nanoset_ref.tokens.companions import local_copy
+from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 

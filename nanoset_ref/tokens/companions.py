@@ -1,41 +1,17 @@
 """The files next to token files: document boundaries, labels of sources, and which to leave out."""
 
-import contextlib
 import io
-import tempfile
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.paths import (
-    PathLike,
-    as_path,
-    file_version,
-    in_bucket,
-    read_in_blocks,
-    require_regular,
-)
+from nanoset_ref.io.paths import PathLike, as_path, file_version, require_regular
+from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import BLOCK_IDS
 from nanoset_ref.tokens.manifest import TokenFileError
-
-
-@contextlib.contextmanager
-def local_copy(path: PathLike) -> Iterator[Path]:
-    """Yield a local file's own path, or that of a temporary copy of an object.
-
-    A mapping of the copy stays valid after the copy is deleted.
-    """
-    if not in_bucket(path):
-        yield Path(path)
-        return
-    with tempfile.NamedTemporaryFile() as copy:
-        copy.writelines(read_in_blocks(path))
-        copy.flush()
-        yield Path(copy.name)
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:

@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import PathLike, as_path, read_in_blocks, seal
-from nanoset_ref.tokens.companions import local_copy
+from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
