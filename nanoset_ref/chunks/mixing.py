@@ -37,9 +37,9 @@ from nanoset_ref.chunks.chunk_manifest import (
     manifests_above,
     start_manifest,
 )
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write
-from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike, checksum
 
 with extra("text", "preparing a corpus"):

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal, get_args
 
-from nanoset_ref.io.options import refuses_unknown, whole_number
+from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.preprocess import Backend, SpecialTokens
 from nanoset_ref.preprocess.text_blocks import OnError
 

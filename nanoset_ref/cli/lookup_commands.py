@@ -18,7 +18,7 @@ from nanoset_ref.cli.card_commands import (
 )
 from nanoset_ref.cli.command import NotNegative, UsageError
 from nanoset_ref.cli.run_options import RunOptions, exactly_one, one_step, segment_at
-from nanoset_ref.io.options import check_index
+from nanoset_ref.io.checks import check_index
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.load.schedule import Schedule, Slot
 

@@ -7,7 +7,7 @@ object_cache              pieces of objects, kept on the local disk
 index_cache               indexes built once and mapped by every process
 memory                    available memory, checks for truncation, pausing the garbage collector
 njit, compilation         kernels, and the cache of what numba has compiled
-options, pydantic_errors  checks of a user's options, and messages about them
+checks, pydantic_errors   checks of a user's values, and messages about them
 extras                    optional packages, and which extra installs them
 arrays                    the type of most arrays
 pools                     calls at the same time, and threads of a generator

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
+from nanoset_ref.io.checks import normalize_indices
 from nanoset_ref.io.object_cache import PIECE_BYTES, read_cached
-from nanoset_ref.io.options import normalize_indices
 from nanoset_ref.io.pools import thread_map
 from nanoset_ref.io.urls import BucketPath
 

@@ -4,7 +4,7 @@ import reprlib
 from collections.abc import Collection
 from typing import Any
 
-from nanoset_ref.io.options import unknown_key
+from nanoset_ref.io.checks import unknown_key
 
 
 def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:

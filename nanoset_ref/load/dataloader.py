@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from nanoset_ref.io.options import unknown_key, whole_number
+from nanoset_ref.io.checks import unknown_key, whole_number
 from nanoset_ref.load.blocks import (
     BlockSizes,
     allocate_buffers,

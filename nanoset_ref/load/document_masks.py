@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.checks import refuses_unknown
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.options import refuses_unknown
 from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens import Tokens

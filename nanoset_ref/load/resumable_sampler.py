@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.options import whole_number
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.load.schedule import Layout, Schedule
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.options import check_index, normalize_indices
+from nanoset_ref.io.checks import check_index, normalize_indices
 from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens import Tokens
 

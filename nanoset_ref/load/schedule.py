@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.options import refuses_unknown, whole_number
+from nanoset_ref.io.checks import refuses_unknown, whole_number
 
 Layout = Literal["strided", "contiguous"]
 

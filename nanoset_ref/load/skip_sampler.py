@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
-from nanoset_ref.io.options import whole_number
+from nanoset_ref.io.checks import whole_number
 
 
 class SkipBatchSampler(Sampler[Any]):

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
-from nanoset_ref.io.options import refuses_unknown, whole_number
+from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.orders.base import normalize_weights

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array as Int64Array
+from nanoset_ref.io.checks import normalize_indices, whole_number
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.options import normalize_indices, whole_number
 
 Json = dict[str, Any]  # an object of JSON
 Pairs = tuple[Int64Array, Int64Array]  # sources and samples, [n] each

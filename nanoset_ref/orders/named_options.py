@@ -2,7 +2,7 @@
 
 import inspect
 
-from nanoset_ref.io.options import unknown_key
+from nanoset_ref.io.checks import unknown_key
 from nanoset_ref.orders import ORDERS, Order, find_order  # type: ignore[attr-defined]
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from nanoset_ref.io.options import whole_number
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.paths import PathLike, read_json, require_regular
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import Order, build_order

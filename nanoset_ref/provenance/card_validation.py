@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.io.options import unknown_key
+from nanoset_ref.io.checks import unknown_key
 from nanoset_ref.io.paths import read_json
 from nanoset_ref.orders.base import Json
 

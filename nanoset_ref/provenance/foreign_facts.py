@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.io.options import unknown_key
+from nanoset_ref.io.checks import unknown_key
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.orders.base import Json
 

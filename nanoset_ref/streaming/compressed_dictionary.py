@@ -38,8 +38,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.files import atomic_write
-from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.streaming.adapters import FileMap
 

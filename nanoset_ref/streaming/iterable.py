@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from nanoset_ref.io.options import whole_number
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.resumable import (
     Resumable,

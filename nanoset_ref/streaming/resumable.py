@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 from torch.utils.data import get_worker_info
 
-from nanoset_ref.io.options import whole_number
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.plans import PLAN_VERSION, check_plan
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.options import refuses_unknown, whole_number
+from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.preprocess import Backend, Encoder, SpecialTokens
 from nanoset_ref.preprocess.text import TextSource

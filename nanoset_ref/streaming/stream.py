@@ -37,7 +37,7 @@ import xxhash
 from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
-from nanoset_ref.io.options import whole_number
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.orders.plans import PLAN_VERSION
 from nanoset_ref.preprocess.encoder import Backend, Encoder

@@ -18,8 +18,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.memory import check_not_truncated
-from nanoset_ref.io.options import whole_number
 from nanoset_ref.io.paths import (
     FileVersion,
     PathLike,

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from nanoset_ref import preprocess  # loads its modules when they are used
+from nanoset_ref.io.checks import unknown_key
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.options import unknown_key
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.train.data_section import (
     SECTION_BY_KEY,

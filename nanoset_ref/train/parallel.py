@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from nanoset_ref.io.options import refuses_unknown, whole_number
+from nanoset_ref.io.checks import refuses_unknown, whole_number
 
 DIMENSIONS = ("dp", "pp", "tp")
 
