@@ -76,7 +76,7 @@ class MegatronNanoset(PieceRows):
             {
                 "index": "mappings",
                 "idx": corpus.idx_checksum,
-                **self._order,
+                **self._index_facts,
                 "pad_id": config.pad_id,
             },
             ("document_index", "sample_index", "shuffle_index"),
@@ -138,7 +138,7 @@ class MegatronNanoset(PieceRows):
         return [(0, np.arange(len(positions)), positions)]
 
     @property
-    def _order(self) -> dict[str, Any]:
+    def _index_facts(self) -> dict[str, Any]:
         """Everything that determines the indexes, except the .idx."""
         config = self.config
         return {
@@ -152,7 +152,7 @@ class MegatronNanoset(PieceRows):
     def _describe(self) -> dict[str, Any]:
         file = describe_file(self.corpus) | {"idx": self.corpus.idx_checksum}
         return {
-            "order": {"kind": "megatron", "algorithm": ALGORITHM, **self._order},
+            "order": {"kind": "megatron", "algorithm": ALGORITHM, **self._index_facts},
             "rows": {"row_length": self.row_length, "pad_id": self.config.pad_id},
             "files": [file],
         }

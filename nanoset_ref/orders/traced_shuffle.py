@@ -33,9 +33,9 @@ from nanoset_ref.io.signals import deferred_signals
 
 BLOCK = 1 << 18  # draws
 SPAN = 128  # draws; divides BLOCK
-AHEAD = 3  # blocks
+BLOCKS_AHEAD = 3
 SLOTS = 1 << 14  # of the table in which `_follow` looks numbers up
-FILTER = 1 << 18  # words of 32 bits
+FILTER_WORDS = 1 << 18  # of 32 bits
 
 Draws = NDArray[np.uint32]
 
@@ -99,18 +99,18 @@ class _Trace:
         self._seed = seed
         self._heads = np.full(SLOTS, -1, dtype=np.int32)
         self._nexts = np.empty(len(places), dtype=np.int32)
-        self._filter = np.zeros(FILTER, dtype=np.uint32)
+        self._filter_bits = np.zeros(FILTER_WORDS, dtype=np.uint32)
         for item, place in enumerate(places.tolist()):
-            _put(self.places, self._heads, self._nexts, self._filter, item, place)
+            _put(self.places, self._heads, self._nexts, self._filter_bits, item, place)
 
     def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Draws]]:
         """Each block's number and draws; threads draw the next ones meanwhile."""
         drawn: deque[Future[tuple[int, Draws]]] = deque()
-        with ThreadPoolExecutor(min(os.cpu_count() or 1, AHEAD)) as pool:
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, BLOCKS_AHEAD)) as pool:
             for number in numbers:
                 with deferred_signals():
                     drawn.append(pool.submit(self._draw, number))
-                if len(drawn) > AHEAD:
+                if len(drawn) > BLOCKS_AHEAD:
                     yield drawn.popleft().result()
             while drawn:
                 yield drawn.popleft().result()
@@ -128,7 +128,7 @@ class _Trace:
             self.places,
             self._heads,
             self._nexts,
-            self._filter,
+            self._filter_bits,
             backwards,
         )
 
@@ -201,13 +201,13 @@ def _accept(draws, first, step, partners):
 
 
 @njit
-def _follow(draws, steps, places, heads, nexts, held, backwards):
+def _follow(draws, steps, places, heads, nexts, filter_bits, backwards):
     """Move tracked numbers, int64 [m] in place, through the steps of a block.
 
     Args:
         draws, steps: see `_count`, which returns the steps.
         heads, nexts: a table of the numbers by place: int32 [SLOTS] and [m], -1 for none; updated.
-        held: the filter, uint32 [FILTER]: a bit for each place that has held a number; updated.
+        filter_bits: uint32 [FILTER_WORDS], a bit for each place where a number has been; updated.
         backwards: from the last step to the first.
     """
     partners = np.empty(SPAN + 1, dtype=np.uint32)
@@ -215,36 +215,36 @@ def _follow(draws, steps, places, heads, nexts, held, backwards):
     for number in range(spans):
         span = spans - 1 - number if backwards else number
         step = steps[span]
-        if not _may_move(draws, span * SPAN, step, steps[span + 1], held):
+        if not _may_move(draws, span * SPAN, step, steps[span + 1], filter_bits):
             continue
         count = _accept(draws, span * SPAN, step, partners)
         for k in range(count):
             swap = count - 1 - k if backwards else k
             here = step - swap
             there = np.int64(partners[swap])
-            if _bit(held, here) | _bit(held, there):
+            if _bit(filter_bits, here) | _bit(filter_bits, there):
                 first = _take_out(places, heads, nexts, here)
                 second = _take_out(places, heads, nexts, there)
-                _put(places, heads, nexts, held, first, there)
-                _put(places, heads, nexts, held, second, here)
+                _put(places, heads, nexts, filter_bits, first, there)
+                _put(places, heads, nexts, filter_bits, second, here)
 
 
 @njit
-def _may_move(draws, first, step, after, held):
+def _may_move(draws, first, step, after, filter_bits):
     """Whether a span may move a tracked number: its steps are `step` to above `after`."""
     mask = _mask(step)
     found = np.int64(step - SPAN <= mask >> 1)
     for k in range(first, first + SPAN):
-        found |= _bit(held, np.int64(draws[k]) & mask)
+        found |= _bit(filter_bits, np.int64(draws[k]) & mask)
     for word in range((after + 1) >> 5, (step >> 5) + 1):
-        found |= np.int64(held[word & (FILTER - 1)] > 0)
+        found |= np.int64(filter_bits[word & (FILTER_WORDS - 1)] > 0)
     return found > 0
 
 
 @njit
-def _bit(held, place):
+def _bit(filter_bits, place):
     """The bit of a place in the filter."""
-    return np.int64(held[place >> 5 & (FILTER - 1)]) >> (place & 31) & 1
+    return np.int64(filter_bits[place >> 5 & (FILTER_WORDS - 1)]) >> (place & 31) & 1
 
 
 @njit
@@ -264,10 +264,10 @@ def _take_out(places, heads, nexts, place):
 
 
 @njit
-def _put(places, heads, nexts, held, item, place):
+def _put(places, heads, nexts, filter_bits, item, place):
     """Move a number to a place, also in the table; -1 stands for no number."""
     if item >= 0:
         places[item] = place
         nexts[item] = heads[place & (SLOTS - 1)]
         heads[place & (SLOTS - 1)] = item
-        held[place >> 5 & (FILTER - 1)] |= np.uint32(1 << (place & 31))
+        filter_bits[place >> 5 & (FILTER_WORDS - 1)] |= np.uint32(1 << (place & 31))

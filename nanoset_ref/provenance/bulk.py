@@ -19,6 +19,8 @@ from nanoset_ref.provenance.stage_reader import StageReader
 QUERIES_AT_ONCE = 1 << 19
 QUERY = re.compile(r"(?:(\d+):)?(\d+)(?:-(\d+))?")
 HEADER = "query stage step position rank micro_batch row source sample".split()
+LINE = "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d"
+LINE_WITHOUT_RANKS = "%s\t%s\t%d\t%d\t\t\t\t%d\t%d"
 
 
 class QueryFile(NamedTuple):
@@ -206,11 +208,12 @@ def answer_queries(
         for reader in readers:
             queries, positions, sources, samples = reader.find(spans).T
             slots = reader.schedule.slot(positions)
-            columns = [slots.step, positions, sources, samples]
-            line = "%s\t%s\t%d\t%d\t\t\t\t%d\t%d"
+            line = LINE_WITHOUT_RANKS
+            ranks = []
             if reader.knows_ranks:
-                columns[2:2] = [slots.dp_rank, slots.micro_batch, slots.row]
-                line = line.replace("\t\t\t\t", "\t%d\t%d\t%d\t")
+                line = LINE
+                ranks = [slots.dp_rank, slots.micro_batch, slots.row]
+            columns = [slots.step, positions, *ranks, sources, samples]
             rows = np.stack(columns, axis=1).tolist()
             for query, row in zip(queries.tolist(), rows, strict=True):
                 table.append(line % (batch[query], reader.name, *row))

@@ -19,7 +19,9 @@ from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.plans import PLAN_VERSION, check_plan
 
 MAX_WORKERS = 1024
-COUNTS = range(10**18)  # a count outside of this range shows that a state is damaged
+VALID_COUNTS = range(
+    10**18
+)  # a count outside of this range shows that a state is damaged
 State = dict[str, Any]
 
 
@@ -121,7 +123,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
 
 def check_state(state: Any, expected: State) -> State:
-    """Check a state: its names, types and plan are those of `expected`, its counts within COUNTS.
+    """Check that a state has the names, types and plan of `expected`, and valid counts.
 
     Returns:
         A copy of the state.
@@ -144,10 +146,10 @@ def _types(state: State) -> dict[str, type]:
 
 
 def _are_counts(value: Any) -> bool:
-    """Whether all integers in nested dicts are within COUNTS."""
+    """Whether all integers in nested dicts are VALID_COUNTS."""
     if isinstance(value, dict):
         return all(map(_are_counts, value.values()))
-    return not isinstance(value, int) or value in COUNTS
+    return not isinstance(value, int) or value in VALID_COUNTS
 
 
 def read_count(hparams: Any, name: str) -> int:
