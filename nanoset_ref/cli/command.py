@@ -84,7 +84,7 @@ def run(
 
     Args:
         function: the function.
-        arguments: the command line; None takes that of this process.
+        arguments: the command line; None takes this process's own.
         prog: the name of the command in help and errors.
         report: prints a summary; called with the function's result and its arguments by name.
             Without it, the result is the exit code or None.
@@ -378,7 +378,7 @@ def _add_option(
         flag,
         dest=parameter.name,
         action=action,
-        default=argparse.SUPPRESS,  # what is not given has the function's default
+        default=argparse.SUPPRESS,  # an option left out keeps the function's default
         help=help,
         **options,
     )

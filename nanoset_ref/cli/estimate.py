@@ -226,7 +226,7 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
     if dataset.streams_text:
         return SourceBlend(sources=(), weights=(), order="text")
     if isinstance(dataset, sections.ChunksSection):
-        _, rows, _ = next(dataset.each())
+        _, rows, _ = next(dataset.each_chunk())
         path = dataset.paths[0]
         source = Source(path=str(path), disk_bytes=path.stat().st_size, samples=rows)
         return SourceBlend(sources=[source], weights=[None], order="identity")

@@ -34,7 +34,7 @@ FIXED_FIELDS = {
 
 @dataclasses.dataclass(kw_only=True)
 class RunOptions(FileOptions):
-    """The options that name a run; a command adds those of `Schedule`.
+    """The options that name a run; a command adds the options of `Schedule`.
 
     Args:
         config: the YAML file of nanoset_ref.train, which describes the whole run.
@@ -200,7 +200,7 @@ class RunOptions(FileOptions):
 
     @property
     def resolved_num_samples(self) -> int | None:
-        """The given number of samples, or that of the order's file; None: an epoch."""
+        """The given number of samples, or of instances in the order's file; None: an epoch."""
         order = self.order or ""
         if self.num_samples is None and order.endswith(".npy"):
             from nanoset_ref.orders.published import open_instances  # only here

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.laws.corpora import S
+from nanoset_ref.laws.corpora import ROW_LENGTH
 
 # fields that may hold the rows
-NAMES = "input_ids", "tokens", "text", "txt", "inputs", "ids", "row", "index"
+FIELD_NAMES = "input_ids", "tokens", "text", "txt", "inputs", "ids", "row", "index"
 CONTAINERS = (list, tuple)
 NUMBERS = (int, np.integer)
 
@@ -38,7 +38,7 @@ def rows_in(batch: Any, form: str) -> tuple[Any, ...]:
 def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
     """Yield the arrays of a batch that identify its rows."""
     if isinstance(batch, Mapping):
-        known = [name for name in NAMES if name in batch]
+        known = [name for name in FIELD_NAMES if name in batch]
         name = known[0] if known else next(iter(batch))
         yield from _arrays(batch[name])
     elif isinstance(batch, (str, bytes)):
@@ -55,11 +55,11 @@ def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
 
 
 def _rows_of_line(line: NDArray[Any]) -> list[Any]:
-    tokens = line[: len(line) - len(line) % S]
-    tokens = tokens[tokens >= S]
-    rows = tokens[::S] // S - 1
-    places = np.arange(S)
-    whole = (rows[:, None] + 1) * S + places
+    tokens = line[: len(line) - len(line) % ROW_LENGTH]
+    tokens = tokens[tokens >= ROW_LENGTH]
+    rows = tokens[::ROW_LENGTH] // ROW_LENGTH - 1
+    places = np.arange(ROW_LENGTH)
+    whole = (rows[:, None] + 1) * ROW_LENGTH + places
     if np.array_equal(tokens, whole.ravel()):
         return rows.tolist()
     return [f"tokens {line[0]}..{line[-1]}"]
@@ -72,7 +72,7 @@ def mask_fault(batch: Any, name: str) -> str:
     mask = np.asarray(batch[name]).ravel().astype(bool)
     if len(mask) != len(tokens):
         return f"{name} has {len(mask)} values for {len(tokens)} tokens"
-    wrong = np.flatnonzero(mask != (tokens >= S))
+    wrong = np.flatnonzero(mask != (tokens >= ROW_LENGTH))
     if len(wrong) == 0:
         return ""
     index = wrong[0]

@@ -21,7 +21,7 @@ import numpy as np
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.extras import extra
 
-S = 8  # tokens in a row
+ROW_LENGTH = 8  # S
 
 
 class Corpus(NamedTuple):
@@ -39,7 +39,7 @@ class Corpus(NamedTuple):
     paths: list[str]
     rows: list[int]
     weights: list[float] | None = None
-    sequence_length: int = S
+    sequence_length: int = ROW_LENGTH
 
     @property
     def path(self) -> str:
@@ -48,8 +48,9 @@ class Corpus(NamedTuple):
 
 def tokens_of_rows(first: int, count: int) -> Int64Array:
     """The tokens of rows `first`, `first` + 1, ..., int64 [count, S]."""
-    start = S * (first + 1)
-    return np.arange(start, start + S * count).reshape(count, S)
+    start = ROW_LENGTH * (first + 1)
+    stop = start + ROW_LENGTH * count
+    return np.arange(start, stop).reshape(count, ROW_LENGTH)
 
 
 def write_corpus(
@@ -99,7 +100,7 @@ def _bin(path: Path, tokens: Int64Array) -> None:
 
     builder = MMapIndexedDatasetBuilder(path, dtype=np.uint16)
     for row in tokens:
-        builder.add_document(row, [S])
+        builder.add_document(row, [ROW_LENGTH])
     builder.finalize(path.with_suffix(".idx"))
 
 
@@ -108,7 +109,7 @@ def _ds(path: Path, tokens: Int64Array) -> None:
     from nanoset_ref.tokens.ds import DatatroveWriter
 
     with DatatroveWriter(path, dtype="<u2") as writer:
-        writer.write(tokens.ravel(), [S] * len(tokens))
+        writer.write(tokens.ravel(), [ROW_LENGTH] * len(tokens))
 
 
 def _jsonl(path: Path, tokens: Int64Array) -> None:

@@ -26,7 +26,7 @@ PAGE = """<!doctype html>
 <title>{title}</title>
 <style>:root {{color-scheme: light dark}} body {{font-family: sans-serif; margin: 1em}}</style>
 <h1>{title}</h1>
-<p>{judge}; seed {seed}</p>
+<p>{versions}; seed {seed}</p>
 {body}
 </html>
 """
@@ -148,16 +148,16 @@ class LawReport:
         return f"{make.__module__}:{make.__qualname__}"
 
     def to_html(self) -> str:
-        """The report as a page, with the loader and the version that judged it."""
+        """The report as a page, with the loader and the versions that were used."""
         return PAGE.format(
             title=html.escape(f"{self.loader} under the laws of loading"),
-            judge=f"Python {platform.python_version()}, nanoset_ref {version('nanoset_ref')}",
+            versions=f"Python {platform.python_version()}, nanoset_ref {version('nanoset_ref')}",
             seed=self.seed,
             body=self._repr_html_(),
         )
 
     def to_json(self) -> str:
-        """The report as JSON; `table` is that of the report as text."""
+        """The report as JSON; `table` is the same as in the text."""
         laws = {}
         for law, outcome in self.outcomes.items():
             laws[law] = asdict(outcome) | {"is": self.status(law)}
@@ -197,7 +197,7 @@ def _cell(
     due: list[Any],
     marked: tuple[Any, ...],
 ) -> str:
-    """The batch of a rank at a step, and what it should have been if it is another."""
+    """The batch of a rank at a step and, if it is wrong, the expected one."""
     if read != due:
         return f"{_batch_text(read)} (not {_batch_text(due)})"
     is_marked = any(row in marked for batch in read for row in batch)

@@ -313,7 +313,7 @@ class NanosetDataLoader(OneIterationLoader):
 
         return prefetch_in_thread(items, self.read_ahead)
 
-    # ---- what is shown
+    # ---- display
 
     def __repr__(self) -> str:
         sampler = self.batch_sampler
@@ -458,7 +458,7 @@ def refuse_unknown_options(
     """Refuse options that neither `function` nor torch's DataLoader has.
 
     Args:
-        options: those of the caller.
+        options: given by the caller.
         function: takes them.
         refused: options of the DataLoader that `function` cannot have, each with its way out.
     """

@@ -39,7 +39,7 @@ def read_rows(system_calls, context, disk_block, buffers, reads, out):
         first = submitted
         while submitted < rows and failed_row < 0 and submitted - arrived < depth:
             buffer = free[depth - 1 - (submitted - arrived)]
-            mark = submitted * depth + buffer  # which the answer will bear
+            mark = submitted * depth + buffer  # comes back with the event
             _prepare(
                 requests[buffer], buffers[buffer], mark, reads[submitted], disk_block
             )

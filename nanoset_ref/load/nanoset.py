@@ -152,7 +152,7 @@ class Nanoset(Rows):
     ) -> Self:
         """Build from a `dataset_path` of the YAML: one path, a list of paths, or {path: weight}.
 
-        Other arguments are those of the class.
+        For the other arguments see the class.
         """
         return cls(
             dataset_path,

@@ -180,8 +180,8 @@ class WorkerBlocks:
         )
 
     def __iter__(self) -> Iterator[RowBlock]:
-        # the caller's thread forks the workers: in that of `prefetch_in_thread` they would wait for
-        # its end
+        # forks in the caller's thread: workers forked in the thread of `prefetch_in_thread` would
+        # wait for its end
         context = self.loader.multiprocessing_context or multiprocessing
         forks = context.get_start_method() == "fork"
         # torch draws its seed on the default device

@@ -281,8 +281,7 @@ class Order(ABC):
     def coverage(self, until: int) -> list[tuple[int, int]]:
         """For each source, (samples read at least once, reads of the most-read sample).
 
-        Counted from `first_position` to `until`. StatelessOrder also counts what its ledger says of
-        an earlier plan; other orders know nothing of one.
+        Counted from `first_position` to `until`; StatelessOrder also counts its ledger's reads.
         """
         start = min(self.first_position, until)
         coverage = []

@@ -37,8 +37,8 @@ def groups_of(
 
 
 @njit
-def find_near(shares, taken, due, steps, level, near):
-    """Fill `near` with the groups that may be furthest behind in one of the next `steps` positions.
+def find_candidates(shares, taken, due, steps, level, candidates):
+    """Find the groups that may be furthest behind in one of the next `steps` positions.
 
     A group that is not read falls further behind, and `steps` positions read at most as many
     groups. So if more than `steps` groups are `level` samples behind now, the ones that are read
@@ -46,13 +46,13 @@ def find_near(shares, taken, due, steps, level, near):
 
     Args:
         shares, taken: float64 [groups].
-        due: max(t, 1.0) at the first of these positions.
-        steps: their number, below that of the groups.
+        due: max(t, 1.0) at the first of the next positions.
+        steps: the number of these positions, fewer than the groups.
         level: samples; lowered until enough groups are that far behind.
-        near: int64 [groups], filled from the beginning, ascending.
+        candidates: int64 [groups], filled from the beginning, ascending.
 
     Returns:
-        The number of groups in `near`, and the level for the next call.
+        The number of groups in `candidates`, and the level for the next call.
     """
     behind = 0
     while True:
@@ -66,7 +66,7 @@ def find_near(shares, taken, due, steps, level, near):
     least = level - (due + steps) * 2.0**-50  # products are rounded
     for group in range(len(shares)):
         if shares[group] * (due + steps) - taken[group] >= least:
-            near[count] = group
+            candidates[count] = group
             count += 1
     if behind > 3 * steps:
         level += steps / len(shares)
@@ -98,17 +98,17 @@ def blend(lengths, weights, source_offsets, members, ends, instances):
     next_sources = members[starts]
     shares = weights[next_sources]
     taken = np.zeros(len(ends))  # samples of the next source, exact below 2**53
-    near = np.arange(len(ends))  # the groups that are compared
+    candidates = np.arange(len(ends))  # the groups that are compared
     count = len(ends)
     steps = int(np.sqrt(count / 2))
     level = 0.5
     for t in range(len(instances)):
         due = max(float(t), 1.0)
         if len(ends) > FEW_GROUPS and t % steps == 0:
-            count, level = find_near(shares, taken, due, steps, level, near)
+            count, level = find_candidates(shares, taken, due, steps, level, candidates)
         largest = -np.inf
         group = 0
-        for other in near[:count]:
+        for other in candidates[:count]:
             lag = shares[other] * due - taken[other]
             if lag > largest or (
                 lag == largest and next_sources[other] < next_sources[group]

@@ -138,11 +138,11 @@ def open_text(
 
 
 def _warn_of_repeated(parts: Sequence[TextPart]) -> None:
-    """Warn of the first file that several inputs stand for, such as a folder and a pattern."""
+    """Warn of the first file that several inputs name, such as a folder and a pattern."""
     versions = set()
     for part in parts:
         if part.version in versions:
-            logger.warning("%s is read again: several inputs stand for it", part.path)
+            logger.warning("%s is read again: several inputs name it", part.path)
             return
         if part.version is not None:
             versions.add(part.version)
@@ -161,7 +161,7 @@ def _is_saved(folder: Path) -> bool:
 
 
 def _files(name: str) -> list[str] | None:
-    """The files that a name stands for; None if it is the name of a dataset."""
+    """The files of an input; None if it is the name of a dataset."""
     path = Path(name)
     if path.is_file():
         return [name]

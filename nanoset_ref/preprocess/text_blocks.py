@@ -186,5 +186,5 @@ class TextBatch:
                 yield Document(text, self.block, number)
 
     def where(self, index: int) -> str:
-        """The place of a document, by its index among those of the batch."""
+        """The place of a document ("file:line"), by its index in the batch."""
         return next(islice(self.line_by_line(Counter()), index, None)).where

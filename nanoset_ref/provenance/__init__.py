@@ -11,7 +11,7 @@ local_rows, remote_rows       the rows of a card, from its token files or from p
 olmo_core_rows                rows that OLMo-core packs, read from its files
 card_of_run                   the card of a run of our own
 foreign_cards, foreign_facts  cards from the configs of other systems
-nanotron_cards                those of Nanotron
+nanotron_cards                cards from Nanotron's configs
 card_audit                    audit and compare cards
 stage_reader, bulk            many queries at once
 """

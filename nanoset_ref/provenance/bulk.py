@@ -36,7 +36,7 @@ class QueryParser(NamedTuple):
     """Parses queries: lines [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-STOP_BYTE.
 
     Args:
-        files: the files of the run. Of several with one name, the first stands for all.
+        files: the files of the run. Of several with the same name, the first counts.
         boundaries_of: returns the document boundaries of a file in tokens, from its number.
         default_source: the file of lines that name none.
     """

@@ -12,7 +12,10 @@ from nanoset_ref.provenance.card_facts import num_bytes
 from nanoset_ref.provenance.card_validation import NUM_PROBES
 from nanoset_ref.provenance.run_segments import RunSegment
 
-LENGTH: Json = {"samples": 0, "probes": {}}  # what a longer order has other values of
+WITHOUT_LENGTH: Json = {
+    "samples": 0,
+    "probes": {},
+}  # fields in which a longer order differs
 
 
 def card_of_segments(
@@ -48,7 +51,7 @@ def card_of_segments(
         for earlier, other in enumerate(orders):
             # a stage that reads on in the order of an earlier one shares it, and makes it longer
             continues = segment.schedule.consumed_train_samples > 0
-            if continues and other | LENGTH == order | LENGTH:
+            if continues and other | WITHOUT_LENGTH == order | WITHOUT_LENGTH:
                 number = earlier
         orders[number : number + 1] = [order]
         numbers.append(number)

@@ -62,7 +62,7 @@ def _problems_of_value(
 
 
 def _is_valid(value: Any, schema: Schema) -> bool:
-    """Whether a value keeps all rules except those of its fields and items."""
+    """Whether a value itself keeps the rules; its fields and items are not checked."""
     names = schema.get("type", [])
     if isinstance(names, str):
         names = [names]

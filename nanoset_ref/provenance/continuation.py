@@ -34,8 +34,8 @@ def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     """Find the state of a NanosetDataLoader in a saved state, and the name of its stage, if any.
 
     Args:
-        saved: the state of a NanosetDataLoader; that of a StagedLoader, whose latest stage counts;
-            or the content of a checkpoint's state.json.
+        saved: the state of a NanosetDataLoader or of a StagedLoader, whose latest stage counts; or
+            the content of a checkpoint's state.json.
 
     Raises:
         ValueError: this is another kind of state.
@@ -139,7 +139,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     consumed = consumed_in(state)
     saved = _PlanFiles(state.get("plan"))
     new = _PlanFiles(dataset.plan)
-    differences = describe_differences(saved.content, new.content)
+    differences = describe_differences(saved.plan, new.plan)
     if differences:
         _share_checksums(saved, new)
     else:
@@ -198,7 +198,7 @@ class _PlanFiles:
     """A plan and its files.
 
     Attributes:
-        content: the plan as JSON.
+        plan: the plan, JSON.
         keys: the key of each file.
         strides: tokens from one sample to the next in each file.
         lengths: samples in each file.
@@ -215,7 +215,7 @@ class _PlanFiles:
                 raise ValueError(
                     f"the state holds a plan of version {version}, this package reads {PLAN_VERSION}"
                 )
-            self.content = plan
+            self.plan = plan
             self.keys: list[Key] = []
             self.strides: list[int] = []
             self.lengths: list[int] = []
@@ -225,7 +225,7 @@ class _PlanFiles:
 
     @property
     def names(self) -> dict[Key, str]:
-        names = [file["name"] for file in self.content["files"]]
+        names = [file["name"] for file in self.plan["files"]]
         return dict(zip(self.keys, names, strict=True))
 
     def _add(self, file: Json, sequence_length: int) -> None:
@@ -251,7 +251,7 @@ class _PlanFiles:
             return self._rebuilt(num_samples)
 
     def _rebuilt(self, num_samples: int) -> Order:
-        recipe = self.content["recipe"]
+        recipe = self.plan["recipe"]
         if recipe is None:
             raise ValueError(
                 "the order cannot be built again from its plan: "
@@ -265,8 +265,8 @@ class _PlanFiles:
             recipe["random_seed"],
             **recipe["options"],
         )
-        is_same = order.identity == self.content["order"]
-        for position, probe in self.content["probes"].items():
+        is_same = order.identity == self.plan["order"]
+        for position, probe in self.plan["probes"].items():
             if int(position) < num_samples:
                 pair = [*order[int(position)]]
                 is_same = is_same and pair == probe[:2]
@@ -320,12 +320,12 @@ def _share_checksums(saved: _PlanFiles, new: _PlanFiles) -> None:
     So files of equal name and size share a key.
     """
     checksums = {}
-    for plan in (saved, new):
-        for file in plan.content["files"]:
+    for compared in (saved, new):
+        for file in compared.plan["files"]:
             if file["checksum"]:
                 checksums[file["name"], file["num_tokens"]] = file["checksum"]
-    for plan in (saved, new):
-        plan.keys = [(checksums.get(key, key[0]), key[1]) for key in plan.keys]
+    for compared in (saved, new):
+        compared.keys = [(checksums.get(key, key[0]), key[1]) for key in compared.keys]
 
 
 def _check_counts(

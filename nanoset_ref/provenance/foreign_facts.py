@@ -155,7 +155,7 @@ def one_stage(
 
 
 def read_arguments(path: PathLike) -> Json:
-    """Parse a command line, such as that of a script.
+    """Parse a command line, or the script that holds it.
 
     Words with a $ are skipped: a card must not guess how a shell expands them.
 

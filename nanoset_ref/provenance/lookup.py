@@ -91,8 +91,8 @@ def when(
         document: number of the document within its file.
         source: number of the file within the dataset.
         tokens: (start, stop) within the document: list only slots that read one of these tokens.
-        until: list only positions below this one; None: those of steps that `dataset` fills, which
-            `where` answers for.
+        until: list only positions below this one; None: all positions of the steps that `dataset`
+            fills, as in `where`.
 
     Raises:
         IndexError: no such file, document or tokens.

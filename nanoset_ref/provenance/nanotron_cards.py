@@ -94,7 +94,7 @@ def _use_main_orders(
     facts: Json,
     files: Mapping[str, list[str]],
 ) -> None:
-    """Make the orders those of Nanotron's main branch, which needs the sizes of all files."""
+    """Replace the orders by those of Nanotron's main branch; this needs the sizes of all files."""
     if any(source["bytes"] is None for source in facts["sources"]):
         for order in facts["orders"]:
             order["name"] = "unknown"

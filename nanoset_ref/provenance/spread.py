@@ -128,7 +128,7 @@ def _dispersion(reads: Int64Array) -> NDArray[np.float64]:
 
 
 def _picture(reads: Int64Array, sizes: Int64Array) -> str:
-    """A bar for each part: the reads of a file, int64 [parts], out of those of all files."""
+    """A bar for each part: `reads` of a file among `sizes` reads of all files, int64 [parts]."""
     even = sizes * reads.sum() / sizes.sum()
     heights = np.rint(4 * reads / even).clip(0, 8)
     heights = heights.astype(int)

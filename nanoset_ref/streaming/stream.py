@@ -193,7 +193,7 @@ class TokenStream(Resumable):
         """Read this rank's row number `item` since the start of `progress`.
 
         Args:
-            item: the number of the row among those of this rank.
+            item: the number of the row among this rank's rows.
             progress: where the stream started.
             encoder: encodes the text.
             shards: {shard: iterator over its rows}; an opened shard is added.

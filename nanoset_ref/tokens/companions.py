@@ -78,7 +78,7 @@ def read_labels(
 
     Args:
         path: a file of `TokenFileWriter.write_labels`.
-        checksum: that of the ids.
+        checksum: the checksum of the ids.
 
     Raises:
         TokenFileError: the file is damaged.

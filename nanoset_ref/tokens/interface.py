@@ -49,7 +49,7 @@ class Tokens(ABC):
     Attributes:
         location: the local path as a string, or a BucketPath for a URL.
         version: the `paths.file_version` of the file with the ids.
-        companion_versions: those of the other files of its set, by suffix; None: a missing file.
+        companion_versions: the versions of its companions, by suffix; None: a missing file.
         dtype: the type of an id.
         num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.

@@ -258,7 +258,7 @@ class ChunksSection(DatasetSection):
             )
         return [_chunk_conversion().chunk_tokens(self.paths[0], self.vocab_size)]
 
-    def each(self) -> Iterator[tuple[str, int, ChunksSection]]:
+    def each_chunk(self) -> Iterator[tuple[str, int, ChunksSection]]:
         """Yield the name and samples of each chunk, and the section that begins with it."""
         count_rows = _chunk_conversion().count_rows
         for number, path in enumerate(self.paths, self.first_chunk):

@@ -71,7 +71,7 @@ def train(
 def main(
     arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train"
 ) -> int:
-    """Run the command, with `arguments` or those of this process; return the exit code."""
+    """Run the command, with `arguments` or the process's own; return the exit code."""
     message = "the same command continues after the newest checkpoint, if there is one"
     if under_torchrun():
         message += " (a traceback after this line is of torchrun itself)"

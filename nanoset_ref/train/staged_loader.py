@@ -276,7 +276,7 @@ class StagedLoader:
         """
         if not isinstance(stage.data.dataset, ChunksSection):
             return
-        _, rows, _ = next(stage.data.dataset.each())
+        _, rows, _ = next(stage.data.dataset.each_chunk())
         size = self.config.global_batch_size
         is_filled = rows - len(stage.steps) * size < size
         steps_left = stage.steps.stop - 1 - step

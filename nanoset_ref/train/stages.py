@@ -94,7 +94,7 @@ def _chunk_parts(
 ) -> Iterator[StagePart]:
     """Yield a part for each chunk, with as many steps as it fills completely."""
     first = steps.start
-    for name, samples, section in chunks.each():
+    for name, samples, section in chunks.each_chunk():
         if first == steps.stop:
             return
         if samples < batch_size:

@@ -2,6 +2,6 @@
 
     python -m nanoset_ref.megatron.index --data-path web_text_document --sequence-length 4096 ...
 
-three_indexes  the arrays, and those of a blend
+three_indexes  the three arrays of a corpus, and the two of a blend
 index_command  the command, which builds the cached indexes of a run in advance
 """

@@ -23,7 +23,7 @@ class LlmCOrder(Order):
        their last order, and then the batches 0 1 2 ... of each file, when it comes to the file
     3. of batch i rank r reads the samples (i * ranks + r) * micro_batch_size + 0, 1, ...
 
-    Positions are those of ranks that read blocks (``Schedule(layout="contiguous")``).
+    Ranks read blocks of positions (``Schedule(layout="contiguous")``).
 
     Example, files of 4 and 6 samples, 2 ranks, 1 sample each; (file, sample) of the first epoch::
 
