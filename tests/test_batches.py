@@ -163,7 +163,7 @@ def test_batches_hold_what_a_loop_over_lines_finds(
             return
         with pytest.raises(DocumentError, match=f"{path}:{wrong[0][0]}: ") as caught:
             documents_of(strict)
-        assert caught.value.kind == wrong[0][1]
+        assert caught.value.reason == wrong[0][1]
 
 
 @pytest.mark.parametrize(

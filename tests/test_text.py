@@ -246,7 +246,7 @@ def test_a_bad_line_is_an_error_with_file_and_line_or_skipped_and_counted(
     path.write_bytes(b'{"text": "good"}\n\n' + line + b"\n")
     with pytest.raises(DocumentError, match=f"{path}:3: .*{message}") as caught:
         texts_of(open_text(path))
-    assert caught.value.kind == kind
+    assert caught.value.reason == kind
     (block,) = open_text(path, on_error="skip").blocks()
     assert [document.text for document in block.documents()] == ["good"]
     assert block.skipped == {kind: 1}

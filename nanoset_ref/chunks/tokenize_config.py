@@ -65,11 +65,11 @@ class TokenizeConfig:
     def __post_init__(self) -> None:
         whole_number(self.concat_tokens, "concat_tokens", 2)
         whole_number(self.worker_packing, "worker_packing", 0)
-        for name, kind in CHOICES.items():
+        for name, choices in CHOICES.items():
             value = getattr(self, name)
-            if value not in get_args(kind):
+            if value not in get_args(choices):
                 raise ValueError(
-                    f"{name} must be one of {get_args(kind)}, got {value!r}"
+                    f"{name} must be one of {get_args(choices)}, got {value!r}"
                 )
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
             raise ValueError(

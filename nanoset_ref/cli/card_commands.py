@@ -111,8 +111,8 @@ def show_card_audit(options: FileOptions, card: Card) -> int:
     checks = provenance.audit_card(card)
     lines = [f"{card.name}: {card.last_step:,} steps"]
     lines += [f"  {VERDICTS[check['holds']]}  {check['detail']}" for check in checks]
-    for kind in ("inferred", "unknown"):
-        lines += [f"  {kind}: {text}" for text in card.facts[kind]]
+    for field in ("inferred", "unknown"):
+        lines += [f"  {field}: {text}" for text in card.facts[field]]
     ok = all(check["holds"] for check in checks)
     result: dict[str, Any] = {"ok": ok, "checks": checks, "uneven": None, "spread": []}
     if ok:

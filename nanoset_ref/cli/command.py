@@ -311,12 +311,12 @@ def _parse(
     groups = _add_options(parser, function)
     values = vars(parser.parse_args([_with_dashes(word) for word in words]))
     signature = inspect.signature(function)
-    for name, kind in groups.items():
-        names = [field.name for field in dataclasses.fields(kind)]
+    for name, group in groups.items():
+        names = [field.name for field in dataclasses.fields(group)]
         fields = {field: values.pop(field) for field in names if field in values}
         is_required = signature.parameters[name].default is inspect.Parameter.empty
         if fields or is_required:
-            values[name] = kind(**fields)
+            values[name] = group(**fields)
     call = inspect.BoundArguments(signature, OrderedDict(values))
     call.apply_defaults()
     return call
@@ -337,24 +337,29 @@ def _add_options(parser: argparse.ArgumentParser, function: Any) -> dict[str, An
         {parameter: its type} of the parameters that are dataclasses.
     """
     helps = _argument_helps(function)
-    kinds = typing.get_type_hints(function, include_extras=True)
+    annotations = typing.get_type_hints(function, include_extras=True)
     groups = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        kind = kinds[name]
-        parts = get_args(kind) or [kind]  # of `X | None`
+        annotation = annotations[name]
+        parts = get_args(annotation) or [annotation]  # of `X | None`
         group = next(filter(dataclasses.is_dataclass, parts), None)
         if group:
             _add_options(parser, group)
             groups[name] = group
         else:
-            _add_option(parser, parameter, kind, helps.get(name, "").replace("%", "%%"))
+            _add_option(
+                parser, parameter, annotation, helps.get(name, "").replace("%", "%%")
+            )
     return groups
 
 
 def _add_option(
-    parser: argparse.ArgumentParser, parameter: inspect.Parameter, kind: Any, help: str
+    parser: argparse.ArgumentParser,
+    parameter: inspect.Parameter,
+    annotation: Any,
+    help: str,
 ) -> None:
-    options = _options_of(kind)
+    options = _options_of(annotation)
     default = parameter.default
     if parameter.kind is parameter.VAR_POSITIONAL:
         options["nargs"] = "+"
@@ -384,10 +389,10 @@ def _add_option(
     )
 
 
-def _options_of(kind: Any) -> dict[str, Any]:
-    """The keyword arguments of argparse's add_argument for a type."""
-    origin = get_origin(kind)
-    inner = get_args(kind)
+def _options_of(annotation: Any) -> dict[str, Any]:
+    """The keyword arguments of argparse's add_argument for a type annotation."""
+    origin = get_origin(annotation)
+    inner = get_args(annotation)
     if origin is Annotated:
         return _options_of(inner[0]) | {"type": inner[1]}
     # `X | None`; of `float | str` the first type parses
@@ -399,7 +404,7 @@ def _options_of(kind: Any) -> dict[str, Any]:
         return _options_of(inner[0]) | {"nargs": len(inner)}
     if origin in (list, Sequence):
         return _options_of(inner[0]) | {"nargs": "+"}
-    return {"type": kind}
+    return {"type": annotation}
 
 
 def _argument_helps(function: Any) -> dict[str, str]:

@@ -246,25 +246,25 @@ def attempt(
     except StorageError as error:
         return None, error
     except BaseException as error:  # a panic in obstore is not an Exception
-        kind = type(error).__name__
-        if not isinstance(error, Exception) and kind != "PanicException":
+        error_type = type(error).__name__
+        if not isinstance(error, Exception) and error_type != "PanicException":
             raise
         text = ADDRESS.sub(lambda address: redact(address[0]), str(error))
-        return None, _translate(path, kind, text.split("\n")[0][:300])
+        return None, _translate(path, error_type, text.split("\n")[0][:300])
 
 
-def _translate(path: BucketPath, kind: str, line: str) -> StorageError:
+def _translate(path: BucketPath, error_type: str, line: str) -> StorageError:
     """Convert obstore's error, given its type and the first line of its message."""
     match = re.search(r"status code: (\d+)", line)
     status = match[1] if match else ""
-    if kind == "PreconditionError" or status == "416":
+    if error_type == "PreconditionError" or status == "416":
         return _replaced_error(path)
-    if kind == "NotSupportedError":
+    if error_type == "NotSupportedError":
         return StorageError(
             f"{path}: the server does not support ranges, it sends whole objects; "
             "use another server"
         )
-    if kind in ("PermissionDeniedError", "UnauthenticatedError"):
+    if error_type in ("PermissionDeniedError", "UnauthenticatedError"):
         why = CREDENTIALS
         if path.query:
             why = (

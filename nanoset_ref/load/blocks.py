@@ -105,6 +105,8 @@ def allocate_buffers(
 
     from nanoset_ref.load.collator import outside_inference_mode
 
-    kind = torch.from_numpy(np.empty(0, dtype)).dtype
+    torch_dtype = torch.from_numpy(np.empty(0, dtype)).dtype
     with outside_inference_mode():
-        return [torch.empty(shape, dtype=kind, device="cpu") for _ in range(count)]
+        return [
+            torch.empty(shape, dtype=torch_dtype, device="cpu") for _ in range(count)
+        ]

@@ -41,8 +41,12 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = ir.IntType(8).as_pointer()
         number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        function_type = ir.FunctionType(
+            ir.VoidType(), [pointer, number, number, number]
+        )
+        prefetch = builder.module.declare_intrinsic(
+            "llvm.prefetch", [pointer], function_type
+        )
         address = builder.inttoptr(arguments[0], pointer)
         for_reading = number(0)
         keep = number(3)

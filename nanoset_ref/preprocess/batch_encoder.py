@@ -33,7 +33,7 @@ class EncodedBatch(NamedTuple):
         lengths: int64 [documents], in tokens.
         found_tokens: the special tokens in the texts.
         numbers: the number of each document in its block, from 0.
-        skipped: {kind: number} of the skipped documents.
+        skipped: {reason: number} of the skipped documents.
     """
 
     ids: NDArray[Any]

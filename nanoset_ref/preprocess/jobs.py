@@ -52,7 +52,7 @@ class Counts:
     Args:
         target: the file written.
         documents, tokens: how many were written.
-        skipped: {kind: number} of the documents left out.
+        skipped: {reason: number} of the documents left out.
         special_documents: documents that hold special tokens as text, with special_tokens="keep".
         special_tokens: {token: count} in these documents.
         backend: the library that encoded.
@@ -167,7 +167,7 @@ def _encode_all(
     sink: Any,
     bar: Any,
 ) -> dict[str, int]:
-    """Read, encode and write all documents; return {kind: number} of the skipped documents."""
+    """Read, encode and write all documents; return {reason: number} of the skipped documents."""
     start = time.monotonic()
     skipped = Counter[str]()
     done = Counter(documents=0, tokens=0)
@@ -201,7 +201,9 @@ def _warn_of_skipped(
 
 
 def _reasons(skipped: dict[str, int]) -> str:
-    return "; ".join(f"{number:,} skipped: {kind}" for kind, number in skipped.items())
+    return "; ".join(
+        f"{number:,} skipped: {reason}" for reason, number in skipped.items()
+    )
 
 
 @contextlib.contextmanager

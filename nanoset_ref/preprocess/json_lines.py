@@ -28,11 +28,11 @@ class InputError(ValueError):
 
 
 class DocumentError(InputError):
-    """One document is unusable; `on_error="skip"` counts it under its `kind`."""
+    """One document is unusable; `on_error="skip"` counts it under its `reason`."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.reason = reason
 
 
 def texts_of_lines(data: bytes, columns: Sequence[str]) -> list[str] | None:

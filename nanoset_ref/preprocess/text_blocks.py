@@ -74,7 +74,7 @@ class BatchTexts(NamedTuple):
     Args:
         texts: the texts.
         numbers: the number of each document in its block, from 0.
-        skipped: {kind: number} of the documents that `on_error="skip"` leaves out.
+        skipped: {reason: number} of the documents that `on_error="skip"` leaves out.
     """
 
     texts: list[str]
@@ -92,7 +92,7 @@ class TextBlock:
         contents: yields the batches, each as `Content`.
         first_number: returns the number of the first row, from 1.
         num_rows: the rows of a table; None for lines, which are one batch.
-        skipped: documents that `on_error="skip"` has left out so far, counted by kind.
+        skipped: documents that `on_error="skip"` has left out so far, counted by reason.
     """
 
     part: TextPart
@@ -179,8 +179,8 @@ class TextBatch:
             except DocumentError as error:
                 if part.on_error == "raise":
                     where = Document("", self.block, number).where
-                    raise DocumentError(error.kind, f"{where}: {error}") from None
-                skipped[error.kind] += 1
+                    raise DocumentError(error.reason, f"{where}: {error}") from None
+                skipped[error.reason] += 1
                 continue
             if text is not None:
                 yield Document(text, self.block, number)

@@ -127,6 +127,6 @@ def report(counts: Counts | None, **options: Any) -> int:
         f"{counts.target}: {counts.documents:,} documents, {counts.tokens:,} tokens "
         f"in {counts.seconds:.1f} s after the start-up ({counts.backend} backend)"
     )
-    for kind, number in counts.skipped.items():
-        print(f"skipped {number:,}: {kind}")
+    for reason, number in counts.skipped.items():
+        print(f"skipped {number:,}: {reason}")
     return LEFT_OUT_MANY if counts.left_out_many else 0

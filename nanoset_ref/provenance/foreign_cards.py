@@ -216,17 +216,17 @@ def from_olmo_core(config: ForeignConfig) -> Json:
 
 def _packs_documents(dataset: Json) -> bool:
     """Whether OLMo-core packs documents; ValueError unless it does that, or cuts, named files."""
-    kind = dataset.get("_CLASS_", "NumpyFSLDatasetConfig").rpartition(".")[2]
-    kinds = "NumpyFSLDatasetConfig", "NumpyPackedFSLDatasetConfig"
-    if kind not in kinds or dataset.get("source_mixture_config"):
+    class_name = dataset.get("_CLASS_", "NumpyFSLDatasetConfig").rpartition(".")[2]
+    class_names = "NumpyFSLDatasetConfig", "NumpyPackedFSLDatasetConfig"
+    if class_name not in class_names or dataset.get("source_mixture_config"):
         raise ValueError(
-            f"only {' and '.join(kinds)} of named files are reproduced, not {kind}"
+            f"only {' and '.join(class_names)} of named files are reproduced, not {class_name}"
         )
     if any("*" in path for path in dataset.get("paths") or []):
         raise ValueError(
             "paths with a * are not expanded: name the files in the order of the run"
         )
-    return kind == kinds[1]
+    return class_name == class_names[1]
 
 
 def _packing_options(dataset: Json, batch_size: int) -> Json:

@@ -238,9 +238,9 @@ class HuggingFaceAdapter(Adapter):
     def __init__(self, hparams: Any, dataset: Any) -> None:
         super().__init__(hparams)
         if not hasattr(dataset, "column_names"):
-            kind = type(dataset).__name__
+            type_name = type(dataset).__name__
             raise TypeError(
-                f"dataset must be a datasets.Dataset or IterableDataset, got {kind}"
+                f"dataset must be a datasets.Dataset or IterableDataset, got {type_name}"
             )
         self.dataset = dataset
 

@@ -248,9 +248,9 @@ def _rank_problems(ranks: ParallelismConfig, valid: Sections) -> Iterator[str]:
         yield f"tokens.sequence_length: {length} is above the model's {longest} positions"
     if ranks.pp == ranks.tp == 1:
         return
-    kind = model.model_type
-    if kind != "llama":
-        yield f'parallelism: pp and tp split only models of model_type "llama", got {kind!r}'
+    model_type = model.model_type
+    if model_type != "llama":
+        yield f'parallelism: pp and tp split only models of model_type "llama", got {model_type!r}'
         return
     if model.tie_word_embeddings and ranks.pp > 1:
         yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
