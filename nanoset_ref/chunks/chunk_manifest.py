@@ -278,13 +278,13 @@ def find_problems(
         (path, problem) for unfinished folders, and for files in or below `paths` that differ from
         their manifest.
     """
-    given = [Path(path).resolve() for path in paths]
+    resolved = [Path(path).resolve() for path in paths]
     for folder, manifest in manifests.items():
         if not manifest.complete:
             yield folder, "not finished: run again the command that makes it"
         for name, entry in manifest.files.items():
             path = folder / name
-            if not any(map(path.is_relative_to, given)):
+            if not any(map(path.is_relative_to, resolved)):
                 continue
             if not path.exists():
                 yield path, "missing, though the manifest lists it"

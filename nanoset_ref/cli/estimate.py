@@ -183,8 +183,8 @@ def estimate(
 
 
 def _check_times(tokens_per_second: float | None, step_time: float | None) -> None:
-    given = {"tokens-per-second": tokens_per_second, "step-time": step_time}
-    for option, value in given.items():
+    times = {"tokens-per-second": tokens_per_second, "step-time": step_time}
+    for option, value in times.items():
         if value is not None and not 0 < value < math.inf:
             raise UsageError(f"--{option} must be a positive number, got {value}")
     if tokens_per_second and step_time:

@@ -173,12 +173,14 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
     sources = []
     index_bytes = 0
     for prefix, weight in zip(blend.prefixes, weights, strict=True):
-        wanted = size if has_one_corpus else None
+        num_samples = size if has_one_corpus else None
         if weight is not None and size is not None:
             share = weight / sum(blend.weights or [])
             surplus = 1 + config.mid_level_dataset_surplus
-            wanted = math.ceil(math.ceil(size * share) * surplus)
-        source, source_bytes = _megatron_source(config, prefix, train.bounds, wanted)
+            num_samples = math.ceil(math.ceil(size * share) * surplus)
+        source, source_bytes = _megatron_source(
+            config, prefix, train.bounds, num_samples
+        )
         sources.append(source)
         index_bytes += source_bytes
     if not has_one_corpus:
@@ -193,7 +195,10 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
 
 
 def _megatron_source(
-    config: NanosetConfig, prefix: str, bounds: tuple[float, float], wanted: int | None
+    config: NanosetConfig,
+    prefix: str,
+    bounds: tuple[float, float],
+    num_samples: int | None,
 ) -> tuple[Source, int]:
     """A corpus, and the size of its indexes in bytes.
 
@@ -201,7 +206,7 @@ def _megatron_source(
         config: the dataset.
         prefix: the .bin/.idx pair.
         bounds: where the split begins and ends in its sequences, fractions in [0, 1].
-        wanted: samples of the run; None: one epoch.
+        num_samples: samples of the run; None: one epoch.
     """
     corpus = megatron.MMapIndexedDataset(prefix)
     first, stop = (round(bound * len(corpus)) for bound in bounds)
@@ -209,7 +214,7 @@ def _megatron_source(
     extra = int(config.add_extra_token_to_sequence)
     sequence_length = config.sequence_length
     plan = megatron.plan_epochs(
-        max(tokens, 1), wanted, sequence_length, extra_token=bool(extra)
+        max(tokens, 1), num_samples, sequence_length, extra_token=bool(extra)
     )
     documents = 4 * plan.num_epochs * (stop - first)
     samples_and_shuffle = 8 * (plan.num_samples + 1) + 4 * plan.num_samples

@@ -99,11 +99,11 @@ class RunOptions(FileOptions):
             )
         return self._config
 
-    def workers(self, given: int | None) -> int:
+    def workers(self, num_loading_workers: int | None) -> int:
         """DataLoader workers per rank of a run named by --data; UsageError if another has them."""
-        if given is not None and (self.config or self.run):
+        if num_loading_workers is not None and (self.config or self.run):
             raise UsageError("--num-loading-workers belongs to --data alone; drop it")
-        return given or 0
+        return num_loading_workers or 0
 
     def segments(self, schedule: Schedule | None, workers: int = 0) -> list[RunSegment]:
         """The stages of the YAML file or card, or a single segment over --data.

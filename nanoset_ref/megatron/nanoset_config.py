@@ -134,33 +134,33 @@ class NanosetConfig(DocumentOptions):
 
     def _wrong_fields(self) -> Iterator[str]:
         """Yield a message for each invalid field."""
-        given: dict[str, Any] = vars(self)
-        yield from _integer_problems("random_seed", given["random_seed"], 0, 2**32)
+        fields: dict[str, Any] = vars(self)
+        yield from _integer_problems("random_seed", fields["random_seed"], 0, 2**32)
         yield from _integer_problems(
-            "sequence_length", given["sequence_length"], 1, 2**31
+            "sequence_length", fields["sequence_length"], 1, 2**31
         )
-        yield from _integer_problems("pad_id", given["pad_id"])
-        if given["eos_token_id"] is not None:
-            yield from _integer_problems("eos_token_id", given["eos_token_id"])
-        if given["data_path_per_split"] is not None:
+        yield from _integer_problems("pad_id", fields["pad_id"])
+        if fields["eos_token_id"] is not None:
+            yield from _integer_problems("eos_token_id", fields["eos_token_id"])
+        if fields["data_path_per_split"] is not None:
             yield from _triple_problems(
-                "data_path_per_split", given["data_path_per_split"]
+                "data_path_per_split", fields["data_path_per_split"]
             )
-        counts = given["split_num_samples"]
+        counts = fields["split_num_samples"]
         yield from _triple_problems("split_num_samples", counts)
         for number, count in enumerate(counts if isinstance(counts, Sequence) else ()):
             if count is not None:
                 name = f"split_num_samples[{number}]"
                 yield from _integer_problems(name, count, 0, MAX_SAMPLES + 1)
         for field in dataclasses.fields(self):
-            value = given[field.name]
+            value = fields[field.name]
             if isinstance(field.default, bool) and not isinstance(value, bool):
                 yield f"{field.name}: should be True or False, got {reprlib.repr(value)}"
-        surplus = given["mid_level_dataset_surplus"]
+        surplus = fields["mid_level_dataset_surplus"]
         if not isinstance(surplus, (int, float)) or not 0 <= surplus < math.inf:
             yield f"mid_level_dataset_surplus: should be a number of at least 0, got {surplus!r}"
-        if not isinstance(given["split"], (str, NoneType)):
-            yield f"split: should be a string, got {reprlib.repr(given['split'])}"
+        if not isinstance(fields["split"], (str, NoneType)):
+            yield f"split: should be a string, got {reprlib.repr(fields['split'])}"
 
     def _broken_rules(self) -> Iterator[str]:
         """Yield a message for each rule that valid fields break together."""

@@ -18,8 +18,8 @@ def order_with_options(
         kind = name
         options = {**options, "path": name}
     else:
-        kind, _, given = name.partition(":")
-        options = options | _options_in_name(name, given)
+        kind, _, listed = name.partition(":")
+        options = options | _options_in_name(name, listed)
     order = find_order(kind)
     if order is None:
         from nanoset_ref.orders.others import OTHERS  # only the message needs them
@@ -41,10 +41,10 @@ def order_with_options(
     return order, options
 
 
-def _options_in_name(name: str, given: str) -> dict[str, object]:
+def _options_in_name(name: str, listed: str) -> dict[str, object]:
     """The options in a name: a=1,b=2 -> {"a": 1, "b": 2}."""
     options: dict[str, object] = {}
-    for option in filter(None, given.split(",")):
+    for option in filter(None, listed.split(",")):
         key, _, value = option.partition("=")
         if not value.isdecimal():
             raise ValueError(

@@ -77,21 +77,21 @@ class DatasetSection(Section):
         """
 
 
-def _weight_by_path(given: Any) -> dict[str, Any]:
+def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
     """Normalize the three forms of dataset_path to {absolute path: weight or None}."""
-    weights = given if isinstance(given, dict) else {}
+    weights = dataset_path if isinstance(dataset_path, dict) else {}
     try:
-        paths = as_list(given)
+        paths = as_list(dataset_path)
         by_path = {absolute(path): weights.get(path) for path in paths}
     except TypeError:
         by_path = {}
     if not by_path or None in weights.values():
         raise ValueError(
             "must be one path, a list of paths or a mapping of paths to weights, "
-            f"got {reprlib.repr(given)}"
+            f"got {reprlib.repr(dataset_path)}"
         )
     if len(by_path) < len(paths):
-        raise ValueError(f"a file may be named once, got {reprlib.repr(given)}")
+        raise ValueError(f"a file may be named once, got {reprlib.repr(dataset_path)}")
     if all(weight == 0 for weight in by_path.values()):
         raise ValueError("must name at least one file with a weight above 0")
     return by_path
@@ -165,10 +165,11 @@ class TokenFilesSection(DatasetSection):
         Token files are opened by `staged_loader`, as a stage may continue an earlier one.
         """
         folders = list(self.dataset_path)
-        given = [weight for weight in self.dataset_path.values() if weight is not None]
-        weights = given or None
+        weights = [
+            weight for weight in self.dataset_path.values() if weight is not None
+        ]
         return load.DatatroveNanoset(
-            folders, weights, sequence_length, num_samples, seed
+            folders, weights or None, sequence_length, num_samples, seed
         )
 
 
@@ -336,15 +337,15 @@ SECTION_BY_KEY: dict[str, type[Section]] = {
 }
 
 
-def _section_by_key(given: Any) -> Any:
+def _section_by_key(value: Any) -> Any:
     """Validate the section that the mapping's key selects; a union would report all errors."""
-    if isinstance(given, Section):
-        return given
+    if isinstance(value, Section):
+        return value
     for key, section in SECTION_BY_KEY.items():
-        if isinstance(given, dict) and key in given:
-            return section.model_validate(given)
+        if isinstance(value, dict) and key in value:
+            return section.model_validate(value)
     raise ValueError(
-        f"must be a mapping with one of {', '.join(SECTION_BY_KEY)}, got {reprlib.repr(given)}"
+        f"must be a mapping with one of {', '.join(SECTION_BY_KEY)}, got {reprlib.repr(value)}"
     )
 
 

@@ -109,10 +109,10 @@ def _token_file_rows(stage: Stage, record: StageRecord, num_samples: int) -> Nan
     sizes = [file.num_samples(length) for file in files]
     weights: list[float] | None = None
     # 0.0: a file that only earlier stages read
-    given = [dataset.dataset_path.get(path, 0.0) for path in stage.files]
-    if set(given) != {None}:
+    configured = [dataset.dataset_path.get(path, 0.0) for path in stage.files]
+    if set(configured) != {None}:
         weights = []
-        for size, weight in zip(sizes, given, strict=True):
+        for size, weight in zip(sizes, configured, strict=True):
             weights.append(float(size if weight is None else weight))
     order: str | Order = dataset.order
     if order == "stateless" and record.first_position:

@@ -89,12 +89,12 @@ def plan_epochs(
     """
     extra = int(extra_token)
     # 1. epochs
-    wanted = 0
+    tokens_needed = 0
     if num_samples is not None:
-        wanted = num_samples * sequence_length + extra
+        tokens_needed = num_samples * sequence_length + extra
     epochs = 1
-    if wanted > 0:
-        epochs = -(-wanted // tokens_per_epoch)
+    if tokens_needed > 0:
+        epochs = -(-tokens_needed // tokens_per_epoch)
     # 2. samples
     inputs = max(0, epochs * tokens_per_epoch - extra)
     samples = inputs // sequence_length
