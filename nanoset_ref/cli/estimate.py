@@ -301,9 +301,8 @@ def _estimate_stage(
     for number, source in enumerate(blend.sources):
         read = blend.expected_reads(number, positions.stop)
         read -= blend.expected_reads(number, positions.start)
-        total = read_before.get(source.path, 0.0) + read
-        read_before[source.path] = total
-        distinct = blend.distinct(number, total, positions.stop)
+        read_before[source.path] = read_before.get(source.path, 0.0) + read
+        distinct = blend.distinct(number, read_before[source.path], positions.stop)
         source_estimate = SourceEstimate(
             path=source.path,
             samples=source.samples,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.plans import differences
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import stop_of
+from nanoset_ref.provenance.card_facts import steps_of, stop_of
 from nanoset_ref.provenance.spread import (
     Spread,
     UnevenSamples,
@@ -75,10 +75,9 @@ def spread_of_card(card: Card) -> list[list[Spread]]:
     for stage in card.stages:
         number = stage["order"]
         sources = card.source_numbers(number)
-        steps = range(stage["first_step"], stage["first_step"] + stage["steps"])
         schedule = card.schedule(stage)
         spreads = spread_over_steps(
-            card.order(number), card.lengths(number), schedule, steps
+            card.order(number), card.lengths(number), schedule, steps_of(stage)
         )
         by_stage.append(
             [

@@ -182,8 +182,7 @@ class CardFacts:
     @property
     def last_step(self) -> int:
         """The last step of the run."""
-        last = self.stages[-1]
-        return int(last["first_step"] + last["steps"] - 1)
+        return steps_of(self.stages[-1])[-1]
 
     def stage(self, step: int) -> Json:
         """The stage that holds a step.
@@ -192,7 +191,7 @@ class CardFacts:
             IndexError: the run has no such step.
         """
         for stage in self.stages:
-            if stage["first_step"] <= step < stage["first_step"] + stage["steps"]:
+            if step in steps_of(stage):
                 return stage
         first = self.stages[0]["first_step"]
         raise IndexError(
@@ -301,6 +300,12 @@ class CardFacts:
 def num_bytes(file: Any) -> int:
     """The size of open `Tokens`, their header included."""
     return int(file.first_byte + file.num_tokens * file.dtype.itemsize)
+
+
+def steps_of(stage: Json) -> range:
+    """The numbers of a stage's steps."""
+    first = stage["first_step"]
+    return range(first, first + stage["steps"])
 
 
 def stop_of(stage: Json) -> int:

@@ -167,10 +167,14 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         actual = new.reads_per_unit(reads_new, key, unit)
         repeated = np.maximum(actual - expected, 0)
         lost = np.maximum(expected - actual, 0)
-        again = repeated[before > 0]
-        counts = [before, expected, actual, repeated, again, lost]
+        counts = [before, expected, actual, repeated, repeated[before > 0], lost]
         figures = [int(count.sum()) * unit for count in counts]
-        files.append(FileDifference(name, _status(key, saved, new), *figures))
+        status = "kept"
+        if key not in saved.keys:
+            status = "added"
+        elif key not in new.keys:
+            status = "dropped"
+        files.append(FileDifference(name, status, *figures))
     exact = all(file.repeated == file.lost == 0 for file in files)
     return Continuation(consumed, until, exact, files, differences)
 
@@ -347,13 +351,3 @@ def _check_counts(
             f"the saved run counts {consumed} samples, its plan has {epoch} in an epoch: "
             "it is damaged"
         )
-
-
-def _status(
-    key: Key,
-    saved: _PlanFiles,
-    new: _PlanFiles,
-) -> str:
-    if key not in saved.keys:
-        return "added"
-    return "kept" if key in new.keys else "dropped"

@@ -3,6 +3,7 @@
 adapters               where elements come from, and how each is preprocessed
 map_style              datasets with a length and an index
 compressed_dictionary  elements in a file, each compressed
+file_map               a memory-mapped file, which a worker maps again
 resumable              ranks and workers share elements; the state that resumes an epoch
 iterable               a dataset of elements
 row_stream, stream     text to packed rows of tokens, from any place in the text

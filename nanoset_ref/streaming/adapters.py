@@ -12,9 +12,7 @@ map.
 import codecs
 import csv
 import json
-import mmap
 import operator
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.paths import PathLike, file_version, require_regular
+from nanoset_ref.io.paths import PathLike
+from nanoset_ref.streaming.file_map import FileMap
 
 PIECE_BYTES = 1 << 24
 
@@ -59,34 +58,6 @@ def can_index(adapter: Adapter) -> bool:
         if "__iter__" in vars(cls):
             break
     return False
-
-
-class FileMap:
-    """The memory map of a file, `bytes`. A process that unpickles it maps the file again.
-
-    Args:
-        path: the file.
-        version: the required `paths.file_version`, from the pickled FileMap; None: any version.
-
-    Raises:
-        ValueError: the file was replaced.
-    """
-
-    def __init__(self, path: PathLike, version: Any = None) -> None:
-        size = require_regular(path)
-        self.path = os.fspath(path)
-        self.version = file_version(path)
-        with open(self.path, "rb") as file:
-            self.bytes: Any = b""  # an empty file cannot be mapped
-            if size:
-                self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if file_version(path) != self.version or version not in (None, self.version):
-            raise ValueError(
-                f"{self.path} was replaced while it was being read; open it again"
-            )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FileMap, (self.path, self.version)
 
 
 class LinesAdapter(Adapter):

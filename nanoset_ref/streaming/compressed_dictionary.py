@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.streaming.adapters import FileMap
+from nanoset_ref.streaming.file_map import FileMap
 
 MAX_HEADER_BYTES = 4096
 RECORD = struct.Struct("<Ii")  # the number of bytes that follow the length; the key
