@@ -8,13 +8,12 @@ text_formats, text_blocks  the documents in them, block by block
 json_lines                 documents in lines of JSON, with errors that name file and line
 tokenizer                  loads a tokenizer from a folder or the Hub
 encoder                    text -> token ids; the identity of a tokenizer, for plans
-batch_encoder              encodes batches in several threads
+batch_encoder              encodes batches in several threads, and yields them in order
 backends                   the libraries that encode
 bos_eos                    the ids before and after each document: BOS, EOS
 special_tokens             special tokens in documents: kept, split or refused
 cut                        cuts long documents where no token spans the cut
 jobs                       a job: from a source of text into a sink, with counts and progress
-sharing                    batches handed out to threads, processes and ranks of torchrun
 encoding_processes         the processes and ranks that encode for the first one
 token_file                 a whole job, into one token file
 """

@@ -1,17 +1,20 @@
-"""Encode batches of text with one tokenizer, in several threads.
+"""Encode batches of text with one tokenizer, in several threads; yield them in order.
 
 While gigatoken encodes, hf encodes a few excerpts of every batch as well (see `encoder`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.pools import close_pool
 from nanoset_ref.preprocess.backends import LIBRARIES, Encode, IdsAndLengths, hf_encoder
 from nanoset_ref.preprocess.bos_eos import add_separators
 from nanoset_ref.preprocess.special_tokens import FoundTokens, IdFinder
@@ -41,6 +44,9 @@ class EncodedBatch(NamedTuple):
     found_tokens: FoundTokens
     numbers: Sequence[int]
     skipped: dict[str, int]
+
+
+BatchFunction = Callable[[TextBatch], EncodedBatch]
 
 
 @dataclass(eq=False)
@@ -137,3 +143,36 @@ def from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:
 def equal_encodings(one: IdsAndLengths, other: IdsAndLengths) -> bool:
     """Whether two encodings have the same ids and lengths."""
     return all(map(np.array_equal, one, other))
+
+
+def encode_in_order(
+    batches: Iterable[TextBatch], functions: Sequence[BatchFunction]
+) -> Iterator[tuple[TextBatch, EncodedBatch]]:
+    """Encode batches, a few in advance; yield each with its ids, in order.
+
+    Args:
+        batches: batches of text; prefetched.
+        functions: each runs in a thread of its own, one batch at a time.
+    """
+    free = deque(functions)
+
+    def run(batch: TextBatch) -> EncodedBatch:
+        function = free.popleft()
+        encoded = function(batch)
+        free.append(function)  # unless it failed
+        return encoded
+
+    pending: deque[tuple[TextBatch, Future[EncodedBatch]]] = deque()
+    pool = ThreadPoolExecutor(len(functions))
+    close = close_pool  # when the interpreter exits, this module has lost its names
+    try:
+        for batch in batches:
+            pending.append((batch, pool.submit(run, batch)))
+            if len(pending) > 2 * len(functions):
+                first, future = pending.popleft()
+                yield first, future.result()
+        for batch, future in pending:
+            yield batch, future.result()
+    finally:
+        # waits for the running batches only
+        close(pool, [future for _, future in pending])

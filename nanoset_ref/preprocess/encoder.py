@@ -28,11 +28,12 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.backends import LIBRARIES, IdsAndLengths, num_threads
 from nanoset_ref.preprocess.batch_encoder import (
     BatchEncoder,
+    BatchFunction,
     EncodedBatch,
+    encode_in_order,
     equal_encodings,
 )
 from nanoset_ref.preprocess.bos_eos import separator_ids, special_ids, with_eos
-from nanoset_ref.preprocess.sharing import BatchFunction, encode_in_order
 from nanoset_ref.preprocess.special_tokens import SpecialTokenCounter, SpecialTokens
 from nanoset_ref.preprocess.text_blocks import TextBatch
 from nanoset_ref.preprocess.tokenizer import TokenizerError, unshared_tokenizer

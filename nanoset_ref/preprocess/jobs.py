@@ -1,7 +1,7 @@
 """Text to token ids by any number of processes, always with the same result.
 
 1. This process (under torchrun: rank 0, see `in_rank_0`) hands out the batches of text, each to
-   the next that is free (`sharing.encode_in_order`): its own threads, one for each core, and
+   the next that is free (`encode_in_order`): its own threads, one for each core, and
    forked processes or the other ranks (`encoding_processes`), each on its share of the cores.
    These receive the text as it stands in the file.
 2. The ids return in order and are written into the sink: a token file, a `.bin/.idx` pair, rows of
@@ -28,7 +28,7 @@ from nanoset_ref.io.files import remove_leftovers
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import num_threads
-from nanoset_ref.preprocess.batch_encoder import EncodedBatch
+from nanoset_ref.preprocess.batch_encoder import BatchFunction, EncodedBatch
 from nanoset_ref.preprocess.encoder import Encoder
 from nanoset_ref.preprocess.encoding_processes import (
     JobError,
@@ -38,7 +38,6 @@ from nanoset_ref.preprocess.encoding_processes import (
     other_ranks,
 )
 from nanoset_ref.preprocess.json_lines import InputError
-from nanoset_ref.preprocess.sharing import BatchFunction
 from nanoset_ref.preprocess.text import TextSource
 from nanoset_ref.preprocess.text_blocks import TextBatch
 
