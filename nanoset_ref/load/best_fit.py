@@ -45,7 +45,7 @@ from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders import Order
 from nanoset_ref.tokens import Tokens
 
-CACHE_NAMES = ("row_offsets", "piece_starts", "piece_lengths")
+ARRAY_NAMES = ("row_offsets", "piece_starts", "piece_lengths")
 
 
 def pack_documents(document_offsets: Int64Array, row_length: int) -> Arrays:
@@ -245,7 +245,7 @@ class PackedNanoset(Nanoset):
                 pack_documents, file.known_boundaries(), self.row_length
             )
             packing = load_or_build(
-                self._path_to_cache, description, CACHE_NAMES, build
+                self._path_to_cache, description, ARRAY_NAMES, build
             )
             packings.append(packing)
         return packings
@@ -277,8 +277,8 @@ class PackedNanoset(Nanoset):
             earlier_rows = earlier[np.cumsum(counts) - counts]
             columns = earlier - np.repeat(earlier_rows, counts)
             rows = np.repeat(rows, counts)
-            columns_of_pieces = [rows, starts, starts + lengths, columns]
-            yield self.files[source], np.stack(columns_of_pieces, axis=1)
+            fields = [rows, starts, starts + lengths, columns]
+            yield self.files[source], np.stack(fields, axis=1)
 
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         """See `Rows.fill`."""

@@ -97,13 +97,13 @@ class PieceRows(Rows):
             check_not_truncated(
                 *mappings, corpus.sequence_lengths, corpus.sequence_pointers
             )
-            layout = (
+            sequences = (
                 corpus.sequence_lengths,
                 corpus.sequence_pointers,
                 corpus.dtype.itemsize,
             )
             extra = self.row_length - self.sequence_length
-            yield corpus, _locate(mappings, layout, rows, samples, extra)
+            yield corpus, _locate(mappings, sequences, rows, samples, extra)
 
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         """See `Rows.fill`."""
@@ -223,21 +223,20 @@ class PieceRows(Rows):
         return type(self), tuple(getattr(self, field.name) for field in fields)
 
 
-@njit(work=lambda mappings, layout, rows, samples, extra: 100 * len(samples))
-def _locate(mappings, layout, rows, samples, extra):
+@njit(work=lambda mappings, sequences, rows, samples, extra: 100 * len(samples))
+def _locate(mappings, sequences, rows, samples, extra):
     """Find the pieces of samples, int64 [pieces, 4]; see `PieceRows.pieces`.
 
     Args:
         mappings: the document index int32 [E*n], the sample index int [N + 1, 2] and the shuffle
             index int [N] of one part.
-        layout: sequence lengths int32 [S] in tokens, their pointers int64 [S] in bytes, and the
-            bytes of a token.
+        sequences: lengths int32 [S] in tokens, pointers int64 [S] in bytes, and bytes per token.
         rows: int64 [n], the first column of the result.
         samples: int64 [n], in 0 .. N - 1, before the shuffle.
         extra: 1 if a sample ends with the first token of the next sample, else 0.
     """
     document_index, sample_index, shuffle_index = mappings
-    lengths, pointers, itemsize = layout
+    lengths, pointers, itemsize = sequences
     count = 0
     for k in samples:
         j = np.int64(shuffle_index[k])

@@ -93,7 +93,7 @@ class QueryParser(NamedTuple):
         return begin, -(-(int(stop) - header) // itemsize)
 
 
-Readers = tuple[list[StageReader], QueryParser]
+ReadersAndParser = tuple[list[StageReader], QueryParser]
 
 
 def first_with_same_name(names: Sequence[str]) -> Int64Array:
@@ -104,7 +104,7 @@ def first_with_same_name(names: Sequence[str]) -> Int64Array:
     return np.array([numbers[name] for name in names], dtype=np.int64)
 
 
-def readers_of_card(card: Card, source: int) -> Readers:
+def readers_of_card(card: Card, source: int) -> ReadersAndParser:
     """The stages of a card and a parser for its files, whose documents the card does not know.
 
     Args:
@@ -140,7 +140,9 @@ def readers_of_card(card: Card, source: int) -> Readers:
     return readers, QueryParser(files, boundaries_of, source)
 
 
-def readers_of_segments(segments: Sequence[RunSegment], source: int) -> Readers:
+def readers_of_segments(
+    segments: Sequence[RunSegment], source: int
+) -> ReadersAndParser:
     """The segments of a run and a parser for their files.
 
     Args:

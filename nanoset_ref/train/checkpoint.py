@@ -44,11 +44,11 @@ from nanoset_ref.io.files import (
     sync_folder,
 )
 from nanoset_ref.io.paths import PathLike, checksum, read_json
+from nanoset_ref.orders.base import Json
 from nanoset_ref.train.parallel import World
 
 logger = logging.getLogger(__name__)
 
-Content = dict[str, Any]
 STATE = "state.json"
 CHECKPOINT_GLOB = "step-" + "[0-9]" * 8
 # names of the files that `save` writes
@@ -89,7 +89,7 @@ class Checkpoints:
         if self.world.is_first:
             os.close(self._lock)
 
-    def save(self, step: int, tensors: dict[str, Tensor], state: Content) -> None:
+    def save(self, step: int, tensors: dict[str, Tensor], state: Json) -> None:
         """Write a checkpoint; all processes call this together.
 
         1. The first process removes leftovers of killed jobs and creates the hidden folder.
@@ -158,7 +158,7 @@ class Checkpoints:
                 os.replace(path, hidden)
                 shutil.rmtree(hidden)
 
-    def newest(self) -> tuple[int, Content] | None:
+    def newest(self) -> tuple[int, Json] | None:
         """Find the newest valid checkpoint; warn of damaged ones.
 
         Returns:
@@ -210,12 +210,12 @@ def _cause(error: CheckpointException) -> BaseException:
     return next(iter(error.failures.values()))[0]
 
 
-def read_state(path: Path) -> Content:
+def read_state(path: Path) -> Json:
     """{"step": int, "files": {name: [bytes, checksum]}, "state": dict} of a checkpoint."""
     return read_json(path / STATE)
 
 
-def state_checksum(content: Content) -> str:
+def state_checksum(content: Json) -> str:
     """The checksum of the values in state.json."""
     return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
 
@@ -264,7 +264,7 @@ def _saved_model(path: Path) -> Any:
     return state.get("model") if isinstance(state, dict) else None
 
 
-def _write_state(folder: Path, step: int, state: Content) -> None:
+def _write_state(folder: Path, step: int, state: Json) -> None:
     """Write state.json, with sizes and checksums of all other files in the folder."""
     files = {
         path.name: [path.stat().st_size, checksum(path)] for path in folder.iterdir()

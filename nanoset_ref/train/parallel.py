@@ -122,7 +122,7 @@ class World:
         return dist.get_rank() == 0
 
     def broadcast(self, value: int = 0) -> int:
-        """Return the value of the first process in all processes, which wait for it."""
+        """Return the value of the first process in all processes, which wait for it (a barrier)."""
         received = torch.tensor(value)
         dist.broadcast(received, src=0)
         return int(received)
