@@ -1,4 +1,4 @@
-"""Threads: calls at the same time, and a pool closed from a generator that may be left open."""
+"""Threads: many calls at the same time; closing a pool from a generator that may be left open."""
 
 import functools
 import os

@@ -41,7 +41,7 @@ class Slot:
 @refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How positions become optimizer steps, from the point where this schedule begins.
+    """The assignment of positions to ranks and optimizer steps, from a first position on.
 
     Args:
         dp_size: D, number of data-parallel ranks.

@@ -44,7 +44,7 @@ class Blend(NamedTuple):
 
 
 class SplitPlan(NamedTuple):
-    """What a split is made of; one without a blend or bounds is unused.
+    """The corpora, bounds and size of a split; one without a blend or bounds is unused.
 
     Attributes:
         name: "train", "valid" or "test".

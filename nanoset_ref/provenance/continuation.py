@@ -1,4 +1,4 @@
-"""Which tokens a saved run would repeat or lose if it continued with another plan.
+"""The tokens that a saved run would repeat or lose if it continued with another plan.
 
 The saved and the new plan are compared over the same positions: [consumed, until), the rest of the
 saved plan's epoch. If the new plan reads a token more often than the saved one, it repeats the

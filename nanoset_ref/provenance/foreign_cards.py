@@ -296,7 +296,7 @@ def read_neox(path: PathLike) -> Json:
 
 
 class ConfigReader(NamedTuple):
-    """How the config of a system becomes a card.
+    """The functions that make a card from the config of a system.
 
     Args:
         describe: makes the card's facts from a config.

@@ -89,7 +89,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
     @property
     def progress(self) -> State:
-        """How far this process has come (with workers: of this worker)."""
+        """The progress of this process; in a DataLoader worker, of this worker."""
         return dict(self._resume_from or self._progress or self._next_progress())
 
     def state_dict(self) -> State:

@@ -1,4 +1,4 @@
-"""The files next to token files: document boundaries, labels of sources, and which to leave out."""
+"""The files next to token files: document boundaries and labels; lists of files without them."""
 
 import io
 from collections.abc import Sequence

@@ -49,7 +49,7 @@ class DataStage(Section):
 
 
 class TokensConfig(Section):
-    """How long the samples are, and how many a step and the run read.
+    """The length of samples, and the number that a step and the run read.
 
     Args:
         sequence_length: input tokens per sample; one more token is read for the labels.

@@ -60,7 +60,7 @@ class StageRecord(BaseModel, strict=True):
 
     @property
     def ledger(self) -> Ledger:
-        """Where the stage began, for a stateless order."""
+        """The ledger with which a stateless order starts this stage."""
         return Ledger(self.first_position, tuple(self.first_reads))
 
     @property
