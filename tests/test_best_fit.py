@@ -226,15 +226,25 @@ def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(
             S, 0, 0, 0, DocumentOptions(eos_token_id=9, eod_mask_loss=True)
         ),
         DataCollatorForCLMWithPositionIds(S, 0, 0, 0, use_doc_masking=False),
-        # -1 is no id of a row
-        MegatronCollator(
-            NanosetConfig(random_seed=1, sequence_length=S, data_path="a", split="1")
+        *(
+            MegatronCollator(
+                NanosetConfig(
+                    random_seed=1,
+                    sequence_length=S,
+                    data_path="a",
+                    split="1",
+                    pad_id=pad_id,
+                )
+            )
+            for pad_id in (-1, PAD + 1)
         ),
     ],
 )
 def test_a_collator_that_would_count_padding_is_refused(paths, collator):
     rows = packed(paths)
     refused = f"{type(collator).__name__} does not mask the padding"
+    if isinstance(collator, MegatronCollator):
+        refused = f"masks the pad_id {collator.pad_id}, these rows end in the pad_id {PAD}: take"
     with pytest.raises(ValueError, match=refused):
         build_nanoset_dataloader(rows, micro_batch_size=1, collate_fn=collator)
     with pytest.raises(ValueError, match=refused):

@@ -74,6 +74,7 @@ class Collator(ABC):
         row_length: the number of tokens that a row must have.
         needs_starts: whether `split` needs `RowBlock.starts`.
         masks_padding: whether its batches exclude the padding of `Rows.padded` from the loss.
+        pad_id: the id by which it recognizes padding; without this attribute, `starts` marks it.
 
     Raises:
         ValueError: there are no samples, or one has another key than input_ids or another length

@@ -173,13 +173,11 @@ class NanosetDataLoader(OneIterationLoader):
                 f"{batch_sampler.num_samples:,}: make the sampler with num_samples=len(dataset)"
             )
         super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
-        masks_padding = getattr(self.collate_fn, "masks_padding", True)
-        if getattr(dataset, "padded", False) and not masks_padding:
-            raise ValueError(
-                f"the loss would count padding: {type(self.collate_fn).__name__} does not mask the "
-                "padding in which these rows end; leave collate_fn out, or take DataCollatorForCLM "
-                "with DocumentOptions(eod_mask_loss=True)"
-            )
+        if getattr(dataset, "padded", False):
+            # only padded rows need it
+            from nanoset_ref.load.document_masks import refuse_counted_padding
+
+            refuse_counted_padding(dataset, self.collate_fn)
         if self.num_workers and isinstance(dataset, Rows):
             from nanoset_ref.io.urls import refuse_forks  # only workers need it
 

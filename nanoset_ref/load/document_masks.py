@@ -183,6 +183,26 @@ def attention_mask(starts: Starts) -> NDArray[np.bool_]:
     return masked[:, None]
 
 
+def refuse_counted_padding(rows: Any, collate_fn: Any) -> None:
+    """Raise ValueError if the loss would count the padding in which rows end.
+
+    Args:
+        rows: `Rows` that are padded.
+        collate_fn: a Collator, or any function; a function is trusted.
+    """
+    masked = getattr(collate_fn, "pad_id", None)
+    if not getattr(collate_fn, "masks_padding", True):
+        problem = "does not mask the padding in which these rows end"
+    elif masked not in (None, rows.pad_id):
+        problem = f"masks the pad_id {masked}, these rows end in the pad_id {rows.pad_id}: take that one"
+    else:
+        return
+    raise ValueError(
+        f"the loss would count padding: {type(collate_fn).__name__} {problem}; leave collate_fn out, "
+        "or take DataCollatorForCLM with DocumentOptions(eod_mask_loss=True)"
+    )
+
+
 # the fields of a batch that each option adds
 FIELDS = {
     "reset_position_ids": ["position_ids"],

@@ -139,6 +139,7 @@ class Rows(_TorchDataset):
             share. 0: after every position. None: no guarantee.
         padded: whether rows may end in padding. `starts` marks every padding token, so that no loss
             counts it.
+        pad_id: the id of the padding; None: there is none, or the files do not record it.
         block_factor: how many times larger than usual a block of rows is (see `blocks`); above 1
             for storage with a high latency.
     """
@@ -148,6 +149,7 @@ class Rows(_TorchDataset):
     row_dtype: np.dtype[Any] = np.dtype(np.int32)
     share_period: int | None = 0
     padded: bool = False
+    pad_id: int | None = None
     block_factor: int = 1
 
     @property

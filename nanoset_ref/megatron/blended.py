@@ -57,6 +57,7 @@ class BlendedNanoset(PieceRows):
         dtypes = [dataset.row_dtype for dataset in self.datasets]
         self.row_dtype = np.result_type(*dtypes)
         self.padded = any(dataset.padded for dataset in self.datasets)
+        self.pad_id = config.pad_id
         refuse_too_many(len(self.datasets))
         for dataset in self.datasets:
             if len(dataset) == 0:

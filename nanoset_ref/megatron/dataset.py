@@ -115,6 +115,7 @@ class MegatronNanoset(PieceRows):
         in_samples = self.epochs.num_samples * self.sequence_length
         self.tail_tokens = stream - extra - in_samples
         self.padded = self.tail_tokens < 0
+        self.pad_id = config.pad_id
 
     def _build_index(self) -> Arrays:
         mappings = build_mappings(

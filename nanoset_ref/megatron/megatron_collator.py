@@ -29,7 +29,7 @@ class MegatronCollator(Collator):
     Args:
         config: the fields sequence_length, eos_token_id, pad_id, reset_position_ids,
             reset_attention_mask, eod_mask_loss, create_attention_mask and create_cu_seqlens are
-            used. Rows of a PackedNanoset need the pad_id that they have.
+            used. Rows that end in padding need the pad_id that they have.
 
     Called with B samples {"input_ids": [row_length]} (or a SampleBlock), it returns a dict of
 
@@ -51,8 +51,7 @@ class MegatronCollator(Collator):
     def __post_init__(self) -> None:
         config = self.config
         self.row_length = config.row_length
-        # rows that end in padding hold a token id there (`PackedNanoset`)
-        self.masks_padding = config.pad_id >= 0
+        self.pad_id = config.pad_id
         masks_documents = config.create_attention_mask and config.reset_attention_mask
         self._positions = torch.arange(config.sequence_length, device="cpu")
         self._documents = dataclasses.replace(

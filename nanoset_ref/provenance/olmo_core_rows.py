@@ -69,7 +69,7 @@ class OLMoCorePackedRows(Rows):
     ) -> None:
         group_size = options["group_size"]
         self._files = list(files)
-        self._pad = options["pad_token_id"]
+        self.pad_id = options["pad_token_id"]
         self.row_length = row_length
         self.sequence_length = row_length - 1
         numbers = list(range(len(files)))
@@ -140,7 +140,7 @@ class OLMoCorePackedRows(Rows):
 
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         """See `Rows.fill`."""
-        out[:] = self._pad
+        out[:] = self.pad_id
         for row, column, number, start, stop in self._placed_pieces(positions):
             piece = np.array([[row, start, stop, column]])
             copy_from_file(self._files[number], piece, out)
@@ -211,7 +211,7 @@ class OLMoCorePackedRows(Rows):
         rows = {
             "row_length": self.row_length,
             "packing": "olmo_core",
-            "pad_id": self._pad,
+            "pad_id": self.pad_id,
         }
         files = [describe_file(file) for file in self._files]
         return {"order": self.order.identity, "rows": rows, "files": files}

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.megatron import (
     BlendedNanoset,
+    MegatronCollator,
     MegatronNanoset,
     MMapIndexedDataset,
     NanosetBuilder,
@@ -34,6 +35,32 @@ def build(data_path, **fields):
 
 
 # ---- reading
+
+
+@pytest.mark.parametrize("blended", [False, True])
+@pytest.mark.parametrize("pad_id", [-1, 0, 99])
+def test_the_collator_masks_the_padding_of_its_config_alone(
+    write_corpus, pad_id, blended
+):
+    paths = [write_corpus([[6]], name) for name in "ab"[: 1 + blended]]
+    fields = {"sequence_length": 4, "random_seed": 7, "data_path": paths}
+    fields |= {"split": "0,1,0", "drop_last_partial_validation_sequence": False}
+    config = NanosetConfig(pad_id=pad_id, **fields)
+    rows = NanosetBuilder(config).build()[1]
+    assert rows.padded and rows[len(rows) - 1]["input_ids"].tolist() == [
+        *[4, 5, pad_id, pad_id, pad_id]
+    ]
+    collator = MegatronCollator(config)
+    loader = build_nanoset_dataloader(rows, micro_batch_size=1, collate_fn=collator)
+    batch = list(loader)[-1]
+    assert batch["loss_mask"].tolist() == [[1, 0, 0, 0]]
+    assert batch["tokens"].tolist() == [[4, 5, 0, 0]]
+    other = MegatronCollator(NanosetConfig(pad_id=pad_id + 1, **fields))
+    with pytest.raises(
+        ValueError,
+        match=f"masks the pad_id {pad_id + 1}, .* end in the pad_id {pad_id}:",
+    ):
+        build_nanoset_dataloader(rows, micro_batch_size=1, collate_fn=other)
 
 
 def test_a_batch_is_its_samples(write_corpus):
