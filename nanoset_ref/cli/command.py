@@ -80,7 +80,7 @@ def run(
 
     A parameter Annotated[type, parse] is parsed by `parse`. A parameter whose type is a dataclass
     stands for the options in the dataclass's fields; one with a default keeps it if none of them
-    is given.
+    is given. An option may be a field of two dataclasses: the help is that of the second.
 
     Args:
         function: the function.
@@ -307,13 +307,18 @@ def _parse(
     """Parse a command line into the arguments of a call."""
     description = (inspect.getdoc(function) or "").split("\n\nArgs:")[0]
     layout = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog=prog, description=description, formatter_class=layout)
+    parser = _Parser(
+        prog=prog,
+        description=description,
+        formatter_class=layout,
+        conflict_handler="resolve",
+    )
     groups = _add_options(parser, function)
     values = vars(parser.parse_args([_with_dashes(word) for word in words]))
     signature = inspect.signature(function)
     for name, group in groups.items():
         names = [field.name for field in dataclasses.fields(group)]
-        fields = {field: values.pop(field) for field in names if field in values}
+        fields = {field: values[field] for field in names if field in values}
         is_required = signature.parameters[name].default is inspect.Parameter.empty
         if fields or is_required:
             values[name] = group(**fields)

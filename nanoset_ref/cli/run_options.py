@@ -15,7 +15,7 @@ from nanoset_ref import megatron, preprocess, provenance, tokens, train
 from nanoset_ref.cli.command import Positive, UsageError, at_least, paths_and_weights
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.paths import as_path, in_bucket
-from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.load.schedule import Layout, Schedule
 
 if TYPE_CHECKING:
     from nanoset_ref.load.nanoset import Nanoset
@@ -57,6 +57,7 @@ class RunOptions(FileOptions):
         split: the shares of Megatron-style data for train, valid, test; the first part is read
             (default: 1,0,0).
         tokenizer: name or folder; default: the config's, or else the file's.
+        layout: the layout of the ranks, if it is given; `Schedule` has this option, too.
     """
 
     config: str | None = None
@@ -70,6 +71,7 @@ class RunOptions(FileOptions):
     order: str | None = None
     split: str | None = None
     tokenizer: str | None = None
+    layout: Layout | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError unless exactly one of --config, --run and --data names the run."""
@@ -157,7 +159,7 @@ class RunOptions(FileOptions):
         if self.data and "listed" in card.facts:
             card = card.with_files([self.open(path) for path in self.data])
         if schedule is not None:
-            card = card.with_ranks(schedule)
+            card = card.with_ranks(schedule, self.layout)
         return card
 
     def readers(

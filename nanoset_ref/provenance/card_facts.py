@@ -12,7 +12,7 @@ import numpy as np
 
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.paths import PathLike, read_json, require_regular
-from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.load.schedule import Layout, Schedule
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card_validation import (
@@ -143,7 +143,7 @@ class CardFacts:
         ]
         return type(self)(self.facts, [*zip(names, sizes, strict=True)])
 
-    def with_ranks(self, schedule: Schedule) -> Self:
+    def with_ranks(self, schedule: Schedule, layout: Layout | None = None) -> Self:
         """Spread the same steps over other ranks.
 
         A step reads the same rows; which rank reads a row changes.
@@ -151,6 +151,7 @@ class CardFacts:
         Args:
             schedule: dp_size, micro_batch_size and accumulation of all stages. Its layout counts
                 only for stages whose layout the card does not know.
+            layout: the layout of all stages; None: that of the card.
 
         Raises:
             ValueError: a step would have another number of rows than in the card; or the schedule
@@ -167,12 +168,12 @@ class CardFacts:
                     f"a step of {self.name} has {stage['batch_size']} rows; dp_size * "
                     f"micro_batch_size * accumulation gives {schedule.global_batch_size}"
                 )
-            layout = stage["layout"] or schedule.layout
             ranks = {
                 "dp_size": schedule.dp_size,
                 "micro_batch_size": schedule.micro_batch_size,
+                "layout": layout or stage["layout"] or schedule.layout,
             }
-            stages.append(stage | ranks | {"layout": layout})
+            stages.append(stage | ranks)
         sizes = [(source["name"], source["bytes"]) for source in self.sources]
         is_complete = bool(sizes) and all(size is not None for _, size in sizes)
         return type(self)(

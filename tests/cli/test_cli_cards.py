@@ -478,6 +478,20 @@ def test_ranks_that_contradict_a_card_are_refused(run, options, said):
     assert code == 1 and said in error
 
 
+@pytest.mark.parametrize("given", [None, "strided", "contiguous"])
+def test_other_ranks_have_the_layout_that_is_given_or_else_that_of_the_card(run, given):
+    """Pythia's is contiguous."""
+    options = ["--dp-size", "16", "--micro-batch-size", "64", "--json"]
+    if given:
+        options += ["--layout", given]
+    code, rows, _ = run("where", "7", "--run", "pythia-1.4b", *options)
+    assert code == 0
+    ranks = [row["dp_rank"] for row in json.loads(rows)]
+    number = np.arange(1024)
+    expected = number % 16 if given == "strided" else number // 64
+    assert ranks == expected.tolist()
+
+
 def test_documents_that_were_shuffled_are_read_from_their_pair(run, corpus, tmp_path):
     run("convert", ids_of(corpus), tmp_path / "pile.bin")
     config = NanosetConfig(
