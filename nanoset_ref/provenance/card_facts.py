@@ -126,7 +126,7 @@ class CardFacts:
             files: `Tokens`, in the order of the card.
 
         Raises:
-            ValueError: other sizes, or another number of files, than in the card.
+            ValueError: other sizes or checksums, or another number of files, than in the card.
         """
         sizes = [num_bytes(file) for file in files]
         known = [source["bytes"] for source in self.sources]
@@ -138,6 +138,15 @@ class CardFacts:
                 f"the files of {self.name} have {known} bytes, these have {sizes}: give its own, in "
                 f"its order"
             )
+        for source, file in zip(self.sources, files, strict=False):
+            recorded = source.get("checksum") or ""
+            algorithm = recorded.partition(":")[0]
+            actual = file.checksum or ""
+            if actual.startswith(f"{algorithm}:") and actual != recorded:
+                raise ValueError(
+                    f"{file.path} has the checksum {actual}, {source['name']} of {self.name} has "
+                    f"{recorded}: give the files of the run, in its order"
+                )
         names = [source["name"] for source in self.sources] or [
             str(file.path) for file in files
         ]

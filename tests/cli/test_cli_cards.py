@@ -26,7 +26,7 @@ from nanoset_ref.provenance import (
     segments_of_card,
     where,
 )
-from nanoset_ref.tokens import open_tokens
+from nanoset_ref.tokens import TokenFileWriter, open_tokens
 
 
 @pytest.fixture
@@ -107,6 +107,26 @@ def test_a_card_with_its_files_answers_as_the_config_does(run, ask, demo):
         row["text"] for row in ask("show", "--config", "tokens.yaml", "--step", 12)
     ]
     assert run("audit", "--run", "demo", *FILES)[1].endswith("every law holds\n")
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["where 3", "show --step 3", "when --document 3", "audit", "replay 3"],
+)
+def test_files_of_the_same_size_with_other_ids_are_not_those_of_a_card(
+    run, demo, question
+):
+    stories = open_tokens(FILES[1])
+    Path("other").mkdir()
+    other = Path("other") / Path(FILES[1]).name
+    with TokenFileWriter(other, dtype=stories.dtype) as writer:
+        writer.write_document(stories.tokens[::-1].copy())
+    words = *question.split(), "--run", "demo", "--data"
+    code, _, error = run(*words, other, FILES[2])
+    assert code == 1
+    assert "other/stories_input_ids.npy has the checksum xxh3_128:" in error
+    assert "stories_input_ids.npy of demo has xxh3_128:875f3ab2d9" in error
+    assert run(*words, *FILES[1:])[0] == 0
 
 
 def test_a_run_is_replayed_row_by_row(run, ask, demo):
