@@ -29,10 +29,12 @@ def fetch_rows(
         integers [rows, row_length] of the card's dtype.
 
     Raises:
-        ValueError: the card does not record where a file is published.
+        ValueError: the card does not record where a file is published; or a server has a file of
+            another size.
         StorageError, FileNotFoundError: a server does not answer, or has no such file.
     """
     parts = []
+    sizes: dict[str, int] = {}  # of each address, by the card
     for row in rows:
         published = card.published(row.source, row.first_byte, row.end_byte)
         if not published:
@@ -41,11 +43,23 @@ def fetch_rows(
                 f"is public: give them with --data"
             )
         parts += published
+        source = card.sources[row.source]
+        part_bytes = source.get("parts", source)["bytes"]
+        part_begin = row.first_byte - published[0][1]  # in the file
+        for address, _, _ in published:
+            sizes[address] = min(part_bytes, source["bytes"] - part_begin)
+            part_begin += part_bytes
     paths: dict[str, Any] = {
         address: as_path(replace_server(address, mirror)) for address, _, _ in parts
     }
     opened = thread_map(bytes_of, [*paths.values()])
     objects = dict(zip(paths, opened, strict=True))
+    for address, file in objects.items():
+        if file.size != sizes[address]:
+            raise ValueError(
+                f"{file.path} has {file.size:,} bytes, by the card {card.name} {sizes[address]:,}: "
+                f"this is another file"
+            )
     extents = [(objects[address], first, last) for address, first, last in parts]
     content = b"".join(fetch(extents))
     ids = np.frombuffer(content, card.facts["dtype"])

@@ -183,6 +183,25 @@ def public(tmp_path):
     server.objects.clear()
 
 
+@pytest.mark.parametrize(("part", "expected"), [(3, 30_000_000_000), (20, 78_336_000)])
+@pytest.mark.parametrize("difference", [-4098, 4098])
+def test_a_published_file_of_another_size_is_refused(
+    public, part, expected, difference
+):
+    """Cut elsewhere, or another file: its bytes would be other rows."""
+    server, serve = public
+    sample = part * 30_000_000_000 // 4098 + 1
+    card = Card.load("pythia-1.4b")
+    url = card.sources[0]["parts"]["url"].format(part)
+    size = expected + difference
+    serve(url.removeprefix("https://huggingface.co"), size, {})
+    mirror = f"http://127.0.0.1:{server.port}"
+    with pytest.raises(
+        ValueError, match=f"{size:,} bytes, by the card pythia-1.4b {expected:,}"
+    ):
+        fetch_rows(card, card.when(sample), mirror)
+
+
 def test_a_step_of_pythia_is_shown_where_it_is_public(run, ask, demo, corpus, public):
     server, serve = public
     card = Card.load("pythia-1.4b")
