@@ -105,9 +105,18 @@ def test_wrong_samples_are_refused(examples, message):
 @pytest.mark.parametrize("length", [0, -5])
 def test_a_sequence_has_at_least_a_token(length):
     with pytest.raises(
-        ValueError, match=f"sequence_length must be at least 1 token, got {length}"
+        ValueError, match=f"sequence_length must be at least 1, got {length}"
     ):
         DataCollatorForCLM(length, 0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["input_pp_rank", "output_pp_rank", "current_pp_rank"])
+@pytest.mark.parametrize("rank", ["0", None, -1, 1.0])
+def test_a_rank_that_is_no_number_is_refused(name, rank):
+    """The text "0" of an environment variable is no rank: it would get placeholders."""
+    ranks = {"input_pp_rank": 0, "output_pp_rank": 0, "current_pp_rank": 0}
+    with pytest.raises(ValueError, match=f"{name} must be .*at least 0, got {rank!r}"):
+        DataCollatorForCLM(4, **ranks | {name: rank})
 
 
 def test_a_rank_without_data_refuses_data():

@@ -15,7 +15,7 @@ import torch
 from accelerate import Accelerator
 from resume_contract import check_resume_contract
 from test_nanoset import GOLDEN, golden_nanoset, write_range
-from torch.utils.data import default_collate
+from torch.utils.data import BatchSampler, Subset, default_collate
 
 from nanoset_ref import DataCollatorWithLabels, TensorPointer
 from nanoset_ref.load import blocks
@@ -510,6 +510,14 @@ def test_a_list_of_samples_that_was_changed_is_collated_as_it_is_now(numbered):
     samples[0] = nanoset[9]
     samples[1]["input_ids"] = nanoset[8]["input_ids"]
     assert collator(samples)["labels"].tolist() == nanoset.read([9, 8, 1, 0]).tolist()
+
+
+def test_what_is_no_dataset_and_what_is_no_sampler_is_refused(numbered):
+    some = Subset(numbered, range(4))
+    with pytest.raises(TypeError, match="dataset must be Rows .*, got <torch.*Subset"):
+        build_nanoset_dataloader(some, micro_batch_size=2)
+    with pytest.raises(TypeError, match="must be a ResumableBatchSampler, got <torch"):
+        NanosetDataLoader(numbered, BatchSampler(range(4), 2, drop_last=True))
 
 
 def test_a_sampler_of_another_length_is_refused(numbered):

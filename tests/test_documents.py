@@ -26,7 +26,7 @@ from nanoset_ref.megatron import (
     NanosetBuilder,
     NanosetConfig,
 )
-from nanoset_ref.tokens import TokenFileWriter
+from nanoset_ref.tokens import TokenFileWriter, open_tokens
 
 EOS = 9
 ROWS = np.array(
@@ -245,3 +245,15 @@ def test_sequences_of_an_indexed_corpus_are_its_documents(tmp_path, blended):
         edges = np.cumsum([0] + [span.stop - span.start for span in spans])[:-1]
         assert np.flatnonzero(block.starts[k]).tolist() == edges.tolist()
         assert block[k]["input_ids"].tolist() == [7] * 5
+
+
+@pytest.mark.parametrize("eos_token_id", ["</s>", [2], -1, 2.0, True])
+def test_an_id_that_no_token_has_ends_no_document(tmp_path, eos_token_id):
+    """A tokenizer's eos_token, or the list of a generation config: no id, so no mask at all."""
+    said = "eos_token_id must be .*at least 0, got "
+    with pytest.raises(ValueError, match=said):
+        DocumentOptions(eos_token_id=eos_token_id, eod_mask_loss=True)
+    np.arange(20, dtype="<u2").tofile(tmp_path / "a.npy")
+    file = open_tokens(tmp_path / "a.npy", eos_token_id=eos_token_id)
+    with pytest.raises(ValueError, match=said):
+        file.known_documents()

@@ -244,6 +244,15 @@ def test_bad_arguments_are_refused(tmp_path, monkeypatch, arguments, message):
         Nanoset(**good | arguments)
 
 
+@pytest.mark.parametrize("order", [StatelessOrder, None, ["stateless"]])
+def test_what_is_no_order_is_refused(tmp_path, order):
+    path = write_range(tmp_path / "a.npy", 41)
+    with pytest.raises(
+        TypeError, match="order must be a name, such as 'stateless', or"
+    ):
+        Nanoset(path, None, 4, 10, order=order)
+
+
 def test_a_worker_gets_the_same_nanoset_without_its_tokens(tmp_path):
     nanoset = Nanoset(
         write_range(tmp_path / "a.npy", 60001), None, 4, 10, order="stateless"

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.load.rows import SampleBlock
 
 if TYPE_CHECKING:
@@ -146,8 +147,8 @@ class DataCollatorForCLM(Collator):
     field may be written to.
 
     Raises:
-        ValueError: sequence_length is below 1; a rank that takes no data was given samples; see
-            `Collator`.
+        ValueError: sequence_length is below 1, or a rank below 0; a rank that takes no data was
+            given samples; see `Collator`.
     """
 
     sequence_length: int
@@ -157,10 +158,9 @@ class DataCollatorForCLM(Collator):
     documents: DocumentOptions | None = None
 
     def __post_init__(self) -> None:
-        if self.sequence_length < 1:
-            raise ValueError(
-                f"sequence_length must be at least 1 token, got {self.sequence_length}"
-            )
+        whole_number(self.sequence_length, "sequence_length", 1)
+        for name in ("input_pp_rank", "output_pp_rank", "current_pp_rank"):
+            whole_number(getattr(self, name), name, 0)
         self.row_length = self.sequence_length + 1
         inputs = TensorPointer(self.input_pp_rank)
         labels = TensorPointer(self.output_pp_rank)

@@ -147,7 +147,7 @@ class NanosetDataLoader(OneIterationLoader):
     Raises:
         ValueError: the sampler counts other samples than the dataset has; an option that would
             change the batches; a Collator that does not mask the padding of its rows.
-        TypeError: an unknown option.
+        TypeError: an unknown option, or a batch sampler of another class.
     """
 
     batch_sampler: ResumableBatchSampler  # type: ignore[assignment]
@@ -163,9 +163,12 @@ class NanosetDataLoader(OneIterationLoader):
         read_ahead: int = 0,
         **options: Any,
     ) -> None:
-        read_ahead = whole_number(read_ahead, "read_ahead", 0)
         refuse_unknown_options(options, NanosetDataLoader, {})
         _refuse_options_that_change_batches(options)
+        if not isinstance(batch_sampler, ResumableBatchSampler):
+            raise TypeError(
+                f"batch_sampler must be a ResumableBatchSampler, got {batch_sampler!r:.200}"
+            )
         num_samples = len(dataset)  # type: ignore[arg-type]
         if num_samples != batch_sampler.num_samples:
             raise ValueError(
@@ -182,10 +185,11 @@ class NanosetDataLoader(OneIterationLoader):
             from nanoset_ref.io.urls import refuse_forks  # only workers need it
 
             context = self.multiprocessing_context or multiprocessing
-            paths = (file.path for file in dataset.files)
-            refuse_forks(paths, context.get_start_method())
+            refuse_forks(
+                (file.path for file in dataset.files), context.get_start_method()
+            )
         self._plan = plan
-        self.read_ahead = read_ahead
+        self.read_ahead = whole_number(read_ahead, "read_ahead", 0)
         self.consumed_train_samples = batch_sampler.consumed_train_samples
         self._options = options
         self._workers: Any = None  # persistent workers, reused by the next iteration
@@ -400,7 +404,7 @@ def build_nanoset_dataloader(
             ResumableBatchSampler.
         IndexError: the `tail` fills the last batch from the beginning of the epoch, and the order
             continues another one, so that it has no position 0 (see `Order.first_position`).
-        TypeError: an unknown option.
+        TypeError: an unknown option; `dataset` is not Rows.
     """
     num_workers = whole_number(num_loading_workers, "num_loading_workers", 0)
     seed = whole_number(seed, "seed")
@@ -514,6 +518,10 @@ def _resolve_documents(
     documents: DocumentOptions | None, rows: Rows, collate_fn: Any
 ) -> DocumentOptions | None:
     """The options for these rows, with the ones that padding requires."""
+    if not isinstance(rows, Rows):
+        raise TypeError(
+            f"dataset must be Rows (NanosetDataLoader takes any dataset), got {rows!r:.200}"
+        )
     if documents is not None and collate_fn is not None:
         raise ValueError(
             "documents is an option of DataCollatorForCLM: give it to your collate_fn instead"

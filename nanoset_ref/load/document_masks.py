@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.checks import refuses_unknown
+from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.load.rows import Span, Starts
@@ -224,6 +224,9 @@ class DocumentOptions:
         reset_attention_mask: attention_mask, bool [B, 1, S, S], True = masked, within documents.
         eod_mask_loss: label_mask, False where the label begins another document.
         create_cu_seqlens: cu_seqlens and max_seqlen, for attention over packed sequences.
+
+    Raises:
+        ValueError: eos_token_id is not a token id.
     """
 
     eos_token_id: int | None = None
@@ -231,6 +234,10 @@ class DocumentOptions:
     reset_attention_mask: bool = False
     eod_mask_loss: bool = False
     create_cu_seqlens: bool = False
+
+    def __post_init__(self) -> None:
+        if self.eos_token_id is not None:
+            whole_number(self.eos_token_id, "eos_token_id", 0)
 
     @property
     def needs_starts(self) -> bool:

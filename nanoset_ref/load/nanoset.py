@@ -26,7 +26,7 @@ from nanoset_ref.load.rows import (
     Starts,
 )
 from nanoset_ref.orders import Order, Weights, build_order
-from nanoset_ref.orders.base import NO_POSITIONS, normalize_weights
+from nanoset_ref.orders.base import NO_POSITIONS
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.opening import open_all
 
@@ -125,20 +125,9 @@ class Nanoset(Rows):
         count = self.train_split_num_samples
         if isinstance(order, str):
             return build_order(order, self.dataset_lengths, weights, count, random_seed)
-        lengths = order.dataset_lengths.tolist()
-        if len(order) != count or lengths != self.dataset_lengths:
-            raise ValueError(
-                f"the order has {len(order)} positions over sources of {lengths} samples; "
-                f"train_split_num_samples is {count}, and these files have {self.dataset_lengths}"
-            )
-        if weights is not None:
-            own = order.dataset_weights
-            given = normalize_weights(weights, len(own))
-            if not np.allclose(given, own):
-                raise ValueError(
-                    f"the order's own weights are {own.tolist()}, dataset_weights are {weights}: "
-                    "leave dataset_weights out"
-                )
+        from nanoset_ref.orders.given import check_order  # only such an order needs it
+
+        check_order(order, self.dataset_lengths, count, weights)
         return order
 
     @classmethod

@@ -10,6 +10,7 @@ stateless                 an order that stores nothing, made of the next three
 share_tree, interleaving  exact shares, the source of each position
 permutation               shuffles by formula
 named_options             options in the name of an order, or beside it
+given                     an order made beforehand: does it belong to the files?
 folders                   Nanotron's order over folders of files
 published                 identity, and orders that a file lists
 others                    orders of other loaders

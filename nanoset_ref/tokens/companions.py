@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.paths import PathLike, as_path, file_version, require_regular
 from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import BLOCK_IDS
@@ -63,6 +64,7 @@ def require_ascending(offsets: Int64Array, path: PathLike) -> None:
 
 def search_boundaries(ids: NDArray[Any], eos_token_id: int) -> Int64Array:
     """The boundaries of documents that end with an id, int64 [documents + 1]."""
+    eos_token_id = whole_number(eos_token_id, "eos_token_id", 0)
     ends = [np.array([0])]
     for first in range(0, len(ids), BLOCK_IDS):
         block = ids[first : first + BLOCK_IDS]
