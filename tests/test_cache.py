@@ -196,6 +196,7 @@ def test_a_folder_that_cannot_be_used_costs_a_warning_and_no_row(
         caplog.text.count("pieces are read, but not all can be cached or removed in")
         == 1
     )
+    assert "pieces: File exists" in caplog.text, "and says why"
     assert [path.name for path in tmp_path.iterdir()] == [cache.FOLDER]
 
 

@@ -182,7 +182,7 @@ def _write(home: Path, name: str, content: Any) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.replace(temporary, path)
     except OSError as error:
-        _warn(str(home), type(error).__name__)
+        _warn(str(home), error.strerror or type(error).__name__)
         with contextlib.suppress(OSError):
             temporary.unlink()
 
@@ -223,4 +223,4 @@ def _evict(home: Path, limit: float) -> None:
                 os.unlink(path)
             total -= size
         except OSError as error:  # another user's
-            _warn(str(home), type(error).__name__)
+            _warn(str(home), error.strerror or type(error).__name__)
