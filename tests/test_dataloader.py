@@ -513,11 +513,56 @@ def test_a_list_of_samples_that_was_changed_is_collated_as_it_is_now(numbered):
 
 
 def test_what_is_no_dataset_and_what_is_no_sampler_is_refused(numbered):
-    some = Subset(numbered, range(4))
+    rows, _ = numbered
+    some = Subset(rows, range(4))
     with pytest.raises(TypeError, match="dataset must be Rows .*, got <torch.*Subset"):
         build_nanoset_dataloader(some, micro_batch_size=2)
     with pytest.raises(TypeError, match="must be a ResumableBatchSampler, got <torch"):
-        NanosetDataLoader(numbered, BatchSampler(range(4), 2, drop_last=True))
+        NanosetDataLoader(rows, BatchSampler(range(4), 2, drop_last=True))
+
+
+LOADED = [{}, {"read_ahead": 2}, {"num_workers": 1}]
+
+
+@pytest.mark.parametrize("options", LOADED)
+def test_two_loaders_with_one_sampler_read_every_row_each(numbered, options):
+    rows, _ = numbered
+    sampler = ResumableBatchSampler(len(rows), 2)
+    loaders = [
+        NanosetDataLoader(
+            rows, sampler, collate_fn=DataCollatorWithLabels(2), **options
+        )
+        for _ in range(2)
+    ]
+    alone = build_nanoset_dataloader(
+        rows, micro_batch_size=2, collate_fn=DataCollatorWithLabels(2)
+    )
+    expected = [batch["labels"].tolist() for batch in alone]
+    pairs = list(zip(*loaders, strict=True))
+    for side in (0, 1):
+        assert [pair[side]["labels"].tolist() for pair in pairs] == expected
+    assert sampler.consumed_train_samples == 0
+
+
+@pytest.mark.parametrize("options", LOADED)
+@pytest.mark.parametrize("tail", ["drop", "pad", "loop"])
+def test_a_sampler_that_is_looked_at_in_the_loop_moves_no_row(numbered, options, tail):
+    rows, _ = numbered
+
+    def make(**more):
+        sampler = ResumableBatchSampler(len(rows), 3, tail=tail)
+        return NanosetDataLoader(
+            rows, sampler, collate_fn=DataCollatorWithLabels(2), **more
+        )
+
+    expected = [batch["labels"].tolist() for batch in make()]
+    loader = make(**options)
+    taken = []
+    for batch in loader:
+        taken.append(batch["labels"].tolist())
+        list(loader.batch_sampler)
+        loader.batch_sampler.load_state_dict({"consumed_train_samples": 1})
+    assert taken == expected
 
 
 def test_a_sampler_of_another_length_is_refused(numbered):

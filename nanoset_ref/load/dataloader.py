@@ -121,7 +121,7 @@ class NanosetDataLoader(OneIterationLoader):
 
     Args:
         dataset: of `batch_sampler.num_samples` samples.
-        batch_sampler: the positions that this rank reads.
+        batch_sampler: the positions that this rank reads; the loader counts in a copy of it.
         plan: the dataset's plan, kept in the state; a state with another plan is refused. With None
             nothing is compared. A function is called each time the plan or a state is requested.
         read_ahead: how many items a thread of this process makes ahead of time.
@@ -175,7 +175,12 @@ class NanosetDataLoader(OneIterationLoader):
                 f"the dataset has {num_samples:,} samples, but its batch_sampler counts "
                 f"{batch_sampler.num_samples:,}: make the sampler with num_samples=len(dataset)"
             )
-        super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
+        # a copy: a sampler counts, and another loader may have been given the same one
+        super().__init__(
+            dataset,
+            batch_sampler=copy.copy(batch_sampler),  # type: ignore[arg-type]
+            **options,
+        )
         if getattr(dataset, "padded", False):
             # only padded rows need it
             from nanoset_ref.load.document_masks import refuse_counted_padding
@@ -196,8 +201,11 @@ class NanosetDataLoader(OneIterationLoader):
 
     def __getstate__(self) -> dict[str, Any]:
         """See OneIterationLoader; a copy also gets its own sampler, because a sampler counts."""
-        own = {"batch_sampler": copy.copy(self.batch_sampler)}
-        return super().__getstate__() | own | {"_workers": None, "_iterator": None}
+        return super().__getstate__() | {
+            "batch_sampler": copy.copy(self.batch_sampler),
+            "_workers": None,
+            "_iterator": None,
+        }
 
     # ---- counting: the state
 

@@ -158,18 +158,21 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         Yields int64 [batches * B]. A last batch made by `tail` is a block by itself. The global
         count advances when a block is yielded.
         """
-        end = self.remaining(self.consumed_train_samples).end
-        samples_left = end - self.consumed_train_samples
-        batches_left = samples_left // self.samples_per_micro_step
+        # not read again: another iteration may move the count of the sampler
+        consumed = self.consumed_train_samples
+        end = self.remaining(consumed).end
+        batches_left = (end - consumed) // self.samples_per_micro_step
         block_size = 1  # in batches
         while batches_left:
             count = min(block_size, max_batches, batches_left)
-            start = self.consumed_train_samples % self.num_samples
-            self.consumed_train_samples += count * self.samples_per_micro_step
+            start = consumed % self.num_samples
+            consumed += count * self.samples_per_micro_step
+            self.consumed_train_samples = consumed
             batches_left -= count
             block_size *= 2
             yield self.schedule.rank_batches(start, self.dp_rank, count).ravel()
-        if self.consumed_train_samples < end:
+        self.consumed_train_samples = consumed
+        if consumed < end:
             # the short last batch; with tail="drop" this only moves the count to the end
             for positions in self:
                 yield np.array(positions)
@@ -197,12 +200,10 @@ def consumed_in(state: Any) -> int:
     Raises:
         ValueError: the state is not a dict with a count of 0 .. 2**63 - 1.
     """
-    consumed = None
-    if isinstance(state, dict):
-        consumed = state.get("consumed_train_samples")
     try:
+        consumed = state["consumed_train_samples"]
         return whole_number(consumed, "consumed_train_samples", 0, bits=63)
-    except ValueError as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise ValueError(
             "a state holds consumed_train_samples, an integer of 0 .. 2**63 - 1; "
             f"got {str(state)[:200]}"
