@@ -530,3 +530,20 @@ def test_words_wrap_around_in_python_too_and_numbers_are_pythons():
             2**64 - 1, np.uint64(2**64 - 1)
         )
         assert type(permute(3, 10, 7)) is int
+
+
+def test_without_compiled_code_rows_are_refused_with_the_way_out(tmp_path):
+    """NUMBA_DISABLE_JIT, for a debugger: numba said that an intrinsic is not usable."""
+    np.arange(50_001, dtype="<u2").tofile(tmp_path / "a.npy")
+    code = (
+        "from nanoset_ref import Nanoset; Nanoset('a.npy', None, 5).read(range(5000))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+    )
+    assert "RuntimeError: rows are read by a kernel" in done.stderr
+    assert "NUMBA_DISABLE_JIT: unset it" in done.stderr

@@ -11,10 +11,16 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import carray, config, types
 from numba.extending import intrinsic
 
 from nanoset_ref.io.njit import njit
+
+if config.DISABLE_JIT:
+    raise RuntimeError(
+        "rows are read by a kernel that calls the system, so it must be compiled; got "
+        "NUMBA_DISABLE_JIT: unset it (nanoset_ref.plain reads without numba)"
+    )
 
 REGION_BYTES = 1 << 16  # bytes that a page fault maps
 UNKNOWN_END = np.iinfo(np.int64).max
