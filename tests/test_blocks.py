@@ -1,5 +1,6 @@
 """Blocks of batches: the same batches, in memory that is used again only when nobody has it any more."""
 
+import contextlib
 import functools
 import itertools
 import os
@@ -365,6 +366,42 @@ def test_a_program_may_end_with_a_loader_half_read(tmp_path):
         [sys.executable, "-c", HALF_READ], cwd=tmp_path, capture_output=True, text=True
     )
     assert (done.stdout, done.stderr) == ("2\n", "")
+
+
+KILLED = """
+import time
+from nanoset_ref import Nanoset, build_nanoset_dataloader
+
+if __name__ == "__main__":
+    options = {"num_loading_workers": 2, "multiprocessing_context": "forkserver"}
+    rows = Nanoset("x.npy", None, 9, 90)
+    batches = iter(build_nanoset_dataloader(rows, micro_batch_size=2, **options))
+    next(batches)
+    print("reads", flush=True)
+    time.sleep(100)
+"""
+
+
+def test_workers_of_a_fork_server_end_with_a_trainer_that_is_killed(tmp_path):
+    """torch's wait for the fork server, and it for them."""
+    np.arange(999, dtype=np.uint16).tofile(tmp_path / "x.npy")
+    (tmp_path / "killed.py").write_text(KILLED)
+    trainer = subprocess.Popen(
+        [sys.executable, "killed.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert trainer.stdout.readline() == "reads\n"
+        trainer.kill()
+        # the end of its output, which the workers have, too
+        trainer.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(trainer.pid, signal.SIGKILL)
+        trainer.stdout.close()
 
 
 def reading_threads():

@@ -17,8 +17,8 @@ from torch.utils.data import (
 from nanoset_ref import plain
 from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
-from nanoset_ref.load.seeding import worker_seed
 from nanoset_ref.load.skip_sampler import SkipBatchSampler
+from nanoset_ref.load.workers import worker_seed
 
 
 def lists(sampler):

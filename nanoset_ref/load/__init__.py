@@ -16,7 +16,7 @@ collator, hf_collator      model inputs
 blocks, prefetch           many batches at a time, ahead of time
 shared_buffers             memory that workers fill, and copies of it
 dataloader                 batches, with exact resume
-seeding, device            seeds of workers; batches moved to a GPU
+workers, device            how workers begin; batches moved to a GPU
 html_tables                a dataset and a loader as tables, for notebooks
 """
 

@@ -487,12 +487,12 @@ def refuse_unknown_options(
 def _configure_workers(
     options: Options, has_data: bool, seed: int, dp_rank: int
 ) -> None:
-    """Seed the workers; a rank without data has none."""
+    """Begin the workers, unless the caller does; a rank without data has none."""
     if has_data:
-        from nanoset_ref.load.seeding import seed_worker  # only workers need it
+        from nanoset_ref.load.workers import begin_worker  # only workers need it
 
-        seeded = functools.partial(seed_worker, seed, dp_rank)
-        options.setdefault("worker_init_fn", seeded)
+        begin = functools.partial(begin_worker, seed, dp_rank)
+        options.setdefault("worker_init_fn", begin)
         return
     for name in OPTIONS_OF_WORKERS:
         options.pop(name, None)

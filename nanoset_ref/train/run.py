@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from nanoset_ref.io.files import explain_full_disk
-from nanoset_ref.load.seeding import worker_seed
+from nanoset_ref.load.workers import worker_seed
 from nanoset_ref.train.checkpoint import FOLDER_OPTION, CheckpointError, Checkpoints
 from nanoset_ref.train.config import Config, OptimizerConfig
 from nanoset_ref.train.metrics import continue_metrics, delivered_samples
