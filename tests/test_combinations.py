@@ -16,7 +16,7 @@ from combined.runs import hold, told
 def pool(refused: float) -> list[Draw]:
     return [
         drawn(number, 1, share_with_workers=0.15, refused=refused)
-        for number in range(1500)
+        for number in range(2500 if refused else 1500)
     ]
 
 

@@ -15,7 +15,14 @@ Draw = dict[str, Any]
 
 AXES: dict[str, tuple[Any, ...]] = {
     # what is read
-    "dataset": ("windows", "disjoint", "packed", "megatron", "stream"),
+    "dataset": (
+        "windows",
+        "disjoint",
+        "packed",
+        "megatron",
+        "megatron padded",
+        "stream",
+    ),
     "files": ("npy", "raw", "raw with eos", "bin", "ds", "mixed", "bucket"),
     "dtype": ("uint16", "int32"),
     "sequence_length": (4, 7),
@@ -82,16 +89,30 @@ WITHOUT = {
     "disjoint": "pad_id shuffle_buffer",
     "packed": "shuffle_buffer",
     "megatron": "files order weights ledger skip pad_id shuffle_buffer direct cache",
+    "megatron padded": "files order weights ledger skip shuffle_buffer direct cache",
     "stream": "files dtype order weights ledger skip length pad_id tail layout pp_size cp_size start_method "
     "persistent_workers read_ahead direct cache foreign",
 }
+MEGATRON = ("megatron", "megatron padded")  # the second keeps its short last sample
+# rows that end in padding
+PADDED = ("packed", "megatron padded")
+
+
+def padding_of(draw: Draw) -> int:
+    """The id in which rows end; -1 is that of Megatron where none is given."""
+    is_default = draw["dataset"] not in PADDED or (
+        draw["dataset"] == "megatron padded" and draw["pad_id"] == 0
+    )
+    return -1 if is_default else draw["pad_id"]
+
+
 PROCESSES = ("workers", "workers_after")
 
 
 def applicable(draw: Draw) -> Draw:
     """The draw with the defaults of all options that do not concern its dataset or its other options."""
     draw = draw | {name: DEFAULTS[name] for name in WITHOUT[draw["dataset"]].split()}
-    if draw["dataset"] == "megatron":
+    if draw["dataset"] in MEGATRON:
         draw["files"] = "bin"
         if (
             draw["sequence_length"] == 7
@@ -106,7 +127,7 @@ def applicable(draw: Draw) -> Draw:
             draw["masks"] = None
     if draw["files"] != "bucket":
         draw["cache"] = None
-    if draw["cache"] is None and draw["dataset"] not in ("packed", "megatron"):
+    if draw["cache"] is None and draw["dataset"] not in ("packed", *MEGATRON):
         draw["foreign"] = None  # there is no folder that the run writes to
     if draw["collator"] != "positions":
         draw["cp_size"] = 1
@@ -193,7 +214,7 @@ REFUSALS = [
     ),
     Refusal(
         "a collator that does not mask padding takes none",
-        lambda draw: draw["collator"] == "labels" and draw["dataset"] == "packed",
+        lambda draw: draw["collator"] == "labels" and draw["dataset"] in PADDED,
         (ValueError,),
         "DataCollatorWithLabels does not mask the padding",
     ),

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from combined.axes import Draw
+from combined.axes import MEGATRON, PADDED, Draw, padding_of
 from nanoset_ref import plain
 from nanoset_ref.orders import StatelessOrder
 
@@ -77,6 +77,8 @@ def same_reads(one: Reads, other: Reads) -> bool:
 
 def has_padding(reads: Reads) -> bool:
     """Whether packing leaves any row of any file unfilled."""
+    if reads.dataset == "megatron padded":
+        return True  # its plan does not count
     if reads.dataset != "packed":
         return False
     row_length = reads.sequence_length + 1
@@ -157,7 +159,7 @@ def published_numbers(reads: Reads) -> NDArray[np.uint32]:
 def expected(reads: Reads) -> Expected:
     if reads.dataset == "stream":
         return streamed(reads)
-    if reads.dataset == "megatron":
+    if reads.dataset in MEGATRON:
         return megatron(reads)
     lengths = sample_lengths(reads)
     pairs = ordered(reads, lengths)
@@ -265,7 +267,10 @@ def megatron(reads: Reads) -> Expected:
     """One corpus, the first file, all of it: an empty document has no sequence."""
     lengths = [length for length in DOCUMENTS[0] if length > 0]
     wanted = None if reads.length == "epoch" else int(reads.length)
-    plan = plain.megatron_epochs(sum(lengths), wanted, reads.sequence_length)
+    keep_partial = reads.dataset == "megatron padded"
+    plan = plain.megatron_epochs(
+        sum(lengths), wanted, reads.sequence_length, keep_partial=keep_partial
+    )
     indexes = plain.megatron_indexes(
         lengths, (0, len(lengths)), plan, reads.sequence_length, reads.seed
     )
@@ -285,7 +290,8 @@ def megatron(reads: Reads) -> Expected:
             if begin < end:
                 starts[k, column] = True
             column += end - begin
-    rows, _ = filled(reads._replace(pad_id=-1), spans)
+        starts[k, column:] = True
+    rows, _ = filled(reads._replace(pad_id=padding_of(reads._asdict())), spans)
     return Expected(rows, starts, [], spans, 0)
 
 
@@ -378,10 +384,12 @@ def expected_batch(
 ) -> dict[str, Any]:
     """What a pipeline rank gets of a batch: arrays, and ("pointer", r) for what rank r has."""
     last = draw["pp_size"] - 1
+    if draw["collator"] in ("clm", "positions"):
+        rows = np.maximum(rows, 0)  # no model can look up -1
     fields: dict[str, Any] = plain.collate(rows, pp_rank, 0, last)
     if draw["collator"] != "clm" and pp_rank in (0, last):
         return OTHER_COLLATORS[draw["collator"]](draw, rows, starts, fields, pp_rank)
-    padded = draw["dataset"] == "packed"
+    padded = draw["dataset"] in PADDED
     if draw["masks"] == "eos" and not padded:
         starts = np.stack([plain.starts_after_eos(row, EOS) for row in rows])
     known = documents_of(starts)
@@ -430,7 +438,7 @@ def with_megatron(
     known = documents_of(np.stack([plain.starts_after_eos(row, EOS) for row in rows]))
     shape = len(rows), draw["sequence_length"]
     # Megatron finds padding by its id, also within a text
-    padded = rows == (draw["pad_id"] if draw["dataset"] == "packed" else -1)
+    padded = rows == padding_of(draw)
     tokens = np.where(padded, 0, rows).astype(np.int64)
     counted = ~padded[:, 1:]
     found = {

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from combined import identity, streams
-from combined.axes import DEFAULTS, Draw, applicable, refusals
+from combined.axes import DEFAULTS, MEGATRON, Draw, applicable, padding_of, refusals
 from combined.corpora import Corpora, surroundings
 from combined.expected import (
     DOCUMENTS,
@@ -161,7 +161,7 @@ def build_dataset(
     sources = corpora.sources(draw, where)
     if other_spelling:
         sources = [respelled(source) for source in sources]
-    if draw["dataset"] == "megatron":
+    if draw["dataset"] in MEGATRON:
         corpus = MMapIndexedDataset(Path(sources[0]).with_suffix(""))
         size = None if draw["length"] == "epoch" else draw["length"]
         config = NanosetConfig(
@@ -170,8 +170,11 @@ def build_dataset(
             data_path=str(corpus.path_prefix),
             split="1,0,0",
             path_to_cache=folder,
+            drop_last_partial_validation_sequence=draw["dataset"] == "megatron",
+            pad_id=padding_of(draw),
         )
-        return MegatronNanoset(corpus, 0, len(corpus), size, "train", config)
+        split = "train" if draw["dataset"] == "megatron" else "valid"
+        return MegatronNanoset(corpus, 0, len(corpus), size, split, config)
     reads = reads_of(draw)
     count = num_samples(reads)
     order = build_order_of(draw, corpora, where, sample_lengths(reads), count)
@@ -216,8 +219,7 @@ def collate_of(draw: Draw, pp_rank: int) -> Any:
         if draw["masks"] is not None:
             flags = dict.fromkeys([*EVERY_FIELD, "create_attention_mask"], True)
             flags["eos_token_id"] = EOS if draw["masks"] == "eos" else None
-        if draw["dataset"] == "packed":
-            flags["pad_id"] = draw["pad_id"]
+        flags["pad_id"] = padding_of(draw)
         return MegatronCollator(
             NanosetConfig(
                 random_seed=1, sequence_length=length, data_path="a", split="1", **flags
