@@ -216,12 +216,9 @@ def test_megatrons_arguments_are_read_from_a_script(tmp_path, pair):
     hidden = script.replace("--global-batch-size 8", "--global-batch-size $BATCH")
     with pytest.raises(ValueError, match="batch_size .*dtype"):
         card(tmp_path, "megatron", hidden)
-    with pytest.raises(ValueError, match="rampup-batch-size"):
-        card(
-            tmp_path,
-            "megatron",
-            script.replace("--seed 7", "--rampup-batch-size 2 2 10"),
-        )
+    for growing in ("rampup-batch-size 2 2 10", "step-batch-size-schedule 0:4 2B:8"):
+        with pytest.raises(ValueError, match=rf"\({growing.split()[0]}\) has a stage"):
+            card(tmp_path, "megatron", script.replace("--seed 7", f"--{growing}"))
 
 
 OLMO = {

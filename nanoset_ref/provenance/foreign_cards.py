@@ -31,6 +31,8 @@ from nanoset_ref.tokens import open_tokens
 
 MIXES = "https://raw.githubusercontent.com/allenai/OLMo-core/fa6c5014c/src/olmo_core/data/mixes"
 MEGATRON_DEFAULTS: Json = {"seed": 1234, "split": "969,30,1"}
+# options of Megatron-LM, the second since April 2026
+GROWING_BATCHES = "rampup_batch_size", "step_batch_size_schedule"
 NEOX_SURPLUS = 1.005  # samples that GPT-NeoX draws for each one that it reads
 
 
@@ -93,10 +95,12 @@ def card_of_config(
 def from_megatron(config: ForeignConfig) -> Json:
     """Megatron-LM's arguments, or GPT-NeoX's YAML, which uses the same names."""
     values = config.values
-    if "rampup_batch_size" in values:
-        raise ValueError(
-            "a card of a growing batch (rampup-batch-size) has a stage for each: write it by hand"
-        )
+    for name in GROWING_BATCHES:
+        if name in values:
+            option = name.replace("_", "-")
+            raise ValueError(
+                f"a card of a growing batch ({option}) has a stage for each: write it by hand"
+            )
     prefixes, weights = _megatron_blend(values)
     neox_rows = values.get("train_micro_batch_size_per_gpu")
     rows = values.get("micro_batch_size") or neox_rows
