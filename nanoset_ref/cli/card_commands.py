@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nanoset_ref import preprocess, provenance, train
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
-from nanoset_ref.io.files import atomic_write, refuse_existing
+from nanoset_ref.io.files import atomic_write, refuse_existing, refuse_input
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES
 
 if TYPE_CHECKING:
@@ -211,6 +211,7 @@ def card(
         print(text)
         return
     refuse_existing(output, overwrite)
+    refuse_input(output, [config])
     with atomic_write(output, "w") as file:
         file.write(text + "\n")
 
@@ -255,6 +256,7 @@ def card_complete(
         overwrite: replace an existing file.
     """
     refuse_existing(output, overwrite)
+    refuse_input(output, [card, *filter(None, [names])])
     sizes = provenance.fetch_sizes(provenance.Card.load(card), names, mirror)
     with atomic_write(output, "w") as file:
         json.dump(sizes, file, indent=0)

@@ -15,7 +15,7 @@ from nanoset_ref import provenance, train  # each loads its modules when used
 from nanoset_ref.cli.card_commands import show_card_audit, show_skipped_rows
 from nanoset_ref.cli.command import NotNegative, Positive
 from nanoset_ref.cli.run_options import RunOptions, one_step, segment_at
-from nanoset_ref.io.files import atomic_write, refuse_existing
+from nanoset_ref.io.files import atomic_write, refuse_existing, refuse_input
 from nanoset_ref.io.paths import read_json
 from nanoset_ref.load.schedule import Schedule
 
@@ -65,10 +65,13 @@ def replay(
     """
     first = one_step(step_number, step)
     numbers = range(first, first + steps)
+    inputs: list[Any] = [options.config or options.run or ""]
     if options.is_card_alone:
         step_rows = _published_rows(options.card(schedule), numbers, mirror)
     else:
-        step_rows = _rows_of_files(options.segments(schedule), numbers)
+        segments = options.segments(schedule)
+        step_rows = _rows_of_files(segments, numbers)
+        inputs += [file.path for it in segments for file in it.dataset.files]
     batches = itertools.islice(step_rows.steps, steps)
     if output is None:
         results = []
@@ -80,6 +83,7 @@ def replay(
         options.print_result(results, *lines)
         return
     refuse_existing(output, overwrite)
+    refuse_input(output, inputs)
     shape = step_rows.num_rows, step_rows.row_length
     header = {"descr": step_rows.dtype.str, "fortran_order": False, "shape": shape}
     with atomic_write(output, "wb") as file:

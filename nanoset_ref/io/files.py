@@ -12,7 +12,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
@@ -198,6 +198,16 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
         raise FileExistsError(
             f"{path} exists and is left unchanged; --overwrite (overwrite=True) replaces it"
         )
+
+
+def refuse_input(path: Path, inputs: Iterable[Any]) -> None:
+    """Raise ValueError if a file that is to be written is one of the inputs."""
+    for source in inputs:
+        is_file = not in_bucket(source) and os.path.exists(source)
+        if is_file and path.exists() and path.samefile(source):
+            raise ValueError(
+                f"{path} is read and cannot be written at the same time; give the target another name"
+            )
 
 
 @contextlib.contextmanager

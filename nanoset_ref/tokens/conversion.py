@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.files import write_together
+from nanoset_ref.io.files import refuse_input, write_together
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
@@ -113,10 +113,7 @@ def _check_target(
         raise ValueError(
             f"the target's suffix must be one of {known}, got {target.name!r}"
         )
-    if target.exists() and any(target.samefile(source.path) for source in sources):
-        raise ValueError(
-            f"{target} is read and cannot be written at the same time; give the target another name"
-        )
+    refuse_input(target, [source.path for source in sources])
     if chosen is None or not row_length:
         return
     if any(np.any(source.known_boundaries() % row_length) for source in sources):

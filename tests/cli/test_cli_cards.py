@@ -163,6 +163,32 @@ def test_a_run_is_replayed_row_by_row(run, ask, demo):
         Card.load("demo").replay(1, files[::-1])
 
 
+def test_an_output_that_is_read_is_left_as_it_is(run, demo):
+    """Also with --overwrite: a run that lost a token file cannot be asked anything again."""
+    run(
+        "card",
+        "tokens.yaml",
+        "--name",
+        "demo",
+        "--date",
+        "2026-11",
+        "--output",
+        "own.json",
+    )
+    replay = "replay", "--run", "own.json", *FILES, "--step", 10
+    make_card = "card", "tokens.yaml", "--name", "demo", "--date", "2026-11"
+    for words, output in (
+        (replay, FILES[2]),
+        (replay, "own.json"),
+        (make_card, "tokens.yaml"),
+        (("card", "complete", "own.json"), "own.json"),
+    ):
+        before = Path(output).read_bytes()
+        code, _, error = run(*words, "--output", output, "--overwrite")
+        assert (code, Path(output).read_bytes()) == (1, before)
+        assert "is read and cannot be written at the same time" in error
+
+
 @pytest.fixture
 def public(tmp_path):
     """A server, and a folder whose files it has under their paths: `serve(path, size, {byte: content})`."""
