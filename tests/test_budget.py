@@ -367,7 +367,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # padding that a given collator would count, counts of states, weights that are no numbers 70;
         # pad ids, sizes and checksums that are compared, edited plans, samplers that loaders share, orders, ranks
         # and ids of another kind, workers that end with a killed trainer, outputs that are read 730
-        {"package": 162_776},
+        {"package": 162_808},
     ),
     "tokens per line": (
         tokens_per_line,

@@ -74,13 +74,7 @@ def replay(
         inputs += [file.path for it in segments for file in it.dataset.files]
     batches = itertools.islice(step_rows.steps, steps)
     if output is None:
-        results = []
-        lines = []
-        for number, batch in zip(numbers, batches, strict=True):
-            rows = batch.tolist()
-            results.append({"step": number, "rows": rows})
-            lines += [" ".join(map(str, row)) for row in rows]
-        options.print_result(results, *lines)
+        _print_rows(options, numbers, batches)
         return
     refuse_existing(output, overwrite)
     refuse_input(output, inputs)
@@ -93,6 +87,19 @@ def replay(
     print(
         f"{output}: {shape[0]:,} rows of {shape[1]:,} ids, steps {first} to {numbers[-1]}"
     )
+
+
+def _print_rows(
+    options: RunOptions, numbers: range, batches: Iterator[NDArray[Any]]
+) -> None:
+    """Print the rows of steps, a row a line."""
+    results = []
+    lines = []
+    for number, batch in zip(numbers, batches, strict=True):
+        rows = batch.tolist()
+        results.append({"step": number, "rows": rows})
+        lines += [" ".join(map(str, row)) for row in rows]
+    options.print_result(results, *lines)
 
 
 def _published_rows(card: Card, numbers: range, mirror: str | None) -> StepRows:
