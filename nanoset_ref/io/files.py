@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,10 +30,17 @@ class _Part(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """The sets of a `write_together`, and the stack that keeps their temporaries open."""
+    """The sets of a `write_together`.
+
+    Attributes:
+        sets: their parts.
+        temporaries: the stack that keeps their temporaries open.
+        leftovers: temporaries of killed writers that were found.
+    """
 
     sets: list[list[_Part]]
     temporaries: contextlib.ExitStack
+    leftovers: list[Path]
 
 
 _group: ContextVar[_Group | None] = ContextVar("group", default=None)
@@ -68,8 +76,9 @@ def atomic_write_set(
     2. A set is valid if its last file exists: remove the old last file of a set of several files.
     3. Rename the temporaries in the order of `paths`, so the new last file comes last.
 
-    A writer that is killed between 2 and 3 leaves a set without its last file; the next writer
-    replaces it without `overwrite`. Ctrl-C takes effect after step 3.
+    A writer that is killed between 2 and 3 leaves temporaries and a set without its last file; the
+    next writer replaces it without `overwrite`. Other files that lack the last one are foreign.
+    Ctrl-C takes effect after step 3.
 
     Args:
         paths: the targets, in one or several existing folders.
@@ -80,8 +89,8 @@ def atomic_write_set(
         The open temporaries, in the order of `paths`.
 
     Raises:
-        FileExistsError: the last of `paths` exists, before the files are written or after, and
-            `overwrite` is False.
+        FileExistsError: one of `paths` exists, before the files are written, or the last one
+            after, and `overwrite` is False.
         FileNotFoundError: a folder does not exist.
         StorageError: the targets are in a bucket that cannot be written to (see
             `buckets.write_to_bucket`).
@@ -98,10 +107,14 @@ def atomic_write_set(
     group = _group.get()
     with contextlib.ExitStack() as own:
         temporaries = group.temporaries if group else own
+        leftovers = group.leftovers if group else []
         files = []
         for target in targets:
+            leftovers += _temporaries_of(target)
             files.append(temporaries.enter_context(_temporary(target, mode)))
-        refuse_existing(targets[-1], overwrite)
+        for target in reversed(targets):
+            if target == targets[-1] or not leftovers:
+                refuse_existing(target, overwrite)
         yield files
         # 1. flush and sync the temporaries
         for file in files:
@@ -139,7 +152,7 @@ def write_together() -> Iterator[None]:
     the pair is incomplete, and replaces it.
     """
     with contextlib.ExitStack() as temporaries:
-        group = _Group([], temporaries)
+        group = _Group([], temporaries, [])
         token = _group.set(group)
         try:
             yield
@@ -291,24 +304,36 @@ def remove_leftovers(path: Path) -> bool:
         Whether there is a live writer.
     """
     live = False
-    for entry in os.scandir(path.parent):
-        if not _is_temporary(entry, path):
-            continue
-        with contextlib.suppress(OSError), open(entry.path, "rb") as file:
+    for temporary in _temporaries_of(path):
+        with contextlib.suppress(OSError), open(temporary, "rb") as file:
             if not lock(file):
                 live = True
                 continue
-            if path.exists() and entry.name.endswith(f".{path.stat().st_ino}.tmp"):
+            if path.exists() and temporary.name.endswith(f".{path.stat().st_ino}.tmp"):
                 path.unlink()
-            os.unlink(entry.path)
+            temporary.unlink()
     return live
 
 
-def _is_temporary(entry: os.DirEntry[str], path: Path) -> bool:
-    """Whether a file in the folder of `path` is a temporary of `path`."""
-    if not entry.name.startswith(f".{path.name}.") or not entry.name.endswith(".tmp"):
-        return False
-    return entry.is_file(follow_symlinks=False)
+def has_live_writer(path: Path) -> bool:
+    """Whether a process is writing `path`."""
+    for temporary in _temporaries_of(path):
+        with contextlib.suppress(OSError), open(temporary, "rb") as file:
+            if not lock(file):
+                return True
+    return False
+
+
+def _temporaries_of(path: Path) -> list[Path]:
+    """The temporaries of `path`, of live and of killed writers; no links, no foreign files."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.\d+-[0-9a-f]{{8}}(\.\d+)?\.tmp")
+    if not path.parent.is_dir():
+        return []
+    return [
+        Path(entry.path)
+        for entry in os.scandir(path.parent)
+        if name.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+    ]
 
 
 def lock(file: IO[Any], *, wait: bool = False) -> bool:

@@ -37,11 +37,11 @@ class MMapIndexedDatasetBuilder:
         bin_path: the .bin file to write; nothing appears there before `finalize`.
         dtype: the ids' dtype: int32, uint16 or another dtype of the format.
         multimodal: whether every sequence has a mode, an int8.
-        overwrite: whether an existing pair may be replaced. A .bin without an index is unfinished,
-            and may always be replaced.
+        overwrite: whether an existing pair may be replaced, or a .bin without an index: it may be
+            a raw token file or a shard of llm.c.
 
     Raises:
-        FileExistsError: the index exists and `overwrite` is False.
+        FileExistsError: the .bin or the index exists and `overwrite` is False.
         TokenFileError: the format does not have this dtype.
     """
 
