@@ -217,6 +217,33 @@ def test_a_source_is_never_its_own_target(source, tmp_path, suffix):
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
 
+def test_a_raw_bin_file_is_not_replaced_by_a_pair(source, tmp_path):
+    """It lacks the index that a pair has: a raw token file, or a shard of llm.c."""
+    np.arange(9, dtype="<u2").tofile(tmp_path / "b.bin")
+    before = (tmp_path / "b.bin").read_bytes()
+    with pytest.raises(FileExistsError, match="b.bin exists and is left unchanged"):
+        convert([source], tmp_path / "b.bin")
+    assert (tmp_path / "b.bin").read_bytes() == before
+    assert not list(tmp_path.glob("b.idx*")) and not list(tmp_path.glob(".*"))
+    convert([source], tmp_path / "b.bin", overwrite=True)
+    assert as_lists(open_tokens(tmp_path / "b.bin")) == DOCUMENTS
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_merged_file_ends_its_documents_with_eos_if_all_of_its_sources_do(
+    tmp_path, reverse
+):
+    closed = written(
+        tmp_path / "a.npy", [[5, 9], [6, 9]], eos_token_id=9, appended_eod=True
+    )
+    open_ended = convert([written(tmp_path / "b.npy", [[7, 8]])], tmp_path / "b.bin")
+    both = [closed, open_ended][:: -1 if reverse else 1]
+    assert convert([closed], tmp_path / "one.npy").facts["appended_eod"] is True
+    merged = convert(both, tmp_path / "all.npy")
+    assert merged.facts["appended_eod"] is False
+    verify(merged)
+
+
 def test_a_damaged_source_gets_no_new_checksum(source, tmp_path):
     source.path.write_bytes(source.path.read_bytes()[::-1])
     with pytest.raises(

@@ -137,6 +137,8 @@ def _copy(
 def agreed_facts(sources: Sequence[Tokens]) -> Facts:
     """The facts of all sources, without checksums; None or a missing fact agrees with everything.
 
+    That the documents end with EOS is a fact if every source records it.
+
     Raises:
         ValueError: two sources contradict each other.
     """
@@ -150,6 +152,8 @@ def agreed_facts(sources: Sequence[Tokens]) -> Facts:
                     f"one file cannot hold both: {source.path} has {name}={value!r}, "
                     f"the others {agreed[name]!r}"
                 )
+    if not all("appended_eod" in source.facts for source in sources):
+        agreed.pop("appended_eod", None)
     return agreed
 
 
