@@ -437,3 +437,35 @@ def test_what_a_config_does_not_read_is_said(tmp_path):
             card(tmp_path, "nanotron", text)
     with pytest.raises(ValueError, match="names no data.*merge them into one"):
         card(tmp_path, "gpt-neox", '{"seq-length": 4}')
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--seed $SEED", "the config lacks .*seed .of the order.*--given"),
+        ("--seed 7 --split $SPLIT", "only the shell knows the value of .SPLIT"),
+        ("--seed 7 --rampup-batch-size $A $B $C", "growing batch .rampup-batch-size"),
+        ("--seed 7 --dataloader-type cyclic", "the order of dataloader_type=cyclic"),
+        ("--seed 7 --fim-data", "the order of fim_data=True"),
+        ("--seed 7 --data-path 0.5 $A 0.5 $B", "only the shell knows the value of .A"),
+    ],
+)
+def test_options_that_change_the_order_are_asked_for_or_refused(
+    tmp_path, options, message
+):
+    script = (
+        "--seq-length 16 --micro-batch-size 2 --global-batch-size 8 --train-iters 12"
+        f" --data-path corpus {options}\n"
+    )
+    with pytest.raises(ValueError, match=message):
+        card(tmp_path, "megatron", script, dtype="uint16")
+
+
+def test_a_given_seed_stands_for_one_that_only_the_shell_knows(tmp_path):
+    script = (
+        "--seq-length 16 --micro-batch-size 2 --global-batch-size 8 --train-iters 12"
+        " --data-path corpus --seed $SEED\n"
+    )
+    found = card(tmp_path, "megatron", script, dtype="uint16", seed="7")
+    assert found.facts["orders"][0]["seed"] == 7
+    assert "seed=1234, the default" not in found.facts["inferred"]

@@ -33,6 +33,12 @@ MIXES = "https://raw.githubusercontent.com/allenai/OLMo-core/fa6c5014c/src/olmo_
 MEGATRON_DEFAULTS: Json = {"seed": 1234, "split": "969,30,1"}
 # options of Megatron-LM, the second since April 2026
 GROWING_BATCHES = "rampup_batch_size", "step_batch_size_schedule"
+# options that change which samples are read, and their values that a card describes
+SUPPORTED_VALUES = {
+    "dataloader_type": ["single"],
+    "pack_impl": ["packed"],
+    "fim_data": [],
+}
 NEOX_SURPLUS = 1.005  # samples that GPT-NeoX draws for each one that it reads
 
 
@@ -101,19 +107,26 @@ def from_megatron(config: ForeignConfig) -> Json:
             raise ValueError(
                 f"a card of a growing batch ({option}) has a stage for each: write it by hand"
             )
+    for name, supported in SUPPORTED_VALUES.items():
+        if values.get(name) not in (None, False, *supported):
+            raise ValueError(
+                f"a card cannot describe the order of {name}={values[name]}: write it by hand"
+            )
     prefixes, weights = _megatron_blend(values)
     neox_rows = values.get("train_micro_batch_size_per_gpu")
     rows = values.get("micro_batch_size") or neox_rows
     batch_size = _megatron_batch_size(config, rows)
     length = config.fact("sequence_length", values.get("seq_length"))
     steps = values.get("train_iters")
-    if steps is None and "train_samples" in values:
+    if steps is None and str(values.get("train_samples")).isdecimal():
         steps = int(values["train_samples"]) // batch_size
     steps = config.fact("steps", steps)
-    order = _megatron_order(values, steps * batch_size, weights)
+    order = _megatron_order(config, steps * batch_size, weights)
     assumed = []
     for name, default in MEGATRON_DEFAULTS.items():
-        if name not in values:
+        # GPT-NeoX's train_data_paths are not split
+        is_split = name != "split" or "train_data_paths" not in values
+        if is_split and name not in {*values, *config.given}:
             assumed.append(f"{name}={default}, the default")
     return {
         "dtype": config.fact("dtype"),
@@ -137,6 +150,11 @@ def _megatron_blend(values: Mapping[str, Any]) -> tuple[list[str], list[float] |
             "the config names no data: data-path or train-data-paths; GPT-NeoX takes several YAML "
             "files: merge them into one"
         )
+    for word in [*blend, str(values.get("split", ""))]:
+        if "$" in word:
+            raise ValueError(
+                f"only the shell knows the value of {word}: write it into a copy of this script"
+            )
     if len(blend) == 1:
         return blend, None
     return blend[1::2], [float(weight) for weight in blend[::2]]
@@ -154,11 +172,12 @@ def _megatron_batch_size(config: ForeignConfig, rows: Any) -> int:
 
 
 def _megatron_order(
-    values: Json,
+    config: ForeignConfig,
     samples: int,
     weights: list[float] | None,
 ) -> Json:
     """The order of a run that reads `samples` rows."""
+    values = config.values
     named: Json = MEGATRON_DEFAULTS | values
     name = "megatron"
     options: Json = {"split": str(named["split"]).replace(" ", "")}
@@ -170,9 +189,10 @@ def _megatron_order(
         options["split"] = "1,0,0"
         if weights is None:
             samples = math.ceil(samples * NEOX_SURPLUS)  # a blend adds its own surplus
-    return order_facts(
-        name, int(named["seed"]), options=options, samples=samples, weights=weights
+    seed = config.fact(
+        "seed", values.get("seed", config.given.get("seed", named["seed"]))
     )
+    return order_facts(name, seed, options=options, samples=samples, weights=weights)
 
 
 # ---- OLMo-core

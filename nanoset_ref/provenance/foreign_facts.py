@@ -42,7 +42,7 @@ class ForeignConfig:
             if name not in GIVEN_NAMES:
                 raise ValueError(f"--given {name}: {unknown_key(name, GIVEN_NAMES)}")
         self.values = values
-        self._given = given
+        self.given = given
         self._missing: dict[str, str] = {}
 
     def fact(
@@ -59,8 +59,8 @@ class ForeignConfig:
         Raises:
             ValueError: the given value differs from the config's.
         """
-        given = self._given.get(name)
-        if value is None:
+        given = self.given.get(name)
+        if value is None or str(value).startswith("$"):
             value = given
         elif given not in (None, str(value)):
             raise ValueError(f"--given {name}={given}: the config says {value}")
@@ -157,10 +157,11 @@ def one_stage(
 def read_arguments(path: PathLike) -> Json:
     """Parse a command line, or the script that holds it.
 
-    Words with a $ are skipped: a card must not guess how a shell expands them.
+    A word with a $ is kept if it is the first value of its name, and otherwise skipped: a card must
+    not guess how a shell expands it.
 
     Returns:
-        {name without leading dashes, with underscores: its value, or a list of them}
+        {name without leading dashes, with underscores: its value, a list of them, or True}
     """
     text = Path(path).read_text(encoding="utf-8").replace("\\\n", " ")
     words: dict[str, list[str]] = {}
@@ -170,12 +171,12 @@ def read_arguments(path: PathLike) -> Json:
             name, _, value = word.lstrip("-").partition("=")
             name = name.replace("-", "_")
             words[name] = [value] if value else []
-        elif name and "$" not in word:
+        elif name and ("$" not in word or not words[name] or name == "data_path"):
             words[name].append(word)
     arguments: Json = {}
     for name, values in words.items():
         if len(values) == 1:
             arguments[name] = values[0]
-        elif values:
-            arguments[name] = values
+        else:
+            arguments[name] = values or True
     return arguments
