@@ -211,12 +211,13 @@ def test_stages_of_one_order_move_up_together(tmp_path):
     path = write_range(tmp_path / "c.npy", 401)
     rows = Nanoset(path, None, 4, 100, order="identity")
     later = Schedule(micro_batch_size=5, consumed_train_samples=50, first_step=11)
-    stages = [
-        RunSegment("one", rows, Schedule(micro_batch_size=5), 10),
-        RunSegment("two", rows, later, 10),
-    ]
-    one, two = rows_to_skip(
-        *readers_of_segments(stages, 0), ["80-90"]
-    )  # tokens 40 to 44
-    assert one["ranges"] == [[9, 12]] and one["first_step"] == 2
-    assert two["ranges"] == [] and (two["first_step"], two["before"]) == (11, 3)
+    equal = Nanoset(path, None, 4, 100, order="identity")  # as a stage of a config has
+    for second in (rows, equal):
+        stages = [
+            RunSegment("one", rows, Schedule(micro_batch_size=5), 10),
+            RunSegment("two", second, later, 10),
+        ]
+        readers, parser = readers_of_segments(stages, 0)
+        one, two = rows_to_skip(readers, parser, ["80-90"])  # tokens 40 to 44
+        assert one["ranges"] == [[9, 12]] and one["first_step"] == 2
+        assert two["ranges"] == [] and (two["first_step"], two["before"]) == (11, 3)

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.orders.base import Json
+from nanoset_ref.orders.base import NO_POSITIONS, Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import num_bytes, stop_of
 from nanoset_ref.provenance.run_segments import RunSegment
@@ -241,20 +242,23 @@ def rows_to_skip(
         "rows": the number of its rows to skip,
         "steps": the number of steps that read them,
         "first_step": the first step whose rows change, or None,
-        "before": the rows that earlier stages of the same order skip,
+        "before": the rows that earlier stages skip in the same order, before this stage begins,
         "ranges": the positions, as `SkippingOrder` takes them}
     """
     no_span = np.empty((0, 3), dtype=np.int64)
     spans = np.concatenate([no_span, *map(parser.spans, _batches(lines))])
-    skipped: dict[int, int] = {}  # by order, in the stages so far
+    skipped: dict[str, Int64Array] = {}  # positions by order, in the stages so far
     stages = []
     for reader in readers:
         _, read_at, _, _ = reader.find(spans).T
         positions = np.unique(read_at)
         slots = reader.schedule.slot(positions)
         steps = np.unique(slots.step).tolist()
-        before = skipped.get(id(reader.order), 0)
-        skipped[id(reader.order)] = before + len(positions)
+        # the stages of a config have equal orders, but one each
+        key = json.dumps(reader.order.identity, sort_keys=True)
+        earlier = skipped.get(key, NO_POSITIONS)
+        skipped[key] = np.union1d(earlier, positions)
+        before = int(np.sum(earlier < reader.schedule.consumed_train_samples))
         first_step = steps[0] if steps else None
         if before:
             first_step = reader.schedule.first_step

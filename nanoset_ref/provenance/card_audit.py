@@ -1,6 +1,7 @@
 """Checks of cards without token files: is a card consistent, and where do two cards differ?"""
 
 import dataclasses
+from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,14 +178,17 @@ def _first_differing_step(
     two: Card,
     steps: int,
 ) -> dict[str, int]:
-    """{"step", "rows"} of the first step at which `one` reads rows that `two` does not; or {}."""
+    """{"step", "rows"} of the first step at which one of the cards reads rows that the other does
+    not; or {}.
+    """
     for step in range(one.stages[0]["first_step"], steps + 1):
         read = one.samples_of(step)
         other = two.samples_of(step)
         if np.array_equal(read, other):
             continue
-        rows = {*map(tuple, read.tolist())}
-        rows -= {*map(tuple, other.tolist())}
-        if rows:
-            return {"step": step, "rows": len(rows)}
+        rows = Counter(map(tuple, read.tolist()))
+        others = Counter(map(tuple, other.tolist()))
+        differing = max((rows - others).total(), (others - rows).total())
+        if differing:
+            return {"step": step, "rows": differing}
     return {}

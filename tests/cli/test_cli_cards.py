@@ -478,6 +478,13 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
     assert code == 1
     assert "orders[1] (stateless).seed: first 1234, second 7" in text
     assert "from step 11 on they read other rows: 4 of that step's" in text
+    doubled = Card.load("pythia-1.4b").facts
+    stage = doubled["stages"][0] | {"batch_size": 2048, "steps": 71_500}
+    stage |= {"layout": None, "dp_size": None, "micro_batch_size": None}
+    path.write_text(json.dumps(doubled | {"stages": [stage]}))
+    for pair in (("pythia-1.4b", path), (path, "pythia-1.4b")):
+        text = run("compare", *pair)[1]
+        assert "from step 1 on they read other rows: 1,024 of that step's" in text
     code, text, _ = run("compare", "pythia-1.4b", "pythia-1.4b-deduped")
     assert code == 1 and "from step 1 on they read other rows" in text
     code, text, _ = run("compare", "polypythias-seed1", "polypythias-seed2")
