@@ -366,8 +366,9 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # caches of kernels that are damaged or full 510; a traced shuffle that counts and skips spans 520;
         # padding that a given collator would count, counts of states, weights that are no numbers 70;
         # pad ids, sizes and checksums that are compared, edited plans, samplers that loaders share, orders, ranks
-        # and ids of another kind, workers that end with a killed trainer, outputs that are read 730
-        {"package": 162_808},
+        # and ids of another kind, workers that end with a killed trainer, outputs that are read or foreign, options
+        # of scripts 1,330
+        {"package": 163_271},
     ),
     "tokens per line": (
         tokens_per_line,

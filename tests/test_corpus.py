@@ -155,3 +155,13 @@ def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
         prepare_corpus(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["programs.jsonl"]
     assert (tmp_path / "programs.jsonl").read_text() == "mine"
+
+
+@pytest.mark.parametrize("mine", ["[1]", '{"format": 1}', "no JSON", ""])
+def test_nor_is_one_with_the_name_of_the_corpus_list(tmp_path: Path, mine: str) -> None:
+    (tmp_path / "corpus.json").write_text(mine)
+    (tmp_path / "stories.jsonl").write_text("mine")
+    with pytest.raises(FileExistsError, match="is not part of the corpus"):
+        prepare_corpus(tmp_path)
+    assert (tmp_path / "corpus.json").read_text() == mine
+    assert (tmp_path / "stories.jsonl").read_text() == "mine"

@@ -12,7 +12,7 @@ import numpy as np
 
 from nanoset_ref import preprocess, tokens  # each loads its modules when used
 from nanoset_ref.cli.command import NotNegative, Positive
-from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.files import atomic_write, refuse_input
 
 if TYPE_CHECKING:
     from nanoset_ref.tokens import Tokens
@@ -79,6 +79,7 @@ def inspect(file: str, /, *, png: Path | None = None, options: FileOptions) -> N
     """
     statistics = tokens.describe(options.open(file), options.eos_token_id)
     if png is not None:
+        refuse_input(png, [file])
         _draw_lengths(statistics["length_histogram"], png)
     options.print_result(statistics, tokens.as_text(statistics))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.cli.command import UsageError, run
+from nanoset_ref.io.files import atomic_write, refuse_input
 from nanoset_ref.laws.runner import describe_error
 from nanoset_ref.laws.searching import check
 
@@ -46,20 +47,28 @@ def check_loader(
             raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
     made = _loader(loader)
     progress = None if json else partial(print, end="", flush=True)
+    module = sys.modules[loader.partition(":")[0].removesuffix(".py")]
     try:
+        for path in filter(None, (html, script)):
+            refuse_input(path, [getattr(module, "__file__", "")])
         report = check(made, laws=law, budget=budget, seed=seed, progress=progress)
     except (ImportError, TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
     print(report.to_json() if json else report.tables())
     if html:
-        html.write_text(report.to_html(), encoding="utf-8")
+        _write(html, report.to_html())
     if script and report.broken:
-        script.write_text(report.script(report.broken[0]), encoding="utf-8")
+        _write(script, report.script(report.broken[0]))
     if badge:
         print(report.badge(), file=sys.stderr if json else sys.stdout)
     if report.broken:
         return 1
     return 3 if report.unjudged else 0
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path, "w") as file:
+        file.write(text)
 
 
 def _loader(name: str) -> Any:

@@ -65,6 +65,7 @@ from nanoset_ref.provenance import RunSegment
             "reads .bin/.idx pairs",
         ),
         ("inspect m.bin --png nofolder/a.png", "the folder nofolder does not exist"),
+        ("inspect m.bin --png m.bin", "m.bin is read and cannot be written"),
         (
             "verify m.bin --png",
             "unrecognized arguments: --png; see nanoset-ref verify --help",

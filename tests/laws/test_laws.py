@@ -582,6 +582,8 @@ def test_claims_that_are_no_string_are_refused_by_the_fixture_too() -> None:
         ),
         ("right:make --html no/laws.html", "no/laws.html: there is no folder no; make"),
         ("right:make --script no/laws.py", "no/laws.py: there is no folder no; make"),
+        ("right:make --html right.py", "right.py is read and cannot be written"),
+        ("right:make --script right.py", "right.py is read and cannot be written"),
         ("claims_list:make", "claims must be one string of names, got ['once']"),
         ("no_format:make", "format must be rows or one of npy, bin"),
     ],
@@ -603,6 +605,7 @@ def test_a_wrong_module_or_adapter_is_an_error_in_one_line_and_no_broken_law(
     ):
         (tmp_path / f"{module}.py").write_text(text.strip())
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "right", raising=False)
     assert laws_command.main(name.split()) == 2
     said = capsys.readouterr()
     assert message in said.err and said.err.count("\n") == 1 and said.out == ""
