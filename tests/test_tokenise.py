@@ -251,7 +251,7 @@ def test_two_jobs_on_one_target_collide_unless_one_is_dead(job, tmp_path):
         ):
             job()
         other.write([1], [1])
-    (tmp_path / ".t_input_ids.npy.of-a-dead-job.tmp").touch()
+    (tmp_path / ".t_input_ids.npy.1-deadbeef.tmp").touch()
     assert job(overwrite=True).documents == 300
     assert sorted(os.listdir(tmp_path)) == [
         "corpus",

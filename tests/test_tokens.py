@@ -157,6 +157,10 @@ def test_an_existing_file_is_not_overwritten_unasked(path):
     write(path, [[9]], overwrite=True)
     assert TokenFile(path).tokens.tolist() == [9]
     path.unlink()
+    with pytest.raises(FileExistsError, match=r"\.json exists and is left unchanged"):
+        write(path)  # perhaps a file of somebody else
+    for companion in path.parent.glob(f"{path.stem}.*"):
+        companion.unlink()
     with (
         pytest.raises(FileExistsError),
         TokenFileWriter(path, dtype="uint16") as writer,

@@ -103,8 +103,11 @@ def test_every_dtype_comes_back(tmp_path, dtype, modes, data):
 # ---- writing
 
 
-def test_a_bin_without_an_index_is_what_a_killed_writer_left_and_is_replaced(tmp_path):
+def test_a_bin_without_an_index_is_replaced_if_a_killed_writer_left_it(tmp_path):
     (tmp_path / "a.bin").touch()
+    with pytest.raises(FileExistsError, match="a.bin exists and is left unchanged"):
+        MMapIndexedDatasetBuilder(tmp_path / "a.bin")
+    (tmp_path / ".a.idx.1-deadbeef.tmp").touch()
     with MMapIndexedDatasetBuilder(tmp_path / "a.bin") as builder:
         builder.add_document([7], [1])
     assert lists(MMapIndexedDataset(tmp_path / "a")) == [[7]], (
