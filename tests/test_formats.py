@@ -75,7 +75,7 @@ def test_a_converted_token_file_is_the_same_file(source, tmp_path):
             source.path.with_suffix(suffix).read_bytes()
             == copy.path.with_suffix(suffix).read_bytes()
         )
-    assert verify(copy).endswith("ids below 500, checksum as in the manifest")
+    assert verify(copy).endswith("ids below 500, checksum as recorded")
 
 
 def test_datatrove_files_equal_those_of_datatrove(golden, tmp_path):
@@ -247,7 +247,7 @@ def test_a_merged_file_ends_its_documents_with_eos_if_all_of_its_sources_do(
 def test_a_damaged_source_gets_no_new_checksum(source, tmp_path):
     source.path.write_bytes(source.path.read_bytes()[::-1])
     with pytest.raises(
-        TokenFileError, match="the content has changed since its manifest was written"
+        TokenFileError, match="the content has changed since its checksum was recorded"
     ):
         convert([source], tmp_path / "b.npy")
     assert not list(tmp_path.glob("b.*"))

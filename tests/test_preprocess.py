@@ -139,7 +139,7 @@ def test_the_manifest_says_what_was_done(command, golden, tmp_path, capsys, capl
     assert capsys.readouterr().out.startswith(
         f"{file.path}: 31 documents, 3,100 tokens in "
     )
-    assert "ids below 480, checksum as in the manifest" in verify(file.path)
+    assert "ids below 480, checksum as recorded" in verify(file.path)
     manifest = file.manifest
     assert (manifest.tokenizer, manifest.vocab_size, manifest.eos_token_id) == (
         str(golden / "tokenizer"),

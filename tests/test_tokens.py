@@ -72,7 +72,7 @@ def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
     assert found == found | said | {"row_length": None, "format_version": 1}
     assert (
         verify(path)
-        == "5 tokens in 3 documents, ids below 50, checksum as in the manifest"
+        == "5 tokens in 3 documents, ids below 50, checksum as recorded"
     )
     assert repr(file).endswith("a_input_ids.npy', uint16, 5 tokens, 3 documents)")
     offsets = np.load(path.with_suffix(DOCUMENTS_SUFFIX), allow_pickle=False)
@@ -167,7 +167,7 @@ def test_an_existing_file_is_not_overwritten_unasked(path):
     ):
         writer.write_document([1, 2, 3])
         write(path)
-    assert "checksum as in the manifest" in verify(path), (
+    assert "checksum as recorded" in verify(path), (
         "what came meanwhile is left as it is"
     )
 

@@ -1,13 +1,13 @@
 """nanoset-ref: one command for token files, orders and runs.
 
-Every subcommand prints for people, and those that only read also print JSON for machines (--json).
-An error is one line on standard error. Exit codes:
+Every subcommand prints for people, and most of those that only read also print JSON for machines
+(--json). An error is one line on standard error. Exit codes:
 
     0   done
     1   the input is wrong, or a law is broken
     2   the command line is wrong
-    3   done, but more than 1 % of the documents could not be used and were left out
-        (--on-error skip)
+    3   done in part: more than 1 % of the documents could not be used and were left out
+        (--on-error skip), or a law could not be judged
 
 A command's module is imported when the command is chosen, so a command loads neither torch nor
 another package that it does not use.
@@ -16,9 +16,11 @@ command, launcher           commands made from functions; the start of a process
 run_options                 options that name a run
 file_commands               inspect, verify, convert, merge, split
 lookup_commands             show, where, when
-run_commands                replay, skip, audit, loss, and commands of other packages
+run_commands                replay, skip, audit, loss
 card_commands               card, compare
 estimate, estimate_sources  estimate: the command, and the sizes of what a stage reads
+
+The other commands are in their own packages.
 """
 
 import shlex

@@ -49,7 +49,7 @@ def show(
     Args:
         sample: a sample of the file (see --source).
         document: a document of the file (see --source).
-        position: a position in the global order.
+        position: a position in the order of the first stage.
         step: all rows of an optimizer step.
         source: number of the file, from 0.
         mirror: the server to read published files from, such as http://localhost:8000; for a run

@@ -142,6 +142,7 @@ class DataCollatorForCLM(Collator):
         label_ids   int32 [B, S]    on the output rank, input_ids shifted by one
         label_mask  bool [B, S]     on the output rank, all True unless documents.eod_mask_loss
 
+    The ids of Megatron's corpora with 64 bits are int64.
     `documents` adds position_ids on the input rank, and attention_mask, cu_seqlens and max_seqlen
     on both. A field that this rank does not hold is a TensorPointer to the rank that does. Every
     field may be written to.

@@ -64,7 +64,7 @@ class Gatherer:
         python_rows_left: rows that may still be read without the kernel.
 
     Raises:
-        ValueError: ids of another width.
+        ValueError: ids of another dtype.
     """
 
     block_factor = 1
@@ -184,7 +184,7 @@ class OpenFiles:
         unmapped: numbers of the files that stay open and have no mapping yet.
 
     Raises:
-        ValueError: ids that are neither uint16 nor 32 bits wide.
+        ValueError: ids that are not uint16, int32 or uint32.
     """
 
     def __init__(self, files: Sequence[Tokens], flags: int = 0) -> None:

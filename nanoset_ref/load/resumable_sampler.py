@@ -26,7 +26,8 @@ class RestOfEpoch(NamedTuple):
     Attributes:
         num_batches: batches of each rank.
         dropped: positions that no rank reads, over all ranks.
-        repeated: positions read twice to fill the last batch, over all ranks.
+        repeated: positions read again to fill the last batch, over all ranks; in a short epoch,
+            some of them several times.
         end: the global count at the end of the epoch.
     """
 

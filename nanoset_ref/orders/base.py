@@ -264,7 +264,10 @@ class Order(ABC):
         return self.reverse_lookup(source, sample, self._end(until))
 
     def counts(self, until: int | None = None) -> Int64Array:
-        """Samples that positions below `until` (None: all) read from each source, int64."""
+        """Samples that positions below `until` (None: all) read from each source, int64.
+
+        StatelessOrder also counts its ledger's reads.
+        """
         return self._counts(self._end(until))
 
     def _end(self, until: int | None) -> int:

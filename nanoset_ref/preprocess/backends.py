@@ -7,8 +7,8 @@ Both release the interpreter lock, so each thread encodes a batch at a time. Ano
 its own encoder from the tokenizer's JSON, or is forked with one.
 
 A tokenizer with `encode_special_tokens` treats special tokens in a text as plain text (see
-`special`). gigatoken always recognizes them, so hf encodes a text again if gigatoken finds one.
-Tokenizers look for special tokens first, so both give the same ids for a text without any.
+`special_tokens`). gigatoken always recognizes them, so hf encodes a text again if gigatoken finds
+one. Tokenizers look for special tokens first, so both give the same ids for a text without any.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One file of token ids in any format: its ids, document boundaries, samples, and facts about it.
 
-`TokenFile` (.npy and manifest), `MMapIndexedDataset` (.bin/.idx) and `DatatroveFile` (.ds) are
-Tokens, so Nanosets, conversions and provenance read any of them. Tokens remember the version of
+`TokenFile` (.npy and manifest), `MMapIndexedDataset` (.bin/.idx), `DatatroveFile` (.ds) and
+`LlmCFile` (a .bin shard of llm.c) are Tokens, so Nanosets, conversions and provenance read any of
+them. Tokens remember the version of
 each file that they opened. If a file is replaced or changed later, mapping it or unpickling the
 object in another process raises instead of reading different ids.
 """
@@ -269,7 +270,7 @@ class Tokens(ABC):
             return False
         if recorded != self.content_checksum():
             raise TokenFileError(
-                f"{self.path}: the content has changed since its manifest was written; "
+                f"{self.path}: the content has changed since its checksum was recorded; "
                 "copy it again"
             )
         return True

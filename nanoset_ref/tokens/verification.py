@@ -44,7 +44,7 @@ def verify(
     if not isinstance(file, Tokens):
         file = open_tokens(file)
     # 2. compare the checksums
-    checksum = ", checksum as in the manifest" if file.check_content() else ""
+    checksum = ", checksum as recorded" if file.check_content() else ""
     # 3. check the range of the ids
     limit = file.facts.get("vocab_size") if vocab_size is None else vocab_size
     last_id_count = 0

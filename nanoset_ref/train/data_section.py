@@ -1,4 +1,4 @@
-"""The `data` section of a stage: the five kinds of data that a run can read.
+"""The `data` section of a stage: what a run can read.
 
     dataset: {dataset_path: ...}                  token files, .bin/.idx pairs, .ds files or folders
     dataset: {data_path: ..., split: "949,50,1"}  Megatron's documents, split and shuffled
@@ -6,8 +6,9 @@
     dataset: {chunks: folder}                     one chunk after another, each as a separate stage
     dataset: {text: ...}                          text, tokenized while the model trains
 
-Each kind is a `DatasetSection`. Its modules are imported only if a config uses them.
-`staged_loader` opens text, and token files, which may continue an earlier stage.
+Each is a `DatasetSection`; the two forms for Megatron's documents share one. The modules that read
+the data are imported only if a config uses them. `staged_loader` opens text, and token
+files, which may continue an earlier stage.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Section(BaseModel):
 
 
 class DatasetSection(Section):
-    """One of the five kinds of data.
+    """One kind of data: token files, Megatron's documents, chunks or text.
 
     Attributes:
         may_be_continued: whether it names token files, whose order a later stage may continue.

@@ -169,7 +169,7 @@ def test_labels_are_kept_from_chunks_to_where(tmp_path):
     }
     sources = tmp_path / "x_input_ids.sources.npz"
     content = sources.read_bytes()
-    assert verify(path).endswith("checksum as in the manifest")
+    assert verify(path).endswith("checksum as recorded")
     for damage in (content[:-9], bytes([content[0] ^ 1]) + content[1:], None):
         sources.unlink(missing_ok=True)
         if damage is not None:

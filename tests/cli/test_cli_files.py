@@ -109,7 +109,7 @@ def test_verify_passes_good_files_and_names_what_is_wrong_with_others(
 ):
     code, text, _ = run("verify", ids_of(corpus))
     assert code == 0
-    assert "checksum as in the manifest" in text
+    assert "checksum as recorded" in text
     run("convert", ids_of(corpus), tmp_path / "a.npy")
     run("convert", ids_of(corpus), tmp_path / "b.bin")
     (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[::-1])
