@@ -26,7 +26,7 @@ from nanoset_ref.train.metrics import continue_metrics, read_metrics
 def read_tokens(name, folder):
     file = open_tokens(folder / name)
     verify(file)
-    return file.tokens.tolist(), file.known_boundaries().tolist()
+    return file.tokens.tolist(), file.require_document_offsets().tolist()
 
 
 def read_pair(folder):

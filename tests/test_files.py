@@ -233,7 +233,7 @@ def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_an_error_at_once(
 ):
     def read(path):
         file = open_tokens(path)
-        return len(file.tokens), len(file.known_boundaries()), file.label_of(0)
+        return len(file.tokens), len(file.require_document_offsets()), file.label_of(0)
 
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
         writer.write_document([1, 2, 3])

@@ -50,7 +50,7 @@ def source(tmp_path):
 def as_lists(documents):
     return [
         documents.tokens[a:b].tolist()
-        for a, b in itertools.pairwise(documents.known_boundaries())
+        for a, b in itertools.pairwise(documents.require_document_offsets())
     ]
 
 
@@ -401,7 +401,7 @@ def test_bad_requests(source, tmp_path):
 
 @given(st.integers(1, 40), st.floats(0.01, 0.99), st.integers(0, 5))
 def test_held_out_documents_and_the_rest_are_a_partition(count, share, seed):
-    documents = SimpleNamespace(known_boundaries=lambda: np.arange(count + 1))
+    documents = SimpleNamespace(require_document_offsets=lambda: np.arange(count + 1))
     expected = round(share * count)
     if not 0 < expected < count:
         with pytest.raises(

@@ -70,10 +70,7 @@ def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
     found = json.loads(path.with_suffix(MANIFEST_SUFFIX).read_text())
     assert found | {"sources": None} == dataclasses.asdict(file.manifest)
     assert found == found | said | {"row_length": None, "format_version": 1}
-    assert (
-        verify(path)
-        == "5 tokens in 3 documents, ids below 50, checksum as recorded"
-    )
+    assert verify(path) == "5 tokens in 3 documents, ids below 50, checksum as recorded"
     assert repr(file).endswith("a_input_ids.npy', uint16, 5 tokens, 3 documents)")
     offsets = np.load(path.with_suffix(DOCUMENTS_SUFFIX), allow_pickle=False)
     assert offsets.dtype == np.int64
@@ -227,10 +224,10 @@ def test_boundaries_of_another_file_are_refused(path):
     for offsets in ([0, 3, 5], [0, 3, 3, 6], [1, 3, 3, 5], [0.0, 3.0, 3.0, 5.0]):
         np.save(documents, offsets)
         with pytest.raises(TokenFileError, match=r"must hold int64 \[4\] from 0 to 5"):
-            TokenFile(path).known_boundaries()
+            TokenFile(path).require_document_offsets()
     documents.unlink()
     with pytest.raises(TokenFileError, match="is missing"):
-        TokenFile(path).known_boundaries()
+        TokenFile(path).require_document_offsets()
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.booleans())

@@ -83,7 +83,8 @@ def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[Packed
     """Pack the documents of a file by best fit; fill up rows of `row_length` with `pad_id`."""
     from nanoset_ref.load.best_fit import pack_documents  # only best fit needs it
 
-    row_offsets, starts, lengths = pack_documents(file.known_boundaries(), row_length)
+    document_offsets = file.require_document_offsets()
+    row_offsets, starts, lengths = pack_documents(document_offsets, row_length)
     stops = starts + lengths
     for first, stop in pairwise(row_offsets.tolist()):
         documents = [file.tokens[starts[n] : stops[n]] for n in range(first, stop)]

@@ -59,7 +59,7 @@ class FileOptions:
         facts = [
             {
                 "file": str(file.path),
-                "documents": len(file.known_boundaries()) - 1,
+                "documents": len(file.require_document_offsets()) - 1,
                 "tokens": file.num_tokens,
                 "dtype": file.dtype.name,
                 "content": content_hash(file),
@@ -256,7 +256,7 @@ def _facts_of_eos(eos_token_id: int | None, sources: Sequence[Tokens]) -> Facts:
 def _all_end_with(eos_token_id: int, sources: Sequence[Tokens]) -> bool:
     """Whether every document that has tokens ends with the EOS id."""
     for source in sources:
-        offsets = source.known_boundaries()
+        offsets = source.require_document_offsets()
         has_tokens = np.diff(offsets) > 0
         last_ids = source.tokens[offsets[1:][has_tokens] - 1]
         if not np.all(last_ids == eos_token_id):

@@ -227,7 +227,7 @@ class PackedNanoset(Nanoset):
 
     def _lengths_and_strides(self, disjoint: bool) -> tuple[list[int], list[int]]:
         for file in self.files:
-            file.known_boundaries()  # raises now, before any packing is built
+            file.require_document_offsets()  # raises now, before any packing is built
         samples = [len(row_offsets) - 1 for row_offsets, _, _ in self.packings]
         return samples, [self.row_length] * len(samples)
 
@@ -242,7 +242,7 @@ class PackedNanoset(Nanoset):
                 "row_length": self.row_length,
             }
             build = functools.partial(
-                pack_documents, file.known_boundaries(), self.row_length
+                pack_documents, file.require_document_offsets(), self.row_length
             )
             packing = load_or_build(
                 self._path_to_cache, description, ARRAY_NAMES, build

@@ -84,7 +84,7 @@ def starts_in_files(
         sources: int64 [B], the number of each row's file.
         first_tokens, row_length: see `starts_at_boundaries`.
     """
-    boundaries = [file.known_boundaries() for file in files]
+    boundaries = [file.require_document_offsets() for file in files]
     starts = np.empty((len(sources), row_length), dtype=np.bool_)
     for source in np.unique(sources).tolist():
         rows = sources == source

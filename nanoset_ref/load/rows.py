@@ -213,7 +213,7 @@ class Rows(_TorchDataset):
         Raises: see `positions_of`.
         """
         file = self.files[check_index(source, len(self.files), "file")]
-        offsets = file.known_boundaries()
+        offsets = file.require_document_offsets()
         document = check_index(document, len(offsets) - 1, "document")
         document_start = int(offsets[document])
         length = int(offsets[document + 1]) - document_start

@@ -179,7 +179,7 @@ def readers_of_segments(
 
     @functools.cache
     def boundaries_of(source: int) -> Any:
-        return opened[names[source]].known_boundaries()
+        return opened[names[source]].require_document_offsets()
 
     files = [
         QueryFile(name, file.first_byte, num_bytes(file), file.dtype.itemsize)

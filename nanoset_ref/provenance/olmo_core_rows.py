@@ -99,7 +99,7 @@ class OLMoCorePackedRows(Rows):
     def _closed_documents(self, number: int) -> Int64Array:
         """(start, stop) in its group of each document of a file but one that nothing closes."""
         file = self._files[number]
-        offsets = file.known_boundaries()
+        offsets = file.require_document_offsets()
         stop = len(offsets)
         if file.num_tokens and not file.facts.get("appended_eod"):
             stop -= 1

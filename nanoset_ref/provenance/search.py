@@ -84,7 +84,7 @@ def find_text(
     # 1.
     spaced = " ".join(["", *middle])
     ids = tokenizer.encode(spaced, add_special_tokens=False)
-    boundaries = file.known_boundaries()
+    boundaries = file.require_document_offsets()
     # no word has more tokens than bytes
     reach = max(len(first.encode()), len(last.encode())) + 2
     matches = []

@@ -28,7 +28,7 @@ def document_blocks(file: Tokens, chosen: Int64Array | None = None) -> Iterator[
         (the documents' ids back to back, the number of tokens in each document int64).
     """
     file.require_ids()
-    offsets = file.known_boundaries()
+    offsets = file.require_document_offsets()
     lengths = np.diff(offsets)
     documents = np.arange(len(lengths)) if chosen is None else chosen
     if not len(documents):

@@ -116,7 +116,8 @@ def _check_target(
     refuse_input(target, [source.path for source in sources])
     if chosen is None or not row_length:
         return
-    if any(np.any(source.known_boundaries() % row_length) for source in sources):
+    rests = [source.require_document_offsets() % row_length for source in sources]
+    if any(map(np.any, rests)):
         raise ValueError(
             f"a choice of documents would tear rows of {row_length} tokens apart: "
             "choose among the texts instead"
@@ -174,7 +175,7 @@ def split(
     Raises:
         ValueError: `rest` or `held out` would be empty.
     """
-    documents = len(source.known_boundaries()) - 1
+    documents = len(source.require_document_offsets()) - 1
     if not isinstance(held_out, float):
         count = held_out
     elif 0 < held_out < 1:

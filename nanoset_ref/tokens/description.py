@@ -46,7 +46,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
     eos = eos_token_id
     if eos is None:
         eos = file.facts.get("eos_token_id")
-    lengths = np.diff(file.known_boundaries())
+    lengths = np.diff(file.require_document_offsets())
     if not len(lengths):
         raise TokenFileError(f"{file.path} holds no documents")
     counts = np.zeros(0, dtype=np.int64)

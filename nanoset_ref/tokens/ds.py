@@ -107,7 +107,7 @@ class DatatroveFile(Tokens):
         """Compare the files with the seal that `convert` adds to .metadata."""
         if not self._is_sealed:
             return super().check_content()
-        self.known_boundaries()
+        self.require_document_offsets()
         text, _, recorded = self._metadata_text.rpartition("\n")
         index = self.companion(f"{self.path.suffix}.index")
         if recorded != seal(text, self.location, index):

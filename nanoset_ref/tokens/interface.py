@@ -182,7 +182,7 @@ class Tokens(ABC):
                 f"{self.path} holds {self.dtype.name} values; token ids are integers"
             )
 
-    def known_boundaries(self) -> Int64Array:
+    def require_document_offsets(self) -> Int64Array:
         """Return `document_offsets`; raise TokenFileError if they are unknown."""
         offsets = self.document_offsets
         if offsets is None:

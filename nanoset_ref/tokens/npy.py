@@ -228,7 +228,7 @@ class TokenFile(Tokens):
                     f"{labels} is missing or has changed since it was written; copy it again"
                 )
         if self.manifest.seal is not None:
-            self.known_boundaries()
+            self.require_document_offsets()
             manifest = as_path(self.companion(MANIFEST_SUFFIX))
             documents = self.companion(DOCUMENTS_SUFFIX)
             if manifest.read_bytes() != self.manifest.to_json(documents):

@@ -56,7 +56,7 @@ def verify(
         ends.append(ids[np.cumsum(sizes[sizes > 0]) - 1])
         first += len(ids)
     # 4. check the ends of the documents
-    offsets = file.known_boundaries()
+    offsets = file.require_document_offsets()
     lasts = np.concatenate(ends)
     if "appended_eod" in file.facts:
         eos_token_id = None

@@ -14,7 +14,7 @@ import numpy as np
 
 
 def steps_of(source, document):
-    first, stop = run.files[source].known_boundaries()[document : document + 2]
+    first, stop = run.files[source].require_document_offsets()[document : document + 2]
     datasets, samples = run.order[:4000]
     touched = (
         (datasets == source) & ((first - 1) // 128 <= samples) & (samples <= (stop - 1) // 128)
