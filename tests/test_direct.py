@@ -140,7 +140,7 @@ def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(
     size = sum(file.num_tokens * file.dtype.itemsize for file in files)
 
     def kind(more, asked=""):
-        monkeypatch.setattr(gather_module, "physical_memory", lambda: size - more)
+        monkeypatch.setattr(gather_module, "memory_limit", lambda: size - more)
         monkeypatch.setenv("NANOSET_REF_DIRECT", asked)
         return type(Nanoset(files, None, 16, 10)._gather)
 

@@ -15,7 +15,7 @@ from nanoset_ref.io.files import (
     remove_leftovers,
     write_together,
 )
-from nanoset_ref.io.memory import physical_memory
+from nanoset_ref.io.memory import memory_limit
 from nanoset_ref.io.paths import checksum, require_regular
 from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.schedule import Schedule
@@ -203,8 +203,8 @@ def test_memory_is_what_the_control_groups_of_the_process_allow(tmp_path, name):
         (tmp_path / "sys/fs/cgroup" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "sys/fs/cgroup" / path).write_text(f"{limit}\n")
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert physical_memory(tmp_path) == (expected or machine)
-    assert physical_memory(tmp_path / "nowhere") == machine >= physical_memory()
+    assert memory_limit(tmp_path) == (expected or machine)
+    assert memory_limit(tmp_path / "nowhere") == machine >= memory_limit()
 
 
 IN_PLACE = {

@@ -45,7 +45,7 @@ def gc_paused() -> Iterator[None]:
             gc.enable()
 
 
-def physical_memory(root: str | os.PathLike[str] = "/") -> int:
+def memory_limit(root: str | os.PathLike[str] = "/") -> int:
     """Bytes of memory that this process may use.
 
     This is the memory of the machine, or the limit of the process's control groups (a container or

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.memory import physical_memory
+from nanoset_ref.io.memory import memory_limit
 from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.tokens import Tokens
 
@@ -306,7 +306,7 @@ def choose_gatherer(files: Sequence[Tokens]) -> RowGatherer:
     if setting not in ("", "0", "1"):
         raise ValueError(f"NANOSET_REF_DIRECT must be 0 or 1; got {setting!r}")
     size = sum(file.num_tokens * file.dtype.itemsize for file in files)
-    if setting == "1" or (not setting and size > physical_memory()):
+    if setting == "1" or (not setting and size > memory_limit()):
         # only files larger than memory need it
         from nanoset_ref.load.direct import DirectGatherer
 

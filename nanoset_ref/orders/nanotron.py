@@ -17,7 +17,7 @@ The order has three defects, which are kept for parity and explained in notebook
 
 import numpy as np
 
-from nanoset_ref.io.memory import physical_memory
+from nanoset_ref.io.memory import memory_limit
 from nanoset_ref.orders.base import Json, ListedOrder
 from nanoset_ref.orders.mt19937 import shuffle
 
@@ -61,7 +61,7 @@ class NanotronOrder(ListedOrder):
         count = self.samples_per_epoch
         itemsize = 4 if count <= 2**32 else 8
         size = count * itemsize
-        memory = physical_memory()
+        memory = memory_limit()
         if size > memory:
             raise MemoryError(
                 f"order='nanotron' stores one epoch: {count:,} samples need {size:,} bytes "
