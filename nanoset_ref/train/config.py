@@ -320,7 +320,7 @@ def _dataset_problems(where: str, dataset: Any, valid: Sections) -> Iterator[str
             size = file.facts.get("vocab_size")
             if size:  # a file that does not record it is trusted
                 yield from _vocabulary_problems(f"{where}: {file.path}", size, valid)
-        if dataset.may_be_continued and tokens and "parallelism" in valid:
+        if dataset.names_token_files and tokens and "parallelism" in valid:
             samples = dataset.count_samples(files, tokens.sequence_length)
             schedule = _schedule(tokens, valid["parallelism"])
             yield from _batch_problems(where, samples, schedule)

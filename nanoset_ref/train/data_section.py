@@ -49,13 +49,13 @@ class DatasetSection(Section):
     """One kind of data: token files, Megatron's documents, chunks or text.
 
     Attributes:
-        may_be_continued: whether it names token files, whose order a later stage may continue.
+        names_token_files: whether it is a `TokenFilesSection`, which a later stage may continue.
         checkpoint_at_end: whether a checkpoint is saved after its last step.
         streams_text: whether it has text instead of rows.
         continues: whether a stage continues an earlier one with the same files or order.
     """
 
-    may_be_continued: ClassVar[bool] = False
+    names_token_files: ClassVar[bool] = False
     checkpoint_at_end: ClassVar[bool] = False
     streams_text: ClassVar[bool] = False
 
@@ -114,7 +114,7 @@ class TokenFilesSection(DatasetSection):
         token_dtype: the dtype of files that do not record it (default: uint16).
     """
 
-    may_be_continued = True
+    names_token_files = True
     dataset_path: Annotated[WeightByPath, BeforeValidator(_weight_by_path)]
     order: Literal["nanotron", "stateless"] = "nanotron"
     reuse: Literal["continue", "restart"] | None = None

@@ -96,7 +96,7 @@ def new_record(stage: Stage, continued_rows: Any) -> StageRecord:
 def rows_of_stage(stage: Stage, record: StageRecord, num_samples: int) -> Rows:
     """Open the rows of a stage, up to position `num_samples` of its order."""
     dataset: Any = stage.data.dataset
-    if dataset.may_be_continued and not dataset.names_folders:
+    if dataset.names_token_files and not dataset.names_folders:
         return _token_file_rows(stage, record, num_samples)
     return dataset.open(stage.sequence_length, num_samples, stage.data.seed)
 

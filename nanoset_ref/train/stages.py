@@ -131,7 +131,7 @@ def _continued_stage(
     same_files = None
     for stage in earlier:
         other: Any = stage.data.dataset
-        if not other.may_be_continued:
+        if not other.names_token_files:
             continue
         if _continuation_key(stage.data) == key:
             same_order = stage
