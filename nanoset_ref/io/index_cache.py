@@ -28,7 +28,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.files import atomic_write_set, lock
-from nanoset_ref.io.paths import PathLike, read_json, seal
+from nanoset_ref.io.paths import PathLike, checksum_of_set, read_json
 
 FORMAT_VERSION = 6
 Arrays = Sequence[NDArray[Any]]
@@ -118,7 +118,7 @@ def _write(arrays: Arrays, text: str, paths: Sequence[Path], entry: Path) -> Non
 
 def _record(text: str, files: Sequence[PathLike]) -> dict[str, Any]:
     """The content of the .json of an entry whose arrays are in these files."""
-    return {"description": json.loads(text), "seal": seal(text, *files)}
+    return {"description": json.loads(text), "seal": checksum_of_set(text, *files)}
 
 
 def _lock_file(folder: PathLike) -> IO[bytes]:

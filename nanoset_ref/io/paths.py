@@ -193,7 +193,7 @@ def checksum(path: PathLike) -> str:
     return f"xxh3_128:{digest.hexdigest()}"
 
 
-def seal(text: str, *paths: PathLike) -> str:
+def checksum_of_set(text: str, *paths: PathLike) -> str:
     """The checksum of a text and of files; a set of files stores it in its smallest file."""
     content = "\n".join([text, *map(checksum, paths)])
     return f"xxh3_128:{xxhash.xxh3_128_hexdigest(content.encode())}"

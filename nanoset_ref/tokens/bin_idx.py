@@ -32,10 +32,10 @@ from nanoset_ref.io.paths import (
     PathLike,
     as_path,
     checksum,
+    checksum_of_set,
     in_bucket,
     location_of,
     read_json,
-    seal,
 )
 from nanoset_ref.io.torchrun import is_main_rank
 from nanoset_ref.io.urls import local_copy
@@ -200,7 +200,7 @@ class MMapIndexedDataset(Tokens):
 
     def content_checksum(self) -> str:
         """A checksum of both files."""
-        return seal(checksum(self.path), self.idx_path)
+        return checksum_of_set(checksum(self.path), self.idx_path)
 
     def check_content(self) -> bool:
         """See `Tokens.check_content`; a pair without a seal has no checksum to compare."""

@@ -19,7 +19,7 @@ import xxhash
 from numpy.typing import ArrayLike, DTypeLike
 
 from nanoset_ref.io.files import atomic_write_set
-from nanoset_ref.io.paths import PathLike, as_list, seal
+from nanoset_ref.io.paths import PathLike, as_list, checksum_of_set
 from nanoset_ref.tokens.bin_idx import (
     DTYPES,
     HEADER,
@@ -161,7 +161,7 @@ class MMapIndexedDatasetBuilder:
         ):
             self._idx.write(part)
         self._idx.flush()
-        sealed = seal(f"xxh3_128:{self._digest.hexdigest()}", self._idx.name)
+        sealed = checksum_of_set(f"xxh3_128:{self._digest.hexdigest()}", self._idx.name)
         self._seal.write(json.dumps(sealed).encode())
         self._set.close()
 

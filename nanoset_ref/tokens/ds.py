@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.paths import PathLike, as_path, read_in_blocks, seal
+from nanoset_ref.io.paths import PathLike, as_path, checksum_of_set, read_in_blocks
 from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
@@ -110,7 +110,7 @@ class DatatroveFile(Tokens):
         self.require_document_offsets()
         text, _, recorded = self._metadata_text.rpartition("\n")
         index = self.companion(f"{self.path.suffix}.index")
-        if recorded != seal(text, self.location, index):
+        if recorded != checksum_of_set(text, self.location, index):
             raise TokenFileError(
                 f"{self.path}, its index or its metadata has changed since they were written"
             )
@@ -156,7 +156,8 @@ class DatatroveWriter(TokenFileWriter):
         text = f"{tokenizer}|{self.dtype.itemsize}\n{self.num_tokens}\n{rounded(self.num_tokens)}"
         self._ids.flush()
         self._offsets.flush()
-        return f"{text}\n{seal(text, self._ids.name, self._offsets.name)}".encode()
+        seal = checksum_of_set(text, self._ids.name, self._offsets.name)
+        return f"{text}\n{seal}".encode()
 
 
 def rounded(count: float) -> str:

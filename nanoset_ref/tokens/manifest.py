@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import Literal, Self, get_args
 
-from nanoset_ref.io.paths import PathLike, read_json, seal
+from nanoset_ref.io.paths import PathLike, checksum_of_set, read_json
 
 FORMAT_VERSION = 1
 # suffixes of the companions, in place of .npy
@@ -93,7 +93,7 @@ class Manifest:
         fields = dataclasses.asdict(self) | {"seal": None}
         if self.sources is None:
             del fields["sources"]
-        fields["seal"] = seal(json.dumps(fields), documents)
+        fields["seal"] = checksum_of_set(json.dumps(fields), documents)
         return json.dumps(fields, indent=1).encode() + b"\n"
 
     @classmethod
