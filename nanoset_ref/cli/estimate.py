@@ -200,8 +200,7 @@ def estimate_stages(config: train.Config) -> Iterator[StageEstimate]:
         start = 0
         read: dict[str, float] = {}
         if stage.continued:
-            start, read_before = ends[stage.continued.number]
-            read = dict(read_before)
+            start, read = ends[stage.continued.number]
         stop = start + len(stage.steps) * schedule.global_batch_size
         blend = _blend_of(stage, stop - start)
         name = f"{stage.name} (text)" if blend.order == "text" else stage.name
@@ -211,10 +210,13 @@ def estimate_stages(config: train.Config) -> Iterator[StageEstimate]:
         )
         positions = range(start, stop)
         length = stage.sequence_length
-        yield _estimate_stage(
-            name, blend, positions, schedule, length, num_buffers, read
+        paths = [source.path for source in blend.sources]
+        before = [read.get(path, 0.0) for path in paths]
+        estimate, reads = _estimate_stage(
+            name, blend, positions, schedule, length, num_buffers, before
         )
-        ends[stage.number] = stop, read
+        yield estimate
+        ends[stage.number] = stop, read | dict(zip(paths, reads, strict=True))
 
 
 def _blend_of(stage: Any, samples: int) -> SourceBlend:
@@ -269,12 +271,12 @@ def _stage_of_options(
     start = schedule.consumed_train_samples
     steps = max(0, samples - start) // schedule.global_batch_size
     positions = range(start, start + steps * schedule.global_batch_size)
-    read = {
-        source.path: blend.expected_reads(n, start)
-        for n, source in enumerate(blend.sources)
-    }
+    before = [blend.expected_reads(n, start) for n in range(len(blend.sources))]
     num_buffers = count_buffers(workers, PREFETCH_FACTOR, 0)
-    return _estimate_stage("run", blend, positions, schedule, length, num_buffers, read)
+    estimate, _ = _estimate_stage(
+        "run", blend, positions, schedule, length, num_buffers, before
+    )
+    return estimate
 
 
 def _estimate_stage(
@@ -284,8 +286,8 @@ def _estimate_stage(
     schedule: Schedule,
     length: int,
     num_buffers: int,
-    read_before: dict[str, float],
-) -> StageEstimate:
+    reads_before: Sequence[float],
+) -> tuple[StageEstimate, list[float]]:
     """Estimate a stage.
 
     Args:
@@ -295,26 +297,14 @@ def _estimate_stage(
         schedule: its layout.
         length: tokens per sample.
         num_buffers: blocks that a loader keeps in memory.
-        read_before: samples read of each source before the stage; its own reads are added.
+        reads_before: samples read of each source before the stage.
+
+    Returns:
+        The estimate, and the samples read of each source when the stage has ended.
     """
-    sources = []
-    for number, source in enumerate(blend.sources):
-        read = blend.expected_reads(number, positions.stop)
-        read -= blend.expected_reads(number, positions.start)
-        read_before[source.path] = read_before.get(source.path, 0.0) + read
-        distinct = blend.distinct(number, read_before[source.path], positions.stop)
-        source_estimate = SourceEstimate(
-            path=source.path,
-            samples=source.samples,
-            share=blend.shares[number],
-            read=round(read),
-            epochs=read / max(source.samples, 1),
-            never_read=source.samples - round(distinct),
-            tail_tokens=source.tail_tokens,
-        )
-        sources.append(source_estimate)
+    sources, reads = _estimate_sources(blend, positions, reads_before)
     micro_batches = blend.samples_per_epoch // schedule.samples_per_micro_step
-    return StageEstimate(
+    estimate = StageEstimate(
         name=name,
         order=blend.order,
         steps=len(positions) // schedule.global_batch_size,
@@ -328,6 +318,31 @@ def _estimate_stage(
         padded=blend.padded,
         sources=sources,
     )
+    return estimate, reads
+
+
+def _estimate_sources(
+    blend: SourceBlend, positions: range, reads_before: Sequence[float]
+) -> tuple[list[SourceEstimate], list[float]]:
+    """For each source its estimate, and the samples read of it when the stage has ended."""
+    sources = []
+    reads = []
+    for number, source in enumerate(blend.sources):
+        read = blend.expected_reads(number, positions.stop)
+        read -= blend.expected_reads(number, positions.start)
+        reads.append(reads_before[number] + read)
+        distinct = blend.distinct(number, reads[number], positions.stop)
+        source_estimate = SourceEstimate(
+            path=source.path,
+            samples=source.samples,
+            share=blend.shares[number],
+            read=round(read),
+            epochs=read / max(source.samples, 1),
+            never_read=source.samples - round(distinct),
+            tail_tokens=source.tail_tokens,
+        )
+        sources.append(source_estimate)
+    return sources, reads
 
 
 def _buffer_bytes(micro_batch_size: int, row_length: int, num_buffers: int) -> int:
