@@ -125,7 +125,8 @@ class Nanoset(Rows):
         count = self.train_split_num_samples
         if isinstance(order, str):
             return build_order(order, self.dataset_lengths, weights, count, random_seed)
-        from nanoset_ref.orders.given import check_order  # only such an order needs it
+        # only such an order needs it
+        from nanoset_ref.orders.order_check import check_order
 
         check_order(order, self.dataset_lengths, count, weights)
         return order

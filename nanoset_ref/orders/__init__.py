@@ -1,5 +1,6 @@
 """Orders: which sample is at position k of the run. `build_order` makes one by name.
 
+The default of a `Nanoset` and of the commands is "nanotron".
 An order's module is imported when the order is asked for. To add one, write a module with a
 subclass of `Order`, add the class to `__init__.pyi`, and its name and class to `ORDERS`.
 
@@ -10,7 +11,7 @@ stateless                 an order that stores nothing, made of the next three
 share_tree, interleaving  exact shares, the source of each position
 permutation               shuffles by formula
 named_options             options in the name of an order, or beside it
-given                     an order made beforehand: does it belong to the files?
+order_check               an order made beforehand: does it belong to the files?
 folders                   Nanotron's order over folders of files
 published                 identity, and orders that a file lists
 others                    orders of other loaders

@@ -348,8 +348,8 @@ class ListedOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         """See `Order.lookup`."""
-        offsets = positions % len(self.instances)
-        return pairs_of(self.source_offsets, self.instances[offsets])
+        places = positions % len(self.instances)
+        return pairs_of(self.source_offsets, self.instances[places])
 
     def reverse_lookup(
         self,
@@ -362,9 +362,9 @@ class ListedOrder(Order):
         from nanoset_ref.orders.inverse import repeat_in_epochs
 
         instance = int(self.source_offsets[source]) + sample
-        offsets = np.flatnonzero(self.instances[:until] == instance)
+        places = np.flatnonzero(self.instances[:until] == instance)
         epoch = len(self.instances)
-        _, positions = repeat_in_epochs(offsets, offsets, epoch, until)
+        _, positions = repeat_in_epochs(places, places, epoch, until)
         return positions
 
 

@@ -54,7 +54,7 @@ def find_by_scan(
     if order.repeats:
         start = 0
         period = min(until, order.samples_per_epoch)
-    offsets = [NO_POSITIONS]
+    places = [NO_POSITIONS]
     read = [NO_POSITIONS]
     for first in range(start, period, POSITIONS_AT_ONCE):
         stop = min(first + POSITIONS_AT_ONCE, period)
@@ -62,17 +62,17 @@ def find_by_scan(
         sources_read, samples_read = order.lookup(positions)
         looked_up = order.source_offsets[sources_read] + samples_read
         hits = np.flatnonzero(is_wanted[looked_up])
-        offsets.append(positions[hits])
+        places.append(positions[hits])
         read.append(looked_up[hits])
     instances_read = np.concatenate(read)
     ranks = np.searchsorted(instances, instances_read, sorter=by_instance)
     indices = by_instance[ranks]
-    return repeat_in_epochs(indices, np.concatenate(offsets), period, until)
+    return repeat_in_epochs(indices, np.concatenate(places), period, until)
 
 
 def repeat_in_epochs(
     indices: Int64Array,
-    offsets: Int64Array,
+    places: Int64Array,
     period: int,
     until: int,
 ) -> Matches:
@@ -80,14 +80,14 @@ def repeat_in_epochs(
 
     Example, period 5, until 12::
 
-        indices 0 1, offsets 3 0    ->    indices 0 1 0 1 1, positions 3 0 8 5 10
+        indices 0 1, places 3 0    ->    indices 0 1 0 1 1, positions 3 0 8 5 10
 
     Args:
         indices: int64 [n], of the wanted pairs.
-        offsets: int64 [n], where the first epoch reads them.
+        places: int64 [n], where the first epoch reads them.
     """
     epoch_starts = np.arange(0, until, max(period, 1))
-    positions = np.add.outer(epoch_starts, offsets).ravel()
+    positions = np.add.outer(epoch_starts, places).ravel()
     indices = np.tile(indices, len(epoch_starts))
     is_read = positions < until
     return indices[is_read], positions[is_read]

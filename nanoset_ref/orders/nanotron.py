@@ -65,7 +65,7 @@ class NanotronOrder(ListedOrder):
         if size > memory:
             raise MemoryError(
                 f"order='nanotron' stores one epoch: {count:,} samples need {size:,} bytes "
-                f"(this machine has {memory:,}); order='stateless' stores nothing"
+                f"(this process may use {memory:,}); order='stateless' stores nothing"
             )
         # a single source needs no blend: its numbers are 0, 1, 2, ...
         self.instances = np.arange(count, dtype=f"u{itemsize}")

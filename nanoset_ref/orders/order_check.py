@@ -11,7 +11,7 @@ from nanoset_ref.orders.base import Order, Weights, normalize_weights
 def check_order(
     order: Any, lengths: Sequence[int], num_samples: int, weights: Weights | None
 ) -> None:
-    """Refuse an order that is none, or is one over other files.
+    """Raise unless `order` is an Order over these files.
 
     Args:
         order: what was given as an order.
