@@ -47,13 +47,11 @@ def card_of_segments(
     numbers = []
     for segment, nanoset in zip(segments, nanosets, strict=True):
         order = _order(nanoset, [*files])
-        number = len(orders)
-        for earlier, other in enumerate(orders):
-            # a stage that reads on in the order of an earlier one shares it, and makes it longer
-            continues = segment.schedule.consumed_train_samples > 0
-            if continues and other | WITHOUT_LENGTH == order | WITHOUT_LENGTH:
-                number = earlier
-        orders[number : number + 1] = [order]
+        number = _number_of_order(order, segment, orders)
+        if number == len(orders):
+            orders.append(order)
+        else:
+            orders[number] = order  # longer than before
         numbers.append(number)
     facts = {
         "card": 1,
@@ -71,6 +69,15 @@ def card_of_segments(
         "unknown": [],
     }
     return Card(facts)
+
+
+def _number_of_order(order: Json, segment: RunSegment, earlier: Sequence[Json]) -> int:
+    """The number of a segment's order: a new one, or that of the last one which it continues."""
+    if segment.schedule.consumed_train_samples > 0:
+        for number in reversed(range(len(earlier))):
+            if earlier[number] | WITHOUT_LENGTH == order | WITHOUT_LENGTH:
+                return number
+    return len(earlier)
 
 
 def _row_facts(nanosets: Sequence[Nanoset]) -> Json:

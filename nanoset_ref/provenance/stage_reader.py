@@ -58,20 +58,19 @@ class StageReader:
         # 2.
         source_offsets = np.cumsum(self.lengths) - self.lengths
         instances = source_offsets[files] + samples
-        _, first_of_unique, unique_of_sample = np.unique(
+        # samples that several spans share are looked up once
+        _, one_of_each, number_of_sample = np.unique(
             instances, return_index=True, return_inverse=True
         )
-        unique_files = files[first_of_unique]
-        unique_samples = samples[first_of_unique]
         indices, positions = find_each(
-            self.order, unique_files, unique_samples, self.stop
+            self.order, files[one_of_each], samples[one_of_each], self.stop
         )
         is_read = positions >= self.schedule.consumed_train_samples
         indices = indices[is_read]
         positions = positions[is_read]
         # 3.
-        first_reads = np.searchsorted(indices, unique_of_sample)
-        stop_reads = np.searchsorted(indices, unique_of_sample, side="right")
+        first_reads = np.searchsorted(indices, number_of_sample)
+        stop_reads = np.searchsorted(indices, number_of_sample, side="right")
         counts = stop_reads - first_reads
         read_samples = np.repeat(np.arange(len(queries)), counts)
         reads = concatenated_ranges(first_reads, counts)
