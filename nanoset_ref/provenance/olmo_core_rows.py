@@ -67,34 +67,35 @@ class OLMoCorePackedRows(Rows):
         random_seed: int,
         options: Mapping[str, Any],
     ) -> None:
-        group_size = options["group_size"]
         self._files = list(files)
         self.pad_id = options["pad_token_id"]
         self.row_length = row_length
         self.sequence_length = row_length - 1
-        numbers = list(range(len(files)))
-        if options["permutation_seed"] is not None:
-            random.Random(options["permutation_seed"]).shuffle(numbers)
-        self._groups: list[list[int]] = []
+        self._groups = _groups_of_files(
+            len(files), options["group_size"], options["permutation_seed"]
+        )
         self._group_of: dict[int, int] = {}  # of each file
         self._firsts: dict[int, int] = {}  # the first token of each file in its group
-        self._documents = []  # of each group: row, start, stop, candidates
-        lengths = []
-        for i in range(0, len(numbers), group_size):
-            group = numbers[i : i + group_size]
+        for group, members in enumerate(self._groups):
             first = 0
-            for number in group:
-                self._group_of[number] = len(self._groups)
+            for number in members:
+                self._group_of[number] = group
                 self._firsts[number] = first
                 first += files[number].num_tokens
-            self._groups.append(group)
-            spans = np.concatenate([self._closed_documents(number) for number in group])
-            packed = packed_instances(spans, row_length, fragment=options["fragment"])
-            self._documents.append(packed)
-            last_row = packed[:, 0].max(initial=-1)
-            lengths.append(int(last_row) + 1)
+        # of each group: row, start, stop, candidates
+        self._documents = [
+            self._packed_documents(members, options["fragment"])
+            for members in self._groups
+        ]
+        last_rows = [packed[:, 0].max(initial=-1) for packed in self._documents]
+        lengths = [int(last_row) + 1 for last_row in last_rows]
         name = f"olmo_core:batch_size={options['batch_size']}"
         self.order = build_order(name, lengths, None, num_samples, random_seed)
+
+    def _packed_documents(self, members: list[int], fragment: bool) -> Int64Array:
+        """(row, start, stop, candidates) of each document of a group of files."""
+        spans = np.concatenate([self._closed_documents(number) for number in members])
+        return packed_instances(spans, self.row_length, fragment=fragment)
 
     def _closed_documents(self, number: int) -> Int64Array:
         """(start, stop) in its group of each document of a file but one that nothing closes."""
@@ -215,3 +216,13 @@ class OLMoCorePackedRows(Rows):
         }
         files = [describe_file(file) for file in self._files]
         return {"order": self.order.identity, "rows": rows, "files": files}
+
+
+def _groups_of_files(
+    num_files: int, group_size: int, permutation_seed: int | None
+) -> list[list[int]]:
+    """The numbers of the files that are packed together, group by group."""
+    numbers = list(range(num_files))
+    if permutation_seed is not None:
+        random.Random(permutation_seed).shuffle(numbers)
+    return [numbers[i : i + group_size] for i in range(0, num_files, group_size)]
