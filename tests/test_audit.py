@@ -74,7 +74,7 @@ def test_a_sound_run_passes(paths, layout, order):
     )
     assert report.ok, str(report)
     assert (
-        "0 missing, 0 twice or foreign; 3 ranks x 4 workers, all steps simulated"
+        "0 missing, 0 read twice or in another step; 3 ranks x 4 workers, all steps simulated"
         in str(report)
     )
     assert str(report).endswith("every law holds")
