@@ -200,7 +200,7 @@ class DataCollatorForCLM(Collator):
         rows = block.rows
         if block.starts is not None and rows.amin() < 0:
             rows = rows.clamp(min=0)
-        # taken before the copy-on-write copies below: after them, numpy() would really copy
+        # for `documents`; taken before the lazy copies below: after them, numpy() would really copy
         ids = rows.numpy()
         # rows of each batch; unsafe_split(batch_size) would take 0.1 microseconds more a tensor
         full, rest = divmod(len(rows), block.batch_size)
@@ -209,6 +209,7 @@ class DataCollatorForCLM(Collator):
             sizes.append(rest)
         inputs: Any = [TensorPointer(self.input_pp_rank)] * len(sizes)
         labels: Any = [TensorPointer(self.output_pp_rank)] * len(sizes)
+        # where the ids are pointers, the masks are the same pointers
         input_masks = inputs
         label_masks = labels
         # 1. copy the rows and a mask for each field of this rank, and cut each copy into batches
@@ -235,6 +236,7 @@ class DataCollatorForCLM(Collator):
                 "label_mask": label_mask,
             }
             if documents is not None:
+                # the rows of this batch, also of a last one that is shorter
                 part = slice(first, first + block.batch_size)
                 starts = None if block.starts is None else block.starts[part]
                 batch |= self._document_fields(ids[part], starts)

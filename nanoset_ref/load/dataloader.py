@@ -213,13 +213,14 @@ class NanosetDataLoader(OneIterationLoader):
         """The rest of the epoch; counts each batch as it is delivered."""
         sampler = self.batch_sampler
         start = self.consumed_train_samples
-        # forgets what an abandoned iteration prefetched
+        # the sampler forgets what an abandoned iteration prefetched
         sampler.consumed_train_samples = start
         remaining = sampler.remaining(start)
         size = sampler.samples_per_micro_step
-        attributes = vars(self)  # torch's __setattr__ would take a microsecond
+        # the count is set without torch's __setattr__, which would take a microsecond
+        attributes = vars(self)
         try:
-            # no variable holds the batches: a traceback that is kept would keep their thread alive
+            # the iterator has no name: a traceback that is kept would keep its thread alive
             for number, batch in enumerate(
                 itertools.chain.from_iterable(self._batches_by_block()), 1
             ):
@@ -275,7 +276,7 @@ class NanosetDataLoader(OneIterationLoader):
     # ---- reading: the rows of a block, and its batches
 
     def _batches_by_block(self) -> Iterable[Iterable[Any]]:
-        """The batches of the sampler: for each block, its batches."""
+        """For each block its batches; without blocks, lists of one batch."""
         dataset = self.dataset
         collator = self.collate_fn
         if isinstance(dataset, EmptyInfiniteDataset):
@@ -290,6 +291,7 @@ class NanosetDataLoader(OneIterationLoader):
 
     def _row_blocks(self, dataset: Rows, needs_starts: bool) -> Iterable[RowBlock]:
         """The rows of the sampler's batches, read in blocks by this process or by workers."""
+        # persistent workers that an earlier iteration started go on with the next epoch
         if self.num_workers and self.persistent_workers and self._workers is not None:
             return self._workers
         sampler = self.batch_sampler
@@ -303,7 +305,7 @@ class NanosetDataLoader(OneIterationLoader):
             shared=self.num_workers > 0,
         )
         pinned = self.pin_memory and torch.accelerator.is_available()
-        # torch keeps pinned memory and uses it again
+        # pin_memory is a copy, too; torch keeps pinned memory and uses it again
         copy_tensor = Tensor.pin_memory if pinned else writable_copy
         if not self.num_workers:
             return read_blocks(dataset, sampler, sizes, needs_starts, copy_tensor)
@@ -432,6 +434,7 @@ def build_nanoset_dataloader(
     if tail != "drop":
         # raises now if position 0, which fills the last batch, cannot be read
         dataset.origin(0)
+    # a rank without data needs it beside a `collate_fn`: placeholders for empty samples
     default_collator = DataCollatorForCLM(
         dataset.sequence_length,
         input_pp_rank,
@@ -452,7 +455,6 @@ def build_nanoset_dataloader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),
         sampler,
         functools.partial(_plan_of, dataset, needs_starts),
-        # on a rank without data the default makes placeholders of empty samples
         collate_fn=collate_fn if has_data else default_collator,
         read_ahead=read_ahead,
         **options,

@@ -101,7 +101,7 @@ class Gatherer:
         in_python = len(first_tokens) <= min(
             MAX_PYTHON_ROWS_PER_CALL, self.python_rows_left
         )
-        # usually every file is open, and all rows are one slice
+        # rows, and the descriptors of their files; usually all are open, and one slice is all rows
         slices: Any = [(slice(None), self._open_files.descriptors)]
         if (self._open_files.descriptors[sources] < 0).any():
             slices = self._open_files.row_slices(sources)
@@ -113,6 +113,7 @@ class Gatherer:
             else:
                 if self._kernel is None or self._open_files.unmapped:
                     self._prepare_kernel()
+                # the mapped files, with the descriptors that are open for these rows
                 files = self._mapped.arrays._replace(descriptors=descriptors)
                 advised_rows = ADVISED_ROWS if self._reads_from_disk else 0
                 failed_row = self._kernel(

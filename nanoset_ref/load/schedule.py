@@ -89,7 +89,7 @@ class Schedule:
         return self.samples_per_micro_step * self.batch_accumulation_per_replica
 
     def positions(self, step: int) -> range:
-        """The positions that all ranks together read in a step.
+        """All ranks, one step: the positions that they read together, counted over the whole run.
 
         Raises:
             IndexError: the step came before this schedule.
@@ -139,7 +139,7 @@ class Schedule:
         )
 
     def rank_positions(self, start: int, size: int, dp_rank: int) -> range:
-        """The positions of one rank in a micro-batch of all ranks, [start, start + size).
+        """One rank, one micro-batch: its positions among those of all ranks, [start, start + size).
 
         Args:
             start: the first position of the micro-batch, counted from the beginning of the epoch;
@@ -156,7 +156,7 @@ class Schedule:
     def rank_batches(
         self, start: int, dp_rank: int, num_batches: int
     ) -> NDArray[np.int64]:
-        """The positions of a rank in micro-batches from `start` on: int64 [num_batches, B]."""
+        """One rank, many micro-batches: its positions from `start` on, int64 [num_batches, B]."""
         first = dp_rank
         stride = self.dp_size
         if self.layout == "contiguous":
