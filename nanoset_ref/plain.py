@@ -425,8 +425,8 @@ def megatron_sample_index(
 ):
     """Cut the documents, read one after another, every S tokens: where does sample j begin?
 
-    Row j is (place in `document_index`, token in that document). Row j + 1 also marks the end of sample
-    j: its token is the last one of sample j and the first one of sample j + 1.
+    Row j is (place in `document_index`, token in that document). Row j + 1 also marks the end of
+    sample j: its token is the last one of sample j and the first one of sample j + 1.
 
     The documents here are 4, 5 and 2 tokens long:  a b c d | e f g h i | j k
 
@@ -553,8 +553,8 @@ def interleave(streams, micro_batch_size):
     >>> interleave([[0, 4, 8], [2, 6]], 2)
     [[0, 4], [2, 6], [8]]
 
-    After T micro-batches, a resumed run delivers this list from T on, beginning with worker T mod N.
-    Skipping lines and striping the rest again would repeat some and lose others.
+    After T micro-batches, a resumed run delivers this list from T on, beginning with worker T
+    mod N. Skipping lines and striping the rest again would repeat some and lose others.
     """
     longest = max(len(stream) for stream in streams)
     micro_batches = []

@@ -222,8 +222,8 @@ def start_manifest(
             folder, settings, outputs, overwrite
         ):
             raise ManifestError(
-                f"another run fills {folder}, or has just filled it: begin again when it has ended, "
-                "or choose another output folder"
+                f"another run fills {folder}, or has just filled it: begin again when it has "
+                "ended, or choose another output folder"
             )
         yield _prepare_folder(folder, settings, outputs, facts)
 

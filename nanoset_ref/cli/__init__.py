@@ -158,6 +158,7 @@ class Commands:
             if done.returncode:
                 last_line = done.stderr.strip().splitlines()[-1:]
                 raise RuntimeError(
-                    f"nanoset-ref {shlex.join(words)} ended with exit code {done.returncode}: {last_line}"
+                    f"nanoset-ref {shlex.join(words)} ended with exit code {done.returncode}: "
+                    f"{last_line}"
                 )
         return data

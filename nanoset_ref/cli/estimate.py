@@ -97,8 +97,9 @@ class StageEstimate:
         lines = [
             f"{self.name}: {self.steps:,} steps of {size:,} samples = {self.samples:,} samples, "
             f"{self.tokens:,} tokens",
-            f"  each process: index {format_bytes(self.index_bytes)} ({self.order}), buffers up to "
-            f"{format_bytes(self.buffer_bytes)}; files on the disk: {format_bytes(self.data_bytes)}",
+            f"  each process: index {format_bytes(self.index_bytes)} ({self.order}), buffers up "
+            f"to {format_bytes(self.buffer_bytes)}; files on the disk: "
+            f"{format_bytes(self.data_bytes)}",
         ]
         if not self.sources:
             lines.append("  the number of tokens is known only after tokenizing")
@@ -111,8 +112,8 @@ class StageEstimate:
         lines += self._table()
         if self.padded:
             lines.append(
-                "  rows end in padding, which is excluded from the loss; `nanoset-ref inspect` prints "
-                "the lengths of the documents"
+                "  rows end in padding, which is excluded from the loss; `nanoset-ref inspect` "
+                "prints the lengths of the documents"
             )
         return "\n".join(lines)
 

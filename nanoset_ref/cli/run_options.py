@@ -314,7 +314,8 @@ def segment_at(segments: Sequence[RunSegment], step: int) -> RunSegment:
     last = segments[-1].steps.stop - 1
     if last < first:
         raise IndexError(
-            f"this run has no steps: its {len(segments[0].dataset)} samples do not fill one; give --num-samples"
+            f"this run has no steps: its {len(segments[0].dataset)} samples do not fill one; give "
+            "--num-samples"
         )
     raise IndexError(f"step {step} is not one of this run's steps {first} to {last}")
 

@@ -147,7 +147,8 @@ def as_list(values: Any, *single: type) -> list[Any]:
         return [values]
     if isinstance(values, (set, frozenset, bytes)):
         raise TypeError(
-            f"give a str, a path or a list of them, in an order that every process has; got {values!r}"
+            "give a str, a path or a list of them, in an order that every process has; got "
+            f"{values!r}"
         )
     return list(values)
 

@@ -329,9 +329,13 @@ class NanosetDataLoader(OneIterationLoader):
 
     def __repr__(self) -> str:
         sampler = self.batch_sampler
-        rank = f"rank {sampler.dp_rank} of {sampler.schedule.dp_size}, micro-batches of {sampler.micro_batch_size}"
+        rank = f"rank {sampler.dp_rank} of {sampler.schedule.dp_size}"
+        size = f"micro-batches of {sampler.micro_batch_size}"
         count = f"{len(self):,} batches left, at sample {self.consumed_train_samples:,}"
-        return f"NanosetDataLoader({self.dataset!r}, {rank}, {count}, {self.num_workers} workers)"
+        workers = f"{self.num_workers} workers"
+        return (
+            f"NanosetDataLoader({self.dataset!r}, {rank}, {size}, {count}, {workers})"
+        )
 
     def _repr_html_(self) -> str:
         from nanoset_ref.load.html_tables import loader_table  # only notebooks need it

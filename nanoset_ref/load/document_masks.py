@@ -194,12 +194,13 @@ def refuse_counted_padding(rows: Any, collate_fn: Any) -> None:
     if not getattr(collate_fn, "masks_padding", True):
         problem = "does not mask the padding in which these rows end"
     elif masked not in (None, rows.pad_id):
-        problem = f"masks the pad_id {masked}, these rows end in the pad_id {rows.pad_id}: take that one"
+        own = f"these rows end in the pad_id {rows.pad_id}: take that one"
+        problem = f"masks the pad_id {masked}, {own}"
     else:
         return
     raise ValueError(
-        f"the loss would count padding: {type(collate_fn).__name__} {problem}; leave collate_fn out, "
-        "or take DataCollatorForCLM with DocumentOptions(eod_mask_loss=True)"
+        f"the loss would count padding: {type(collate_fn).__name__} {problem}; leave collate_fn "
+        "out, or take DataCollatorForCLM with DocumentOptions(eod_mask_loss=True)"
     )
 
 

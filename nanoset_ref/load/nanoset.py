@@ -73,7 +73,8 @@ class Nanoset(Rows):
             out of range; an order over other files, another number of samples or with other
             weights.
 
-    Source: Nanotron's Nanosets, https://github.com/huggingface/nanotron/blob/2411b022/docs/nanoset.md
+    Source: Nanotron's Nanosets,
+    https://github.com/huggingface/nanotron/blob/2411b022/docs/nanoset.md
     """
 
     def __init__(

@@ -133,8 +133,8 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         lost = self.sequence_length % self.cp_size
         if lost:
             logger.warning(
-                "sequence_length=%d is not a multiple of cp_size=%d: the last %d columns of every row "
-                "reach no rank, as in Nanotron; take another sequence_length",
+                "sequence_length=%d is not a multiple of cp_size=%d: the last %d columns of "
+                "every row reach no rank, as in Nanotron; take another sequence_length",
                 self.sequence_length,
                 self.cp_size,
                 lost,

@@ -36,7 +36,8 @@ class SkipBatchSampler(Sampler[Any]):
         if skip_samples % dp_size:
             way = "ResumableBatchSampler(consumed_train_samples=...) starts at any position"
             raise ValueError(
-                f"{what} is not a multiple of dp_size: the ranks would continue at different samples; {way}"
+                f"{what} is not a multiple of dp_size: the ranks would continue at different "
+                f"samples; {way}"
             )
         self.batch_sampler = batch_sampler
         self.skip_samples = skip_samples // dp_size
@@ -59,4 +60,5 @@ class SkipBatchSampler(Sampler[Any]):
 
     def __len__(self) -> int:
         """Items of the current iteration or, if there is none, of the next."""
-        return len(self.batch_sampler) - max(self.skip_samples, self._skipped)  # type: ignore[arg-type]
+        skipped = max(self.skip_samples, self._skipped)
+        return len(self.batch_sampler) - skipped  # type: ignore[arg-type]

@@ -115,9 +115,9 @@ class StatelessOrder(Order):
         smallest = min(start.position, *start.reads)
         if len(start.reads) != len(lengths) or smallest < 0:
             raise ValueError(
-                f"a ledger has a count of at least 0 for each of the order's {len(lengths)} sources: "
-                "keep dropped sources with weight 0, and give added ones a count of 0 (Ledger.reads); "
-                f"got {start}"
+                f"a ledger has a count of at least 0 for each of the order's {len(lengths)} "
+                "sources: keep dropped sources with weight 0, and give added ones a count of 0 "
+                f"(Ledger.reads); got {start}"
             )
         if max(self.num_samples, self.samples_per_epoch) > MAX_SAMPLES:
             raise ValueError(

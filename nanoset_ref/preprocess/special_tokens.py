@@ -154,8 +154,8 @@ class SpecialTokenCounter:
             )
         if self.special_tokens == "split":
             raise InputError(
-                f"{describe(first)}: the special token {token!r} cannot be split: this tokenizer also "
-                "makes it from plain text; take --special-tokens keep or refuse"
+                f"{describe(first)}: the special token {token!r} cannot be split: this tokenizer "
+                "also makes it from plain text; take --special-tokens keep or refuse"
             )
         if not self.documents and not self.quiet:
             logger.warning("%s: %s, which is kept; %s", describe(first), held, ADVICE)

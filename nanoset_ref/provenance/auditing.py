@@ -205,7 +205,8 @@ def _check_batches(segment: RunSegment) -> list[Check]:
     extent = "all steps simulated"
     if count > MAX_STEPS:
         simulated = [range(MAX_STEPS // 2), range(count - MAX_STEPS // 2, count)]
-        extent = f"{MAX_STEPS:,} of {count:,} steps simulated, the rest follows by the same arithmetic"
+        rest = "the rest follows by the same arithmetic"
+        extent = f"{MAX_STEPS:,} of {count:,} steps simulated, {rest}"
     faults = [_faults_of(segment, steps) for steps in simulated]
     missing, repeated, unequal, disordered = np.sum(faults, axis=0).tolist()
     layout = f"{schedule.dp_size} ranks x {segment.num_workers} workers"

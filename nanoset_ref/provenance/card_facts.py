@@ -135,8 +135,8 @@ class CardFacts:
             differ = differ or recorded not in (None, size)
         if differ:
             raise ValueError(
-                f"the files of {self.name} have {known} bytes, these have {sizes}: give its own, in "
-                f"its order"
+                f"the files of {self.name} have {known} bytes, these have {sizes}: give its own, "
+                "in its order"
             )
         for source, file in zip(self.sources, files, strict=False):
             recorded = source.get("checksum") or ""

@@ -128,7 +128,8 @@ def _problems_of_order(
 ) -> Iterator[str]:
     for source in order.get("sources") or []:
         if source >= sources:
-            yield f"{path}.sources: there is no source {source}: there are {sources}, counted from 0"
+            counted = f"there are {sources}, counted from 0"
+            yield f"{path}.sources: there is no source {source}: {counted}"
     samples = order["samples"] or 0
     probes = order["probes"]
     wrong = [key for key in probes if not key.isdecimal() or int(key) >= samples]

@@ -106,8 +106,8 @@ class Continuation:
             same = "reads the same tokens as the saved plan would, each as often"
             return "\n".join([*lines, f"continuing at {begin} {same}"])
         lines.append(
-            f"tokens at positions {begin} to {self.until:,}, compared with continuing under the saved "
-            "plan:"
+            f"tokens at positions {begin} to {self.until:,}, compared with continuing under the "
+            "saved plan:"
         )
         names = "".join(f" {name:>13}" for name in COLUMNS)
         lines.append(f"  {'file':<32} {'':<8}{names}")
@@ -217,7 +217,8 @@ class _PlanFiles:
             version = plan.get("version")
             if version != PLAN_VERSION:
                 raise ValueError(
-                    f"the state holds a plan of version {version}, this package reads {PLAN_VERSION}"
+                    f"the state holds a plan of version {version}, this package reads "
+                    f"{PLAN_VERSION}"
                 )
             self.plan = plan
             self.keys: list[Key] = []

@@ -150,6 +150,6 @@ def _check_probes(
         read = [origin.source, origin.sample]
         if read != pair:
             raise ValueError(
-                f"these are not the files of {card.name}: position {position} reads file and sample "
-                f"{read}, the card says {pair}"
+                f"these are not the files of {card.name}: position {position} reads file and "
+                f"sample {read}, the card says {pair}"
             )

@@ -15,7 +15,10 @@ SECTIONS = 16  # of a file
 MAX_POSITIONS = 1 << 20  # looked up
 MAX_LISTED = 10  # samples, and files, in a report
 BARS = np.array([*" ▁▂▃▄▅▆▇█"])  # from nothing to twice an even share
-LEGEND = "spread of 0: round robin; 1: as after a fair shuffle; m: as after a shuffle of pieces of m rows"
+LEGEND = (
+    "spread of 0: round robin; 1: as after a fair shuffle; "
+    "m: as after a shuffle of pieces of m rows"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,9 +142,8 @@ def spread_lines(spreads: Sequence[Spread], paths: Sequence[str]) -> list[str]:
     """A table of the files that are spread least evenly, worst first."""
     worst = sorted(spreads, key=_unevenness, reverse=True)[:MAX_LISTED]
     width = max(len(paths[spread.file]) for spread in worst)
-    lines = [
-        f"{'spread of':<{width}}   among  within   share of each part of the steps (▄: an even one)"
-    ]
+    header = "among  within   share of each part of the steps (▄: an even one)"
+    lines = [f"{'spread of':<{width}}   {header}"]
     for spread in worst:
         path = paths[spread.file].ljust(width)
         lines.append(spread.line(path))

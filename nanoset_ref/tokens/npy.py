@@ -81,7 +81,8 @@ class TokenFile(Tokens):
         super().__init__(location, version=version)
         if self.version is None:
             raise FileNotFoundError(
-                f"no token file at {self.location}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
+                f"no token file at {self.location}; nanoset_ref.preprocess writes "
+                "<prefix>_input_ids.npy"
             )
         # 2. the manifest, if there is one; it decides the dtype, and with it the number of ids
         self.eos_token_id = eos_token_id
@@ -98,8 +99,9 @@ class TokenFile(Tokens):
             self._check_size()
         elif head.startswith(NUMPY_HEADER):
             raise TokenFileError(
-                f"{self.location} has a NumPy header; write raw ids as {self.dtype}, or as another "
-                f"token_dtype if they do not fit: np.load(...).astype({str(self.dtype)!r}).tofile(...)"
+                f"{self.location} has a NumPy header; write raw ids as {self.dtype}, or as "
+                "another token_dtype if they do not fit: "
+                f"np.load(...).astype({str(self.dtype)!r}).tofile(...)"
             )
 
     def _read_manifest(self, skip_denied: bool) -> None:
