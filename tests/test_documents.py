@@ -256,4 +256,4 @@ def test_an_id_that_no_token_has_ends_no_document(tmp_path, eos_token_id):
     np.arange(20, dtype="<u2").tofile(tmp_path / "a.npy")
     file = open_tokens(tmp_path / "a.npy", eos_token_id=eos_token_id)
     with pytest.raises(ValueError, match=said):
-        file.known_boundaries()
+        file.require_document_offsets()
