@@ -394,11 +394,11 @@ def figure_2():
     show(
         plots.intervals(
             compared(["repetition", "annealing", "blend"]),
-            "Eight and sixteen epochs cost; no test finds a cost of two or four",
+            "Eight and sixteen epochs have a star, two and four have none",
         ),
         "Sections 3 to 5, drawn like the picture above.",
         "Two panels of some thirty rows, one per text: a dot and an interval for each comparison. The rows of 2 and "
-        "4 epochs and of the controls touch zero; those of 8 and 16 epochs have a star.",
+        "4 epochs and of the controls have no star; those of 8 and 16 epochs have one.",
     )
     for text, label in TEXTS.items():
         least = detectable(finding(text, "another shuffle (control)"), len(tested()), seeds())
