@@ -472,7 +472,8 @@ def answer_9():
     for name, differences in higher.items():
         spans = differences[:, :1], differences[:, 1:AHEAD], differences[:, AHEAD:]
         means.append([span.mean() for span in spans])
-        table.append([name, *[f"{mean:+z.1f}" for mean in means[-1]]])
+        by_seed = [span.mean(axis=1) for span in spans]
+        table.append([name, *[", ".join(f"{mean:+z.2f}" for mean in both) for both in by_seed]])
     show_table(
         ["after the restart", "first step", f"steps 2 to {AHEAD}", "the 50 after them"], table
     )
