@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from itertools import product
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import order_statistics, real_text
+from benchmarks.order_arms import PEAKS
 from benchmarks.order_questions import Question
 from benchmarks.order_statistics import (
     RESULTS,
@@ -154,108 +154,142 @@ def test_the_rows_are_those_of_the_runs() -> None:
             assert documents.max() < count
 
 
-# what notebook 17 says, under "Stars on both texts", "On one" or "On none", and the comparisons that it means
-SAID = [
-    ("keeping sources apart", ["sources apart, each shuffled"]),
-    ("file order", ["in file order"]),
-    ("sources reversed", ["in file order, reversed"]),
-    ("a buffer of 10", ["buffer 10", "exchange buffer 10"]),
-    ("a buffer of 100", ["buffer 100", "exchange buffer 100"]),
-    ("a buffer of 1,000", ["buffer 1,000", "exchange buffer 1,000"]),
-    ("a buffer of 10,000", ["buffer 10,000", "exchange buffer 10,000"]),
-    ("file order within a blend", ["blended, each in file order"]),
-    ("sources apart against that blend", ["apart, compared with blended"]),
-    (
-        "file order and a buffer of 1,000 at a constant rate",
-        ["in file order, constant rate", "buffer 1,000, constant rate"],
-    ),
-    (
-        "file order and that blend at half and twice the peak and under WSD",
-        [
+# what notebook 17 says in the table of its section 7, by row, and the comparisons that it means
+SAID = {
+    "2": {
+        "keeping sources apart": ["sources apart, each shuffled"],
+        "file order": ["in file order"],
+        "sources reversed": ["in file order, reversed"],
+        "a buffer of 10": ["buffer 10", "exchange buffer 10"],
+        "a buffer of 100": ["buffer 100", "exchange buffer 100"],
+        "a buffer of 1,000": ["buffer 1,000", "exchange buffer 1,000"],
+        "a buffer of 10,000": ["buffer 10,000", "exchange buffer 10,000"],
+        "file order within a blend": ["blended, each in file order"],
+        "sources apart against that blend": ["apart, compared with blended"],
+        "file order and a buffer of 1,000 at a constant rate": [
+            f"{way}, constant rate" for way in ("in file order", "buffer 1,000")
+        ],
+        "file order and that blend at half and twice the peak and under WSD": [
             f"{way}, {rate}"
             for way in ("in file order", "blended, each in file order")
             for rate in ("half the peak", "twice the peak", "WSD")
         ],
-    ),
-    (
-        "both in batches of 8 and 32",
-        [
+        "both in batches of 8 and 32": [
             f"{way}, batches of {batch}"
             for way in ("in file order", "blended, each in file order")
             for batch in (8, 32)
         ],
-    ),
-    ("two and four epochs", ["2 epochs", "4 epochs"]),
-    ("eight epochs", ["8 epochs"]),
-    (
-        "sixteen epochs, also at a constant rate",
-        ["16 epochs", "16 epochs, constant rate"],
-    ),
-    ("four at a constant rate", ["4 epochs, constant rate"]),
-    (
-        "the best source last under a cosine of twice the peak",
-        ["last fifth, cosine, twice the peak: better source"],
-    ),
-    (
-        "the other sources when the best comes last, which costs them",
-        ["last fifth, falling: the rest", "last fifth, constant: the rest"],
-    ),
-    (
-        "all sources together when the best comes last",
-        ["last fifth, falling: all", "last fifth, constant: all"],
-    ),
-    ("shuffling sixteen epochs anew", ["16 epochs, anew - same order"]),
-    ("the best source first", ["first fifth, falling: better source"]),
-    (
-        "the best source last at a constant rate",
-        ["last fifth, constant: better source"],
-    ),
-    ("the best source last at a falling rate", ["last fifth, falling: better source"]),
-    ("the best source last under WSD", ["last fifth, WSD: better source"]),
-    (
-        "the best source last under a cosine, which costs",
-        ["last fifth, cosine: better source"],
-    ),
-    (
-        "a constant rate and WSD against a falling one",
-        ["spread out, constant - falling rate", "spread out, WSD - falling rate"],
-    ),
-    (
-        "Nanotron's blend, for both its sources",
-        ["blend, Nanotron: small source", "blend, Nanotron: large source"],
-    ),
-    ("a blend of as few samples", ["blend, few samples: small source"]),
-    ("Nanotron's order of these few", ["blend, Nanotron - few: small source"]),
-    (
-        "another shuffle, in each section",
-        [
+    },
+    "3": {
+        "two and four epochs": ["2 epochs", "4 epochs"],
+        "four at a constant rate": ["4 epochs, constant rate"],
+        "eight epochs": ["8 epochs"],
+        "sixteen epochs, also at a constant rate": [
+            "16 epochs",
+            "16 epochs, constant rate",
+        ],
+        "shuffling two to eight epochs anew": [
+            f"{epochs} epochs, anew - same order" for epochs in (2, 4, 8)
+        ],
+        "shuffling sixteen epochs anew": ["16 epochs, anew - same order"],
+    },
+    "4, the best source": {
+        "first, which costs": [
+            f"first fifth, {rate}: better source" for rate in ("falling", "constant")
+        ],
+        "last at a constant rate, whatever the peak, which helps": [
+            f"last fifth, constant{peak}: better source" for peak in PEAKS.values()
+        ],
+        "last under WSD, whatever the peak, which helps": [
+            f"last fifth, WSD{peak}: better source" for peak in PEAKS.values()
+        ],
+        "last under a cosine of our peak or half of it, which costs": [
+            f"last fifth, cosine{peak}: better source"
+            for peak in ("", ", half the peak")
+        ],
+        "last under a cosine of twice the peak": [
+            "last fifth, cosine, twice the peak: better source"
+        ],
+        "last at a falling rate of half the peak, which costs": [
+            "last fifth, falling, half the peak: better source"
+        ],
+        "last at a falling rate of our peak": ["last fifth, falling: better source"],
+        "last at a falling rate of twice the peak, which helps": [
+            "last fifth, falling, twice the peak: better source"
+        ],
+    },
+    "4, the others": {
+        f"best source {place}, which {does} them": [
+            f"{place} fifth, {rate}: the rest" for rate in ("falling", "constant")
+        ]
+        for place, does in (("first", "helps"), ("last", "costs"))
+    },
+    "4, all together": {
+        "best source first, which costs": [
+            f"first fifth, {rate}: all" for rate in ("falling", "constant")
+        ],
+        "best source last": [
+            f"last fifth, {rate}: all" for rate in ("falling", "constant")
+        ],
+        "spread out, at a constant rate and under WSD against a falling one, which helps": [
+            f"spread out, {rate} - falling rate" for rate in ("constant", "WSD")
+        ],
+    },
+    "5": {
+        "Nanotron's blend, for both its sources": [
+            f"blend, Nanotron: {size} source" for size in ("small", "large")
+        ],
+        "a blend of as few samples": ["blend, few samples: small source"],
+        "Nanotron's order of these few": ["blend, Nanotron - few: small source"],
+        "arithmetic": [
+            f"{blend}: unread source"
+            for blend in (
+                "blend, Nanotron",
+                "blend, few samples",
+                "blend, Nanotron - few",
+                "stateless again (control)",
+            )
+        ],
+    },
+    "controls": {
+        "another shuffle, in each section": [
             "another shuffle (control)",
             "shuffled again (control)",
             "spread out again (control): better source",
             "stateless again (control): small source",
         ],
-    ),
-    ("arithmetic", ["blend, Nanotron: unread source"]),
-]
+    },
+}
 
 
 def test_the_page_says_what_survives() -> None:
+    """Its table has every comparison of the page, in the column of how many texts have a star."""
     found = findings()
     notebook = Path(__file__).parents[1] / "notebooks/17_does_the_order_matter.ipynb"
     cells = json.loads(notebook.read_text())["cells"]
     page = "\n".join("".join(cell["source"]) for cell in cells)
-    said = [
-        re.search(rf"- \*\*{head}\*\*: (.*?)\.(?: |$)", page, re.MULTILINE)[1].split(
-            "; "
-        )
-        for head in ("On none", "On one", "Stars on both texts")
-    ]
-    assert sorted(sum(said, [])) == sorted([words for words, _ in SAID])
-    for words, labels in SAID:
-        for label in labels:
-            p = [it.holm for it in found if it.question.label == label]
-            assert p, label
-            assert words in said[sum(value < 0.05 for value in p)], label
+    table = page.split("| section | both | one | none |\n")[1].split("\n\n")[0]
+    said = {}
+    for line in table.splitlines()[1:]:
+        section, *columns = [part.strip() for part in line.strip("|").split("|")]
+        said[section] = [column.split("; ") for column in columns]
+    assert list(said) == list(SAID)
+    for section, columns in said.items():
+        words = [it for column in columns for it in column if it]
+        assert sorted(words) == sorted(SAID[section])
+        for words, labels in SAID[section].items():
+            for label in labels:
+                these = [it for it in found if it.question.label == label]
+                assert these, label
+                stars = [it for it in these if it.holm < 0.05]
+                assert words in columns[2 - len(stars)], label
+                if words.endswith(("costs", "costs them")):
+                    assert all(it.mean > 0 for it in stars), label
+                if words.endswith(("helps", "helps them")):
+                    assert all(it.mean < 0 for it in stars), label
+    labels = [it for claims in SAID.values() for it in sum(claims.values(), [])]
+    assert len(labels) == len(set(labels))
+    assert set(labels) == {it.question.label for it in found}
     assert f"makes {len(found)} comparisons" in page
 
 
