@@ -368,11 +368,11 @@ def answer_7(STAGES, SUMS):
     state = read_state(Path("data/06_whole/step-00000045"))["state"]["data"]
 
     loader = continued([*STAGES, stage("sums", 46, SUMS)], state)
-    step, start = loader.next_step(), loader.records[-1].start
+    step, record = loader.next_step(), loader.records[-1]
     print(
-        f"step {step.number} is of stage {step.stage!r}; it begins at position {start.position} of its order"
+        f"step {step.number} is of stage {step.stage!r}; it begins at position {record.first_position} of its order"
     )
-    assert start.position == sum(start.reads) == 45 * 8
+    assert record.first_position == sum(record.first_reads) == 45 * 8
     print("from step 40:", refusal([*STAGES, stage("sums", 40, SUMS)], state))
 
 
