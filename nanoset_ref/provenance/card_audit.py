@@ -153,7 +153,8 @@ def compare_two_cards(one: Card, two: Card) -> Json:
         "problem": None,
     }
     if facts[0]["sources"] != facts[1]["sources"]:
-        comparison |= {"step": 1, "rows": one.stage(1)["batch_size"]}
+        first = one.stages[0]
+        comparison |= {"step": first["first_step"], "rows": first["batch_size"]}
     elif lines:
         try:
             comparison |= _first_differing_step(one, two, steps)

@@ -1,6 +1,7 @@
 """The config of another system, and the parts of a card that are made from it.
 
-The user is asked by name for each fact that a config lacks; nothing is guessed.
+The user is asked by name for each fact that a config lacks and its system has no default for. The
+card lists the defaults as inferred.
 """
 
 import os

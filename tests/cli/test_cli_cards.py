@@ -485,6 +485,9 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
     for pair in (("pythia-1.4b", path), (path, "pythia-1.4b")):
         text = run("compare", *pair)[1]
         assert "from step 1 on they read other rows: 1,024 of that step's" in text
+    path.write_text(json.dumps(doubled | {"stages": [stage | {"first_step": 5}]}))
+    text = run("compare", path, "pythia-1.4b-deduped")[1]
+    assert "from step 5 on they read other rows: 2,048 of that step's" in text
     code, text, _ = run("compare", "pythia-1.4b", "pythia-1.4b-deduped")
     assert code == 1 and "from step 1 on they read other rows" in text
     code, text, _ = run("compare", "polypythias-seed1", "polypythias-seed2")
