@@ -132,7 +132,7 @@ def atomic_write_set(
 
 
 @contextlib.contextmanager
-def write_together() -> Iterator[None]:
+def write_together() -> Iterator[list[list[_Part]]]:
     """Publish two sets of files at once, when both are complete.
 
     Write both sets inside this block; until its end both old sets stay. Process 7 replaces the sets
@@ -150,12 +150,15 @@ def write_together() -> Iterator[None]:
     While only the first set is published, the last file of the second has a hidden name that
     contains the inode of the first set's last file. A later writer that finds this name knows that
     the pair is incomplete, and replaces it.
+
+    Yields:
+        The parts of both sets, in the order of writing; complete at the end of the block.
     """
     with contextlib.ExitStack() as temporaries:
         group = _Group([], temporaries, [])
         token = _group.set(group)
         try:
-            yield
+            yield group.sets
         finally:
             _group.reset(token)
         run_uninterrupted(lambda: _publish(group.sets))

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def convert_parts(
         _check_target(target, chosen, sources, description.get("row_length"))
     options = description | {"dtype": id_dtype, "overwrite": overwrite}
     hashes = []
-    with write_together(), contextlib.ExitStack() as stack:
+    with write_together() as sets, contextlib.ExitStack() as stack:
         writers = [WRITERS[target.suffix](target, **options) for target in targets]
         for writer in writers:
             stack.enter_context(writer)
@@ -88,11 +89,8 @@ def convert_parts(
                 f"{targets} do not hold what was written: the disk or the memory is faulty"
             )
     except Exception:
-        # without its last file, a set is unfinished and may be replaced
-        for target in targets:
-            target.unlink(missing_ok=True)
-            if target.suffix == ".bin":
-                target.with_suffix(".idx").unlink(missing_ok=True)
+        for part in reversed([*chain(*sets)]):
+            part.target.unlink(missing_ok=True)
         raise
     return copies
 
