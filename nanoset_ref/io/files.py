@@ -112,9 +112,10 @@ def atomic_write_set(
         for target in targets:
             leftovers += _temporaries_of(target)
             files.append(temporaries.enter_context(_temporary(target, mode)))
-        for target in reversed(targets):
-            if target == targets[-1] or not leftovers:
-                refuse_existing(target, overwrite)
+        # where a killed writer left temporaries, a set is whole only if its last file exists
+        guarded = targets[-1:] if leftovers else reversed(targets)
+        for target in guarded:
+            refuse_existing(target, overwrite)
         yield files
         # 1. flush and sync the temporaries
         for file in files:
@@ -297,25 +298,19 @@ def _is_disk_full(error: OSError) -> bool:
     return "requested and" in str(error)
 
 
-def remove_leftovers(path: Path) -> bool:
+def remove_leftovers(path: Path) -> None:
     """Remove the temporaries that killed writers of `path` left behind.
 
     If one of them marks `path` as the first half of an incomplete pair (see `write_together`),
     `path` is removed too. The temporaries of live writers stay, and so do links and pipes.
-
-    Returns:
-        Whether there is a live writer.
     """
-    live = False
     for temporary in _temporaries_of(path):
         with contextlib.suppress(OSError), open(temporary, "rb") as file:
             if not lock(file):
-                live = True
                 continue
             if path.exists() and temporary.name.endswith(f".{path.stat().st_ino}.tmp"):
                 path.unlink()
             temporary.unlink()
-    return live
 
 
 def has_live_writer(path: Path) -> bool:

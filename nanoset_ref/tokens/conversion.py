@@ -114,7 +114,7 @@ def _check_target(
     refuse_input(target, [source.path for source in sources])
     if chosen is None or not row_length:
         return
-    rests = [source.require_document_offsets() % row_length for source in sources]
+    rests = (source.require_document_offsets() % row_length for source in sources)
     if any(map(np.any, rests)):
         raise ValueError(
             f"a choice of documents would tear rows of {row_length} tokens apart: "

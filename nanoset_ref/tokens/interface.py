@@ -2,9 +2,9 @@
 
 `TokenFile` (.npy and manifest), `MMapIndexedDataset` (.bin/.idx), `DatatroveFile` (.ds) and
 `LlmCFile` (a .bin shard of llm.c) are Tokens, so Nanosets, conversions and provenance read any of
-them. Tokens remember the version of
-each file that they opened. If a file is replaced or changed later, mapping it or unpickling the
-object in another process raises instead of reading different ids.
+them. Tokens remember the version of each file that they opened. If a file is replaced or changed
+later, mapping it or unpickling the object in another process raises instead of reading different
+ids.
 """
 
 import functools
