@@ -12,10 +12,8 @@ from nanoset_ref.provenance.card_facts import num_bytes
 from nanoset_ref.provenance.card_validation import NUM_PROBES
 from nanoset_ref.provenance.run_segments import RunSegment
 
-WITHOUT_LENGTH: Json = {
-    "samples": 0,
-    "probes": {},
-}  # fields in which a longer order differs
+# the fields in which a longer order differs
+WITHOUT_LENGTH: Json = {"samples": 0, "probes": {}}
 
 
 def card_of_segments(

@@ -19,9 +19,8 @@ from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.plans import PLAN_VERSION, check_plan
 
 MAX_WORKERS = 1024
-VALID_COUNTS = range(
-    10**18
-)  # a count outside of this range shows that a state is damaged
+# a count outside of this range shows that a state is damaged
+VALID_COUNTS = range(10**18)
 State = dict[str, Any]
 
 
