@@ -1,11 +1,12 @@
 """The commands on datatrove's executors write the same bytes as on one machine."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from datatrove.executor import RayPipelineExecutor, SlurmPipelineExecutor
+from datatrove.executor import SlurmPipelineExecutor
 
 from nanoset_ref import prepare_corpus
 from nanoset_ref.cli import Commands, main
@@ -148,49 +149,10 @@ def test_the_script_that_is_written_for_slurm_makes_chunks(
     assert {path: (tmp_path / "b" / path).read_bytes() for path in written} == written
 
 
-def add_node(cluster):
-    """Add a node without the processes that this test does not need; again, while Ray gives up.
-
-    A node of Ray 2.60 (November 2026) dies if its agents take more than 15 seconds to start, as they do on a busy
-    machine: https://github.com/ray-project/ray/issues/65983
-    """
-    less = {
-        "include_dashboard": False,
-        "include_log_monitor": False,
-        "no_monitor": True,
-    }
-    while True:
-        try:
-            return cluster.add_node(num_cpus=1, **less)
-        except Exception as error:
-            if "timed out during startup" not in str(error):
-                raise
-
-
 @pytest.mark.only_on("linux", below=(3, 14))  # as ray
-@pytest.mark.filterwarnings("ignore")
 def test_ray_on_a_cluster_of_two_nodes(corpus, tmp_path):
-    from ray import cluster_utils
-
-    copies = [str(tmp_path / f"{source}_input_ids.npy") for source in SOURCES]
-    apart = Commands(
-        [["convert", str(corpus / Path(copy).name), copy] for copy in copies]
-    )
-    together = Commands([["merge", *copies, str(tmp_path / "whole_input_ids.npy")]])
-    cluster = cluster_utils.Cluster()
-    try:
-        add_node(cluster)
-        add_node(cluster)
-        cluster.connect()
-        first = RayPipelineExecutor(
-            [apart], tasks=2, logging_dir=f"{tmp_path}/logs", mem_per_cpu_gb=0.1
-        )
-        RayPipelineExecutor(
-            [together], depends=first, logging_dir=f"{tmp_path}/m", mem_per_cpu_gb=0.1
-        ).run()
-    finally:
-        cluster_utils.ray.shutdown()
-        cluster.shutdown()
+    script = Path(__file__).with_name("on_ray.py")
+    subprocess.run([sys.executable, script, corpus, tmp_path, *SOURCES], check=True)
     for path in corpus.glob("whole_input_ids*"):
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
