@@ -390,6 +390,50 @@ def test_interrupted_under_torchrun_the_first_rank_says_so_once_before_the_trace
     assert str(Path(nanoset_ref.__file__).parent) not in torchruns
 
 
+UNFINISHED = """
+import sys
+import torch
+import torch.distributed as dist
+from nanoset_ref.train import launch
+
+def train():
+    rank = int(sys.argv[1])
+    store = "file://" + sys.argv[2]
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+    if rank == 1:
+        sys.stdin.read()
+        return
+    dist.all_reduce(torch.ones(1), async_op=True)
+    raise ValueError("no such thing")
+
+launch.train = train
+sys.exit(launch.main([]))
+"""
+
+
+def test_a_rank_that_fails_ends_before_the_others_end_their_part_of_a_collective(
+    tmp_path,
+):
+    command = [sys.executable, "-c", UNFINISHED]
+    first, second = (
+        subprocess.Popen(
+            [*command, rank, tmp_path / "store"],
+            env=os.environ | {"RANK": rank, "WORLD_SIZE": "2"},
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    )
+    try:
+        said = first.communicate(timeout=60)[1]
+        assert said == "nanoset_ref.train: error: no such thing\n"
+        assert first.returncode == 1
+    finally:
+        for process in (second, first):
+            process.communicate()
+
+
 def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):
     config = runs.config("wrong", dp=2)
     assert main(["--config", config]) == 1

@@ -8,6 +8,7 @@ is imported last, so that a wrong config is reported at once.
 """
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,10 +72,17 @@ def train(
 def main(
     arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train"
 ) -> int:
-    """Run the command, with `arguments` or the process's own; return the exit code."""
+    """Run the command, with `arguments` or the process's own; return the exit code.
+
+    One of several ranks that fails ends here, without the interpreter's own end: that waits for
+    collectives which other ranks have not finished, and aborts when one of these dies.
+    """
     message = "the same command continues after the newest checkpoint, if there is one"
     if under_torchrun():
         message += " (a traceback after this line is of torchrun itself)"
-    return command.run(
+    code = command.run(
         train, arguments, prog, log_level=logging.INFO, interrupted=message
     )
+    if code and under_torchrun():
+        os._exit(code)
+    return code
