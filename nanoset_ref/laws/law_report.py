@@ -4,6 +4,7 @@ import html
 import json
 import platform
 import re
+import sys
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -16,9 +17,9 @@ MAX_STEPS = 8  # in a table
 SCRIPT = '''"""The law {law!r}: {message}"""
 
 from nanoset_ref.laws import Case, judge
-from {module} import {name}
+{imports}
 
-raise SystemExit(judge({name}, {law!r}, {case!r}))
+raise SystemExit(judge({name}, {law!r}, {case!r}{options}))
 '''
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8">
@@ -180,15 +181,34 @@ class LawReport:
         return f"![laws of loading](https://img.shields.io/badge/laws_of_loading-{text}-{color})"
 
     def script(self, law: str) -> str:
-        """A Python script that checks the smallest case again."""
+        """A Python script that checks the smallest case again.
+
+        It imports the adapter from the module of its `make`. If that module has no such adapter,
+        the script imports `make` and lists the options, functions by their names.
+        """
         make = self.adapter.make
+        scope = vars(sys.modules[make.__module__])
+        names = [name for name, value in scope.items() if value == self.adapter]
+        options = {} if names else self.adapter.changed_options
+        imports = [(make.__module__, names[0] if names else make.__name__)]
+        text = ""
+        for option, value in options.items():
+            expression = repr(value)
+            if callable(value):
+                expression = value.__qualname__
+                imports.append((value.__module__, expression))
+            text += f", {option}={expression}"
+        lines = {
+            f"from {module} import {name.split('.')[0]}" for module, name in imports
+        }
         outcome = self.outcomes[law]
         return SCRIPT.format(
             law=law,
             message=outcome.finding.message if outcome.finding else "",
-            module=make.__module__,
-            name=make.__name__,
+            imports="\n".join(sorted(lines)),
+            name=imports[0][1],
             case=outcome.case,
+            options=text,
         )
 
 

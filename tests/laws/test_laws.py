@@ -1,5 +1,6 @@
 """The parts of the laws: what a batch holds, corpora, reports, the command and the plugin."""
 
+import importlib
 import importlib.util
 import json
 import re
@@ -119,10 +120,49 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
         json.loads(report.to_json())["laws"]["resume"]["finding"]["kind"] == "doubled"
     )
     assert "0%20of%2016-red" in report.badge()
-    script = re.sub("from .* import make\n", "", report.script("resume"))
-    scope = {"make": adapter_of("state before delivery")}
-    with pytest.raises(SystemExit, match="doubled: stopped after 1 step"):
-        exec(script, scope)
+
+
+LATE_STATE = """
+from nanoset_ref.laws import Adapter
+
+class Loader:
+    def __init__(self, rows, state):
+        self.batches, self.start = [[row] for row in range(rows)], state or 0
+        self.at = self.start
+
+    def __iter__(self):
+        for self.at in range(self.start, len(self.batches)):
+            yield self.batches[self.at]
+
+    def state(self):  # of the batch before
+        return self.at
+
+def make(data, *, rank, world_size, workers, seed, epoch, batch_size, state=None):
+    return Loader(data, state)
+
+ours = Adapter(make=make, state_of=Loader.state, claims="resume", max_ranks=1)
+"""
+
+
+@pytest.mark.parametrize("given", ["an adapter with a name", "a function and options"])
+def test_the_script_of_a_counterexample_finds_it_again(tmp_path, monkeypatch, given):
+    (tmp_path / "late_state.py").write_text(LATE_STATE)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("late_state")
+    if given == "an adapter with a name":
+        report = check(module.ours, budget=20)
+    else:
+        options = {"state_of": module.Loader.state, "claims": "resume", "max_ranks": 2}
+        report = check(module.make, **options, budget=20)
+    assert report.broken == ["resume"]
+    script = report.script("resume")
+    assert ("state_of=Loader.state" in script) == (given == "a function and options")
+    (tmp_path / "again.py").write_text(script)
+    again = subprocess.run(
+        [sys.executable, tmp_path / "again.py"], capture_output=True, text=True
+    )
+    assert again.returncode == 1
+    assert again.stderr.strip() == str(report.outcomes["resume"].finding)
 
 
 def test_a_broken_resume_is_not_searched_again_with_a_kill() -> None:
