@@ -237,15 +237,15 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
         config = dataset.nanoset_config(length, samples, stage.data.seed)
         return megatron_blend(config)
     paths = dataset.dataset_path
-    files: dict[str, Any] = {}
+    files: list[tuple[str, Any]] = []
     if dataset.names_folders:
         weights = [*paths.values()]
         for path in paths:
-            files[path] = tokens.datatrove_files(path, recursive=False)
+            files.append((path, tokens.datatrove_files(path, recursive=False)))
     else:
         weights = [paths.get(path, 0.0) for path in stage.files]
         for path, dtype in stage.files.items():
-            files[path] = [tokens.open_tokens(path, dtype)]
+            files.append((path, [tokens.open_tokens(path, dtype)]))
     return token_blend(files, weights, length, dataset.order)
 
 
@@ -259,7 +259,7 @@ def _stage_of_options(
     if are_pairs:
         blend = megatron_blend(options.megatron_config(paths, weights))
     else:
-        files = {path: [options.open(path)] for path in paths}
+        files = [(path, [options.open(path)]) for path in paths]
         shares: Sequence[float | None] = weights or [None] * len(paths)
         blend = token_blend(files, shares, length, order, bool(options.row_length))
         if order not in ORDERS:

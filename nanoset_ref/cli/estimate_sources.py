@@ -120,7 +120,7 @@ def _reads_and_distinct(order: Order, stop: int) -> list[tuple[int, int]]:
 
 
 def token_blend(
-    files_by_name: dict[str, Any],
+    named_files: Sequence[tuple[str, Any]],
     weights: Sequence[float | None],
     sequence_length: int,
     order: str,
@@ -129,15 +129,15 @@ def token_blend(
     """The blend of a Nanoset.
 
     Args:
-        files_by_name: {name: its open files}.
-        weights: a weight, or None, for each name.
+        named_files: (name, its open files) for each source.
+        weights: a weight, or None, for each source.
         sequence_length: S, labels per sample.
         order: the name of the order.
         disjoint: whether samples share no token.
     """
     sources = []
     padded = False
-    for path, files in files_by_name.items():
+    for path, files in named_files:
         samples = sum(file.num_samples(sequence_length, disjoint) for file in files)
         size = sum(file.num_tokens * file.dtype.itemsize for file in files)
         tail = sum(_tail(file, sequence_length, disjoint) for file in files)

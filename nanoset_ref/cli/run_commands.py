@@ -71,7 +71,8 @@ def replay(
     else:
         segments = options.segments(schedule)
         step_rows = _rows_of_files(segments, numbers)
-        inputs += [file.path for it in segments for file in it.dataset.files]
+        for tokens in {tokens for it in segments for tokens in it.dataset.files}:
+            inputs += [tokens.path, *map(tokens.companion, tokens.companion_versions)]
     batches = itertools.islice(step_rows.steps, steps)
     if output is None:
         _print_rows(options, numbers, batches)

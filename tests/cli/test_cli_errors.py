@@ -67,6 +67,10 @@ from nanoset_ref.provenance import RunSegment
         ("inspect m.bin --png nofolder/a.png", "the folder nofolder does not exist"),
         ("inspect m.bin --png m.bin", "m.bin is read and cannot be written"),
         (
+            "replay 1 --data m.bin --sequence-length 4 --output m.idx --overwrite",
+            "m.idx is read and cannot be written",
+        ),
+        (
             "verify m.bin --png",
             "unrecognized arguments: --png; see nanoset-ref verify --help",
         ),

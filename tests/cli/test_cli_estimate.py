@@ -78,6 +78,14 @@ def test_readings_and_what_is_never_read_are_those_of_the_run(
     )
 
 
+def test_a_file_that_is_given_twice_is_two_sources(ask, files):
+    options = ("--sequence-length", 4, "--num-samples", 60)
+    (stage,) = ask("estimate", "--data", "a.npy", "a.npy", *options)["stages"]
+    samples = [source["samples"] for source in stage["sources"]]
+    reads = [source["read"] for source in stage["sources"]]
+    assert samples == reads == [30, 30]
+
+
 @pytest.mark.parametrize("read_to", [100, 500, 900])
 def test_the_samples_of_a_short_source_that_an_epoch_s_beginning_reads_are_their_mean_over_shuffles(
     read_to,
