@@ -153,17 +153,27 @@ def as_list(values: Any, *single: type) -> list[Any]:
     return list(values)
 
 
-def read_json(path: PathLike) -> Any:
+def read_json(path: PathLike, version: FileVersion | None = None) -> Any:
     """Read the value in a JSON file.
+
+    Args:
+        path: the file or object.
+        version: its `file_version` if the caller has just asked for it; saves a request.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is not a regular file, has over 64 MiB, or is not JSON; the message names it.
     """
-    if require_regular(path) > MAX_JSON_BYTES:
+    version = version or file_version(path)
+    if version and version[0] > MAX_JSON_BYTES:
         raise ValueError(f"{path} has more than {MAX_JSON_BYTES} bytes")
     try:
-        return json.loads(as_path(path).read_bytes().decode())
+        content = (
+            location_of(path).read_version(version)
+            if in_bucket(path)
+            else as_path(path).read_bytes()
+        )
+        return json.loads(content.decode())
     except (RecursionError, ValueError) as error:
         raise ValueError(
             f"{path} is not JSON, or is nested too deeply: {error}"

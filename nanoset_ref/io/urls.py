@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from nanoset_ref.io.paths import (
+    FileVersion,
     PathLike,
     as_path,
     file_version,
@@ -138,6 +139,21 @@ class BucketPath:
     def read_bytes(self) -> bytes:
         """The content of the object."""
         return b"".join(read_in_blocks(self))
+
+    def read_version(self, version: FileVersion | None) -> bytes:
+        """The content of one version of a small object, read with one request.
+
+        Raises:
+            FileNotFoundError: `version` is None, as `file_version` says that there is no object.
+        """
+        if version is None:
+            raise FileNotFoundError(f"{self} does not exist")
+        if version[0] == 0:  # no range is empty
+            return b""
+        from nanoset_ref.io import buckets  # a path loads no client
+
+        checked = buckets.ObjectVersion(*version)
+        return bytes(buckets.read_range(self, 0, checked.size, checked))
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the object."""

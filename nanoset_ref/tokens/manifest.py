@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import Literal, Self, get_args
 
-from nanoset_ref.io.paths import PathLike, checksum_of_set, read_json
+from nanoset_ref.io.paths import FileVersion, PathLike, checksum_of_set, read_json
 
 FORMAT_VERSION = 1
 # suffixes of the companions, in place of .npy
@@ -97,10 +97,10 @@ class Manifest:
         return json.dumps(fields, indent=1).encode() + b"\n"
 
     @classmethod
-    def read(cls, path: PathLike) -> Self:
-        """Read and validate a manifest; every error names `path`."""
+    def read(cls, path: PathLike, version: FileVersion | None = None) -> Self:
+        """Read and validate a manifest, see `read_json`; every error names `path`."""
         try:
-            return cls(**read_json(path))
+            return cls(**read_json(path, version))
         except (TypeError, ValueError) as error:
             raise TokenFileError(
                 f"{path} is not a manifest of a token file: {error}"

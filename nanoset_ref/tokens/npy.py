@@ -96,7 +96,7 @@ class TokenFile(Tokens):
             head = self.tokens[:4].tobytes()
         # 4. the ids are those of the manifest; without one, they do not begin with a NumPy header
         if self.manifest is not None:
-            self._check_size()
+            self._check_size(self.manifest)
         elif head.startswith(NUMPY_HEADER):
             raise TokenFileError(
                 f"{self.location} has a NumPy header; write raw ids as {self.dtype}, or as "
@@ -117,24 +117,23 @@ class TokenFile(Tokens):
         self.companion_versions = versions
         if skip_denied and not may_read(location):
             return
-        versions[MANIFEST_SUFFIX] = file_version(location)
-        if versions[MANIFEST_SUFFIX] is None:
+        versions[MANIFEST_SUFFIX] = version = file_version(location)
+        if version is None:
             return
-        self.manifest = Manifest.read(location)
-        self.windows = self.manifest.windows
-        self.row_length = self.manifest.row_length
+        self.manifest = manifest = Manifest.read(location, version)
+        self.windows = manifest.windows
+        self.row_length = manifest.row_length
         # boundaries belong to a manifest: without one they are not even looked for
         documents = self.companion(DOCUMENTS_SUFFIX)
         if not skip_denied or may_read(documents):
             versions[DOCUMENTS_SUFFIX] = file_version(documents)
 
-    def _check_size(self) -> None:
+    def _check_size(self, manifest: Manifest) -> None:
         """Compare the number of ids with the manifest's."""
-        assert self.manifest is not None
-        if self.num_tokens != self.manifest.num_tokens:
+        if self.num_tokens != manifest.num_tokens:
             raise TokenFileError(
                 f"{self.path} holds {self.num_tokens} ids, its manifest says "
-                f"{self.manifest.num_tokens}: the file was truncated or replaced"
+                f"{manifest.num_tokens}: the file was truncated or replaced"
             )
 
     def _choose_dtype(self, token_dtype: DTypeLike | None) -> np.dtype[Any]:
