@@ -584,6 +584,45 @@ def test_a_loader_says_where_it_stands(numbered):
 
 
 @pytest.mark.parametrize("tail", ["drop", "pad", "loop"])
+def replace_ids(samples):
+    """Each array is freed before the new one is made, which may get its address."""
+    for sample in samples:
+        ids = sample.pop("input_ids").tolist()
+        ids[0] = 499
+        sample["input_ids"] = np.array(ids, dtype=np.int32)
+
+
+def reverse_samples(samples):
+    samples[:] = samples[::-1]
+
+
+def drop_sample(samples):
+    del samples[1]
+
+
+@pytest.mark.parametrize("edit", [replace_ids, reverse_samples, drop_sample])
+@pytest.mark.parametrize("num_loading_workers", [0, 1])
+def test_a_collate_fn_may_edit_its_samples(numbered, edit, num_loading_workers):
+    nanoset, _ = numbered
+    collator = DataCollatorWithLabels(2)
+
+    def collate(samples):
+        edit(samples)
+        return collator(samples)
+
+    loader = build_nanoset_dataloader(
+        nanoset,
+        micro_batch_size=8,
+        collate_fn=collate,
+        num_loading_workers=num_loading_workers,
+    )
+    batch = next(iter(loader))
+    samples = [{"input_ids": nanoset[k]["input_ids"].copy()} for k in range(8)]
+    edit(samples)
+    expected = np.stack([sample["input_ids"] for sample in samples])
+    assert batch["labels"].tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("collate_fn", [None, default_collate])
 @pytest.mark.parametrize("num_samples", [117, 120])
 def test_a_state_after_the_last_batch_begins_the_next_epoch(

@@ -106,12 +106,16 @@ class SampleBlock(list[dict[str, NDArray[Any]]]):
         super().__init__({"input_ids": row} for row in rows)
         self.rows = rows
         self._find_starts = find_starts
-        self._array_ids = [_array_id(sample) for sample in self]
+        # kept alive: a new array could get the address of an old one
+        self._arrays = [sample["input_ids"] for sample in self]
 
     @property
     def is_unmodified(self) -> bool:
-        """Whether the list still holds its original arrays, in their order."""
-        return list(map(_array_id, self)) == self._array_ids
+        """Whether the list still holds its original arrays, in their order, and nothing else."""
+        if set(map(len, self)) - {1}:
+            return False
+        arrays = [sample.get("input_ids") for sample in self]
+        return list(map(id, arrays)) == list(map(id, self._arrays))
 
     @property
     def starts(self) -> Starts | None:
@@ -120,11 +124,6 @@ class SampleBlock(list[dict[str, NDArray[Any]]]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)  # in another process it is a list of samples
-
-
-def _array_id(sample: dict[str, NDArray[Any]]) -> int:
-    """The identity of a sample's only array; 0 if it has others."""
-    return id(sample.get("input_ids")) if len(sample) == 1 else 0
 
 
 class Rows(_TorchDataset):
