@@ -5,6 +5,7 @@ import pytest
 from test_nanoset import write_range
 
 from nanoset_ref.load import DatatroveNanoset
+from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.schedule import Schedule
@@ -17,6 +18,7 @@ from nanoset_ref.orders import (
 from nanoset_ref.provenance import RunSegment, audit
 from nanoset_ref.provenance import auditing as module
 from nanoset_ref.provenance.auditing import shortened
+from nanoset_ref.tokens import TokenFileWriter
 
 
 @pytest.fixture
@@ -92,6 +94,19 @@ def test_a_run_that_skips_keeps_the_laws_of_the_order_that_it_skips_in(paths, or
     )
     assert report.ok, str(report)
     assert [dataset.origin(k).epoch for k in (0, 121, 122, 251)] == [0, 0, 1, 1]
+
+
+def test_rows_that_all_end_in_padding_are_sound(tmp_path):
+    path = tmp_path / "a.npy"
+    with TokenFileWriter(path, dtype="uint16") as writer:
+        for document in range(50):
+            writer.write_document(range(6 * document, 6 * document + 6))
+    dataset = PackedNanoset([path], None, 9, pad_id=999)
+    report = audit(
+        [RunSegment("run", dataset, Schedule(micro_batch_size=2), len(dataset) // 2)]
+    )
+    assert report.ok, str(report)
+    assert f"{4 * 50} are padding" in check(report, "nothing is lost").detail
 
 
 def test_a_dataset_that_is_too_short_is_found(paths):
