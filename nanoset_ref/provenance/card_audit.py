@@ -152,7 +152,8 @@ def compare_two_cards(one: Card, two: Card) -> Json:
         "rows": 0,
         "problem": None,
     }
-    if facts[0]["sources"] != facts[1]["sources"]:
+    sources = [{"sources": fact["sources"]} for fact in facts]
+    if differences(*sources):
         first = one.stages[0]
         comparison |= {"step": first["first_step"], "rows": first["batch_size"]}
     elif lines:

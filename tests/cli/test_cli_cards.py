@@ -478,6 +478,11 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
     assert code == 1
     assert "orders[1] (stateless).seed: first 1234, second 7" in text
     assert "from step 11 on they read other rows: 4 of that step's" in text
+    sources = [source | {"name": "moved.npy"} for source in facts["sources"]]
+    sources[0]["checksum"] = None
+    path.write_text(json.dumps(facts | {"sources": sources}))
+    code, text, _ = run("compare", "demo", path)
+    assert code == 0 and "read the same rows in all" in text
     doubled = Card.load("pythia-1.4b").facts
     stage = doubled["stages"][0] | {"batch_size": 2048, "steps": 71_500}
     stage |= {"layout": None, "dp_size": None, "micro_batch_size": None}
