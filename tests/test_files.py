@@ -101,6 +101,37 @@ def test_two_sets_that_are_written_together_appear_together(tmp_path, monkeypatc
     write("last")
 
 
+@pytest.mark.parametrize(
+    ("leftovers", "are_replaced"),
+    [
+        ((".a.bin.7-0123abcd.tmp", ".a.idx.7-4567abcd.tmp"), False),
+        ((".a.idx.7-4567abcd.0.tmp",), True),
+    ],
+    ids=["killed while it wrote", "killed while it published"],
+)
+def test_a_file_beside_a_killed_writer_s_is_foreign_unless_that_one_had_begun_to_publish(
+    tmp_path, leftovers, are_replaced
+):
+    for name in leftovers:
+        (tmp_path / name).write_text("leftover")
+    (tmp_path / "a.bin").write_text("old")
+
+    def write():
+        paths = [tmp_path / "a.bin", tmp_path / "a.idx"]
+        with atomic_write_set(paths, mode="w") as files:
+            for file in files:
+                file.write("new")
+
+    if are_replaced:
+        write()
+    else:
+        with pytest.raises(FileExistsError, match="a.bin exists and is left"):
+            write()
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    expected = {"a.bin": "new", "a.idx": "new"} if are_replaced else {"a.bin": "old"}
+    assert found == expected
+
+
 def test_checksum_is_xxh3_of_the_content(tmp_path):
     (tmp_path / "a").write_bytes(b"")
     assert (
