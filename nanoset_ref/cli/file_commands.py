@@ -12,7 +12,7 @@ import numpy as np
 
 from nanoset_ref import preprocess, tokens  # each loads its modules when used
 from nanoset_ref.cli.command import NotNegative, Positive
-from nanoset_ref.io.files import atomic_write, refuse_input
+from nanoset_ref.io.files import atomic_write, refuse_existing, refuse_input
 
 if TYPE_CHECKING:
     from nanoset_ref.tokens import Tokens
@@ -70,16 +70,26 @@ class FileOptions:
         self.print_result(facts, *(line.format(**file_facts) for file_facts in facts))
 
 
-def inspect(file: str, /, *, png: Path | None = None, options: FileOptions) -> None:
+def inspect(
+    file: str,
+    /,
+    *,
+    png: Path | None = None,
+    overwrite: bool = False,
+    options: FileOptions,
+) -> None:
     """Statistics of tokenized documents: counts, lengths, EOS, duplicates.
 
     Args:
         file: a .npy token file, a .bin/.idx pair or a .ds file.
         png: draw the lengths of the documents into this file.
+        overwrite: replace an existing picture.
     """
-    statistics = tokens.describe(options.open(file), options.eos_token_id)
     if png is not None:
         refuse_input(png, [file])
+        refuse_existing(png, overwrite)
+    statistics = tokens.describe(options.open(file), options.eos_token_id)
+    if png is not None:
         _draw_lengths(statistics["length_histogram"], png)
     options.print_result(statistics, tokens.as_text(statistics))
 

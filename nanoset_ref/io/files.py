@@ -220,8 +220,9 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 def refuse_input(path: Path, inputs: Iterable[Any]) -> None:
     """Raise ValueError if a file that is to be written is one of the inputs."""
     for source in inputs:
-        is_file = not in_bucket(source) and os.path.exists(source)
-        if is_file and path.exists() and path.samefile(source):
+        if in_bucket(path) or in_bucket(source):
+            continue
+        if os.path.exists(source) and path.exists() and path.samefile(source):
             raise ValueError(
                 f"{path} is read and cannot be written at the same time; give the target another name"
             )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.cli.command import UsageError, run
-from nanoset_ref.io.files import atomic_write, refuse_input
+from nanoset_ref.io.files import atomic_write, refuse_existing, refuse_input
 from nanoset_ref.laws.runner import describe_error
 from nanoset_ref.laws.searching import check
 
@@ -24,6 +24,7 @@ def check_loader(
     json: bool = False,
     html: Path | None = None,
     script: Path | None = None,
+    overwrite: bool = False,
     badge: bool = False,
 ) -> int:
     """Check the laws of loading that a data loader claims.
@@ -39,6 +40,7 @@ def check_loader(
         json: print the report as JSON
         html: write the report, with its tables, to this file
         script: write a script for the counterexample of the first broken law to this file
+        overwrite: replace an existing report or script
         badge: print a line for a README at the end; with --json, to standard error
     """
     sys.path.insert(0, os.getcwd())
@@ -51,8 +53,9 @@ def check_loader(
     try:
         for path in filter(None, (html, script)):
             refuse_input(path, [getattr(module, "__file__", "")])
+            refuse_existing(path, overwrite)
         report = check(made, laws=law, budget=budget, seed=seed, progress=progress)
-    except (ImportError, TypeError, ValueError) as error:
+    except (FileExistsError, ImportError, TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
     print(report.to_json() if json else report.tables())
     if html:

@@ -18,8 +18,8 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike
 
-from nanoset_ref.io.files import atomic_write_set
-from nanoset_ref.io.paths import PathLike, as_list, checksum_of_set
+from nanoset_ref.io.files import atomic_write_set, refuse_input
+from nanoset_ref.io.paths import PathLike, as_list, as_path, checksum_of_set
 from nanoset_ref.tokens.bin_idx import (
     DTYPES,
     HEADER,
@@ -234,6 +234,7 @@ def merge_corpora(
     Raises:
         TokenFileError: there is nothing to merge, dtypes differ, or a pair is damaged.
         FileExistsError: the output exists and `overwrite` is False.
+        ValueError: the output is one of the inputs.
     """
     prefixes = as_list(input)
     if not prefixes:
@@ -241,6 +242,7 @@ def merge_corpora(
     first = MMapIndexedDataset(prefixes[0])
     modes = first.sequence_modes is not None
     target = f"{output_prefix}.bin"
+    refuse_input(as_path(target), [f"{prefix}.bin" for prefix in prefixes])
     with MMapIndexedDatasetBuilder(
         target, first.dtype, modes, overwrite=overwrite
     ) as merged:

@@ -66,6 +66,11 @@ from nanoset_ref.provenance import RunSegment
         ),
         ("inspect m.bin --png nofolder/a.png", "the folder nofolder does not exist"),
         ("inspect m.bin --png m.bin", "m.bin is read and cannot be written"),
+        ("inspect m.bin --png raw.npy", "raw.npy exists and is left unchanged"),
+        (
+            "merge m.bin m.bin m.bin --overwrite",
+            "m.bin is read and cannot be written at the same time",
+        ),
         (
             "replay 1 --data m.bin --sequence-length 4 --output m.idx --overwrite",
             "m.idx is read and cannot be written",

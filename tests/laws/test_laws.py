@@ -320,6 +320,7 @@ def test_the_command_judges_a_function_of_a_module(tmp_path: Path) -> None:
     for name, less, code in (("right", 0, 0), ("wrong", 1, 1)):
         (tmp_path / f"{name}.py").write_text(LOADER.format(less=less))
         words = [f"{name}:make", "--budget", "20", "--html", "laws.html", "--badge"]
+        words.append("--overwrite")  # the report of the loader before
         program = "import sys; from nanoset_ref.laws.laws_command import main; sys.exit(main())"
         call = [sys.executable, "-c", program, *words]
         done = subprocess.run(
@@ -624,6 +625,8 @@ def test_claims_that_are_no_string_are_refused_by_the_fixture_too() -> None:
         ("right:make --script no/laws.py", "no/laws.py: there is no folder no; make"),
         ("right:make --html right.py", "right.py is read and cannot be written"),
         ("right:make --script right.py", "right.py is read and cannot be written"),
+        ("right:make --script wrong.py", "wrong.py exists and is left unchanged"),
+        ("right:make --html wrong.py", "wrong.py exists and is left unchanged"),
         ("claims_list:make", "claims must be one string of names, got ['once']"),
         ("no_format:make", "format must be rows or one of npy, bin"),
     ],
@@ -638,6 +641,7 @@ def test_a_wrong_module_or_adapter_is_an_error_in_one_line_and_no_broken_law(
     right = LOADER.format(less=0)
     for module, text in (
         ("right", right),
+        ("wrong", right),
         ("script", f"{right}\nraise SystemExit(0)"),
         ("typing_error", right.replace("tail=", "formt=")),
         ("claims_list", right.replace('"once ranks"', '["once"]')),
