@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self
 
 from nanoset_ref.io.paths import PathLike, as_path, in_bucket
 
@@ -27,6 +27,16 @@ class _Part(NamedTuple):
 
     temporary: Path
     target: Path
+
+    def marked_name(self, number: int) -> Path:
+        """The temporary's name with a number: .<target>.<writer>.<number>.tmp."""
+        return self.temporary.with_name(
+            re.sub(r"(\.\d+)?\.tmp$", f".{number}.tmp", self.temporary.name)
+        )
+
+    def renamed(self, temporary: Path) -> Self:
+        """Rename the temporary."""
+        return self._replace(temporary=self.temporary.replace(temporary))
 
 
 class _Group(NamedTuple):
@@ -73,12 +83,13 @@ def atomic_write_set(
 
     1. Write all files to temporaries next to their targets, flush and sync them. A full disk shows
        here, while an old set is still whole.
-    2. A set is valid if its last file exists: remove the old last file of a set of several files.
+    2. A set is valid if its last file exists: of a set of several files, mark the last temporary by
+       another name, and remove the old last file.
     3. Rename the temporaries in the order of `paths`, so the new last file comes last.
 
-    A writer that is killed between 2 and 3 leaves temporaries and a set without its last file; the
-    next writer replaces it without `overwrite`. Other files that lack the last one are foreign.
-    Ctrl-C takes effect after step 3.
+    A writer that is killed after step 2 leaves the mark and a set without its last file; the next
+    writer replaces this set without `overwrite`. Without the mark, files that lack the last one are
+    foreign. Ctrl-C takes effect after step 3.
 
     Args:
         paths: the targets, in one or several existing folders.
@@ -112,8 +123,9 @@ def atomic_write_set(
         for target in targets:
             leftovers += _temporaries_of(target)
             files.append(temporaries.enter_context(_temporary(target, mode)))
-        # where a killed writer left temporaries, a set is whole only if its last file exists
-        guarded = targets[-1:] if leftovers else reversed(targets)
+        # where a killed writer left its mark, a set is whole only if its last file exists
+        has_mark = any(re.search(r"\.\d+\.tmp$", path.name) for path in leftovers)
+        guarded = targets[-1:] if has_mark else reversed(targets)
         for target in guarded:
             refuse_existing(target, overwrite)
         yield files
@@ -141,10 +153,11 @@ def write_together() -> Iterator[list[list[_Part]]]:
 
         visible                         hidden
         a.bin  a.idx  b.bin  b.idx      .a.bin.7-5f.tmp*  .a.idx.7-c1.tmp*  .b.bin...*  .b.idx...*
+        a.bin  a.idx  b.bin  b.idx      the last ones are marked: .a.idx.7-c1.0.tmp*  .b.idx...*
         a.bin  a.idx  b.bin             the same four: the old last files are removed, b.idx first
         a.bin         b.bin             the same four
-        a.bin*        b.bin*            .a.idx.7-c1.tmp*  .b.idx.7-08.tmp*
-        a.bin*        b.bin*            .a.idx.7-c1.tmp*  .a.idx.7-c1.42.tmp*   this is b.idx
+        a.bin*        b.bin*            .a.idx.7-c1.0.tmp*  .b.idx.7-08.0.tmp*
+        a.bin*        b.bin*            .a.idx.7-c1.0.tmp*  .a.idx.7-c1.42.tmp*   this is b.idx
         a.bin* a.idx* b.bin*            .a.idx.7-c1.42.tmp*   the first set is published
         a.bin* a.idx* b.bin* b.idx*     the second set is published
 
@@ -170,35 +183,33 @@ def _publish(sets: list[list[_Part]]) -> None:
     last_parts = [parts[-1] for parts in sets]
     # 2. remove the old last files (the rename of a single file replaces the old one)
     if len(sets) > 1 or len(sets[0]) > 1:
+        last_parts = [part.renamed(part.marked_name(0)) for part in last_parts]
         for part in reversed(last_parts):
             part.target.unlink(missing_ok=True)
     # 3. rename the temporaries, the last files last
     for parts in sets:
         for part in parts[:-1]:
             os.replace(part.temporary, part.target)
-    *first_parts, (remaining, target) = last_parts
+    *first_parts, last = last_parts
     for part in first_parts:
-        remaining = _mark_incomplete(part, remaining)
+        last = _mark_incomplete(part, last)
         os.replace(part.temporary, part.target)
-    os.replace(remaining, target)
+    os.replace(last.temporary, last.target)
     for folder in {part.target.parent for parts in sets for part in parts}:
         sync_folder(folder)
 
 
-def _mark_incomplete(part: _Part, remaining: Path) -> Path:
-    """Rename the remaining temporary to the hidden name that marks `part` as half of a pair.
+def _mark_incomplete(part: _Part, last: _Part) -> _Part:
+    """Rename the last temporary to the hidden name that marks `part` as half of a pair.
 
     On another disk the rename fails and the temporary keeps its name; if the writer is killed at
     this point, the first set looks complete.
-
-    Returns:
-        The temporary's name.
     """
     inode = part.temporary.stat().st_ino
     try:
-        return remaining.replace(part.temporary.with_suffix(f".{inode}.tmp"))
+        return last.renamed(part.marked_name(inode))
     except OSError:
-        return remaining
+        return last
 
 
 def run_uninterrupted(act: Callable[[], None]) -> None:
