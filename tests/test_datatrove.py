@@ -6,12 +6,17 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from nanoset_ref import plain
 from nanoset_ref.load import DataCollatorForCLMWithPositionIds, DatatroveNanoset
-from nanoset_ref.load.collator import TensorPointer
+from nanoset_ref.load.collator import DataCollatorForCLM, TensorPointer
 from nanoset_ref.load.dataloader import NanosetDataLoader, build_nanoset_dataloader
-from nanoset_ref.load.document_masks import position_ids, starts_after_eos
+from nanoset_ref.load.document_masks import (
+    DocumentOptions,
+    position_ids,
+    starts_after_eos,
+)
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.rows import SampleBlock
@@ -224,11 +229,35 @@ def test_ranks_without_data_get_pointers():
             {"cp_size": 5, "cp_rank": 5},
             "cp_rank must lie in 0 .. cp_size - 1 = 4, got 5",
         ),
+        (
+            {"cp_size": 2, "documents": DocumentOptions(reset_attention_mask=True)},
+            "attention_mask cannot be cut for cp_size=2 ranks",
+        ),
+        (
+            {"cp_size": 2, "documents": DocumentOptions(create_cu_seqlens=True)},
+            "cu_seqlens cannot be cut for cp_size=2 ranks",
+        ),
     ],
 )
 def test_a_context_parallel_rank_that_is_none_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         DataCollatorForCLMWithPositionIds(10, 0, 0, 0, **options)
+
+
+@pytest.mark.parametrize(
+    "option", ["reset_attention_mask", "create_cu_seqlens", "eod_mask_loss"]
+)
+def test_without_context_parallelism_other_fields_about_documents_are_whole(option):
+    documents = DocumentOptions(reset_position_ids=True, **{option: True})
+    starts = np.array([[True, False, True, False, False]] * 2)
+    rows = SampleBlock(np.arange(10).reshape(2, 5), lambda: starts)
+    batch = DataCollatorForCLMWithPositionIds(4, 0, 0, 0, documents)(rows)
+    expected = DataCollatorForCLM(4, 0, 0, 0, documents)(rows)
+    del expected["input_mask"]
+    assert batch.keys() == expected.keys()
+    for name, field in expected.items():
+        if torch.is_tensor(field):
+            assert torch.equal(batch[name], field), name
 
 
 @pytest.mark.parametrize(("cp_size", "lost"), [(4, 2), (5, 0)])

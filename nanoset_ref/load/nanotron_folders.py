@@ -107,7 +107,8 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
 
     Raises:
         ValueError: as `DataCollatorForCLM`; cp_size is not in 1 .. S, or cp_rank not in
-            0 .. cp_size - 1.
+            0 .. cp_size - 1; cp_size is above 1 with attention_mask or cu_seqlens, which have no
+            columns of a rank.
 
     Warns (by logging): cp_size does not divide S, so columns are lost.
     """
@@ -129,6 +130,12 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         if not 0 <= self.cp_rank < self.cp_size:
             raise ValueError(
                 f"cp_rank must lie in 0 .. cp_size - 1 = {self.cp_size - 1}, got {self.cp_rank}"
+            )
+        whole_rows = {"attention_mask", "cu_seqlens"} & {*self.documents.field_names}
+        if self.cp_size > 1 and whole_rows:
+            raise ValueError(
+                f"{' and '.join(sorted(whole_rows))} cannot be cut for cp_size={self.cp_size} "
+                "ranks: leave them out, as Nanotron does, and mask by position_ids"
             )
         lost = self.sequence_length % self.cp_size
         if lost:
@@ -152,7 +159,7 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         first = self.cp_rank * width
         for batch in super().split(block):
             batch.pop("input_mask", None)
-            for name in batch.keys() - {"position_ids"}:
+            for name in ("input_ids", "label_ids", "label_mask"):
                 if not isinstance(batch[name], TensorPointer):
                     batch[name] = batch[name][:, first : first + width]
             yield batch
