@@ -8,11 +8,13 @@ from test_card import FACTS, toy
 from test_nanoset import write_range
 
 from nanoset_ref import Card, Nanoset, Schedule, SkippingOrder, TokenFileWriter
+from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.inverse import find_each
 from nanoset_ref.provenance import (
     RunSegment,
     answer_queries,
+    card_of_segments,
     readers_of_card,
     readers_of_segments,
     rows_to_skip,
@@ -165,6 +167,22 @@ def test_documents_are_answered_as_one_by_one(run):
     assert [row["step"] for row in named if row["stage"] == "one"] == [
         str(s.step) for s in first
     ]
+
+
+def test_rows_of_whole_documents_are_refused_in_bulk_and_by_cards(run):
+    """A document of theirs does not lie where rows cut one after another would have it."""
+    path = run[0].dataset.dataset_paths[0]
+    packed = PackedNanoset([path], None, 8, pad_id=0)
+    segments = [run[0], RunSegment("packed", packed, Schedule(), 5)]
+    message = "packed: cards and bulk queries .* not those of PackedNanoset"
+    with pytest.raises(ValueError, match=message):
+        readers_of_segments(segments, 0)
+    with pytest.raises(ValueError, match=message):
+        card_of_segments(segments, "packed", "2026-11")
+    rows = packed.read(np.arange(len(packed)))
+    for document in range(3):
+        for slot in when(packed, Schedule(), document):
+            assert document in rows[slot.position]
 
 
 @pytest.mark.parametrize(

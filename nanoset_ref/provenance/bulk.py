@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders.base import NO_POSITIONS, Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import num_bytes, stop_of
@@ -150,7 +149,7 @@ def readers_of_segments(
         source: the file of lines that name none.
 
     Raises:
-        ValueError: rows other than those of a `Nanoset`.
+        ValueError: see `RunSegment.require_cut_rows`.
     """
     opened: dict[str, Any] = {}
     for segment in segments:
@@ -159,11 +158,7 @@ def readers_of_segments(
     numbers = {name: number for number, name in enumerate(names)}
     readers = []
     for segment in segments:
-        rows = segment.dataset
-        if not isinstance(rows, Nanoset):
-            raise ValueError(
-                "--bulk works only with Nanosets; these rows are Megatron's samples"
-            )
+        rows = segment.require_cut_rows()
         reader = StageReader(
             name=segment.name,
             order=rows.order,

@@ -31,8 +31,8 @@ def card_of_segments(
         tokenizer: the name of its tokenizer, if known.
 
     Raises:
-        ValueError: a card cannot describe the run: it reads rows other than those of a `Nanoset`,
-            its stages cut files differently, or an order continues from a ledger.
+        ValueError: a card cannot describe the run: see `RunSegment.require_cut_rows`; or its stages
+            cut files differently, or an order cannot be built from its name, as one that skips.
     """
     nanosets = [_nanoset(segment) for segment in segments]
     files: dict[str, Any] = {}
@@ -97,14 +97,11 @@ def _row_facts(nanosets: Sequence[Nanoset]) -> Json:
 
 def _nanoset(segment: RunSegment) -> Nanoset:
     """The rows of a segment; ValueError if a card cannot describe them."""
-    rows = segment.dataset
-    if not isinstance(rows, Nanoset):
-        raise ValueError(
-            f"{segment.name}: a card holds runs on token files, not {type(rows).__name__}"
-        )
+    rows = segment.require_cut_rows()
     if rows.order.recipe is None:
         raise ValueError(
-            f"{segment.name}: its order continues from a ledger, which a card cannot record"
+            f"{segment.name}: a card names its order, and a {type(rows.order).__name__} cannot be "
+            "built from a name"
         )
     return rows
 

@@ -3,6 +3,8 @@
 import dataclasses
 
 from nanoset_ref import train  # loads nothing yet: only a YAML config needs pydantic
+from nanoset_ref.load.best_fit import PackedNanoset
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.schedule import Schedule
 
@@ -36,6 +38,16 @@ class RunSegment:
     def stop(self) -> int:
         """The position after the last one."""
         return self.schedule.positions(self.steps.stop).start
+
+    def require_cut_rows(self) -> Nanoset:
+        """The dataset; ValueError if it does not cut its rows from its files at fixed distances."""
+        rows = self.dataset
+        if not isinstance(rows, Nanoset) or isinstance(rows, PackedNanoset):
+            raise ValueError(
+                f"{self.name}: cards and bulk queries compute rows that are cut from token files "
+                f"one after another, not those of {type(rows).__name__}"
+            )
+        return rows
 
 
 def segments_of_config(config: "train.Config") -> list[RunSegment]:

@@ -598,7 +598,9 @@ def test_documents_that_were_shuffled_are_read_from_their_pair(run, corpus, tmp_
         ValueError, match="these are not the files of polypythias-seed3: position 79"
     ):
         segments_of_card(card, [str(tmp_path / "pile")], open_tokens)
-    with pytest.raises(ValueError, match="run: a card holds runs on token files, not "):
+    with pytest.raises(
+        ValueError, match="run: cards and bulk queries compute rows that"
+    ):
         card_of_segments([segment], "x", "2026-11")
 
 
