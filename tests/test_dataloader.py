@@ -187,6 +187,7 @@ def test_the_state_is_one_number_and_a_plan(numbered):
         state = json.loads(json.dumps(loader.state_dict()))
         assert state == {
             "consumed_train_samples": 121 if is_last else 10 * (number + 1),
+            "num_samples": 121,
             "plan": nanoset.plan,
         }
         assert positions_of(batch) == list(range(10 * number + 1, 10 * number + 10, 2))
@@ -583,7 +584,6 @@ def test_a_loader_says_where_it_stands(numbered):
     assert repr(loader) == f"NanosetDataLoader({numbered[0]!r}, {where})"
 
 
-@pytest.mark.parametrize("tail", ["drop", "pad", "loop"])
 def replace_ids(samples):
     """Each array is freed before the new one is made, which may get its address."""
     for sample in samples:
@@ -623,6 +623,37 @@ def test_a_collate_fn_may_edit_its_samples(numbered, edit, num_loading_workers):
     assert batch["labels"].tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize(
+    ("num_samples", "consumed", "continues"),
+    [
+        (121, 200, True),
+        (100, 99, True),
+        (100, 100, True),
+        (100, 101, False),
+        (130, 121, True),
+        (130, 122, False),
+    ],
+)
+def test_a_state_of_a_later_epoch_needs_epochs_of_the_same_length(
+    numbered, num_samples, consumed, continues
+):
+    nanoset, _ = numbered
+    state = build_nanoset_dataloader(nanoset, micro_batch_size=1).state_dict()
+    state["consumed_train_samples"] = consumed
+    other = Nanoset(nanoset.files, None, 2, num_samples, order="identity")
+    state["plan"] = other.plan  # which has the probes of other positions
+    loader = build_nanoset_dataloader(other, micro_batch_size=1)
+    if continues:
+        loader.load_state_dict(state)
+        assert loader.consumed_train_samples == consumed
+        return
+    message = f"{consumed} samples, in epochs of 121; here an epoch has {num_samples},"
+    with pytest.raises(PlanMismatch, match=message):
+        loader.load_state_dict(state)
+    assert loader.consumed_train_samples == 0
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "loop"])
 @pytest.mark.parametrize("collate_fn", [None, default_collate])
 @pytest.mark.parametrize("num_samples", [117, 120])
 def test_a_state_after_the_last_batch_begins_the_next_epoch(

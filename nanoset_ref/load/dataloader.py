@@ -247,9 +247,12 @@ class NanosetDataLoader(OneIterationLoader):
         return self._plan() if callable(self._plan) else copy.deepcopy(self._plan)
 
     def state_dict(self) -> Json:
-        """{"consumed_train_samples": int, "plan": dict}: JSON-serializable, equal on all ranks."""
+        """{"consumed_train_samples": int, "num_samples": int, "plan": dict}: JSON-serializable,
+        equal on all ranks. num_samples is the length of an epoch.
+        """
         return {
             "consumed_train_samples": self.consumed_train_samples,
+            "num_samples": self.batch_sampler.num_samples,
             "plan": self.plan,
         }
 
@@ -257,18 +260,17 @@ class NanosetDataLoader(OneIterationLoader):
         """Continue after the samples that `state` counts, and end an iteration under way.
 
         dp_size, micro_batch_size and the number of workers may differ from the saved run's. So may
-        the length of the dataset, which its plan does not contain; but epochs are counted by it, so
-        a state from beyond the first epoch needs a dataset of the same length.
+        the length of the dataset, which its plan does not contain, in the first epoch of both.
 
         Raises:
-            PlanMismatch: the state belongs to another plan; the message lists what differs.
+            PlanMismatch: the state belongs to another plan, and the message lists what differs; or
+                it is in a later epoch of a dataset of another length.
             ValueError: `state` is not a state.
         """
         consumed = consumed_in(state)
-        if state.get("plan") is not None:
-            from nanoset_ref.orders.plans import check_plan  # only states need it
+        from nanoset_ref.orders.plans import check_state  # only states need it
 
-            check_plan(state["plan"], self.plan)
+        check_state(state, self)
         self.end_iteration()
         self.consumed_train_samples = consumed
         self.batch_sampler.consumed_train_samples = consumed

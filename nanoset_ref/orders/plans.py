@@ -130,6 +130,27 @@ def comparable_part(value: Any) -> Any:
 # ---- two plans
 
 
+def check_state(state: Json, loader: Any) -> None:
+    """Let a state of a `NanosetDataLoader` continue in another one; see `check_plan`.
+
+    Raises:
+        PlanMismatch: the plans do not agree; or the datasets have different lengths, and the state
+            counts more samples than one of them has: it is in another epoch then.
+        ValueError: the plan is not a plan.
+    """
+    if state.get("plan") is not None:
+        check_plan(state["plan"], loader.plan)
+    length = len(loader.dataset)
+    saved_length = state.get("num_samples", length)
+    consumed = state["consumed_train_samples"]
+    if saved_length != length and consumed > min(saved_length, length):
+        raise PlanMismatch(
+            f"this state counts {consumed:,} samples, in epochs of {saved_length:,}; here an epoch "
+            f"has {length:,}, so it would continue elsewhere: make a dataset of {saved_length:,} "
+            "samples"
+        )
+
+
 def check_plan(saved: Plan | None, current: Plan | None) -> None:
     """Let a state of the plan `saved` continue under `current`; if one is None, compare nothing.
 
