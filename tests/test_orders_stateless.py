@@ -272,7 +272,8 @@ def test_a_ledger_keeps_every_pass_whole_when_weights_change_and_sources_are_add
     before = StatelessOrder(lengths, None, 1000, seed)
     read = pairs(before, 0, first)
     ledger = before.ledger(first)
-    assert json.loads(json.dumps(ledger)) == [first, before.counts(first).tolist()]
+    counts = before.counts(first).tolist()
+    assert json.loads(json.dumps(ledger)) == [first, counts, lengths]
     lengths2 = [*lengths, 17]
     after = StatelessOrder(
         lengths2,
@@ -315,16 +316,36 @@ def test_the_same_weights_go_on_with_the_same_passes():
 
 
 def test_a_ledger_of_other_sources_is_refused():
-    for lengths, ledger in (
-        ([40, 4], Ledger(130, (130,))),
-        ([40], Ledger(-1, (3,))),
-        ([40], Ledger(3, (-1,))),
+    before = StatelessOrder([40, 4], [1, 1], 130, 5).ledger(130)
+    for lengths, ledger, message in (
+        ([40, 4], Ledger(130, (130,)), "2 sources: keep dropped sources with weight 0"),
+        ([40], Ledger(-1, (3,)), "a count of a ledger must be at least 0, got -1"),
+        ([40], Ledger(3, (-1,)), "a count of a ledger must be at least 0, got -1"),
+        ([40], Ledger(3.5, (3,)), "a count of a ledger must be .*got 3.5"),
+        (
+            [40, 5],
+            before,
+            "source 1 had 4 samples when the ledger was made, and has 5 now",
+        ),
     ):
-        with pytest.raises(
-            ValueError,
-            match="count of at least 0 .* keep dropped sources with weight 0",
-        ):
+        with pytest.raises(ValueError, match=message):
             StatelessOrder(lengths, None, 400, 5, start=ledger)
+    dropped = StatelessOrder([40, 5], [1, 0], 400, 5, start=before._asdict())
+    assert dropped.counts(400).tolist() == [before.reads[0] + 270, before.reads[1]]
+
+
+@pytest.mark.parametrize("position", [-1, 9, 101])
+def test_a_ledger_is_of_a_position_that_the_run_has(position):
+    order = StatelessOrder([40], None, 100, 5, start=Ledger(10, (10,)))
+    with pytest.raises(
+        IndexError, match=f"position {position} is not one of 10 .. 100"
+    ):
+        order.ledger(position)
+
+
+def test_max_repetitions_are_one_number_or_one_for_each_source():
+    with pytest.raises(ValueError, match="one for each of 2 sources, got "):
+        StatelessOrder([40, 4], None, 40, max_repetitions=[1, 2, 3])
 
 
 def test_a_run_that_is_too_long_is_refused():

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Json, Matches, Order, Pairs, Weights
 from nanoset_ref.orders.interleaving import WINDOW_SIZE, source_at
@@ -39,10 +40,12 @@ class Ledger(NamedTuple):
     Attributes:
         position: the first position of the new plan.
         reads: samples read from each source before it, with repetitions; 0 for sources added since.
+        lengths: samples in each source then, which must not have changed; None: not checked.
     """
 
     position: int
     reads: Sequence[int]
+    lengths: Sequence[int] | None = None
 
 
 class StatelessOrder(Order):
@@ -66,8 +69,8 @@ class StatelessOrder(Order):
 
     Raises:
         ValueError: see `Order`; more than 2**48 positions; a source without samples but with a
-            weight; a ledger with another number of sources; a source that would be read more often
-            than max_repetitions.
+            weight; a ledger with another number of sources, or of sources of other lengths; a
+            source that would be read more often than max_repetitions.
     """
 
     name = "stateless"
@@ -84,7 +87,10 @@ class StatelessOrder(Order):
         start: Ledger | Mapping[str, Any] | None = None,
         max_repetitions: float | Sequence[float] | None = None,
     ) -> None:
-        if isinstance(start, Mapping) and {*start} == {*Ledger._fields}:
+        if isinstance(start, Mapping) and {*start} - {"lengths"} == {
+            "position",
+            "reads",
+        }:
             start = Ledger(**start)
         if not isinstance(start, Ledger | None):
             raise ValueError(
@@ -97,6 +103,11 @@ class StatelessOrder(Order):
             self._check_repetitions(max_repetitions)
 
     def _check_repetitions(self, allowed: float | Sequence[float]) -> None:
+        if np.size(allowed) not in (1, len(self.dataset_lengths)):
+            raise ValueError(
+                f"max_repetitions is one number, or one for each of {len(self.dataset_lengths)} "
+                f"sources, got {allowed}"
+            )
         counts = self.counts()  # by the end of the run
         times = counts / np.maximum(self.dataset_lengths, 1)
         is_too_often = ~(times <= allowed) & (counts > self._reads)
@@ -110,15 +121,8 @@ class StatelessOrder(Order):
 
     def build(self) -> None:
         """Check the ledger and the weights, derive the keys, build the tree of shares."""
-        start = self.start
         lengths = self.dataset_lengths
-        smallest = min(start.position, *start.reads)
-        if len(start.reads) != len(lengths) or smallest < 0:
-            raise ValueError(
-                f"a ledger has a count of at least 0 for each of the order's {len(lengths)} "
-                "sources: keep dropped sources with weight 0, and give added ones a count of 0 "
-                f"(Ledger.reads); got {start}"
-            )
+        self._check_ledger()
         if max(self.num_samples, self.samples_per_epoch) > MAX_SAMPLES:
             raise ValueError(
                 "an order has at most 2**48 positions and samples; "
@@ -130,10 +134,11 @@ class StatelessOrder(Order):
             raise ValueError(
                 f"source {empty[0]} has no samples but a positive weight; leave it out"
             )
+        start = self.start
         self._reads = np.array(start.reads, dtype=np.int64)
         if start.position or self._reads.any():
-            ledger = Ledger(int(start.position), self._reads.tolist())
-            self.options = {"start": ledger._asdict()}
+            ledger = {"position": int(start.position), "reads": self._reads.tolist()}
+            self.options = {"start": ledger}
         key = derive(self.random_seed, 0)
         if start.position:
             key = derive(np.uint64(key), start.position)
@@ -142,6 +147,27 @@ class StatelessOrder(Order):
         with np.errstate(over="ignore"):  # words wrap around
             self._source_keys = derive.python(parent_key, np.arange(len(lengths)))
         self._build_tree()
+
+    def _check_ledger(self) -> None:
+        """Raise ValueError if the ledger is not one of these sources."""
+        start = self.start
+        lengths = self.dataset_lengths
+        if len(start.reads) != len(lengths):
+            raise ValueError(
+                f"a ledger has a count for each of the order's {len(lengths)} sources: keep dropped "
+                "sources with weight 0, and give added ones a count of 0 (Ledger.reads); got "
+                f"{start}"
+            )
+        for count in (start.position, *start.reads):
+            whole_number(count, "a count of a ledger", 0)
+        # sources that were added since are behind those of the ledger
+        for source, length in enumerate(start.lengths or ()):
+            if length != lengths[source] and self.dataset_weights[source] > 0:
+                raise ValueError(
+                    f"source {source} had {length:,} samples when the ledger was made, and has "
+                    f"{lengths[source]:,} now, so its next pass would repeat samples: give it as "
+                    "it was, or drop it (weight 0) and add the new one"
+                )
 
     def _build_tree(self) -> None:
         """Build the tree of shares, and set the number of items after which windows begin again."""
@@ -156,9 +182,17 @@ class StatelessOrder(Order):
         self._tree = build_tree(parts)
 
     def ledger(self, k: int) -> Ledger:
-        """The progress of the run before position k."""
+        """The progress of the run before position k.
+
+        Raises:
+            IndexError: k is not in first_position .. num_samples.
+        """
+        if not self.first_position <= k <= self.num_samples:
+            raise IndexError(
+                f"position {k} is not one of {self.first_position} .. {self.num_samples}"
+            )
         reads = self.counts(k).tolist()
-        return Ledger(k, tuple(reads))
+        return Ledger(int(k), tuple(reads), tuple(self.dataset_lengths.tolist()))
 
     @property
     def first_position(self) -> int:  # type: ignore[override]
