@@ -205,6 +205,13 @@ def test_a_trial_that_ends_before_later_stages_says_which_are_not_reached(load, 
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
+def test_text_is_not_read_ahead(load, tmp_path):
+    (tmp_path / "text.jsonl").write_text('{"text": "a"}\n')
+    data = {"dataset": {"text": str(tmp_path / "text.jsonl")}, "read_ahead": 3}
+    with pytest.raises(ConfigError, match=r"data.read_ahead: it has no effect on text"):
+        load({"data_stages.1.data": data})
+
+
 def test_a_stage_with_fewer_samples_than_a_global_batch_is_refused(load):
     """Of 200 tokens there are 24 samples of 8."""
     load({"tokens.batch_accumulation_per_replica": 6})

@@ -139,6 +139,9 @@ def test_what_cannot_be_compared_or_has_no_ledger_is_refused(files):
         ValueError, match="only order='stateless' .* this is 'nanotron'"
     ):
         ledger_of(state_of(nanoset, 5))
+    megatron = {"version": nanoset.plan["version"], "order": {"kind": "megatron"}}
+    with pytest.raises(ValueError, match="only plans of token files can be compared"):
+        compare({"consumed_train_samples": 3, "plan": megatron}, nanoset)
     order = SkippingOrder(StatelessOrder([15], None, 40), [(3, 5)])
     with pytest.raises(ValueError, match="cannot be built again from its plan"):
         ledger_of(state_of(Nanoset(a, None, 4, 38, order=order), 5))

@@ -32,6 +32,7 @@ from nanoset_ref.chunks.chunk_manifest import (
     Account,
     ChunkManifest,
     FileEntry,
+    ManifestError,
     common_facts,
     finished_manifest,
     manifests_above,
@@ -40,7 +41,7 @@ from nanoset_ref.chunks.chunk_manifest import (
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write
-from nanoset_ref.io.paths import PathLike, checksum
+from nanoset_ref.io.paths import PathLike, checksum, read_in_blocks
 
 with extra("text", "preparing a corpus"):
     from tqdm import tqdm
@@ -243,13 +244,20 @@ def _write_lines(
 ) -> FileEntry:
     """Write the lines that start at the given offsets of each content.
 
-    A file that exists is complete, and stays. `seed` is (seed, chunk), for RandomState; None keeps
+    A file that exists is complete, and stays; ManifestError if it has another number of lines, and
+    so is not of this command. `seed` is (seed, chunk), for RandomState; None keeps
     the order of the inputs.
     """
     part_of_line = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
     starts = np.concatenate([starts for _, starts in parts])
     if path.exists():
-        return FileEntry.of(path, len(starts))
+        lines = sum(bytes(block).count(b"\n") for block in read_in_blocks(path))
+        if lines != len(starts):
+            raise ManifestError(
+                f"{path} has {lines:,} lines where this command writes {len(starts):,}; move it, and "
+                "run the command again"
+            )
+        return FileEntry.of(path, lines)
     order = np.arange(len(starts))
     if seed is not None:
         order = np.random.RandomState(seed).permutation(len(starts))

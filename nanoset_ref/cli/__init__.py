@@ -156,7 +156,7 @@ class Commands:
                 text=True,
             )
             if done.returncode:
-                last_line = done.stderr.strip().splitlines()[-1:]
+                last_line = done.stderr.strip().rpartition("\n")[2]
                 raise RuntimeError(
                     f"nanoset-ref {shlex.join(words)} ended with exit code {done.returncode}: "
                     f"{last_line}"

@@ -195,25 +195,27 @@ def card(
         overwrite: replace an existing file.
     """
     if loader == "nanoset_ref":
+        if given:
+            raise UsageError("--given is for configs of other --loader; drop it")
         card = _card_of_own_config(config, name, date)
     else:
         values = dict(map(_name_and_value, given))
         card = provenance.card_of_config(config, loader, name, date, values)
-    text = json.dumps(card.facts, indent=1)
+    text = json.dumps(card.facts, indent=1) + "\n"
     if len(text) > MAX_CARD_BYTES:
-        text = json.dumps(card.facts, separators=(",", ":"))
+        text = json.dumps(card.facts, separators=(",", ":")) + "\n"
     if len(text) > MAX_CARD_BYTES:
         raise ValueError(
             f"this card would have {len(text):,} bytes, a card has at most {MAX_CARD_BYTES:,}: "
             f"publish the list of its files and name it in `listed` (docs/cards.md)"
         )
     if output is None:
-        print(text)
+        print(text, end="")
         return
     refuse_existing(output, overwrite)
     refuse_input(output, [config])
     with atomic_write(output, "w") as file:
-        file.write(text + "\n")
+        file.write(text)
 
 
 def _card_of_own_config(config: str, name: str, date: str) -> Card:

@@ -91,6 +91,10 @@ class RunOptions(FileOptions):
                 raise UsageError(
                     f"--{option} is fixed by the {kind}; drop it, or drop {flag}"
                 )
+        if self.row_length and self.sequence_length:
+            raise UsageError(
+                "give either --row-length, for rows that share no token, or --sequence-length"
+            )
 
     def read_config(self, schedule: Schedule | None) -> train.Config:
         """Read the YAML file; UsageError if options describe the ranks, too."""
@@ -186,6 +190,11 @@ class RunOptions(FileOptions):
         are_pairs = all(map(_is_pair, paths, prefixes))
         if are_pairs and not (self.order or self.row_length):
             return prefixes, weights, True
+        if self.split:
+            raise UsageError(
+                "--split is of Megatron's samples of .bin/.idx pairs; cut other files by "
+                "`nanoset-ref split`"
+            )
         return paths, weights, False
 
     @property

@@ -69,7 +69,12 @@ class BlendedNanoset(PieceRows):
         self.shares = self.weights if self.size is None else as_shares(self.weights)
         self.dataset_index, self.dataset_sample_index = load_or_build(
             config.path_to_cache,
-            {"index": "blend", "weights": self.shares, "size": self.size},
+            {
+                "index": "blend",
+                "algorithm": ALGORITHM,
+                "weights": self.shares,
+                "size": self.size,
+            },
             ("dataset_index", "dataset_sample_index"),
             self._build_index,
         )

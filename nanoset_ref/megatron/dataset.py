@@ -75,6 +75,7 @@ class MegatronNanoset(PieceRows):
             config.path_to_cache,
             {
                 "index": "mappings",
+                "algorithm": ALGORITHM,
                 "idx": corpus.idx_checksum,
                 **self._index_facts,
                 "pad_id": config.pad_id,

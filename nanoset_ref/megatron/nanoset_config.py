@@ -127,7 +127,11 @@ class NanosetConfig(DocumentOptions):
         plain = {
             "random_seed": int(self.random_seed),
             "sequence_length": int(self.sequence_length),
-            "split_num_samples": tuple(self.split_num_samples),
+            "split_num_samples": tuple(
+                None if number is None else int(number)
+                for number in self.split_num_samples
+            ),
+            "pad_id": int(self.pad_id),
         }
         for name, value in plain.items():
             object.__setattr__(self, name, value)
@@ -296,7 +300,9 @@ def parse_split(split: str) -> tuple[Bounds | None, ...]:
     Raises:
         ValueError: `split` is not one to three non-negative numbers with a positive sum.
     """
-    sizes = [float(number) for number in re.findall(r"-?[.\d]+", split)]
+    sizes = []
+    with contextlib.suppress(ValueError):  # "0.9.9": no sizes are found
+        sizes = [float(number) for number in re.findall(r"-?[.\d]+", split)]
     if len(sizes) > len(SPLITS) or sum(sizes) <= 0 or min(sizes) < 0:
         raise ValueError(
             f"split must be up to three numbers for {SPLITS}, none negative, one positive, "

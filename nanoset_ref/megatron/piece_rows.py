@@ -151,7 +151,8 @@ class PieceRows(Rows):
     ) -> Int64Array:
         """See `Rows.positions_of`; found by a scan of all positions of the file."""
         start, stop = self.token_range(source, document, tokens)
-        positions = np.flatnonzero(self.dataset_index[:until] == source)
+        end = len(self.dataset_index) if until is None else max(until, 0)
+        positions = np.flatnonzero(self.dataset_index[:end] == source)
         holding = [positions[:0]]
         for block in np.array_split(positions, len(positions) // POSITIONS_AT_ONCE + 1):
             for _, pieces in self.pieces(block):

@@ -406,7 +406,7 @@ def normalize_weights(weights: Weights, num_sources: int) -> NDArray[np.float64]
         raise ValueError(f"weights must be numbers; got {weights!r:.200}") from None
     if values.shape != (num_sources,):
         raise ValueError(
-            f"give one weight per source: expected {num_sources}, got {values.size}"
+            f"give one weight per source: a list of {num_sources}; got {weights!r:.200}"
         )
     is_valid = np.isfinite(values) & (values >= 0)
     invalid = np.flatnonzero(~is_valid)

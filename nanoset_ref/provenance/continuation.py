@@ -220,6 +220,10 @@ class _PlanFiles:
                     f"the state holds a plan of version {version}, this package reads "
                     f"{PLAN_VERSION}"
                 )
+            if plan["order"].get("kind") in ("megatron", "blend"):
+                raise ValueError(
+                    "only plans of token files can be compared; the state is of Megatron's samples"
+                )
             self.plan = plan
             self.keys: list[Key] = []
             self.strides: list[int] = []

@@ -107,6 +107,10 @@ class CompressedDictionary(UserDict[int, Any]):
                 f"the value of key {key} has more than "
                 f"max_value_bytes={self.max_value_bytes} of JSON"
             )
+        if isinstance(self.data, CompressedFile):
+            raise TypeError(
+                f"{self.data.path} was opened for reading; `load` makes a dictionary that takes values"
+            )
         compress, _ = CODECS[self.compression]
         self.data[key] = compress(text)
 

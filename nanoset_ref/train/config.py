@@ -303,6 +303,10 @@ def _stage_problems(stages: list[DataStage], valid: Sections) -> Iterator[str]:
         dataset = stage.data.dataset
         key = next(key for key in SECTION_BY_KEY if getattr(dataset, key, None))
         yield from _dataset_problems(f"{where}.data.dataset.{key}", dataset, valid)
+        if dataset.streams_text and stage.data.read_ahead:
+            yield (
+                f"{where}.data.read_ahead: it has no effect on text; use num_loading_workers"
+            )
     if 1 not in used:
         yield "data_stages: one stage must have start_training_step 1"
 

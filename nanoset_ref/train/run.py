@@ -252,5 +252,7 @@ def learning_rate(config: OptimizerConfig, step: int, train_steps: int) -> float
 def make_deterministic() -> None:
     """Fix the threads and algorithms that can change the last bits of a sum."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+    # OpenMP takes a list, too: one number for each level of nested threads
+    threads, _, _ = os.environ.get("OMP_NUM_THREADS", "1").partition(",")
+    torch.set_num_threads(int(threads))
     torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())

@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import shutil
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -182,6 +183,26 @@ def test_an_interrupted_mix_goes_on_with_the_chunk_that_is_missing(
         == ChunkManifest.read(tmp_path / "whole")
         == ChunkManifest.read(tmp_path / "out")
     )
+
+
+def test_a_foreign_chunk_is_not_taken_for_one_of_an_interrupted_mix(
+    tmp_path, monkeypatch
+):
+    write_subset(tmp_path / "in", "a", 40)
+    arguments = (tmp_path / "in", tmp_path / "out", "a", 8, 4)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(FileEntry, "of", Mock(side_effect=KeyboardInterrupt))
+        mix(*arguments)
+    foreign = tmp_path / "out/train/train_2.jsonl"
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_text("mine\n")
+    with pytest.raises(
+        ManifestError, match="train_2.jsonl has 1 lines where .* writes"
+    ):
+        mix(*arguments)
+    assert foreign.read_text() == "mine\n"
+    foreign.unlink()
+    assert mix(*arguments).complete
 
 
 def test_two_mixes_do_not_fill_one_folder_at_once(tmp_path, monkeypatch):

@@ -35,6 +35,18 @@ from nanoset_ref.provenance import RunSegment
         ("where --data m.bin=1 --step 1", "give --num-samples"),
         ("where --data raw.npy=x --step 1", "no token file at raw.npy=x"),
         (
+            "where --data raw.npy --row-length 5 --sequence-length 4 --step 1",
+            "give either --row-length",
+        ),
+        (
+            "where --data raw.npy --sequence-length 4 --split 9,1 --step 1",
+            "--split is of Megatron's samples",
+        ),
+        (
+            "card broken.yaml --name x --date 2026-11 --given seed=9",
+            "--given is for configs of other --loader",
+        ),
+        (
             "where --data raw.npy --sequence-length 9 --dp-size 9 --step 1",
             "has no steps",
         ),

@@ -103,11 +103,13 @@ def test_every_dtype_comes_back(tmp_path, dtype, modes, data):
 # ---- writing
 
 
-def test_a_bin_without_an_index_is_replaced_if_a_killed_writer_left_it(tmp_path):
+def test_a_bin_without_an_index_is_replaced_if_a_killed_writer_had_begun_to_publish_it(
+    tmp_path,
+):
     (tmp_path / "a.bin").touch()
     with pytest.raises(FileExistsError, match="a.bin exists and is left unchanged"):
         MMapIndexedDatasetBuilder(tmp_path / "a.bin")
-    (tmp_path / ".a.idx.1-deadbeef.tmp").touch()
+    (tmp_path / ".a.idx.1-deadbeef.0.tmp").touch()
     with MMapIndexedDatasetBuilder(tmp_path / "a.bin") as builder:
         builder.add_document([7], [1])
     assert lists(MMapIndexedDataset(tmp_path / "a")) == [[7]], (
@@ -166,10 +168,13 @@ def test_what_a_merge_refuses(write_corpus, tmp_path):
         merge_corpora([one, tmp_path / "modes"], tmp_path / "m")
     with pytest.raises(TokenFileError, match="nothing to merge"):
         merge_corpora([], tmp_path / "m")
+    with pytest.raises(ValueError, match="one.bin is read and cannot be written"):
+        merge_corpora([two, one], one, overwrite=True)
+    merge_corpora([one], tmp_path / "n")
     with pytest.raises(FileExistsError, match="--overwrite"):
-        merge_corpora([one], one)
-    merge_corpora([one, one], one, overwrite=True)
-    assert lists(MMapIndexedDataset(one)) == [[0, 1]] * 2
+        merge_corpora([one, one], tmp_path / "n")
+    merge_corpora([one, one], tmp_path / "n", overwrite=True)
+    assert lists(MMapIndexedDataset(tmp_path / "n")) == [[0, 1]] * 2
     Path(f"{two}.bin").write_bytes(b"1234567")
     with pytest.raises(
         TokenFileError, match=r"two.bin has 7 bytes, its index two.idx requires 8"

@@ -1,6 +1,7 @@
 """Datasets of one corpus and of several: reading, provenance, identity, configuration."""
 
 import functools
+import json
 import pickle
 from pathlib import Path
 
@@ -163,7 +164,7 @@ DOCUMENTS = st.lists(
     length=st.integers(1, 9),
     samples=st.integers(1, 40),
     extra=st.booleans(),
-    until=st.none() | st.integers(0, 40),
+    until=st.none() | st.integers(-3, 40),
 )
 def test_spans_name_every_token_and_positions_invert_them(
     write_corpus, corpora, length, samples, extra, until
@@ -218,6 +219,17 @@ def test_spans_name_every_token_and_positions_invert_them(
 
 
 # ---- identity
+
+
+def test_numbers_of_numpy_make_the_same_plan(write_corpus, tmp_path):
+    prefix = write_corpus([[90], [40]])
+    numbers = {"split_num_samples": (40, None, None), "pad_id": 5}
+    numpy_numbers = {
+        "split_num_samples": (np.int64(40), None, None),
+        "pad_id": np.int64(5),
+    }
+    rows = build(prefix, **numpy_numbers, path_to_cache=tmp_path / "c")
+    assert json.dumps(rows.plan) == json.dumps(build(prefix, **numbers).plan)
 
 
 def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(
@@ -403,6 +415,9 @@ def test_a_config_says_what_is_wrong(fields, message):
 def test_split_strings():
     assert parse_split(" 99 , 1 ") == ((0.0, 0.99), (0.99, 1.0), None)
     assert parse_split("99/1") == parse_split("99;1") == parse_split("99,1")
+    for split in ("0.9.9,1", ".,1", "-1,2", ""):
+        with pytest.raises(ValueError, match="split must be up to three numbers"):
+            parse_split(split)
 
 
 def test_a_split_without_tokens_warns_where_upstream_gives_no_samples_and_is_refused_elsewhere(

@@ -222,6 +222,9 @@ def test_wrong_arguments_say_what_is_right(tmp_path):
         CompressedDictionary.combine_on_disk(tmp_path / "x.cd")
     with pytest.raises(FileNotFoundError):
         CompressedDictionary.load(tmp_path / "none.cd")
+    of([(1, "x")]).dump(tmp_path / "x.cd")
+    with pytest.raises(TypeError, match="x.cd was opened for reading; `load` makes"):
+        CompressedDictionary.open(tmp_path / "x.cd")[1] = "y"
 
 
 def test_a_merge_keeps_the_compression_of_the_left():

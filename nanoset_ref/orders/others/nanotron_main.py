@@ -66,8 +66,8 @@ class NanotronMainOrder(Order):
         folders: Sequence[int] | None = None,
         offsets: Sequence[int] | None = None,
     ) -> None:
-        self.folders = list(folders or [1] * len(dataset_lengths))
-        self.offsets = list(offsets or [0] * len(self.folders))
+        self.folders = [*map(int, folders or [1] * len(dataset_lengths))]
+        self.offsets = [*map(int, offsets or [0] * len(self.folders))]
         counts_all = sum(self.folders) == len(dataset_lengths)
         if not counts_all or len(self.offsets) != len(self.folders):
             raise ValueError(
