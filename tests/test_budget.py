@@ -370,7 +370,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # of scripts 1,540; options in scripts of laws, sources given twice, companions that are read, ranks that
         # fail 240; one request for a small object 120; marks of writers that publish, rows of documents in cards,
         # epochs and ledgers of other lengths, options without effect 660
-        {"package": 164_535},
+        {"package": 164_540},
     ),
     "tokens per line": (
         tokens_per_line,
@@ -399,6 +399,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "load/dataloader.py:build_nanoset_dataloader": 15,  # a seed's signature and what grew on it
             "preprocess/token_file.py:preprocess": 14,
             "chunks/commands.py:mix": 9,
+            "laws/laws_command.py:check_loader": 9,  # its options; --overwrite is the newest
             "chunks/mixing.py:mix": 9,  # a seed's five, and what becomes of the leftover
             "megatron/preprocess.py:preprocess_corpus": 14,
         },
