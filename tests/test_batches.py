@@ -129,7 +129,7 @@ def documents_of(source):
     return found, skipped
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     lines=LINES,
     last_newline=st.booleans(),
@@ -201,7 +201,7 @@ def documents_of_blocks(source):
     return [document.text for document in documents], documents
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(
     lines=LINES,
     on_error=st.sampled_from(["raise", "skip"]),

@@ -36,7 +36,7 @@ from nanoset_ref.load.shared_buffers import shared_buffers
 INT32 = np.dtype(np.int32)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     num_samples=st.integers(1, 60),
     micro_batch_size=st.integers(1, 5),

@@ -106,13 +106,12 @@ def test_a_kernel_is_compiled_again_when_a_function_of_another_file_changes(pack
 
 def test_a_damaged_file_of_the_cache_is_written_again(package):
     run(package)
-    for suffix in ("nbi", "nbc"):
+    for suffix, part in (("nbi", 0), ("nbi", 0.5), ("nbc", 0.5)):
         (path,) = package.glob(f"__pycache__/*outer*.{suffix}")
         size = path.stat().st_size
-        for kept in (0, size // 2):
-            os.truncate(path, kept)
-            assert run(package) == ["20", "0"], (suffix, kept)
-            assert path.stat().st_size == size
+        os.truncate(path, int(part * size))
+        assert run(package) == ["20", "0"], (suffix, part)
+        assert path.stat().st_size == size
     assert run(package) == ["20", "1"]
 
 

@@ -242,7 +242,7 @@ def assert_equal(core, ours, other, config):
 
 
 @settings(
-    max_examples=260,
+    max_examples=130,
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
