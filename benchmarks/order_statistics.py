@@ -60,6 +60,11 @@ class Finding(NamedTuple):
     def reach(self) -> float:
         return max(self.seeds.reach, self.documents.reach)
 
+    @property
+    def has_star(self) -> bool:
+        """Whether the comparison survives the correction."""
+        return self.holm < LEVEL
+
 
 class Rows(NamedTuple):
     """What a source's held-out rows lost: losses [runs of the text, rows], and the document each row begins in."""
@@ -273,6 +278,23 @@ def findings(path: Path = RESULTS) -> list[Finding]:
     ]
 
 
+def with_both_errors(finding: Finding, seeds: int) -> float:
+    """The p of a mean if seeds and documents vary at once: their squared standard errors added.
+
+    Student's t with the seeds' degrees of freedom. Half of the documents' reach is taken as their standard error.
+    """
+    freedom = seeds - 1
+    over_seeds = finding.seeds.reach / t_of(LEVEL, freedom)
+    error = math.hypot(over_seeds, finding.documents.reach / 2)
+    return two_sided(finding.mean / error, freedom)
+
+
+def stars_with_both_errors(found: Sequence[Finding], seeds: int) -> list[Finding]:
+    """The findings that survive Holm's correction of `with_both_errors`."""
+    corrected = holm([with_both_errors(finding, seeds) for finding in found])
+    return [it for it, p in zip(found, corrected, strict=True) if p < LEVEL]
+
+
 def detectable(noise: Finding, comparisons: int, seeds: int) -> float:
     """The difference that gets a star in four of five such experiments, in nats per token; about.
 
@@ -302,7 +324,7 @@ def table(found: Sequence[Finding]) -> str:
 
 
 def cell(finding: Finding) -> str:
-    star = " *" if finding.holm < LEVEL else ""
+    star = " *" if finding.has_star else ""
     chance = f"{finding.holm:.3f}" if finding.holm >= 0.0005 else "<.001"
     return f"{finding.mean:+.3f} \u00b1 {finding.reach:.3f}  {chance}{star}"
 

@@ -150,13 +150,13 @@ def unseen_rows():
 
 
 def more_on_rows(chosen, experiment, arm, reference):
-    """Nats per token that an arm loses more than the reference on some of the corpus's rows, by their number."""
+    """Nats per token [seeds] that an arm loses more than the reference on some of the corpus's rows."""
     arms = [run["run"][2:4] for run in results()["runs"] if run["run"][1] == "corpus"]
     total = 0
     for source, (losses, _) in rows_of(RESULTS, results()["texts"])["corpus"].items():
         mine, theirs = (
-            losses[[it == [experiment, name] for it in arms]][:, chosen[source]].mean(axis=0)
+            losses[[it == [experiment, name] for it in arms]][:, chosen[source]]
             for name in (arm, reference)
         )
-        total += (mine - theirs).sum()
+        total += (mine - theirs).sum(axis=1)
     return total / sum(map(sum, chosen.values()))

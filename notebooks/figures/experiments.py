@@ -64,29 +64,34 @@ def _name_ends(axes: Axes, lines: Bands, colours: Mapping[str, str]) -> None:
 
 
 def differences(
-    contents: Mapping[str, Mapping[str, Sequence[float]]], title: str, reference: str
+    contents: Mapping[str, Mapping[str, tuple[Sequence[float], bool | None]]],
+    title: str,
+    reference: str,
 ) -> Figure:
     """How much more loss than the reference each way has: a dot per seed, a bar at their mean, a panel per title.
 
     Args:
-        contents: by title, by way, the difference of each seed, in nats per token. Ways that all seeds find worse are
-            red, better blue, and the others grey; every panel has the same ways. The mean stands at the right.
+        contents: by title, by way, the difference of each seed, in nats per token, and whether it has a star. A cost
+            with a star is red, a gain with a star blue, one without a star gray, and one that was not tested (None)
+            black; a panel without a way leaves its row empty. The mean stands at the right.
         title: of the picture. All panels have one scale.
         reference: what the differences are taken from.
     """
-    ways = list(next(iter(contents.values())))
+    ways = list(dict.fromkeys(way for found in contents.values() for way in found))
     figure, places = panels(
         contents, 0.34 * len(ways) + 1.2, sharex=True, sharey=True, headline=title
     )
     figure.supxlabel(f"extra nats per token, compared with {reference}", size="medium")
     for axes, found in places:
-        for row, way in enumerate(ways):
-            seeds = np.asarray(found[way])
-            colour = RED if seeds.min() > 0 else LINES[0] if seeds.max() < 0 else GREY
+        for way, (losses, has_star) in found.items():
+            row, seeds = ways.index(way), np.asarray(losses)
+            colour = colour_of(float(seeds.mean()), has_star)
             axes.plot(seeds, [row] * len(seeds), "o", ms=6, color=colour, alpha=0.45, mew=0)
             axes.plot([seeds.mean()] * 2, [row - 0.3, row + 0.3], color=colour, lw=2.5)
-            said: dict[str, Any] = {"ha": "right", "va": "center", "size": 9.5, "color": colour}
-            axes.text(1, row, f"{seeds.mean():+z.2f}", transform=axes.get_yaxis_transform(), **said)
+            place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "size": 9.5}
+            place |= {"textcoords": "offset points", "va": "center", "color": colour}
+            axes.annotate(f"{seeds.mean():+z.2f}", (1, row), (-8, 0), ha="right", **place)
+            axes.annotate("\u2217" if has_star else "", (1, row), (-7, 0), ha="left", **place)
         axes.axvline(0, color=GREY, lw=1)
         axes.grid(axis="y", alpha=0.25)
         axes.tick_params(axis="y", length=0)
@@ -98,6 +103,13 @@ def differences(
     places[0][0].set_xlim(low, high + 0.3 * (high - low))  # room for the column of means
     places[0][0].set_ylim(len(ways) - 0.5, -0.5)
     return figure
+
+
+def colour_of(mean: float, has_star: bool | None) -> str:
+    """Red for a cost with a star, blue for a gain with one, gray without one, black if it was not tested."""
+    if has_star is None:
+        return INK
+    return GREY if not has_star else RED if mean > 0 else LINES[0]
 
 
 def intervals(
@@ -122,7 +134,7 @@ def intervals(
                 continue
             mean, reach, mark = interval
             row = rows.index(name)
-            colour = GREY if not mark else RED if mean > 0 else LINES[0]
+            colour = colour_of(mean, bool(mark))
             axes.hlines(row, mean - reach, mean + reach, color=colour, lw=2)
             axes.plot(mean, row, "o", ms=5, color=colour, mfc=colour if mark else "white")
             left = mean < 0  # a mark stands beyond the interval's end, away from zero
