@@ -150,7 +150,7 @@ def order_and_loss(losses: Runs, steps: Mapping[str, int], unseen: Runs, guessin
     """
     contents = {
         "In file order the loss jumps at every source …": losses,
-        "… and the first is forgotten": unseen,
+        "… and two are forgotten": unseen,
     }
     figure, ((left, _), (right, _)) = panels(contents, 3.3, sharey=True, width_ratios=[2, 1])
     begin = 0
