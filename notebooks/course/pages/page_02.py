@@ -104,8 +104,9 @@ def figure_1():
             for times, width in list(zip(*np.unique(counts, return_counts=True)))[::-1]:
                 left = sum(box.width for box in row)
                 text = {0: f"never: {width:,}", 1: "once"}.get(times, f"{times} times")
+                short = f"{times}\u00d7" if times > 1 and width > 50 else ""
                 colour, look = (COLOURS[name][0], "") if times else ("", "lost")
-                row.append(Box(left, text if width > 110 else "", colour, int(width), look))
+                row.append(Box(left, text if width > 110 else short, colour, int(width), look))
         never = sum(int((counts == 0).sum()) for counts in found.values())
         says = (
             f"{never:,} of {sum(LENGTHS):,} samples are never read"
