@@ -128,7 +128,9 @@ def same_losses(
     stages: Mapping[str, int],
     killed: int,
 ) -> Figure:
-    """The loss of a run that was never killed, wide and gray, and on it the starts of a killed run.
+    """The loss of a run that was never killed, wide and gray, and on it the starts of a killed run, solid and dashed.
+
+    Pale bands are the stages: their colors belong to data, so the lines are black.
 
     Args:
         whole: the loss of each step, from step 1.
@@ -138,12 +140,15 @@ def same_losses(
     """
     figure, axes = canvas(3)
     axes.plot(range(1, len(whole) + 1), whole, color=AGAIN, lw=7, solid_capstyle="round")
+    ends = [*(first - 0.5 for first in stages.values()), len(whole) + 1]
+    for band, (begin, end) in zip(STAGES, pairwise(ends), strict=False):
+        axes.axvspan(begin, end, color=band, zorder=0, lw=0)
     for row, (name, points) in enumerate(starts.items()):
-        axes.plot(*zip(*points, strict=True), color=LINES[row], lw=2)
+        axes.plot(*zip(*points, strict=True), color=INK, lw=2, ls=("-", (0, (3, 1.2)))[row])
         place, beside, side = (
             (points[-1], (0, -22), "right") if row else (points[len(points) // 4], (10, 6), "left")
         )
-        axes.annotate(name, place, beside, textcoords="offset points", color=LINES[row], ha=side)
+        axes.annotate(name, place, beside, textcoords="offset points", color=INK, ha=side)
     axes.plot(killed, whole[killed - 1], "o", mfc="none", color=RED, ms=12, mew=2)
     said = f"SIGKILL after step {killed}, done twice:\n{whole[killed - 1]:.4f} both times"
     axes.annotate(
@@ -156,7 +161,6 @@ def same_losses(
         bbox={"facecolor": "white", "lw": 0, "pad": 1},
     )
     for name, first in stages.items():
-        axes.axvline(first - 0.5, color=GREY, lw=0.8, ls=":")
         axes.text(first, 0.03, name, color=GREY, size=9.5, transform=axes.get_xaxis_transform())
     axes.set(
         title="Both starts of the killed run lie on the run that was never killed", xlabel="step"

@@ -212,7 +212,8 @@ def answer_3(before, whole, newest):
     stages = {"stories": 1, "stories and sums": 16, "mostly programs": 31}
     show(
         plots.same_losses(losses, starts, stages, killed=20),
-        "Wide and gray: the run that was never killed; both starts of the killed run lie on it. (45 steps of "
+        "Wide and gray: the run that was never killed; both starts of the killed run lie on it, the first solid, the "
+        "second dashed. Behind them: the stages. (45 steps of "
         "8 rows teach a model next to nothing, and the data change twice: look only at whether the lines coincide.)",
         "One line of loss over 45 steps, wide and gray for the run that was never killed. The first start covers it up "
         "to step 20, the second from step 19 on; a ring marks step 20, which was done twice.",
