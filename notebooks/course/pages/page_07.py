@@ -92,7 +92,8 @@ def opening():
     }
     show(
         plots.bars(runs),
-        "The first three rows of each run. Each blue is one of six stories; its number stands where it begins.",
+        "The first three rows of each run. Each blue is one of six stories; its number stands on its first token in "
+        "the row.",
         "Two panels of three rows of tokens, the first three of a run of 8 samples and of a run of "
         "9: no row is in both.",
     )
