@@ -13,7 +13,7 @@ from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import ArrayLike
 
 from figures.cells import Cell, colour_of, fill, in_line, picture
-from figures.draw import COLOURS, IDLE, INK, LINES, curves, panels
+from figures.draw import COLOURS, GREY, IDLE, INK, LINES, curves, panels
 
 ORANGE = COLOURS[1]
 RAMP = LinearSegmentedColormap.from_list("course", [LINES[3], LINES[0], COLOURS[2], COLOURS[4]])
@@ -122,12 +122,16 @@ def windows(stages: Mapping[str, tuple[Sequence[int], Sequence[Any]]]) -> Figure
 def deviations(
     series: Mapping[str, ArrayLike], labels: Mapping[str, tuple[float, float]], title: str
 ) -> Figure:
-    """Samples of one source read so far, less its share, along the run: [N] for each way, named at (position, y)."""
+    """Samples of one source read so far, less its share, along the run: [N] for each way, named at (position, y).
+
+    Up to three ways, gray, violet and black: the other colors belong to sources.
+    """
+    colours = (GREY, LINES[3], INK)
     lines, texts = (
         {name: [it] for name, it in series.items()},
         {"xlabel": "position", "ylabel": "samples too many"},
     )
-    figure = curves({title: lines}, 3, colours=LINES, style={"lw": 1.2}, **texts)
-    for (name, place), colour in zip(labels.items(), LINES, strict=False):
+    figure = curves({title: lines}, 3, colours=colours, style={"lw": 1.2}, **texts)
+    for (name, place), colour in zip(labels.items(), colours, strict=False):
         figure.axes[0].text(*place, name, color=colour, weight="bold")
     return figure
