@@ -166,7 +166,7 @@ def opening():
     show(
         pictures.jump(losses(), range(160, 241), [200], "The loss jumps at step 200"),
         "The training loss, step by step, of a small model that reads the course's corpus (370,000 parameters; "
-        "stored). What did it read in that step?",
+        "stored, and `python -m course.pages.page_14` trains it again). What did it read in that step?",
         "The training loss of steps 160 to 240 falls from about 2.7 to 2 and swings by some tenths. At step 200, "
         "marked with a dot, it is 3.5, far above its neighbors.",
     )
