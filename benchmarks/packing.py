@@ -1,4 +1,4 @@
-"""What packing and document masks cost: `python -m benchmarks.packing [--documents 2e6] [--rounds 9]`.
+"""What packing and document masks cost: `python -m benchmarks.packing [--documents 2e6] [--rounds 9] [--output FILE]`.
 
 1. Documents packed per second of one core, for log-normal lengths (median 400, mean 666 tokens), by sequence length S.
 2. Milliseconds of attention over one packed row of S = 2,048 on one core, forward and backward, 8 heads of 64 in
@@ -15,10 +15,12 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from benchmarks.record import command, machine, save
 from nanoset_ref import pack_documents, plain
 
 S, HEADS, WIDTH = 2048, 8, 64
@@ -80,16 +82,19 @@ def main() -> None:
     )
     parser.add_argument("--documents", type=float, default=2e6)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
     pack_documents(np.array([0, 5, 9]), 4)  # compiles
+    packed, attended = {}, {}
     for sequence_length in (512, 2048, 8192, 131_072):
         rates = [
             documents_per_second(int(options.documents), sequence_length)
             for _ in range(3)
         ]
+        packed[sequence_length] = round(statistics.median(rates))
         print(
-            f"S = {sequence_length:>7,}: {statistics.median(rates) / 1e6:.1f} million documents per second"
+            f"S = {sequence_length:>7,}: {packed[sequence_length] / 1e6:.1f} million documents per second"
         )
     for document_length in (2048, 512, 128):
         found = milliseconds(attention_ways(document_length), options.rounds)
@@ -97,6 +102,10 @@ def main() -> None:
             f"documents of {document_length:>5,}: "
             + ", ".join(f"{way} {ms:.0f} ms" for way, ms in found.items())
         )
+        attended[document_length] = {way: round(ms, 1) for way, ms in found.items()}
+    head = {"command": command("packing"), "machine": machine()}
+    rates_of = {"documents_per_second": packed, "milliseconds": attended}
+    save(head | rates_of, options.output)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from figures.cells import Cell, fill, picture
 from figures.draw import COLOURS, IDLE, INK, LINES, RED, WIDTH, draw_lines, panels
 
 PADDING, LOST = -1, -2  # in the place of a document's number
-WAYS = dict(zip(("wrap", "pad", "best fit", "cut"), LINES, strict=True))
-MARKERS = {"wrap": "o", "pad": "s", "best fit": "D", "cut": "^"}
+WAYS = dict(zip(("wrap", "pad", "best fit", "truncate"), LINES, strict=True))
+MARKERS = {"wrap": "o", "pad": "s", "best fit": "D", "truncate": "^"}
 Row = Sequence[tuple[str, int, int]]  # text, number of the document, tokens
 
 
