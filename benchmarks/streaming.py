@@ -19,8 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks.record import command, machine, save
 from nanoset_ref.chunks.corpus import prepare_corpus
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
@@ -57,6 +59,7 @@ def main() -> None:
         help="for throughput the input is repeated up to this",
     )
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     parser.add_argument(
         "--child",
         nargs=3,
@@ -73,19 +76,28 @@ def main() -> None:
         repeats = max(
             1, round(options.megabytes / (sum(map(os.path.getsize, inputs)) / 1e6))
         )
-        throughput(
+        rates = throughput(
             inputs * repeats,
             options.tokenizer or str(corpus.tokenizer),
             Path(folder),
             options,
         )
+        head = {"command": command("streaming"), "machine": machine()}
+        head |= {
+            "gigatoken": version("gigatoken"),
+            "load": round(os.getloadavg()[0], 1),
+        }
+        save({**head, "tokens_per_core_second": rates}, options.output)
         memory(inputs, Path(folder))
 
 
 def throughput(
     inputs: list[str], tokenizer: str, folder: Path, options: argparse.Namespace
-) -> None:
-    """Print tokens per second of a token file and of a stream, and what preprocessing costs."""
+) -> dict[str, int]:
+    """Print tokens per second of a token file and of a stream, and what preprocessing costs.
+
+    Returns, by loader, tokens per second that one core works for it: other work on the machine counts little there.
+    """
     length, batch = options.sequence_length, options.micro_batch_size
     backends = ("hf", "gigatoken")
     rows = {"micro_batch_size": batch, "append_eod": True}
@@ -94,6 +106,7 @@ def throughput(
         for name in backends
     }
     seconds: dict[str, list[float]] = {}
+    core: dict[str, list[float]] = {}
     tokens = 0
     for round_ in range(options.rounds + 1):  # the first one warms up
         took = {}
@@ -118,9 +131,11 @@ def throughput(
             for name, stream in streams.items()
         }
         for name, loader in loaders.items():
-            start = time.perf_counter()
+            start, worked = time.perf_counter(), time.process_time()
             batches = sum(1 for _ in loader)
             took[name] = time.perf_counter() - start
+            if round_:
+                core.setdefault(name, []).append(time.process_time() - worked)
         tokens = batches * batch * length
         for name, value in took.items() if round_ else ():
             seconds.setdefault(name, []).append(value)
@@ -145,6 +160,10 @@ def throughput(
             end=" ",
         )
         print(f"a token file pays after {preprocessing / (stream - file):.2f} passes")
+    rates = {name: round(tokens / statistics.median(it)) for name, it in core.items()}
+    for name, rate in rates.items():
+        print(f"  {name:24} {rate / 1e6:8.2f} million tokens per second of one core")
+    return rates
 
 
 def memory(inputs: list[str], folder: Path) -> None:

@@ -335,3 +335,46 @@ def test_a_special_token_in_a_text_ends_a_document_as_notebook_03_says(
     assert ids[1:-1].count(tokenizer.eos_token_id) == 1
     split = tokenizer("with <|endoftext|> and", split_special_tokens=True)["input_ids"]
     assert tokenizer.eos_token_id not in split
+
+
+def stored(benchmark: str) -> dict:
+    return json.loads(
+        (NOTEBOOKS.parent / f"benchmarks/results/{benchmark}.json").read_text()
+    )
+
+
+def page_text(number: str) -> str:
+    [path] = NOTEBOOKS.glob(f"{number}_*.ipynb")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells)
+
+
+def test_notebook_16_says_what_benchmarks_packing_measured() -> None:
+    found, page = stored("packing"), page_text("16")
+    for tokens, ways in found["milliseconds"].items():
+        causal, mask, edges = (
+            f"{ways[way]:.0f} ms" for way in ("causal", "mask", "cu_seqlens")
+        )
+        assert f"| {int(tokens):,} tokens | {causal} | {mask} | {edges} |" in page
+    rates = [rate / 1e6 for rate in found["documents_per_second"].values()]
+    assert (round(min(rates)), round(max(rates))) == (4, 9)
+    assert "four to nine million documents a second" in page
+
+
+def test_notebook_13_says_what_benchmarks_order_build_measured() -> None:
+    times = [
+        time
+        for by_order in stored("order_build")["nanoseconds"].values()
+        for time in by_order["stateless"].values()
+    ]
+    assert f"The price is {min(times)} to {max(times)} ns per lookup" in page_text("13")
+
+
+def test_notebook_11_says_what_benchmarks_streaming_measured() -> None:
+    rates, page = stored("streaming")["tokens_per_core_second"], page_text("11")
+    slow, fast = (rates[f"stream, {backend}"] for backend in ("hf", "gigatoken"))
+    assert f"One core encodes {slow / 1e6:.1f} million tokens" in page
+    assert f"{fast / 1e6:.1f} million with the other backend" in page
+    days, hours = 1e12 / slow / 86_400, 1e12 / fast / 3600
+    assert f"a trillion tokens take it {days:.0f} days, or {hours:.0f} hours" in page
+    assert f"feeds {slow // 66_000} of them" in page
