@@ -76,7 +76,11 @@ SEEDS = {
     "shuffled": (range(4), DRAW.randn(5, 4)),
     "file order": (range(4), 3 + DRAW.randn(5, 4)),
 }
-COSTS = {"buffer 10": [0.2, 0.3], "16 epochs": [-0.1, 0.1], "blended": [-0.2, -0.4]}
+COSTS = {
+    "buffer 10": ([0.2, 0.3], True),
+    "16 epochs": ([-0.1, 0.1], False),
+    "blended": ([-0.2, -0.4], True),
+}
 MEMORY = {"anonymous": (range(9), [200] * 9), "all": (range(9), range(300, 1020, 80))}
 
 IN_ROWS = {
@@ -86,7 +90,7 @@ IN_ROWS = {
 IN_ROWS |= {"pad": [[("7 * 8 = 56", 3, 5), ("", -1, 1)]], "best": [[("def f", 4, 6)]]}
 CUT_OR_LOST = [
     {"wrap": [0.9, 0.5], "best fit": [0.8, 0.1]},
-    {"cut": [0.9, 0.1], "pad": [0.1, 0.8], "best fit": [0, 0.01]},
+    {"truncate": [0.9, 0.1], "pad": [0.1, 0.8], "best fit": [0, 0.01]},
 ]
 
 # by function, its arguments, and last what the picture has to say
@@ -484,12 +488,30 @@ def test_the_only_panel_s_title_becomes_a_headline_at_the_left_edge() -> None:
 
 
 def test_each_mean_stands_at_the_right_of_its_panel() -> None:
-    found = {"file order": [1.0, 1.5], "blended": [-0.5, 0.0]}
+    found = {"file order": ([1.0, 1.5], True), "blended": ([-0.5, 0.0], False)}
     (axes,) = draw(
         "experiments.differences", [{"text": found}, "cost", "shuffled"]
     ).axes
-    said = {text.get_text(): text.get_position() for text in axes.texts}
-    assert said == {"+1.25": (1, 0), "-0.25": (1, 1)}
+    said = [(text.get_text(), text.xy, text.get_color()) for text in axes.texts]
+    assert said == [
+        ("+1.25", (1, 0), RED),
+        ("\u2217", (1, 0), RED),
+        ("-0.25", (1, 1), GREY),
+        ("", (1, 1), GREY),
+    ]
+
+
+def test_what_was_not_tested_is_black_and_a_panel_may_lack_a_way() -> None:
+    contents = {
+        "short": {"a": ([2.0], None)},
+        "long": {"a": ([3.0], None), "b": ([-1.0], True)},
+    }
+    short, long = draw("experiments.differences", [contents, "cost", "shuffled"]).axes
+    assert [text.get_text() for text in short.texts] == ["+2.00", ""]
+    colours = [
+        (text.get_text(), text.get_color()) for text in long.texts if text.get_text()
+    ]
+    assert colours == [("+3.00", INK), ("-1.00", LINES[0]), ("\u2217", LINES[0])]
 
 
 def test_what_a_way_to_pack_costs_is_counted() -> None:
@@ -499,9 +521,9 @@ def test_what_a_way_to_pack_costs_is_counted() -> None:
         [("c", 2, 3), ("", PADDING, 2)],
     ]
     *_, table = draw(
-        "packing.ways", [{"Cut: loses": rows, "Pad": rows[:1] * 4}, 5]
+        "packing.ways", [{"Truncate: loses": rows, "Pad": rows[:1] * 4}, 5]
     ).axes
-    assert [text.get_text() for text in table.texts[4:8]] == ["Cut", "1", "2", "2"]
+    assert [text.get_text() for text in table.texts[4:8]] == ["Truncate", "1", "2", "2"]
 
 
 def test_passes_are_as_wide_as_they_are_many() -> None:

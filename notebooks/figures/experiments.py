@@ -85,7 +85,7 @@ def differences(
     for axes, found in places:
         for way, (losses, has_star) in found.items():
             row, seeds = ways.index(way), np.asarray(losses)
-            colour = colour_of(float(seeds.mean()), has_star)
+            colour = _colour(float(seeds.mean()), has_star)
             axes.plot(seeds, [row] * len(seeds), "o", ms=6, color=colour, alpha=0.45, mew=0)
             axes.plot([seeds.mean()] * 2, [row - 0.3, row + 0.3], color=colour, lw=2.5)
             place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "size": 9.5}
@@ -105,7 +105,7 @@ def differences(
     return figure
 
 
-def colour_of(mean: float, has_star: bool | None) -> str:
+def _colour(mean: float, has_star: bool | None) -> str:
     """Red for a cost with a star, blue for a gain with one, gray without one, black if it was not tested."""
     if has_star is None:
         return INK
@@ -134,7 +134,7 @@ def intervals(
                 continue
             mean, reach, mark = interval
             row = rows.index(name)
-            colour = colour_of(mean, bool(mark))
+            colour = _colour(mean, bool(mark))
             axes.hlines(row, mean - reach, mean + reach, color=colour, lw=2)
             axes.plot(mean, row, "o", ms=5, color=colour, mfc=colour if mark else "white")
             left = mean < 0  # a mark stands beyond the interval's end, away from zero
