@@ -446,7 +446,7 @@ def figure_2():
     both = stars_with_both_errors(tested(), seeds())
     stars = [it for it in tested() if it.has_star]
     print(
-        f"\nwith the errors of seeds and of documents added, {len(both)} of {len(stars)} stars stay, without"
+        f"\nwith the errors of seeds and of documents added, {len(both)} of {len(stars)} stars stay; what goes:"
     )
     for lost in stars:
         if lost not in both:
