@@ -272,6 +272,42 @@ def test_a_collator_that_masks_padding_is_taken(paths):
     assert 0 in sum(counted, [])
 
 
+@pytest.mark.parametrize("kind", ["npy", "bin", "ds", "raw"])
+def test_padding_by_the_id_that_ends_documents_is_not_known_from_tokens(
+    tmp_path, kind
+):
+    """An EOS of a text would become 0 and count in no loss. Only .npy files record which id it is."""
+    lists = [[10] * (length - 1) + [PAD] for length in (3, 6, 2)]
+    recorded = {"eos_token_id": PAD} if kind == "npy" else {}
+    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16", **recorded) as writer:
+        for document in lists:
+            writer.write_document(document)
+    path = tmp_path / f"a.{kind}"
+    if kind == "raw":
+        np.concatenate(lists).astype("<u2").tofile(path.with_suffix(".raw"))
+    elif kind != "npy":
+        convert([open_tokens(tmp_path / "a.npy")], path)
+    file = open_tokens(path, eos_token_id=PAD if kind == "raw" else None)
+    loaders = {}
+    for pad_id in (PAD, PAD + 1):
+        config = NanosetConfig(
+            random_seed=1, sequence_length=S, data_path="a", split="1", pad_id=pad_id
+        )
+        loaders[pad_id] = functools.partial(
+            build_nanoset_dataloader,
+            packed(file, pad_id=pad_id),
+            micro_batch_size=1,
+            collate_fn=MegatronCollator(config),
+        )
+    with pytest.raises(ValueError, match=f"every token {PAD} for padding, but docu"):
+        loaders[PAD]()
+    labels = torch.cat([batch["labels"].ravel() for batch in loaders[PAD + 1]()])
+    counted = torch.cat([batch["loss_mask"].ravel() for batch in loaders[PAD + 1]()])
+    assert labels[counted == 1].tolist().count(PAD) == 3
+    [batch] = build_nanoset_dataloader(packed(file), micro_batch_size=2)
+    assert batch["label_ids"][batch["label_mask"]].tolist().count(PAD) == 3
+
+
 # ---- where tokens come from, and where they go
 
 

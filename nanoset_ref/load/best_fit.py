@@ -182,7 +182,8 @@ class PackedNanoset(Nanoset):
             open_tokens(path, eos_token_id=...). order="identity" reads long documents first.
         train_split_num_samples: N = len(self), in samples; None: one epoch.
         pad_id: the id that fills the end of a row, such as the EOS id. It must be in the model's
-            vocabulary; no loss counts it.
+            vocabulary; no loss counts it. MegatronCollator knows padding by this id alone, so for
+            it no document may hold the id.
         path_to_cache: folder of the index; None: every process builds it in memory.
 
     Every token of the files is in exactly one row, and every document in as few rows as its length

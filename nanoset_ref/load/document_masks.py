@@ -26,9 +26,12 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens import Tokens
+
+FILES_TO_ASK = 64  # for their first and last id
 
 
 def starts_after_eos(rows: NDArray[Any], eos_token_id: int) -> Starts:
@@ -184,7 +187,7 @@ def attention_mask(starts: Starts) -> NDArray[np.bool_]:
 
 
 def refuse_counted_padding(rows: Any, collate_fn: Any) -> None:
-    """Raise ValueError if the loss would count the padding in which rows end.
+    """Raise ValueError if the loss would count padding, or leave out tokens that are none.
 
     Args:
         rows: `Rows` that are padded.
@@ -196,12 +199,31 @@ def refuse_counted_padding(rows: Any, collate_fn: Any) -> None:
     elif masked not in (None, rows.pad_id):
         own = f"these rows end in the pad_id {rows.pad_id}: take that one"
         problem = f"masks the pad_id {masked}, {own}"
+    elif masked is not None and _is_in_documents(rows, masked):
+        raise ValueError(
+            f"{type(collate_fn).__name__} takes every token {masked} for padding, but documents of "
+            "these rows begin or end with it: pad with an id that no document holds; or leave "
+            "collate_fn out, or take DataCollatorForCLM with DocumentOptions(eod_mask_loss=True)"
+        )
     else:
         return
     raise ValueError(
         f"the loss would count padding: {type(collate_fn).__name__} {problem}; leave collate_fn "
         "out, or take DataCollatorForCLM with DocumentOptions(eod_mask_loss=True)"
     )
+
+
+def _is_in_documents(rows: Any, pad_id: int) -> bool:
+    """Whether documents of rows begin or end with an id: a file records so, or does so itself.
+
+    The ids of Megatron's own datasets are not asked: upstream takes an EOD for padding, too.
+    """
+    if any(file.facts.get("eos_token_id") == pad_id for file in rows.files):
+        return True
+    if not isinstance(rows, Nanoset):
+        return False
+    files = [file for file in rows.files[:FILES_TO_ASK] if file.num_tokens]
+    return any(pad_id in (file.tokens[0], file.tokens[-1]) for file in files)
 
 
 # the fields of a batch that each option adds

@@ -6,8 +6,8 @@ computes these fields in the dataset, sample by sample, and stacks them. Here
 any of the flags.
 
 As in Megatron-LM, pads and the EOD are found by their ids. A real token with the pad's id gets no
-loss and becomes 0, so choose an id that does not occur in documents. One defect of Megatron-LM is
-not reproduced: if no flag about documents is set, all samples of a process get the loss mask of the
+loss and becomes 0, so choose an id that does not occur in documents; rows of a PackedNanoset whose
+documents begin or end with it are refused. One defect of Megatron-LM is not reproduced: if no flag about documents is set, all samples of a process get the loss mask of the
 first sample that the process reads, pads included.
 """
 

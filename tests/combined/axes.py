@@ -219,6 +219,16 @@ REFUSALS = [
         "DataCollatorWithLabels does not mask the padding",
     ),
     Refusal(
+        "Megatron's collator takes no padding with the id that ends documents",
+        lambda draw: (
+            draw["collator"] == "megatron"
+            and draw["dataset"] == "packed"
+            and draw["pad_id"] == 0
+        ),
+        (ValueError,),
+        "takes every token 0 for padding, but documents",
+    ),
+    Refusal(
         "masks are told to the collator that makes them",
         lambda draw: (
             draw["masks"] is not None
