@@ -273,9 +273,7 @@ def test_a_collator_that_masks_padding_is_taken(paths):
 
 
 @pytest.mark.parametrize("kind", ["npy", "bin", "ds", "raw"])
-def test_padding_by_the_id_that_ends_documents_is_not_known_from_tokens(
-    tmp_path, kind
-):
+def test_padding_by_the_id_that_ends_documents_is_not_known_from_tokens(tmp_path, kind):
     """An EOS of a text would become 0 and count in no loss. Only .npy files record which id it is."""
     lists = [[10] * (length - 1) + [PAD] for length in (3, 6, 2)]
     recorded = {"eos_token_id": PAD} if kind == "npy" else {}

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nanoset_ref.io.files import write_together
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.tokens import (
     TokenFile,
@@ -242,6 +243,31 @@ def test_a_merged_file_ends_its_documents_with_eos_if_all_of_its_sources_do(
     merged = convert(both, tmp_path / "all.npy")
     assert merged.facts["appended_eod"] is False
     verify(merged)
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 3], [3, 2, 1]])
+@pytest.mark.parametrize("lengths", [[1, 2], [1, 1, 0, 1]])
+@pytest.mark.parametrize("labels", [None, ["new", "newer"]])
+def test_labels_of_an_earlier_file_are_not_read(tmp_path, ids, lengths, labels):
+    """Neither for the same ids in other documents, nor for the same documents."""
+
+    def write(ids, lengths, labels):
+        numbers = np.arange(len(lengths)) % 2
+        path = tmp_path / "a.npy"
+        with (
+            write_together(),
+            TokenFileWriter(path, dtype="uint16", overwrite=True) as writer,
+        ):
+            writer.write(ids, lengths)
+            if labels:
+                writer.write_labels(labels, numbers)
+        file = open_tokens(path)
+        file.check_content()
+        return [file.label_of(document) for document in range(len(lengths))]
+
+    assert write([1, 2, 3], [1, 2], ["old", "older"]) == ["old", "older"]
+    wanted = (labels or [None, None]) * 2
+    assert write(ids, lengths, labels) == wanted[: len(lengths)]
 
 
 def test_a_damaged_source_gets_no_new_checksum(source, tmp_path):

@@ -7,8 +7,9 @@ any of the flags.
 
 As in Megatron-LM, pads and the EOD are found by their ids. A real token with the pad's id gets no
 loss and becomes 0, so choose an id that does not occur in documents; rows of a PackedNanoset whose
-documents begin or end with it are refused. One defect of Megatron-LM is not reproduced: if no flag about documents is set, all samples of a process get the loss mask of the
-first sample that the process reads, pads included.
+documents begin or end with it are refused. One defect of Megatron-LM is not reproduced: if no flag
+about documents is set, all samples of a process get the loss mask of the first sample that the
+process reads, pads included.
 """
 
 import dataclasses

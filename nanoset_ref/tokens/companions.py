@@ -9,10 +9,16 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
-from nanoset_ref.io.paths import PathLike, as_path, file_version, require_regular
+from nanoset_ref.io.paths import (
+    PathLike,
+    as_path,
+    checksum,
+    file_version,
+    require_regular,
+)
 from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import BLOCK_IDS
-from nanoset_ref.tokens.manifest import TokenFileError
+from nanoset_ref.tokens.manifest import Manifest, TokenFileError
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:
@@ -74,28 +80,29 @@ def search_boundaries(ids: NDArray[Any], eos_token_id: int) -> Int64Array:
 
 
 def read_labels(
-    path: PathLike, checksum: str | None
+    path: PathLike, manifest: Manifest | None
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """The labels, and each document's label number; None if the file is of other ids, or missing.
+    """The labels, and each document's label number; None if the manifest has no such file.
+
+    None also if the file is missing, or was written with another manifest.
 
     Args:
         path: a file of `TokenFileWriter.write_labels`.
-        checksum: the checksum of the ids.
+        manifest: that of the token file.
 
     Raises:
         TokenFileError: the file is damaged.
     """
-    if file_version(path) is None:
+    recorded = None if manifest is None else manifest.sources
+    if recorded is None or file_version(path) is None:
         return None
     try:
-        with np.load(
-            io.BytesIO(as_path(path).read_bytes()), allow_pickle=False
-        ) as archive:
+        content = as_path(path).read_bytes()
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             labels = archive["labels"]
             numbers = archive["numbers"]
-            checksum_of_ids = str(archive["checksum"])
     except Exception as error:  # a damaged file raises errors of many types
         raise TokenFileError(f"{path} is damaged ({error}); remove it") from error
-    if checksum_of_ids != checksum:
+    if checksum(path) != recorded:
         return None
     return labels, numbers

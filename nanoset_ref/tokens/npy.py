@@ -211,7 +211,7 @@ class TokenFile(Tokens):
         # only readers of documents need it
         from nanoset_ref.tokens.companions import read_labels
 
-        return read_labels(self.companion(LABELS_SUFFIX), self.facts.get("checksum"))
+        return read_labels(self.companion(LABELS_SUFFIX), self.manifest)
 
     def check_content(self) -> bool:
         """See `Tokens.check_content`.

@@ -178,11 +178,9 @@ class TokenFileWriter:
     def write_labels(self, labels: Sequence[str], numbers: ArrayLike) -> None:
         """Write labels next to the file, and for each document the number of its label.
 
-        Call this after the last document, inside `files.write_together`, which adds them to the
-        set.
+        Call this inside `files.write_together`, which adds them to the set.
         """
-        content = np.array(self._manifest().checksum)
         with atomic_write(self.path.with_suffix(LABELS_SUFFIX)) as file:
-            np.savez(file, labels=np.array(labels), numbers=numbers, checksum=content)
+            np.savez(file, labels=np.array(labels), numbers=numbers)
             file.flush()
             self._description["sources"] = checksum(file.name)
