@@ -1,5 +1,6 @@
 """The same documents in every format, and the choice of documents to hold out."""
 
+import contextlib
 import errno
 import itertools
 import json
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from file_kinds import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,9 +25,11 @@ from nanoset_ref.tokens import (
     open_tokens,
     split,
     verify,
+    without_companions,
 )
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 from nanoset_ref.tokens.content import content_hash, document_blocks
+from nanoset_ref.tokens.verification import write_seal
 
 DOCUMENTS = [[5, 6, 7], [], [8], list(range(100, 140)), [9, 9]]
 
@@ -121,7 +125,7 @@ def test_a_pair_is_no_raw_file(source, tmp_path):
         TokenFile(path)
     with pytest.raises(
         TokenFileError,
-        match=r"token_dtype=uint16 contradicts the \.idx, which has int32",
+        match=r"token_dtype=uint16 contradicts the file, which has int32",
     ):
         Nanoset(path, None, 4, 4, token_dtype="uint16")
     expected = Nanoset(source, None, 4, 4).read(np.arange(4))
@@ -129,6 +133,83 @@ def test_a_pair_is_no_raw_file(source, tmp_path):
         assert np.array_equal(
             Nanoset.from_config(str(name), 4, 4).read(np.arange(4)), expected
         )
+
+
+def test_of_a_folder_with_every_format_only_the_token_files_are_read(source, tmp_path):
+    """Each file of it is named, and each alone."""
+    with write_together(), TokenFileWriter(tmp_path / "b.npy", dtype="uint16") as made:
+        made.write([1, 2], [2])
+        made.write_labels(["web"], [0])
+    wide = [convert([source], tmp_path / f"c{end}") for end in (".bin", ".ds", ".npy")]
+    raw = tmp_path / "raw_input_ids.npy"
+    raw.write_bytes(source.path.read_bytes())
+    write_seal(open_tokens(raw, eos_token_id=9))
+    shard = write_shard(tmp_path / "d.bin", range(9))
+    write_seal(open_tokens(shard))
+    files = {source.path, made.path, raw, shard, *(file.path for file in wide)}
+    everything = [str(path) for path in sorted(tmp_path.iterdir())]
+    assert len(everything) == 7 + 13
+    assert set(without_companions(everything)) == {str(path) for path in files}
+    opened = []
+    for path in everything:
+        with contextlib.suppress(TokenFileError):
+            opened.append(open_tokens(path).path)
+    idx = tmp_path / "c.bin"  # either name of a pair opens it
+    assert sorted(opened) == sorted([*files, idx])
+
+
+@pytest.mark.parametrize("kind", [".npy", "raw", ".bin", ".ds", ".ds alone", "llm.c"])
+@pytest.mark.parametrize("stored", ["uint16", "int32"])
+@pytest.mark.parametrize("asked_for", ["uint16", "uint32", "int32", "int16", "float32"])
+def test_no_dtype_is_read_as_another_one(tmp_path, kind, stored, asked_for):
+    """uint32 is int32: ids are below 2**31. A file that records no dtype has the one asked for."""
+    source = written(tmp_path / "a.npy", [[5, 6, 7, 8]], dtype=stored)
+    path = tmp_path / "b.npy"
+    if kind == "llm.c":
+        magic, version = (20240520, 1) if stored == "uint16" else (20240801, 7)
+        path = write_shard(tmp_path / "b.bin", [5, 6, 7, 8], magic, version, stored)
+    elif kind == "raw":
+        path.write_bytes(source.path.read_bytes())
+    else:
+        path = convert([source], tmp_path / f"b{kind.split()[0]}").path
+    if kind == ".ds alone":
+        path.with_name("b.ds.metadata").unlink()
+    same = asked_for.replace("uint32", "int32")
+    if same == stored or (kind in ("raw", ".ds alone") and same in ("uint16", "int32")):
+        file = open_tokens(path, asked_for)
+        assert file.dtype == same
+        assert file.tokens.tobytes() == source.tokens.tobytes()
+    else:
+        with pytest.raises(TokenFileError, match="_dtype|token_size"):
+            open_tokens(path, asked_for)
+
+
+@pytest.mark.parametrize("recorded", [None, 0, 9])
+@pytest.mark.parametrize("given_id", [None, 0, 9])
+def test_an_eos_id_beside_a_manifest_agrees_with_it(tmp_path, recorded, given_id):
+    path = written(tmp_path / "a.npy", [[5, 9]], eos_token_id=recorded).path
+    if {recorded, given_id} == {0, 9}:
+        for read in (open_tokens, TokenFile, verify):
+            with pytest.raises(
+                TokenFileError,
+                match=f"eos_token_id={given_id} contradicts the manifest, .* {recorded}",
+            ):
+                read(path, eos_token_id=given_id)
+    else:
+        assert (
+            open_tokens(path, eos_token_id=given_id).facts["eos_token_id"] == recorded
+        )
+
+
+@pytest.mark.parametrize("eos", [50256, 7, None])
+@pytest.mark.parametrize("tokens", [[50256, 1, 2, 50256, 3], [1, 7, 50256, 1], [7] * 9])
+def test_documents_of_a_shard_begin_with_their_id(tmp_path, tokens, eos):
+    """They are found by it, so no boundary can contradict the ids, at either end."""
+    path = write_shard(tmp_path / "a.bin", tokens)
+    documents = len(open_tokens(path, eos_token_id=eos).document_offsets) - 1
+    for file in (path, open_tokens(path, eos_token_id=eos)):
+        said = verify(file, eos_token_id=eos)
+        assert said.startswith(f"{len(tokens)} tokens in {documents} documents")
 
 
 @pytest.mark.parametrize("suffix", ["_input_ids.npy", ".bin", ".ds"])

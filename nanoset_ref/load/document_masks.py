@@ -31,7 +31,7 @@ from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens import Tokens
 
-FILES_TO_ASK = 64  # for their first and last id
+PROBES = 64  # files that are looked at for an id, and documents in each
 
 
 def starts_after_eos(rows: NDArray[Any], eos_token_id: int) -> Starts:
@@ -222,8 +222,13 @@ def _is_in_documents(rows: Any, pad_id: int) -> bool:
         return True
     if not isinstance(rows, Nanoset):
         return False
-    files = [file for file in rows.files[:FILES_TO_ASK] if file.num_tokens]
-    return any(pad_id in (file.tokens[0], file.tokens[-1]) for file in files)
+    for file in rows.files[:PROBES]:
+        offsets = file.require_document_offsets()[:PROBES]
+        places = np.append(offsets, offsets - 1)
+        places = places[(places >= 0) & (places < file.num_tokens)]
+        if np.any(file.tokens[places] == pad_id):
+            return True
+    return False
 
 
 # the fields of a batch that each option adds

@@ -13,7 +13,7 @@ All formats implement one interface, `Tokens`: .npy, .bin/.idx (Megatron), .ds (
 shards of llm.c.
 
 interface                `Tokens`: ids, document boundaries, number and stride of samples, facts
-opening                  `open_tokens`: the right reader for a path; many files at once
+opening, other_formats   `open_tokens`: the right reader for a path; many files at once
 npy, npy_writer          the format above: read and write
 manifest, companions     the files next to the ids
 bin_idx, bin_idx_writer  Megatron's pairs

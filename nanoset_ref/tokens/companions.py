@@ -1,6 +1,7 @@
 """The files next to token files: document boundaries and labels; lists of files without them."""
 
 import io
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,19 +19,28 @@ from nanoset_ref.io.paths import (
 )
 from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import BLOCK_IDS
-from nanoset_ref.tokens.manifest import Manifest, TokenFileError
+from nanoset_ref.tokens.manifest import (
+    DOCUMENTS_SUFFIX,
+    LABELS_SUFFIX,
+    MANIFEST_SUFFIX,
+    Manifest,
+    TokenFileError,
+)
+
+# what may stand beside a file of each format, in place of its suffix
+COMPANIONS = {
+    ".npy": (MANIFEST_SUFFIX, DOCUMENTS_SUFFIX, LABELS_SUFFIX),
+    ".bin": (".idx", ".seal"),
+    ".ds": (".ds.index", ".ds.metadata"),
+}
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:
-    """Drop companion files: boundaries, .idx files and seals."""
-    companions = {
-        path.removesuffix(".npy") + ".documents.npy"
-        for path in paths
-        if path.endswith(".npy")
-    }
-    pairs = [path.removesuffix(".bin") for path in paths if path.endswith(".bin")]
-    companions |= {prefix + end for prefix in pairs for end in (".idx", ".seal")}
-    companions |= {f"{path}.seal" for path in paths}
+    """Drop the files that stand beside another one: manifests, boundaries, indexes, seals, ..."""
+    companions = {f"{path}.seal" for path in paths}
+    for path in paths:
+        stem, suffix = os.path.splitext(path)
+        companions |= {stem + end for end in COMPANIONS.get(suffix, ())}
     return [path for path in paths if path not in companions]
 
 

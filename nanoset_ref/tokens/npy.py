@@ -37,6 +37,14 @@ NUMPY_HEADER = b"\x93NUMPY"
 DTYPES = {name: np.dtype(name).newbyteorder("<") for name in TOKEN_DTYPES}
 
 
+def name_of_dtype(token_dtype: DTypeLike | None) -> str | None:
+    """The name of an id's dtype, such as "uint16"; None for None."""
+    if token_dtype is None:
+        return None
+    # ids are below 2**31, so uint32 and int32 have the same bytes
+    return str(np.dtype(token_dtype)).replace("uint32", "int32")
+
+
 class TokenFile(Tokens):
     """A .npy token file: raw ids without NumPy's header, perhaps next to a manifest.
 
@@ -45,8 +53,8 @@ class TokenFile(Tokens):
         token_dtype: the dtype of the ids; it must agree with the manifest. None: the manifest's, or
             uint16 without a manifest, as in Nanotron. "uint32" is read as int32: ids are below
             2**31.
-        eos_token_id: the id at the end of each document, for a file without a manifest; document
-            boundaries are then found by searching the ids for it.
+        eos_token_id: the id at the end of each document; it must agree with the manifest. Without a
+            manifest, document boundaries are found by searching the ids for it.
 
     A signed URL opens a single object. If `token_dtype` is given, companions that the server does
     not allow to read are left out.
@@ -56,8 +64,8 @@ class TokenFile(Tokens):
 
     Raises:
         FileNotFoundError: the file does not exist.
-        TokenFileError: the file is empty, its size is not a multiple of an id's size, its size or
-            dtype differs from the manifest's, or it has a NumPy header and no manifest.
+        TokenFileError: the file is empty, its size is not a multiple of an id's size, its size,
+            dtype or EOS id differs from the manifest's, or it has a NumPy header and no manifest.
     """
 
     companion_versions: Mapping[str, FileVersion | None] = {MANIFEST_SUFFIX: None}
@@ -96,7 +104,7 @@ class TokenFile(Tokens):
             head = self.tokens[:4].tobytes()
         # 4. the ids are those of the manifest; without one, they do not begin with a NumPy header
         if self.manifest is not None:
-            self._check_size(self.manifest)
+            self._check_manifest(self.manifest)
         elif head.startswith(NUMPY_HEADER):
             raise TokenFileError(
                 f"{self.location} has a NumPy header; write raw ids as {self.dtype}, or as "
@@ -128,20 +136,23 @@ class TokenFile(Tokens):
         if not skip_denied or may_read(documents):
             versions[DOCUMENTS_SUFFIX] = file_version(documents)
 
-    def _check_size(self, manifest: Manifest) -> None:
-        """Compare the number of ids with the manifest's."""
+    def _check_manifest(self, manifest: Manifest) -> None:
+        """Compare the number of ids and the EOS id with the manifest's."""
         if self.num_tokens != manifest.num_tokens:
             raise TokenFileError(
                 f"{self.path} holds {self.num_tokens} ids, its manifest says "
                 f"{manifest.num_tokens}: the file was truncated or replaced"
             )
+        known = {None, self.eos_token_id, manifest.eos_token_id}
+        if len(known) > 2:
+            raise TokenFileError(
+                f"{self.path}: eos_token_id={self.eos_token_id} contradicts the manifest, which "
+                f"says {manifest.eos_token_id}"
+            )
 
     def _choose_dtype(self, token_dtype: DTypeLike | None) -> np.dtype[Any]:
         """The manifest's dtype, else the given one, else uint16."""
-        asked_for = None
-        if token_dtype is not None:
-            # ids are below 2**31, so uint32 and int32 have the same bytes
-            asked_for = str(np.dtype(token_dtype)).replace("uint32", "int32")
+        asked_for = name_of_dtype(token_dtype)
         name = asked_for or "uint16"
         if self.manifest is not None:
             name = self.manifest.dtype

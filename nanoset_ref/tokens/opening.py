@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Sequence
 
-import numpy as np
 from numpy.typing import DTypeLike
 
 from nanoset_ref.io.paths import PathLike, as_path, in_bucket, location_of
@@ -32,13 +31,16 @@ def open_tokens(
 
     Args:
         path: the file, or the URL of a .npy, .bin/.idx or .ds (see `nanoset_ref.io.buckets`).
-        token_dtype: the ids' dtype, for a .npy or .ds file that does not record it.
-        eos_token_id: the id that ends each document, for a .npy file without a manifest.
+        token_dtype: the ids' dtype, for a .npy or .ds file that does not record it; any other
+            file must have it.
+        eos_token_id: the id that ends each document, for a .npy file that does not record it; the
+            id that begins each, for a shard of llm.c.
         allow_unversioned: whether to read from a server that reports no object versions, so that a
             replaced object goes undetected.
 
     Raises:
-        FileNotFoundError, TokenFileError: see the format's reader.
+        FileNotFoundError, TokenFileError: see the format's reader. `token_dtype` contradicts the
+            file, or the file is text, or a companion of a token file.
         StorageError: a URL cannot be read (see `nanoset_ref.io.buckets`).
     """
     location = location_of(path, allow_unversioned)
@@ -50,33 +52,10 @@ def open_tokens(
                 f"{location} holds the document boundaries of {owner}; name that file instead"
             )
         return TokenFile(location, token_dtype, eos_token_id)
-    path = as_path(location)
-    dtype = None if token_dtype is None else np.dtype(token_dtype)
-    if path.suffix == ".ds":
-        from nanoset_ref.tokens.ds import DatatroveFile  # only .ds files need it
+    # only other formats need it
+    from nanoset_ref.tokens.other_formats import open_other_format
 
-        token_size = None if dtype is None else dtype.itemsize
-        return DatatroveFile(path, token_size=token_size)
-    prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
-    # in a bucket the .idx is taken for granted; opening it will tell
-    is_pair = prefix != path if in_bucket(path) else os.access(f"{prefix}.idx", os.F_OK)
-    if is_pair:
-        from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # only pairs need it
-
-        pair = MMapIndexedDataset(prefix)
-        if dtype not in (None, pair.dtype):
-            raise TokenFileError(
-                f"{path}: token_dtype={dtype} contradicts the .idx, which has {pair.dtype}"
-            )
-        return pair
-    if path.suffix == ".bin" and path.is_file():
-        from nanoset_ref.tokens import llm_c_shard  # only such shards need it
-
-        if llm_c_shard.has_header(path):
-            return llm_c_shard.LlmCFile(path, eos_token_id)
-    if path.suffix in (".json", ".jsonl", ".parquet", ".gz", ".zst"):
-        raise TokenFileError(f"{path} has no token ids; preprocess text to get some")
-    return TokenFile(path, token_dtype, eos_token_id)
+    return open_other_format(as_path(location), token_dtype, eos_token_id)
 
 
 def open_all(

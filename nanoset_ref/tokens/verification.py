@@ -9,6 +9,7 @@ from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.tokens.content import document_blocks
 from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.llm_c_shard import LlmCFile
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.opening import open_tokens
 
@@ -27,12 +28,14 @@ def verify(
     2. Compare its files with the recorded checksums, if there are any.
     3. Check that every id is in [0, vocab_size), if vocab_size is given or in the manifest.
     4. Check that every document ends with the EOS id, if the manifest says so, `eos_token_id` is
-       given, or the ids suggest it: the last id of the file occurs once per document.
+       given, or the ids suggest it: the last id of the file occurs once per document. (Of a shard
+       of llm.c the documents are found by the id that begins them, so there is nothing to check.)
 
     Args:
         file: a path, or an opened file.
         vocab_size: default: the manifest's.
-        eos_token_id: the id at the end of every document, for a file without a manifest.
+        eos_token_id: the id at the end of every document, for a file that does not record it; the
+            id that begins each, for a shard of llm.c.
 
     Returns:
         The result in one line.
@@ -42,7 +45,7 @@ def verify(
     """
     # 1. open the file
     if not isinstance(file, Tokens):
-        file = open_tokens(file)
+        file = open_tokens(file, eos_token_id=eos_token_id)
     # 2. compare the checksums
     checksum = ", checksum as recorded" if file.check_content() else ""
     # 3. check the range of the ids
@@ -58,7 +61,9 @@ def verify(
     # 4. check the ends of the documents
     offsets = file.require_document_offsets()
     lasts = np.concatenate(ends)
-    if "appended_eod" in file.facts:
+    if isinstance(file, LlmCFile):
+        eos_token_id = None
+    elif "appended_eod" in file.facts:
         eos_token_id = None
         if file.facts["appended_eod"]:
             eos_token_id = file.facts["eos_token_id"]

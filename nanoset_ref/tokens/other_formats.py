@@ -1,0 +1,55 @@
+"""Open files of token ids that are not named .npy."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from nanoset_ref.io.paths import in_bucket
+from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
+from nanoset_ref.tokens.ds import DatatroveFile
+from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.llm_c_shard import LlmCFile, has_header
+from nanoset_ref.tokens.manifest import TokenFileError
+from nanoset_ref.tokens.npy import TokenFile, name_of_dtype
+
+# of text, and of files that stand beside token files
+SUFFIXES_WITHOUT_IDS = tuple(
+    ".json .jsonl .parquet .gz .zst .npz .seal .ds.index .ds.metadata".split()
+)
+
+
+def open_other_format(
+    path: Path, token_dtype: DTypeLike | None, eos_token_id: int | None
+) -> Tokens:
+    """Open a .ds file, a pair, a shard of llm.c, or raw ids; see `opening.open_tokens`."""
+    asked_for = name_of_dtype(token_dtype)
+    opened = _open(path, asked_for, eos_token_id)
+    if opened is None:
+        if path.name.endswith(SUFFIXES_WITHOUT_IDS):
+            raise TokenFileError(
+                f"{path} has no token ids; preprocess text to get some, "
+                "or name the token file that it belongs to"
+            )
+        return TokenFile(path, token_dtype, eos_token_id)
+    if asked_for not in (None, str(opened.dtype)):
+        raise TokenFileError(
+            f"{path}: token_dtype={asked_for} contradicts the file, which has {opened.dtype}"
+        )
+    return opened
+
+
+def _open(path: Path, asked_for: str | None, eos_token_id: int | None) -> Tokens | None:
+    """Open a file whose format is known by its suffix, its companion or its header."""
+    if path.suffix == ".ds":
+        token_size = None if asked_for is None else np.dtype(asked_for).itemsize
+        return DatatroveFile(path, token_size=token_size)
+    prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
+    # in a bucket the .idx is taken for granted; opening it will tell
+    is_pair = prefix != path if in_bucket(path) else os.access(f"{prefix}.idx", os.F_OK)
+    if is_pair:
+        return MMapIndexedDataset(prefix)
+    if path.suffix == ".bin" and path.is_file() and has_header(path):
+        return LlmCFile(path, eos_token_id)
+    return None
