@@ -4,35 +4,42 @@ Random rows of 2,048 tokens are read for `--seconds`, by each way in a process o
 noted as the kernel splits it: anonymous (the process's own, which counts against it) and file-backed (pages of the
 file's cache that are mapped; clean, shared, and taken back when memory is short).
 
-    nanoset_ref     its loader: pread at the first visit of a place, a mapping that is kept at the next ones
-    rebuilt         Nanotron's way: the file mapped anew for every sample
-    preadv          a system call per row into one buffer, widened in one go
+    a kept map                          the file mapped once
+    a kept map without read-ahead       the same after MADV_RANDOM: a missing page brings no others with it
+    rebuilt                             Nanotron's way: the file mapped anew for every sample
+    preadv                              a system call per row into one buffer, widened in one go
+    nanoset_ref                         its loader; a file larger than memory it reads past the page cache
+    nanoset_ref through the page cache  pread at the first visit of a place, a mapping that is kept at the next ones
 
-The file is sparse: it takes no disk, but its pages take page cache as any other's. To see the process read a file
-larger than what may stay resident, give less memory to the process: `systemd-run --user --scope -p MemoryMax=1G python
--m benchmarks.memory --gigabytes 8`.
+The file is sparse: it takes no disk, so nothing is waited for and rows per second of the processor compare the ways on
+a busy machine too. But its pages take page cache as any other's, and the kernel reads ahead in it: `--read-ahead-kb`
+sets how far for the run (root). To see the process read a file larger than what may stay resident,
+give less memory to the process: `systemd-run --user --scope -p MemoryMax=1G python -m benchmarks.memory --gigabytes 8`.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import mmap
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.record import allowed_mib, command, save
+from benchmarks.cold import read_ahead
+from benchmarks.record import allowed_mib, command, machine, save
 
 SEQUENCE_LENGTH = 2048
 BATCH = 8
-WAYS = ("nanoset_ref", "rebuilt", "preadv")
+WARM_UP = 65  # batches; nanoset_ref reads its first 512 rows without a compiled kernel
 
 
 def main() -> None:
@@ -43,6 +50,9 @@ def main() -> None:
         "--gigabytes", type=float, default=4, help="size of the file (GiB)"
     )
     parser.add_argument("--seconds", type=float, default=20, help="per way of reading")
+    parser.add_argument(
+        "--read-ahead-kb", type=int, help="of the device (default: as it is)"
+    )
     parser.add_argument(
         "--folder",
         type=Path,
@@ -60,62 +70,58 @@ def main() -> None:
         return
     result: dict[str, Any] = {
         "command": command("memory"),
+        "machine": machine(),
+        "load_average_before": round(os.getloadavg()[0], 1),
         "file_mib": round(options.gigabytes * 1024),
         "allowed_mib": allowed_mib(),
-        "ways": {},
     }
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder) / "sparse_input_ids.npy"
         with open(path, "wb") as file:
             file.truncate(round(options.gigabytes * 2**30))
-        for way in WAYS:
-            descriptor = os.open(path, os.O_RDONLY)
-            os.posix_fadvise(
-                descriptor, 0, 0, os.POSIX_FADV_DONTNEED
-            )  # every way begins with an empty cache
-            os.close(descriptor)
-            child = [
-                sys.executable,
-                "-m",
-                "benchmarks.memory",
-                "--seconds",
-                str(options.seconds),
-            ]
-            output = subprocess.run(
-                [*child, "--child", way, str(path)],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-            points = result["ways"][way] = json.loads(output.stdout)
-            last = points[-1]
-            print(
-                f"{way:12} {last['rows']:10,} rows, {last['rows'] / last['seconds']:9,.0f} a second; "
-                f"anonymous {points[0]['anonymous_mib']:.0f} -> {last['anonymous_mib']:.0f} MiB, "
-                f"file-backed {points[0]['file_mib']:.0f} -> {max(p['file_mib'] for p in points):.0f} MiB at most",
-                flush=True,
-            )
+        with read_ahead(Path(folder), options.read_ahead_kb) as kilobytes:
+            result["read_ahead_kb"] = kilobytes
+            result["ways"] = {way: in_child(way, path, options.seconds) for way in WAYS}
     save(result, options.output)
 
 
+def in_child(way: str, path: Path, seconds: float) -> list[dict[str, float]]:
+    """`read` in a process of its own, which begins with none of the file in memory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    child = [sys.executable, "-m", "benchmarks.memory", "--seconds", str(seconds)]
+    output = subprocess.run(
+        [*child, "--child", way, str(path)], check=True, capture_output=True, text=True
+    )
+    points: list[dict[str, float]] = json.loads(output.stdout)
+    last = points[-1]
+    print(
+        f"{way:35} {last['rows']:10,} rows, {last['rows'] / last['cpu_seconds']:9,.0f} a second of the processor; "
+        f"anonymous {points[0]['anonymous_mib']:.0f} -> {last['anonymous_mib']:.0f} MiB, "
+        f"file-backed {points[0]['file_mib']:.0f} -> {max(p['file_mib'] for p in points):.0f} MiB at most",
+        flush=True,
+    )
+    return points
+
+
 def read(way: str, path: Path, seconds: float) -> list[dict[str, float]]:
-    """What is resident (MiB) after so many rows and seconds."""
-    pull = {"nanoset_ref": ours, "rebuilt": rebuilt, "preadv": preadv}[way](path)
-    pull()
-    rows, points = 0, [{"rows": 0, "seconds": 0.0, **resident()}]
-    begin = time.perf_counter()
+    """What is resident (MiB) after so many rows and seconds, by the clock and of the processor."""
+    pull = WAYS[way](path)
+    for _ in range(WARM_UP):
+        pull()
+    rows, points = 0, [{"rows": 0, "seconds": 0.0, "cpu_seconds": 0.0, **resident()}]
+    begin, begin_cpu = time.perf_counter(), time.process_time()
     while points[-1]["seconds"] < seconds:
         until = time.perf_counter() + seconds / 40
         while time.perf_counter() < until:
             pull()
             rows += BATCH
-        points.append(
-            {
-                "rows": rows,
-                "seconds": round(time.perf_counter() - begin, 2),
-                **resident(),
-            }
-        )
+        spent = {
+            "seconds": round(time.perf_counter() - begin, 2),
+            "cpu_seconds": round(time.process_time() - begin_cpu, 2),
+        }
+        points.append({"rows": rows, **spent, **resident()})
     return points
 
 
@@ -140,6 +146,35 @@ def ours(path: Path) -> Callable[[], Any]:
     return lambda: next(batches)
 
 
+def ours_through_the_page_cache(path: Path) -> Callable[[], Any]:
+    os.environ["NANOSET_REF_DIRECT"] = "0"
+    return ours(path)
+
+
+def samples_of(path: Path) -> Iterator[int]:
+    """All samples of a file in random order, again and again."""
+    samples = (path.stat().st_size // 2 - 1) // SEQUENCE_LENGTH
+    return itertools.cycle(np.random.default_rng(0).permutation(samples).tolist())
+
+
+def kept(path: Path, advice: int = mmap.MADV_NORMAL) -> Callable[[], Any]:
+    with open(path, "rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    mapping.madvise(advice)
+    ids, at = np.frombuffer(mapping, dtype=np.uint16), samples_of(path)
+
+    def pull() -> Any:
+        starts = [next(at) * SEQUENCE_LENGTH for _ in range(BATCH)]
+        rows = [ids[start : start + SEQUENCE_LENGTH + 1] for start in starts]
+        return np.stack([row.astype(np.int32) for row in rows])
+
+    return pull
+
+
+def kept_without_read_ahead(path: Path) -> Callable[[], Any]:
+    return kept(path, mmap.MADV_RANDOM)
+
+
 def rebuilt(path: Path) -> Callable[[], Any]:
     from benchmarks.peers import Restated, RestatedCollator
 
@@ -151,21 +186,25 @@ def rebuilt(path: Path) -> Callable[[], Any]:
 
 
 def preadv(path: Path) -> Callable[[], Any]:
-    samples = (path.stat().st_size // 2 - 1) // SEQUENCE_LENGTH
-    order = np.random.default_rng(0).permutation(samples).tolist()
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor, at = os.open(path, os.O_RDONLY), samples_of(path)
     narrow = np.empty((BATCH, SEQUENCE_LENGTH + 1), dtype=np.uint16)
-    at = iter(range(10**12))
 
     def pull() -> Any:
         for row in narrow:
-            os.preadv(
-                descriptor, [row], order[next(at) % samples] * SEQUENCE_LENGTH * 2
-            )
+            os.preadv(descriptor, [row], next(at) * SEQUENCE_LENGTH * 2)
         return narrow.astype(np.int32)
 
     return pull
 
+
+WAYS: dict[str, Callable[[Path], Callable[[], Any]]] = {
+    "a kept map": kept,
+    "a kept map without read-ahead": kept_without_read_ahead,
+    "rebuilt": rebuilt,
+    "preadv": preadv,
+    "nanoset_ref": ours,
+    "nanoset_ref through the page cache": ours_through_the_page_cache,
+}
 
 if __name__ == "__main__":
     main()

@@ -15,7 +15,7 @@ with an empty folder:
     fetched_per_byte_of_the_epoch
     disk_mib                             what the folder holds after the epoch
     places                               of 256 equal parts of the corpus, those that the first 256 samples come from;
-                                         163 are expected of a global shuffle
+                                         162 are expected of a global shuffle
     seconds_to_first_batch               after 0, 50 and 90% of an epoch, again with an empty folder, from the building
                                          of the loader; its state is what `state_dict` gave there
     exact                                whether the 64 batches that follow are those that followed in the first run

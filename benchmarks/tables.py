@@ -161,7 +161,7 @@ def streamers(result: Mapping[str, Any]) -> str:
         "MiB on the disk",
     ]
     heads += [
-        "spread (163: global shuffle)",
+        "parts of 256 in the first 256 rows (162: global shuffle)",
         "seconds to the first batch at 0, 50, 90%",
         "exact there",
     ]

@@ -327,6 +327,21 @@ def test_a_file_in_a_bucket_takes_six_requests_to_open_as_notebook_15_says(
     assert round(1024 * 1000 * 6 / 5_500 / 60) == 19  # minutes
 
 
+def test_maps_and_chunks_are_as_notebook_15_says() -> None:
+    from benchmarks.peers import CHUNK
+    from course.pages.page_15 import results, served
+
+    memory, peers = results("memory"), results("streamers")
+    ends = {way: points[-1] for way, points in memory["ways"].items()}
+    speed = {way: end["rows"] / end["cpu_seconds"] for way, end in ends.items()}
+    assert memory["read_ahead_kb"] == 32 * 4  # pages of 4 KiB
+    assert min(speed, key=lambda way: speed[way]) == "rebuilt"
+    kept = speed["a kept map"]
+    assert round(speed["a kept map without read-ahead"] / kept) == 6
+    assert round(served()["nanotron"] / 2048, -3) == 19_000  # from memory
+    assert peers["megabytes"] << 19 == 8 * CHUNK  # litdata's
+
+
 def test_a_special_token_in_a_text_ends_a_document_as_notebook_03_says(
     tmp_path: Path,
 ) -> None:
