@@ -30,7 +30,7 @@ class Element {
   addEventListener(name, listener) { this.listeners[name] = listener; }
   all(tag) { return this.children.flatMap((it) => [...(it.tag === tag ? [it] : []), ...it.all(tag)]); }
 }
-const root = new Element("figure");
+const root = new Element("div");
 root.querySelector = () => ({ textContent: embedded });
 const document = {
   createElement: (tag) => new Element(tag),
@@ -52,8 +52,8 @@ const move = (name, value) => {
 PAGE = """
 const labelled = (name) => [...document.querySelectorAll("label")].find((it) => it.firstChild.data === name).control;
 const seen = () => [
-  document.querySelector("figure p").textContent,
-  [...document.querySelectorAll("figure svg rect")].map((it) => it.nextSibling.textContent),
+  document.querySelector(".moving p").textContent,
+  [...document.querySelectorAll(".moving svg rect")].map((it) => it.nextSibling.textContent),
 ];
 """
 PLACES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

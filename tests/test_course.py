@@ -199,6 +199,8 @@ def test_a_guess_is_compared_and_counted(
 def test_an_open_guess_prints_nothing_and_leaves_nothing_behind(page, capsys) -> None:
     guess("99.1", ...)
     assert capsys.readouterr().out == ""
+    tally("99")
+    assert capsys.readouterr().out == "4 predictions are open\n"
     assert not guesses.KEPT.exists()
 
 

@@ -17,7 +17,7 @@ def check(key: str, answer: Any) -> None:
         answer: what the reader put in the place of `...`: a value, a function, or a class.
     """
     if is_open(answer):
-        print("open: put your answer in the place of the three dots, then run this cell again")
+        print("open")
         return
     page(key)
     rule = RULES[key]

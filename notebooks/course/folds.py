@@ -31,9 +31,12 @@ WIDTH = 750  # pixels of a picture on the page
 
 Pictures = dict[str, bytes]  # by file name in images/
 
-# the second cell of each page, which Colab and JupyterLab show folded
-COLAB = """# @title Colab only: get the package and the course. Elsewhere this does nothing.
-!test -d course || curl -Ls https://github.com/nanoset-ref/nanoset_ref/raw/HEAD/notebooks/colab.sh | sh"""
+# the second cell of each page, whose code Colab and JupyterLab show folded, and what stands in it
+OPENING = """# @title The first picture. On Colab, this gets the package and the course before it.
+!test -d course || curl -Ls https://github.com/nanoset-ref/nanoset_ref/raw/HEAD/notebooks/colab.sh | sh
+from course import opening
+
+opening("{}")"""
 FOLDED = {"cellView": "form", "jupyter": {"source_hidden": True}}
 
 
@@ -122,7 +125,7 @@ def folds_of(notebook: Any) -> dict[str, str]:
 def write(path: Path) -> None:
     """Run a page; write its outputs, its folds and their pictures."""
     notebook = nbformat.read(path, as_version=4)
-    notebook.cells[1].source = COLAB
+    notebook.cells[1].source = OPENING.format(path.name[:2])
     notebook.cells[1].metadata = nbformat.from_dict(FOLDED)
     executed = run(with_answers(notebook))
     answers = answers_of(executed)

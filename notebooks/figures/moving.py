@@ -130,7 +130,7 @@ class Moving:
         image = f'<img alt="{escape(alt)}" width="{PIXELS}" src="data:image/png;base64,{b64encode(still).decode()}">'
         data = f'<script type="application/json">{embedded}</script>'
         script = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
-        return f'<figure class="moving">\n{image}\n{data}\n</figure>\n{script}'
+        return f'<div class="moving">\n{image}\n{data}\n</div>\n{script}'
 
     def _length(self, state: State) -> float:
         return self.length or max(
