@@ -28,6 +28,7 @@ from nanoset_ref.tokens import (
     without_companions,
 )
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
+from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens.content import content_hash, document_blocks
 from nanoset_ref.tokens.verification import write_seal
 
@@ -57,6 +58,67 @@ def as_lists(documents):
         documents.tokens[a:b].tolist()
         for a, b in itertools.pairwise(documents.require_document_offsets())
     ]
+
+
+def rows_of(path, windows):
+    """Three rows of four tokens, a document each."""
+    documents = [[10, 11, 12, 13], [20, 21, 22, 23], [30, 31, 0, 0]]
+    return written(path, documents, windows=windows, row_length=4)
+
+
+@pytest.mark.parametrize("first", ["rows", "text"])
+@pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
+def test_rows_and_text_that_is_not_cut_into_rows_are_not_merged(
+    tmp_path, first, suffix
+):
+    rows = rows_of(tmp_path / "rows.npy", "disjoint")
+    text = convert([written(tmp_path / "t.npy", DOCUMENTS)], tmp_path / f"text{suffix}")
+    sources = [rows, text] if first == "rows" else [text, rows]
+    with pytest.raises(ValueError, match="one file cannot hold both: .* rows of"):
+        convert(sources, tmp_path / "merged.npy")
+    assert not (tmp_path / "merged.npy").exists()
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".ds"])
+def test_padding_is_not_copied_into_a_format_that_does_not_record_it(tmp_path, suffix):
+    rows = rows_of(tmp_path / "rows.npy", "padded")
+    with pytest.raises(ValueError, match="would count in the loss: convert to .npy"):
+        convert([rows], tmp_path / f"rows{suffix}")
+    assert convert([rows], tmp_path / "copy.npy").windows == "padded"
+
+
+def test_what_a_copy_does_not_keep_is_warned_of(tmp_path, caplog):
+    rows = rows_of(tmp_path / "rows.npy", "disjoint")
+    convert([rows], tmp_path / "same.npy")
+    datatrove = convert([rows], tmp_path / "rows.ds")
+    with write_together(), TokenFileWriter(tmp_path / "l.npy", dtype="uint16") as made:
+        made.write([1, 2, 3, 4, 5], [2, 3])
+        made.write_labels(["web", "code"], [0, 1])
+    assert caplog.text == ""
+    for source, target, lost in (
+        (rows, "rows.bin", "that its samples share no token"),
+        (datatrove, "again.npy", "that its samples share no token"),
+        (open_tokens(made.path), "l.ds", "the labels of its documents"),
+    ):
+        convert([source], tmp_path / target)
+        assert f"{target} does not keep of {source.path}: {lost}" in caplog.text
+        caplog.clear()
+
+
+@pytest.mark.parametrize("modes", [None, [0, 1, 1]])
+def test_sequences_of_a_pair_are_kept_or_refused(tmp_path, modes):
+    with MMapIndexedDatasetBuilder(
+        tmp_path / "a.bin", np.uint16, multimodal=modes is not None
+    ) as builder:
+        builder.add_document(np.arange(6), [1, 2, 3], modes)
+        builder.add_document(np.arange(4), [1, 2, 1], modes)
+    pair = MMapIndexedDataset(tmp_path / "a")
+    for options in ({"dtype": "int32"}, {"chosen": [np.array([1])]}):
+        with pytest.raises(
+            ValueError, match="documents of several sequences, which only"
+        ):
+            convert([pair], tmp_path / "b.bin", **options)
+    assert as_lists(convert([pair], tmp_path / "c.npy")) == as_lists(pair)
 
 
 @pytest.mark.parametrize("route", list(itertools.permutations([".npy", ".bin", ".ds"])))

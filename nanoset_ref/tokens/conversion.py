@@ -1,6 +1,7 @@
 """Copy documents, all or chosen ones, from any format to any other, and verify the copy."""
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -13,6 +14,7 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.files import refuse_input, write_together
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.io.urls import BucketPath
+from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens.content import Block, content_hash, document_blocks, hash_blocks
 from nanoset_ref.tokens.ds import DatatroveWriter
@@ -20,6 +22,8 @@ from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
 from nanoset_ref.tokens.opening import open_tokens
+
+logger = logging.getLogger(__name__)
 
 # document numbers for each source; None: all
 ChosenDocuments = Sequence[Int64Array] | None
@@ -48,8 +52,11 @@ def convert(
     Raises:
         ValueError: there is no source, or nothing to write. The suffix is unknown. The target is a
             source. An id does not fit the dtype. The sources have different vocabularies or
-            windows. The content of a source has changed.
+            windows. The content of a source has changed. The target's format does not hold padding
+            or sequences of a source.
         FileExistsError: the target exists and `overwrite` is False.
+
+    Warns (by logging): the target does not keep labels or windows of a source.
     """
     return convert_parts(sources, {target: chosen}, **options)[0]
 
@@ -74,6 +81,7 @@ def convert_parts(
     targets = [as_path(target) for target in parts]
     for target, chosen in zip(targets, parts.values(), strict=True):
         _check_target(target, chosen, sources, description.get("row_length"))
+        _check_losses(target, sources)
     options = description | {"dtype": id_dtype, "overwrite": overwrite}
     hashes = []
     with write_together() as sets, contextlib.ExitStack() as stack:
@@ -122,6 +130,35 @@ def _check_target(
         )
 
 
+def _check_losses(target: Path, sources: Sequence[Tokens]) -> None:
+    """Warn of what the target does not keep; ValueError if others would be trained on."""
+    for source in sources:
+        if source.windows == "padded" and target.suffix != ".npy":
+            raise ValueError(
+                f"{source.path} has rows that end in padding, and a {target.suffix} file does not "
+                "record it, so it would count in the loss: convert to .npy"
+            )
+        if target.suffix == ".bin" and isinstance(source, MMapIndexedDataset):
+            num_documents = len(source.require_document_offsets()) - 1
+            if source.sequence_modes is not None or len(source) != num_documents:
+                raise ValueError(
+                    f"{source.path} has modes, or documents of several sequences, which only "
+                    "`nanoset-ref merge` of whole pairs keeps, without --dtype"
+                )
+        lost = []
+        if source.label_of(0):
+            lost.append("the labels of its documents")
+        keeps_windows = target.suffix == ".ds" or (
+            source.row_length and target.suffix == ".npy"
+        )
+        if source.windows == "disjoint" and not keeps_windows:
+            lost.append("that its samples share no token")
+        if lost:
+            logger.warning(
+                "%s does not keep of %s: %s", target, source.path, " and ".join(lost)
+            )
+
+
 def _copy(
     sources: Sequence[Tokens], chosen: ChosenDocuments, writer: Any
 ) -> Iterator[Block]:
@@ -142,6 +179,12 @@ def agreed_facts(sources: Sequence[Tokens]) -> Facts:
         ValueError: two sources contradict each other.
     """
     agreed: Facts = {}
+    row_lengths = {source.row_length for source in sources}
+    if len(row_lengths) > 1:
+        raise ValueError(
+            "one file cannot hold both: sources are cut into rows of "
+            f"{sorted(map(str, row_lengths))} tokens (None: not cut into rows)"
+        )
     for source in sources:
         for name, value in source.facts.items():
             if name == "checksum" or value is None:

@@ -176,7 +176,7 @@ REFUSALS = [
         "every file has a weight",
         lambda draw: draw["weights"] is not None and len(draw["weights"]) != 3,
         (ValueError,),
-        "one weight per source: expected 3",
+        "one weight per source: a list of 3",
     ),
     Refusal(
         "only the stateless order goes on from a ledger",
