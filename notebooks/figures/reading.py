@@ -132,20 +132,25 @@ def _draw_rates(
 ) -> None:
     """The dots of one reader: the number of the slower one stands left of it, of the faster one right of it.
 
-    Where the number on the right would lie on the line of the yardstick, both stand on the left.
+    Where the number on the right would lie on the line of the yardstick, each stands left of its dot;
+    one above the other left of both, if there is no room between the dots.
     """
     found = {way: candidates[way] for way in (name, name + WORKERS) if way in candidates}
     (colour,), fastest = _colours([name]), max(found, key=lambda way: np.median(found[way]))
     best = np.median(found[fastest])
     crossing = best < yardstick < 1.7 * best
     lowest = min(np.quantile(rounds, 0.25) for rounds in found.values())
+    slower = [np.quantile(rounds, 0.75) for way, rounds in found.items() if way != fastest]
+    is_roomy = 1.4 * max(slower, default=0) < np.quantile(found[fastest], 0.25)
     for way, rounds in found.items():
         low, middle, high = np.quantile(rounds, [0.25, 0.5, 0.75])
         axes.hlines(row, low, high, colors=colour)
         fill = "white" if way.endswith(WORKERS) else colour
         axes.scatter(middle, row, facecolor=fill, edgecolor=colour, s=34, zorder=3)
         place, shift, align = (high, (7, 0), "left") if way == fastest else (low, (-7, 0), "right")
-        if crossing:
+        if crossing and is_roomy:
+            place, shift, align = low, (-7, 0), "right"
+        elif crossing:
             lift = 6 if way == fastest else -6
             place, shift, align = lowest, (-7, lift if len(found) > 1 else 0), "right"
         number = f"{middle:,.0f}" if middle >= 10 else f"{middle:.1f}"
