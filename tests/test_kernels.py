@@ -515,6 +515,17 @@ def test_a_kernel_is_compiled_once_it_was_given_enough_to_do(monkeypatch):
     assert double._compiled is not None
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_kernel_takes_arguments_by_name(is_compiled):
+    divide = kernels.njit(work=lambda x, n: 1)(lambda x, n: x // n)
+    if is_compiled:
+        assert divide.compiled(7, 2) == 3
+    assert divide(n=2, x=7) == divide(7, n=2) == divide(7, 2) == 3
+    assert (divide._compiled is not None) == is_compiled
+    with pytest.raises(TypeError, match="m"):
+        divide(7, m=2)
+
+
 def test_words_wrap_around_in_python_too_and_numbers_are_pythons():
     with python_up_to(2**40):
         assert derive(2**64 - 1, 2**64 - 1) == derive.compiled(

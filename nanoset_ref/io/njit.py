@@ -13,6 +13,7 @@ play no role, and numba's settings stay as they are.
 """
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from types import FunctionType
@@ -48,7 +49,10 @@ class Kernel:
         self._python: Any = None
         self._compiled: Any = None
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if named:
+            signature = inspect.signature(self.py_func)
+            arguments = signature.bind(*arguments, **named).args
         if self._compiled is not None:
             try:
                 return self._compiled(*arguments)
