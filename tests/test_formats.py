@@ -87,18 +87,36 @@ def test_padding_is_not_copied_into_a_format_that_does_not_record_it(tmp_path, s
     assert convert([rows], tmp_path / "copy.npy").windows == "padded"
 
 
+def test_only_the_last_of_merged_files_of_rows_may_end_within_a_row(tmp_path):
+    whole = rows_of(tmp_path / "whole.npy", "disjoint")
+    more = written(tmp_path / "more.npy", [[7] * 6], windows="disjoint", row_length=4)
+    with pytest.raises(ValueError, match="more.npy ends with 2 tokens of a row of 4"):
+        convert([more, whole], tmp_path / "torn.npy")
+    merged = convert([whole, more], tmp_path / "merged.npy")
+    assert (merged.row_length, merged.num_tokens) == (4, 18)
+
+
 def test_what_a_copy_does_not_keep_is_warned_of(tmp_path, caplog):
     rows = rows_of(tmp_path / "rows.npy", "disjoint")
     convert([rows], tmp_path / "same.npy")
     datatrove = convert([rows], tmp_path / "rows.ds")
     with write_together(), TokenFileWriter(tmp_path / "l.npy", dtype="uint16") as made:
         made.write([1, 2, 3, 4, 5], [2, 3])
-        made.write_labels(["web", "code"], [0, 1])
+        made.write_labels(["", "code"], [0, 1])
+    with MMapIndexedDatasetBuilder(tmp_path / "a.bin", multimodal=True) as builder:
+        builder.add_document(np.arange(3), [1, 2], [0, 1])
     assert caplog.text == ""
+    pair = MMapIndexedDataset(tmp_path / "a")
     for source, target, lost in (
-        (rows, "rows.bin", "that its samples share no token"),
-        (datatrove, "again.npy", "that its samples share no token"),
-        (open_tokens(made.path), "l.ds", "the labels of its documents"),
+        (rows, "rows.bin", "its disjoint windows"),
+        (datatrove, "again.npy", "its disjoint windows"),
+        (open_tokens(made.path), "copy.npy", "the labels of documents"),
+        (
+            open_tokens(made.path),
+            "l.ds",
+            "the labels of documents and its overlapping windows",
+        ),
+        (pair, "p.npy", "the sequences of documents and modes"),
     ):
         convert([source], tmp_path / target)
         assert f"{target} does not keep of {source.path}: {lost}" in caplog.text
@@ -113,6 +131,11 @@ def test_sequences_of_a_pair_are_kept_or_refused(tmp_path, modes):
         builder.add_document(np.arange(6), [1, 2, 3], modes)
         builder.add_document(np.arange(4), [1, 2, 1], modes)
     pair = MMapIndexedDataset(tmp_path / "a")
+    with MMapIndexedDatasetBuilder(tmp_path / "e.bin", np.uint16) as builder:
+        builder.add_document([], [])  # of no sequence
+        builder.add_document([5, 6], [2])
+    empty = MMapIndexedDataset(tmp_path / "e")
+    assert as_lists(convert([empty], tmp_path / "f.bin", dtype="int32")) == [[], [5, 6]]
     for options in ({"dtype": "int32"}, {"chosen": [np.array([1])]}):
         with pytest.raises(
             ValueError, match="documents of several sequences, which only"

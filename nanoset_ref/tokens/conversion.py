@@ -20,6 +20,7 @@ from nanoset_ref.tokens.content import Block, content_hash, document_blocks, has
 from nanoset_ref.tokens.ds import DatatroveWriter
 from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
+from nanoset_ref.tokens.npy import TokenFile
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
 from nanoset_ref.tokens.opening import open_tokens
 
@@ -78,10 +79,12 @@ def convert_parts(
     for source in sources:
         source.check_content()
     description = (facts or {}) | agreed_facts(sources)
+    _refuse_torn_rows(sources)
     targets = [as_path(target) for target in parts]
     for target, chosen in zip(targets, parts.values(), strict=True):
         _check_target(target, chosen, sources, description.get("row_length"))
-        _check_losses(target, sources)
+        for source in sources:
+            _check_source(source, target)
     options = description | {"dtype": id_dtype, "overwrite": overwrite}
     hashes = []
     with write_together() as sets, contextlib.ExitStack() as stack:
@@ -130,33 +133,48 @@ def _check_target(
         )
 
 
-def _check_losses(target: Path, sources: Sequence[Tokens]) -> None:
-    """Warn of what the target does not keep; ValueError if others would be trained on."""
-    for source in sources:
-        if source.windows == "padded" and target.suffix != ".npy":
+def _refuse_torn_rows(sources: Sequence[Tokens]) -> None:
+    """Raise ValueError if a source that others follow does not end with a whole row."""
+    for source in sources[:-1]:
+        rest = source.num_tokens % (source.row_length or 1)
+        if rest:
             raise ValueError(
-                f"{source.path} has rows that end in padding, and a {target.suffix} file does not "
-                "record it, so it would count in the loss: convert to .npy"
+                f"{source.path} ends with {rest} tokens of a row of {source.row_length}, so the rows "
+                "of the next file would be torn: name it last"
             )
-        if target.suffix == ".bin" and isinstance(source, MMapIndexedDataset):
-            num_documents = len(source.require_document_offsets()) - 1
-            if source.sequence_modes is not None or len(source) != num_documents:
-                raise ValueError(
-                    f"{source.path} has modes, or documents of several sequences, which only "
-                    "`nanoset-ref merge` of whole pairs keeps, without --dtype"
-                )
-        lost = []
-        if source.label_of(0):
-            lost.append("the labels of its documents")
-        keeps_windows = target.suffix == ".ds" or (
-            source.row_length and target.suffix == ".npy"
+
+
+def _check_source(source: Tokens, target: Path) -> None:
+    """Warn of what the target does not keep; ValueError if it would be read wrongly."""
+    if source.windows == "padded" and target.suffix != ".npy":
+        raise ValueError(
+            f"{source.path} has rows that end in padding, and a {target.suffix} file does not "
+            "record it, so it would count in the loss: convert to .npy"
         )
-        if source.windows == "disjoint" and not keeps_windows:
-            lost.append("that its samples share no token")
-        if lost:
-            logger.warning(
-                "%s does not keep of %s: %s", target, source.path, " and ".join(lost)
+    lost = []
+    if isinstance(source, MMapIndexedDataset):
+        has_modes = source.sequence_modes is not None
+        has_sequences = bool(np.any(np.diff(source.document_indices) > 1))
+        if target.suffix == ".bin" and (has_modes or has_sequences):
+            raise ValueError(
+                f"{source.path} has modes, or documents of several sequences, which only "
+                "`nanoset-ref merge` of whole pairs keeps, without --dtype"
             )
+        lost += ["the sequences of documents"] * has_sequences + ["modes"] * has_modes
+    if isinstance(source, TokenFile) and source.manifest and source.manifest.sources:
+        lost.append("the labels of documents")
+    if source.windows != _windows_of_copy(source, target):
+        lost.append(f"its {source.windows} windows")
+    if lost:
+        what = " and ".join(lost)
+        logger.warning("%s does not keep of %s: %s", target, source.path, what)
+
+
+def _windows_of_copy(source: Tokens, target: Path) -> str:
+    """How the samples of a copy are cut when it is opened."""
+    if target.suffix == ".npy" and source.row_length:
+        return source.windows
+    return "disjoint" if target.suffix == ".ds" else "overlapping"
 
 
 def _copy(
