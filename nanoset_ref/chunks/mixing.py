@@ -119,6 +119,9 @@ def mix(
     out = Path(out_root)
     paths = _subset_files(subfolders, Path(input_root))
     inputs = manifests_above(paths.values())
+    inputs.pop(
+        out.resolve(), None
+    )  # of an earlier call, which this one resumes or repeats
     facts = common_facts(inputs, paths.values())
     subsets = _split_all(paths, num_chunks, num_valid, random_seed)
     settings = {

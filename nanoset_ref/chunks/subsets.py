@@ -87,10 +87,14 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
         for file in text_files(root)
         if file.parent != root and out not in file.parents
     ]
-    prepared = manifests_above(files)
+    prepared = [
+        folder
+        for folder in manifests_above(files)
+        if folder.is_relative_to(root.resolve())
+    ]
     subsets = defaultdict(list)
     for file in files:
-        if prepared.keys().isdisjoint(file.parents):
+        if not {*prepared} & {*file.parents}:
             subsets[file.parent.relative_to(root).as_posix()].append(file)
     if not subsets:
         suffixes = ", ".join(SUFFIXES)

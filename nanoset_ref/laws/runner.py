@@ -159,7 +159,9 @@ def _make_loader(
 
 def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
     if adapter.rows_of:
-        return tuple(adapter.rows_of(batch))
+        # numbers of NumPy and torch become Python's: a tensor equals no other one in a set
+        rows = adapter.rows_of(batch)
+        return tuple(row.item() if hasattr(row, "item") else row for row in rows)
     try:
         return rows_in(batch, adapter.format)
     except Exception as error:

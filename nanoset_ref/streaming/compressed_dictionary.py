@@ -33,7 +33,7 @@ from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, count, filterfalse, islice
-from typing import Any
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,15 @@ class CompressedDictionary(UserDict[int, Any]):
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise self._error(key, f"is not JSON: {error}") from None
+
+    def __or__(self, other: Any) -> CompressedDictionary:  # type: ignore[override]
+        union = self._with_values(dict(self.data.items()))
+        union.update(other)
+        return union
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override]
+        self.update(other)
+        return self
 
     def __setitem__(self, key: int, value: Any) -> None:
         key = operator.index(key)
@@ -312,6 +321,8 @@ class CompressedFile(Mapping[int, bytes]):
         return iter(self._keys[np.argsort(self._starts)].tolist())
 
     def __getitem__(self, key: int) -> bytes:
+        if not isinstance(key, SupportsIndex):
+            raise KeyError(key)
         index = bisect_left(self._keys.data, key)
         if index == len(self) or self._keys[index] != key:
             raise KeyError(key)

@@ -62,11 +62,33 @@ class SuperDataModule(LightningDataModule):
         self.test_adapter = test_adapter
         self.predict_adapter = predict_adapter
         self.collate_fn = collate_fn
-        self._start = {"epoch": 0, "batches": 0}
+        self._start: State = {"epoch": 0, "batches": 0, "plan": self._plan}
+
+    @property
+    def _plan(self) -> State:
+        """The numbers that decide which elements a batch has."""
+        return {
+            "batch_size": self.hyperparameters.batch_size,
+            "num_workers": getattr(self.hyperparameters, "num_workers", 0),
+            "world_size": getattr(self.trainer, "world_size", 1),
+        }
 
     def train_dataloader(self) -> Any:
-        """The loader of `train_adapter`."""
-        return self._loader("train", **self._start)
+        """The loader of `train_adapter`, from the saved batch on.
+
+        Raises:
+            ValueError: the trainer builds the loader again for later epochs, although an iterable
+                dataset counts them.
+        """
+        is_iterable = getattr(self.hyperparameters, "iterable", False)
+        if is_iterable and getattr(
+            self.trainer, "reload_dataloaders_every_n_epochs", 0
+        ):
+            raise ValueError(
+                "an iterable dataset counts its epochs, so its loader must stay: leave "
+                "reload_dataloaders_every_n_epochs at 0"
+            )
+        return self._loader("train", self._start["epoch"], self._start["batches"])
 
     def val_dataloader(self) -> Any:
         """The loader of `valid_adapter`; an empty list without one."""
@@ -81,19 +103,27 @@ class SuperDataModule(LightningDataModule):
         return self._loader("predict")
 
     def state_dict(self) -> State:
-        """Return {"epoch", "batches"}, the progress of one rank, for Lightning's checkpoint."""
+        """Return {"epoch", "batches", "plan"}, the progress of one rank and what it depends on, for
+        Lightning's checkpoint.
+        """
         if self.trainer is None:
             return dict(self._start)
         done: Any = self.trainer.fit_loop.epoch_loop.batch_progress
         # current_epoch is already the next epoch after fit; the number of epochs begun is not
         epoch = max(0, self.trainer.fit_loop.epoch_progress.current.ready - 1)
         if done.is_last_batch:
-            return {"epoch": epoch + 1, "batches": 0}
-        return {"epoch": epoch, "batches": done.current.processed}
+            return {"epoch": epoch + 1, "batches": 0, "plan": self._plan}
+        batches = done.current.processed
+        return {"epoch": epoch, "batches": batches, "plan": self._plan}
 
     def load_state_dict(self, state_dict: State) -> None:
-        """Keep the state for the loaders that are built next."""
-        self._start = check_state(state_dict, self._start)
+        """Keep the state for the loaders that are built next.
+
+        Raises:
+            PlanMismatch: the state is of another batch_size, num_workers or world_size.
+            ValueError: it is not a state.
+        """
+        self._start = check_state(state_dict, self._start | {"plan": self._plan})
 
     def _loader(self, name: str, epoch: int = 0, batches: int = 0) -> Any:
         adapter = getattr(self, f"{name}_adapter")

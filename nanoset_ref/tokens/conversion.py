@@ -79,7 +79,6 @@ def convert_parts(
     for source in sources:
         source.check_content()
     description = (facts or {}) | agreed_facts(sources)
-    _refuse_torn_rows(sources)
     targets = [as_path(target) for target in parts]
     for target, chosen in zip(targets, parts.values(), strict=True):
         _check_target(target, chosen, sources, description.get("row_length"))
@@ -123,6 +122,7 @@ def _check_target(
             f"the target's suffix must be one of {known}, got {target.name!r}"
         )
     refuse_input(target, [source.path for source in sources])
+    _refuse_torn_rows(sources)
     if chosen is None or not row_length:
         return
     rests = (source.require_document_offsets() % row_length for source in sources)

@@ -185,6 +185,18 @@ def test_an_interrupted_mix_goes_on_with_the_chunk_that_is_missing(
     )
 
 
+@pytest.mark.parametrize("folder", ["", "in"])
+def test_a_mix_above_its_input_is_resumed_and_repeated(tmp_path, monkeypatch, folder):
+    """Its own manifest is above the subsets, too."""
+    write_subset(tmp_path / "in", "a", 40)
+    arguments = (tmp_path / "in", tmp_path / folder, "a", 8, 4)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(FileEntry, "of", Mock(side_effect=KeyboardInterrupt))
+        mix(*arguments)
+    whole = mix(*arguments)
+    assert whole.complete and mix(*arguments) == whole
+
+
 def test_a_foreign_chunk_is_not_taken_for_one_of_an_interrupted_mix(
     tmp_path, monkeypatch
 ):

@@ -98,6 +98,17 @@ def test_a_corpus_is_written_in_each_format(form: str, tmp_path: Path) -> None:
     assert {*WRITERS} >= {"mds", "litdata", form}
 
 
+@pytest.mark.parametrize("form", [np.array, torch.tensor, list])
+def test_rows_of_may_give_numbers_of_numpy_and_torch(form: Any) -> None:
+    def make(data: int, *, rank: int, world_size: int, **_: Any) -> Any:
+        for row in range(rank, data // world_size * world_size, world_size):
+            yield form([row])
+
+    options = {"claims": "once ranks owned data", "tail": "drop", "max_batch_size": 1}
+    report = check(make, rows_of=iter, **options, budget=20)
+    assert report.broken == [] == report.unjudged
+
+
 def test_a_format_that_is_unknown_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="format must be rows or one of npy"):
         write_corpus(tmp_path, "xyz", [3])

@@ -205,6 +205,27 @@ def test_it_is_a_dictionary():
         d[5]
 
 
+@pytest.mark.parametrize("is_opened", [False, True])
+def test_unions_keep_the_compression_of_the_left(tmp_path, is_opened):
+    left, right = CompressedDictionary("bz2"), CompressedDictionary("gzip")
+    left[0], left[1], right[1] = "zero", "one", "other"
+    right.dump(tmp_path / "right.cd")
+    if is_opened:
+        right = CompressedDictionary.open(tmp_path / "right.cd")
+    for union in (left | right, left | {1: "other"}):
+        assert dict(union) == {0: "zero", 1: "other"} and union.compression == "bz2"
+    assert dict(left) == {0: "zero", 1: "one"}
+    left |= right
+    left |= {2: "two"}
+    left.dump(tmp_path / "left.cd")
+    stored = CompressedDictionary.open(tmp_path / "left.cd")
+    assert dict(stored) == {0: "zero", 1: "other", 2: "two"}
+    for dictionary in (left, stored):
+        assert 1 in dictionary and 3 not in dictionary
+        assert "a" not in dictionary and None not in dictionary
+        assert dictionary.get("a") is None
+
+
 def test_wrong_arguments_say_what_is_right(tmp_path):
     for key in (2**31, -(2**31) - 1, 2**40):
         with pytest.raises(ValueError, match="32 signed bits"):

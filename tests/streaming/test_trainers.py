@@ -14,6 +14,7 @@ import torch
 from stream_parts import TOKENIZER, Numbers, TokenStream, inputs_and_labels, write_text
 from torch.utils.data import DataLoader
 
+from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.streaming import IterableDataset, MapDataset
 
 LIGHTNING = """
@@ -122,9 +123,21 @@ def test_the_data_module_makes_map_and_iterable_loaders():
     for wrong in ({}, None, [], 1.5):
         with pytest.raises(ValueError, match="not a state"):
             module.load_state_dict(wrong)
-    module.load_state_dict({"epoch": 2, "batches": 9})
-    assert module.state_dict() == {"epoch": 2, "batches": 9}
+    plan = {"batch_size": 4, "num_workers": 0, "world_size": 1}
+    module.load_state_dict({"epoch": 2, "batches": 9, "plan": plan})
+    assert module.state_dict() == {"epoch": 2, "batches": 9, "plan": plan}
     assert list(module.train_dataloader()) == [[36, 37, 38, 39], [40, 41, 42]]
+    for name, other in (("batch_size", 3), ("num_workers", 2), ("world_size", 4)):
+        state = {"epoch": 2, "batches": 9, "plan": plan | {name: other}}
+        with pytest.raises(
+            PlanMismatch, match=f"{name}: saved {other}, now {plan[name]}"
+        ):
+            module.load_state_dict(state)
+    module.trainer = SimpleNamespace(reload_dataloaders_every_n_epochs=1)
+    with pytest.raises(
+        ValueError, match="leave reload_dataloaders_every_n_epochs at 0"
+    ):
+        module.train_dataloader()
 
 
 class Tiny(torch.nn.Module):
