@@ -256,11 +256,19 @@ def _existing(folder: Path, outputs: Sequence[str]) -> list[Path]:
     return [path for pattern in outputs for path in folder.glob(pattern)]
 
 
-def manifests_above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
-    """{folder: manifest} of the prepared folders above `paths`, in the order of `paths`."""
+def manifests_above(
+    paths: Iterable[Path], *, other_than: Path | None = None
+) -> dict[Path, ChunkManifest]:
+    """{folder: manifest} of the prepared folders above `paths`, in the order of `paths`.
+
+    Args:
+        other_than: a folder to leave out.
+    """
     folders = dict.fromkeys(
         folder for path in paths for folder in path.resolve().parents
     )
+    if other_than is not None:
+        folders.pop(other_than.resolve(), None)
     manifests = {}
     for folder in folders:
         manifest = ChunkManifest.read(folder)

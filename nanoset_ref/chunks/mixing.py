@@ -118,10 +118,8 @@ def mix(
     whole_number(random_seed, "random_seed", 0, bits=32)
     out = Path(out_root)
     paths = _subset_files(subfolders, Path(input_root))
-    inputs = manifests_above(paths.values())
-    inputs.pop(
-        out.resolve(), None
-    )  # of an earlier call, which this one resumes or repeats
+    # an earlier call, which this one resumes or repeats, is no input
+    inputs = manifests_above(paths.values(), other_than=out)
     facts = common_facts(inputs, paths.values())
     subsets = _split_all(paths, num_chunks, num_valid, random_seed)
     settings = {
