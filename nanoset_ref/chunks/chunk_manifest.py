@@ -2,9 +2,9 @@
 
 `manifest.json` records the `settings` of the run that fills a folder. Once `complete`, it also
 records the content: lines and checksum of every file, and an account of every subset's tokens. It
-is written before the first file and again after the last. A run resumes in a folder that is not
-complete yet, and refuses one with other settings. The files themselves are complete or absent, so
-there is no other state.
+is written before the first file and again after the last. A run resumes in an unfinished folder
+with its settings, begins anew in one with others, and refuses a complete one with others. The files
+themselves are complete or absent, so there is no other state.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ LOCK = ".manifest.lock"
 ROWS_NAME = "train.jsonl"  # a subset's rows
 OUR_NAMES = re.compile(  # names of the files that commands write into a folder
     r"train\.jsonl|train\d*_input_ids\.(npy|json|documents\.npy|sources\.npz)"  # a subset
-    r"|train/train_\d+\.jsonl|(valid|leftover)/.+\.jsonl"  # a mix
+    r"|train/train_\d+\.jsonl|(valid|leftover)/(?s:.+)\.jsonl"  # a mix
     r"|train/token_files/train_\d+_input_ids\.(npy|json|documents\.npy|sources\.npz|made_of|lock)"
     r"|(.+/)?\.[^/]+\.\d+-[0-9a-f]{8}\.tmp"  # the temporary of a killed writer
 )
@@ -172,8 +172,8 @@ def finished_manifest(
         None if the run has to fill the folder.
 
     Raises:
-        ManifestError: the folder contains outputs of other settings, or without a manifest, and
-            `overwrite` is False.
+        ManifestError: the folder contains complete outputs of other settings, or outputs without a
+            manifest, and `overwrite` is False.
     """
     manifest = ChunkManifest.read(folder)
     if overwrite or (manifest and not manifest.complete):
@@ -238,7 +238,7 @@ def _prepare_folder(
     old = []
     for top in _existing(folder, outputs):
         for path in (top, *top.rglob("*")):
-            is_ours = OUR_NAMES.fullmatch(path.relative_to(folder).as_posix())
+            is_ours = _is_ours(path.relative_to(folder).as_posix(), manifest)
             if path.is_symlink() or not (is_ours or path.is_dir()):
                 raise ManifestError(
                     f"{path} was not written by this command and will not be deleted; move it first"
@@ -250,6 +250,15 @@ def _prepare_folder(
     for path in old:
         path.unlink()
     return manifest.model_copy(update={"settings": settings}).write(folder)
+
+
+def _is_ours(name: str, manifest: ChunkManifest | None) -> bool:
+    """Whether a command wrote the file of this name; a complete manifest lists those of subsets."""
+    if not OUR_NAMES.fullmatch(name):
+        return False
+    if not (manifest and manifest.complete) or name.endswith(".tmp"):
+        return True
+    return name in manifest.files or not name.startswith(("valid/", "leftover/"))
 
 
 def _existing(folder: Path, outputs: Sequence[str]) -> list[Path]:

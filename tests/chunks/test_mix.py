@@ -185,6 +185,21 @@ def test_an_interrupted_mix_goes_on_with_the_chunk_that_is_missing(
     )
 
 
+def test_a_foreign_file_among_those_of_subsets_is_not_removed(tmp_path):
+    write_subset(tmp_path / "in", "a\nb", 40)
+    arguments = (tmp_path / "in", tmp_path / "out", ["a\nb"], 8, 4)
+    mix(*arguments)
+    mine = tmp_path / "out/valid/mine.jsonl"
+    mine.write_text("precious")
+    with pytest.raises(
+        ManifestError, match="mine.jsonl was not written by this command"
+    ):
+        mix(*arguments, random_seed=3, overwrite=True)
+    assert mine.read_text() == "precious"
+    mine.unlink()
+    assert mix(*arguments, random_seed=3, overwrite=True).complete
+
+
 @pytest.mark.parametrize("folder", ["", "in"])
 def test_a_mix_above_its_input_is_resumed_and_repeated(tmp_path, monkeypatch, folder):
     """Its own manifest is above the subsets, too."""
