@@ -109,7 +109,7 @@ def test_the_same_plan_is_exact_also_for_a_file_of_another_name(files):
         assert found.exact
         assert (
             str(found)
-            == "continuing at 7 reads the same tokens as the saved plan would, each as often"
+            == "continuing at 7 reads the same tokens, the same number of times, as the saved plan would"
         )
 
 

@@ -12,7 +12,7 @@ from nanoset_ref.io import files
 from nanoset_ref.io.files import (
     atomic_write,
     atomic_write_set,
-    remove_leftovers,
+    clean_up_after_killed_writers,
     write_together,
 )
 from nanoset_ref.io.memory import memory_limit
@@ -50,7 +50,7 @@ def test_the_next_writer_removes_what_a_dead_one_left_and_nothing_else(tmp_path)
     (tmp_path / ".a.bin.1-deadbeef.tmp").write_bytes(b"half")
     (tmp_path / ".b.bin.1-deadbeef.tmp").write_bytes(b"of a writer of another target")
     with atomic_write(tmp_path / "a.bin") as file:
-        remove_leftovers(tmp_path / "a.bin")
+        clean_up_after_killed_writers(tmp_path / "a.bin")
         assert len(list(tmp_path.iterdir())) == 2, (
             "the temporary of a live writer must stay"
         )
@@ -148,7 +148,7 @@ def test_a_temporary_that_was_taken_for_a_leftover_is_made_anew(tmp_path, monkey
     def late(file, how):
         if not taken and how == fcntl.LOCK_EX:
             taken.extend(tmp_path.iterdir())
-            remove_leftovers(tmp_path / "a")
+            clean_up_after_killed_writers(tmp_path / "a")
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", late)

@@ -141,7 +141,7 @@ def test_where_no_folder_can_be_written_a_kernel_is_compiled_without_a_cache(
     def double(x):
         return 2 * x
 
-    monkeypatch.setattr(compilation._StampedImpl, "_locator_classes", [])
+    monkeypatch.setattr(compilation._ChecksummedImpl, "_locator_classes", [])
     compilation._warn_of_no_cache.cache_clear()
     with caplog.at_level("WARNING", "nanoset_ref.io.compilation"):
         kernels_without_cache = [
@@ -238,7 +238,7 @@ def test_numbas_own_caches_stay_as_they_are():
         numba.core.caching.FunctionCache._impl_class
         is numba.core.caching.CompileResultCacheImpl
     )
-    assert "_StampedCache" not in repr(type(numba.njit(cache=True)(lambda x: x)._cache))
+    assert "_ChecksummedCache" not in repr(type(numba.njit(cache=True)(lambda x: x)._cache))
     assert kernels.njit(lambda x: x + 1)(1) == 2
 
 

@@ -147,8 +147,8 @@ def test_places_and_values_are_traced_through_numpys_shuffle(n, seed, count, blo
     places = np.random.default_rng(n).permutation(n)[:count]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(traced_shuffle, "BLOCK", block)
-        assert np.array_equal(traced_shuffle.values_at(seed, n, places), values[places])
-        found = traced_shuffle.places_of(seed, n, values[places].astype(np.int64))
+        assert np.array_equal(traced_shuffle.traced_values(seed, n, places), values[places])
+        found = traced_shuffle.traced_places(seed, n, values[places].astype(np.int64))
     assert np.array_equal(found, places)
 
 
@@ -158,8 +158,8 @@ def test_a_shuffle_of_millions_is_traced(count):
     values = np.arange(n, dtype=np.uint32)
     np.random.Generator(np.random.PCG64(7)).shuffle(values)
     places = np.random.default_rng(count).permutation(n)[:count]
-    assert np.array_equal(traced_shuffle.values_at(7, n, places), values[places])
-    traced = traced_shuffle.places_of(7, n, values[places].astype(np.int64))
+    assert np.array_equal(traced_shuffle.traced_values(7, n, places), values[places])
+    traced = traced_shuffle.traced_places(7, n, values[places].astype(np.int64))
     assert np.array_equal(traced, places)
 
 

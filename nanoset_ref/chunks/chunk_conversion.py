@@ -188,7 +188,7 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
 
     A record beside it has the inputs. The chunk is converted again if its content, the facts in its
     manifest or `vocab_size` differ from the record; time stamps play no role. Under a lock, one
-    process converts for all ranks and runs. One that is converted can be read without writing.
+    process converts for all ranks and runs. A converted chunk can be read from a read-only folder.
 
     Raises:
         ValueError: see `chunks_to_tokens`.

@@ -7,10 +7,10 @@ from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.preprocess import Backend, SpecialTokens
 from nanoset_ref.preprocess.text_blocks import OnError
 
-Tail = Literal["drop", "pad", "carry"]
+PackerTail = Literal["drop", "pad", "carry"]
 Format = Literal["jsonl", "tokens", "both"]
 CHOICES = {
-    "tail": Tail,
+    "tail": PackerTail,
     "format": Format,
     "backend": Backend,
     "on_error": OnError,
@@ -54,7 +54,7 @@ class TokenizeConfig:
     eos_text: str = ""
     no_wrap: bool = False
     best_fit: bool = False
-    tail: Tail = "drop"
+    tail: PackerTail = "drop"
     format: Format = "jsonl"
     column: str | None = None
     worker_packing: int = 0

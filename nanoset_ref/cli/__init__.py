@@ -42,9 +42,9 @@ COMMANDS = {
     "split": "hold out documents: write a file without them, and one of them",
     "show": "decode a sample, a document or a step to text",
     "where": "where the tokens of a step come from: file, sample, documents, bytes",
-    "when": "every epoch, step, rank and row at which a document or a piece of text is read",
+    "when": "when a document or text is read: epoch, step, rank, row",
     "replay": "the ids of the rows that steps read, for training on them again",
-    "skip": "what a run reads without some documents, and from which step on it differs",
+    "skip": "the run without some documents: what changes, and from which step",
     "loss": "the loss of a run as a plot of text, from its metrics.jsonl",
     "audit": "simulate all ranks of a run and prove that every position is read once",
     "card": "write the card of a run, its files, order and steps in 10 kB; or `card complete` one "
@@ -142,7 +142,7 @@ class Commands:
         commands: lists of the words after `nanoset-ref`.
 
     Raises:
-        RuntimeError: (when run) a command failed; the message has the last line that it wrote.
+        RuntimeError: (when run) a command failed; the message ends with its last line of stderr.
     """
 
     commands: Sequence[Sequence[str]]

@@ -57,7 +57,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _StoreOnce(argparse.Action):
-    """Stores a list of values; of a second list, argparse would keep that one alone."""
+    """Stores a list of values, once: argparse would silently keep only the second list."""
 
     def __call__(
         self, parser: Any, namespace: Any, values: Any, flag: Any = None

@@ -115,7 +115,7 @@ class SourceBlend:
 @functools.cache
 def _reads_and_distinct(order: Order, stop: int) -> list[tuple[int, int]]:
     """For each source, (reads, different samples) at positions [0, stop) of an order."""
-    reads = order.read_counts(0, stop)
+    reads = order.reads_of_samples(0, stop)
     return [(int(each.sum()), int((each > 0).sum())) for each in reads]
 
 

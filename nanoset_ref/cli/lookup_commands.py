@@ -91,7 +91,7 @@ def _row(dataset: Rows, position: int) -> tuple[Tokens, Ids]:
 
 
 def _position(dataset: Rows, position: int) -> tuple[str, Tokens, Ids]:
-    """The name, the file and the ids of the row at a position, which may count from the end."""
+    """The name, the file and the ids of the row at a position."""
     number = check_index(position, len(dataset), "position")
     return f"position {number}", *_row(dataset, number)
 

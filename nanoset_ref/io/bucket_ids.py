@@ -171,7 +171,7 @@ def fetch(extents: Sequence[Extent]) -> list[Any]:
 
 def _fetch(extents: Sequence[Extent]) -> list[Any]:
     """Read the bytes of each extent without the cache: steps 1 to 3 of the module's docstring."""
-    buckets.refuse_forked()
+    buckets.check_not_forked()
     indices_of: dict[BucketIds, list[int]] = defaultdict(list)
     for index, (ids, _, _) in enumerate(extents):
         indices_of[ids].append(index)

@@ -207,7 +207,7 @@ def request(path: BucketPath, send: Callable[[Any], Any], retries: int = 0) -> A
         StorageError: the extra is not installed, the process was forked, or the server does not
             answer in time.
     """
-    refuse_forked()
+    check_not_forked()
     limit = timeout()
     deadline = time.monotonic() + limit
     store, error = attempt(path, _store, path.root, limit, retries)
@@ -314,7 +314,7 @@ def _owner() -> int:
     return os.getpid()
 
 
-def refuse_forked() -> None:
+def check_not_forked() -> None:
     """Raise StorageError in a forked process."""
     if _owner() != os.getpid():
         raise StorageError(

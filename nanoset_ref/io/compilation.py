@@ -32,7 +32,7 @@ def sources_checksum() -> str:
     return digest.hexdigest()
 
 
-class _StampedImpl(CompileResultCacheImpl):
+class _ChecksummedImpl(CompileResultCacheImpl):
     """numba's cache, but its entries are valid while `sources_checksum` stays the same.
 
     The code has the checksum as well as the index: numba writes the index first, and a process
@@ -53,10 +53,10 @@ class _StampedImpl(CompileResultCacheImpl):
         return super().rebuild(target_context, result)
 
 
-class _StampedCache(FunctionCache):
-    """Files that cannot be read or written cost time, and no run."""
+class _ChecksummedCache(FunctionCache):
+    """A cache that cannot be read or written costs time but stops no run."""
 
-    _impl_class = _StampedImpl
+    _impl_class = _ChecksummedImpl
 
     def load_overload(self, *arguments: Any) -> Any:
         try:
@@ -81,7 +81,7 @@ def make_dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> An
     # they are the same if NUMBA_DISABLE_JIT is set
     if dispatcher is not function:
         try:
-            dispatcher._cache = _StampedCache(function)
+            dispatcher._cache = _ChecksummedCache(function)
         except RuntimeError:  # numba can write neither beside the package nor in HOME
             _warn_of_no_cache("no folder can be written")
     return dispatcher

@@ -246,7 +246,7 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
         raise FileNotFoundError(
             f"cannot write {path}: the folder {path.parent} does not exist; create it first"
         )
-    remove_leftovers(path)
+    clean_up_after_killed_writers(path)
     text: dict[str, Any] = {}
     if mode != "wb":
         text = {"encoding": "utf-8", "newline": "\n"}
@@ -292,7 +292,8 @@ def explain_full_disk(
         clause = f"{needs}, " if needs else ""
         message = (
             f"cannot be written ({error.strerror or error}); {clause}{free:,} bytes are free "
-            f"without it on the disk of {folder}: make room, or name another {option}"
+            f"on the disk of {folder} now that the unfinished file is removed: make room, or name "
+            f"another {option}"
         )
         raise OSError(error.errno or errno.ENOSPC, message, os.fspath(path)) from error
 
@@ -310,7 +311,7 @@ def _is_disk_full(error: OSError) -> bool:
     return "requested and" in str(error)
 
 
-def remove_leftovers(path: Path) -> None:
+def clean_up_after_killed_writers(path: Path) -> None:
     """Remove the temporaries that killed writers of `path` left behind.
 
     If one of them marks `path` as the first half of an incomplete pair (see `write_together`),

@@ -8,8 +8,8 @@ the atomic rename keeps that safe. Neither torch.distributed nor pickle is used.
     <folder>/<hash>.<array>.npy    the arrays
     <folder>/<hash>.json           the description, and a seal over it and the arrays; written last
 
-Loading takes no memory per process, and one pass over the files for their checksums (under 0.2 s
-per GB), because a bit that flips on the disk does not change the time stamp. A damaged entry is
+Loading maps the arrays, so processes share their memory. It reads them once for their checksums
+(under 0.2 s per GB): a bit that flips on the disk changes no time stamp. A damaged entry is
 rebuilt, with a warning. Megatron-LM keys on the path without a check, so it reuses the indexes of a
 replaced corpus, or of other flags (add_extra_token_to_sequence,
 drop_last_partial_validation_sequence).

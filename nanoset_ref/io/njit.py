@@ -57,7 +57,7 @@ class Kernel:
             try:
                 return self._compiled(*arguments)
             except OverflowError:
-                # numba takes every int for an int64 once it has met one that is
+                # once compiled for int64, numba passes every int as one
                 return self._compiled(*map(_as_uint64, arguments))
         if self._work is not None:
             self._python_work += self._work(*arguments)

@@ -23,7 +23,7 @@ def _pool(count: int, process: int) -> ThreadPoolExecutor:
 def thread_map(
     call: Callable[[Given], Result], arguments: Sequence[Given], threads: int = 16
 ) -> list[Result]:
-    """The results of a function that waits, in the order of its arguments, by some threads.
+    """Call an I/O-bound function for each argument, in threads; results keep the arguments' order.
 
     Ctrl-C raises at once, even if a call never ends. (In `Executor.map` it can leave a lock taken,
     for which every later call waits.) So does the first exception of a call.

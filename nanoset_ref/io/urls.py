@@ -210,7 +210,7 @@ def local_copy(path: PathLike) -> Iterator[Path]:
         yield Path(copy.name)
 
 
-def refuse_forks(paths: Iterable[Path], start_method: str) -> None:
+def refuse_fork_workers(paths: Iterable[Path], start_method: str) -> None:
     """Raise StorageError if forked workers would read from a bucket: a fork breaks connections."""
     objects = [path for path in paths if isinstance(path, BucketPath)]
     if start_method == "fork" and objects:

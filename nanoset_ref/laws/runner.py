@@ -29,7 +29,7 @@ from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.batch_rows import mask_fault, overwrite, rows_in
 from nanoset_ref.laws.findings import Batches, Kind
 
-LAWS = os.path.dirname(__file__)
+LAWS_FOLDER = os.path.dirname(__file__)
 SETTINGS = ("world_size", "workers", "seed", "epoch", "batch_size")
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _stopped_loaders: list[Any] = []  # loaders that a stop left in the middle of an epoch
@@ -288,6 +288,6 @@ def _innermost_frame(stack: str) -> str:
     """The innermost frame of a loader and its libraries, as in ", in make (loader.py:12)"."""
     for path, line, name in re.findall(r'File "(.+)", line (\d+),? in (.+)', stack):
         is_standard = path.startswith(STANDARD_LIBRARY) and "site-packages" not in path
-        if not is_standard and not path.startswith((LAWS, "<")):
+        if not is_standard and not path.startswith((LAWS_FOLDER, "<")):
             return f", in {name} ({os.path.basename(path)}:{line})"
     return ""

@@ -314,8 +314,8 @@ class PackedNanoset(Nanoset):
         rows = np.searchsorted(row_offsets, pieces, side="right") - 1
         return np.unique(rows).tolist()
 
-    def _describe(self) -> dict[str, Any]:
-        description = super()._describe()
+    def _plan_facts(self) -> dict[str, Any]:
+        description = super()._plan_facts()
         description["rows"] |= {"packing": "best-fit", "pad_id": self._pad_id_in_rows()}
         for facts, file in zip(description["files"], self.files, strict=True):
             facts |= {"windows": "best-fit", "documents": file.documents_checksum}

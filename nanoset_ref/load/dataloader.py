@@ -187,10 +187,10 @@ class NanosetDataLoader(OneIterationLoader):
 
             refuse_counted_padding(dataset, self.collate_fn)
         if self.num_workers and isinstance(dataset, Rows):
-            from nanoset_ref.io.urls import refuse_forks  # only workers need it
+            from nanoset_ref.io.urls import refuse_fork_workers  # only workers need it
 
             context = self.multiprocessing_context or multiprocessing
-            refuse_forks(
+            refuse_fork_workers(
                 (file.path for file in dataset.files), context.get_start_method()
             )
         self._plan = plan

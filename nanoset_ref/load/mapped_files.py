@@ -19,7 +19,7 @@ from nanoset_ref.load.gather import OpenFiles
 from nanoset_ref.load.gather_kernel import REGION_BYTES
 from nanoset_ref.tokens import Tokens
 
-MAX_REGIONS = 1 << 20  # beyond 64 GiB, regions share an entry and are mapped early
+MAX_REGIONS = 1 << 20  # beyond 64 GiB, regions share entries: some are mapped early
 
 
 class FileArrays(NamedTuple):

@@ -2,7 +2,7 @@
 
 A thread makes the items of any iterable (`prefetch_in_thread`). Workers read blocks of rows:
 
-    this process   ReadRequests   the positions of a block, and the number of a free buffer
+    this process   RequestSampler   the positions of a block, and the number of a free buffer
     a worker       BufferReader   fills this `SharedBuffer`
     this process   WorkerBlocks   the buffer's rows, as a RowBlock
 """
@@ -81,7 +81,7 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
             request()
             yield item
     except KeyboardInterrupt:
-        # a generator may wait for a bucket that stalls; all others end soon, and must be waited for
+        # a generator may wait for a stalled bucket; any other iterator ends soon and is waited for
         wait = not isinstance(items, Generator)
         raise
     finally:
@@ -103,7 +103,7 @@ class FilledBuffer(NamedTuple):
     starts: torch.Tensor | None
 
 
-class ReadRequests:
+class RequestSampler:
     """The blocks of a sampler, each with the next buffer; an iteration continues where it is."""
 
     def __init__(
@@ -172,7 +172,7 @@ class WorkerBlocks:
         self.batch_size = sampler.micro_batch_size
         self.copy_tensor = copy_tensor
         reader = BufferReader(dataset, self.buffers, needs_starts)
-        requests = ReadRequests(sampler, sizes.max_batches, self.buffers)
+        requests = RequestSampler(sampler, sizes.max_batches, self.buffers)
         # only the buffers' numbers travel; collating and pinning follow
         unchanged = {"batch_size": None, "collate_fn": None, "pin_memory": False}
         self.loader = DataLoader(

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     class _TorchDataset(Dataset[dict[str, NDArray[Any]]], ABC): ...
 
 else:
-    # torch's DataLoader accepts anything with `__len__` and `__getitem__`; only its type hints ask
-    # for Dataset. Without that import, questions about rows are answered seconds sooner.
+    # torch's DataLoader accepts anything with `__len__` and `__getitem__`; only its type hints
+    # require Dataset. Importing torch takes seconds; questions about rows need not wait for that.
     _TorchDataset = ABC
 
 Starts = NDArray[np.bool_]  # [n, row_length], True where a document begins
@@ -157,7 +157,7 @@ class Rows(_TorchDataset):
         """The token files behind the rows, by source number."""
 
     @abstractmethod
-    def _describe(self) -> Json:
+    def _plan_facts(self) -> Json:
         """The plan (see `plans`) without version and probes: its part that needs no tokens."""
 
     @abstractmethod
@@ -299,7 +299,7 @@ class Rows(_TorchDataset):
             for position, origin, digest in zip(positions, origins, hashes, strict=True)
         }
         return json.dumps(
-            {"version": PLAN_VERSION, **self._describe(), "probes": probes}
+            {"version": PLAN_VERSION, **self._plan_facts(), "probes": probes}
         )
 
     @property
@@ -308,7 +308,7 @@ class Rows(_TorchDataset):
         return 0
 
     def _fingerprint_positions(self) -> list[int]:
-        """Positions that `fill` can read, the same for datasets of any length that share a plan."""
+        """Positions that `fill` can read; here the last one depends on the number of rows."""
         # only plans and states need it
         from nanoset_ref.orders.plans import probe_positions
 
@@ -316,8 +316,8 @@ class Rows(_TorchDataset):
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits: equal for datasets with the same plan and the same checksums of
-        files, whatever the number of rows.
+        """32 hexadecimal digits: equal for datasets with the same plan, checksums of files and
+        number of rows. A Nanoset's does not depend on the number of rows.
         """
         # only plans and states need it
         from nanoset_ref.orders.plans import (
@@ -330,5 +330,5 @@ class Rows(_TorchDataset):
         positions = np.array(self._fingerprint_positions(), dtype=np.int64)
         rows = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
         self.fill(positions, rows)
-        described = comparable_part(self._describe())
+        described = comparable_part(self._plan_facts())
         return fingerprint_of([PLAN_VERSION, described, hash_rows(rows)])

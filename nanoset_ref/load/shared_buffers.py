@@ -1,4 +1,4 @@
-"""Memory that worker processes fill and this process reads, and copies of it without a cost.
+"""Memory that worker processes fill and this process reads, and copy-on-write copies of it.
 
 A worker writes a block of rows into a `SharedBuffer`. This process hands out copies of the block
 that take neither time nor memory at first: private mappings (MAP_PRIVATE) of the same memory.

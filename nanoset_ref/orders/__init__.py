@@ -5,9 +5,9 @@ An order's module is imported when the order is asked for. To add one, write a m
 subclass of `Order`, add the class to `__init__.pyi`, and its name and class to `ORDERS`.
 
 base                      `Order`: checks, slices, counts, fingerprints; weights normalized
-nanotron                  Nanotron's order (2024), made of the next two
+nanotron                  Nanotron's order (2024), built from the two below
 greedy_blend, mt19937     its blend and its shuffle
-stateless                 an order that stores nothing, made of the next three
+stateless                 an order that stores nothing, built from the three below
 share_tree, interleaving  exact shares, the source of each position
 permutation               shuffles by formula
 named_options             options in the name of an order, or beside it

@@ -159,7 +159,7 @@ class Order(ABC):
 
     def _counts(self, until: int) -> Int64Array:
         """How often positions [0, until) read each source."""
-        reads = self.read_counts(0, until)
+        reads = self.reads_of_samples(0, until)
         counts = [sample_reads.sum() for sample_reads in reads]
         return np.array(counts, dtype=np.int64)
 
@@ -288,18 +288,18 @@ class Order(ABC):
         """
         start = min(self.first_position, until)
         coverage = []
-        for reads in self.read_counts(start, until):
+        for reads in self.reads_of_samples(start, until):
             distinct = int(np.count_nonzero(reads))
             most = int(reads.max(initial=0))
             coverage.append((distinct, most))
         return coverage
 
-    def read_counts(self, start: int, stop: int) -> list[NDArray[np.uint32]]:
+    def reads_of_samples(self, start: int, stop: int) -> list[NDArray[np.uint32]]:
         """How often positions [start, stop) read each sample: for each source, uint32 [length]."""
         # only the inverse and counts need it
-        from nanoset_ref.orders.inverse import read_counts
+        from nanoset_ref.orders.inverse import reads_of_samples
 
-        return read_counts(self, start, stop)
+        return reads_of_samples(self, start, stop)
 
     def pairs(self, instances: NDArray[Any]) -> Pairs:
         """Sources and samples, int64 [n] each, of instances: integers [n]."""

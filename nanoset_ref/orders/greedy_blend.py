@@ -40,9 +40,9 @@ def groups_of(
 def find_candidates(shares, taken, due, steps, level, candidates):
     """Find the groups that may be furthest behind in one of the next `steps` positions.
 
-    A group that is not read falls further behind, and `steps` positions read at most as many
-    groups. So if more than `steps` groups are `level` samples behind now, the ones that are read
-    are at least as far behind when they are.
+    A group that is not read only falls further behind. If more than `steps` groups are `level`
+    samples behind now, at least one of them has not been read at each of the next `steps`
+    positions; so the group read there, the furthest behind, is at least `level` behind.
 
     Args:
         shares, taken: float64 [groups].

@@ -65,7 +65,7 @@ def source_at(tree, period, key, items):
     sizes = np.minimum(WINDOW_SIZE, period - within + offsets)
     coins = flip_coins(key, window_starts)
     for p in range(len(items)):
-        # offsets that would be sent beyond the end do not exist
+        # in a short window, skip offsets whose place lies beyond its end
         if sizes[p] < WINDOW_SIZE:
             existing = np.array([below(sizes[p])])
             inside = offsets_of(coins[:, p : p + 1], existing)

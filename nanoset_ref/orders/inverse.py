@@ -19,8 +19,7 @@ def find_each(
 ) -> Matches:
     """Every position below `until` that reads one of the samples, sorted.
 
-    An order that computes its inverse does it in a time that does not depend on its length. Any
-    other one is read from front to back, once, unless a single sample is asked for.
+    An order with a computed inverse takes constant time per read. Any other order is scanned once.
 
     Args:
         order: an `Order`, or anything else with its methods `reverse_lookup_each` and
@@ -93,12 +92,12 @@ def repeat_in_epochs(
     return indices[is_read], positions[is_read]
 
 
-def read_counts(
+def reads_of_samples(
     order: Order,
     start: int,
     stop: int,
 ) -> list[NDArray[np.uint32]]:
-    """See `Order.read_counts`."""
+    """See `Order.reads_of_samples`."""
     looked_up = range(start, stop)
     period = stop  # no position comes twice
     if order.repeats:

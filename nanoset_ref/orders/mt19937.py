@@ -3,9 +3,9 @@
 It follows the legacy stream exactly: MT19937 (Matsumoto and Nishimura, 1998), and for i = n-1 .. 1
 a swap with a place j drawn by masking and rejection from [0, i].
 
-NumPy draws, rejects and swaps one element at a time, so every misprediction waits for every cache
-miss. Here up to 624 draws are made without a branch, then their swaps run back to back and the
-misses overlap. Drawing the whole permutation first would double the memory.
+NumPy draws, rejects and swaps one element at a time, so a branch misprediction waits for each
+cache miss. Here up to 624 draws are made without a branch, then their swaps run back to back and
+the misses overlap. Drawing the whole permutation first would double the memory.
 """
 
 import sys

@@ -163,19 +163,19 @@ def slide_right(row, column, bits, key, pair):
 @njit
 def steps_down(column, rows, key, pair):
     """The number of rows (uint64, below `rows`) that a column slides: 32 bits of a hash, scaled."""
-    z = mix(column, key, uint64(2 * pair))
+    z = hash_line(column, key, uint64(2 * pair))
     return (z >> HALF) * rows >> HALF
 
 
 @njit
 def steps_right(row, bits, key, pair):
     """The number of columns (uint64, below 2**bits) that a row slides: the upper bits of a hash."""
-    z = mix(row, key, uint64(2 * pair + 1))
+    z = hash_line(row, key, uint64(2 * pair + 1))
     return z >> (uint64(64) - bits)
 
 
 @njit
-def mix(line, key, number):
+def hash_line(line, key, number):
     """A hash (uint64) of a row or column number in round `number`; its upper 32 bits are good."""
     z = line * FIRST + (key + number * GOLDEN)
     return (z ^ (z >> HALF)) * SECOND

@@ -80,8 +80,8 @@ def probe_offsets() -> tuple[int, ...]:
 def probe_positions(first: int, stop: int) -> list[int]:
     """The probed positions of [first, stop), ascending: `probe_offsets` from `first`, and the last.
 
-    So the plan of a longer run has the probes of a shorter one, except perhaps for its last. An
-    order that continues from a ledger is probed from its own first position.
+    A longer run therefore has all probes of a shorter one, except perhaps that one's last. An order
+    that continues from a ledger is probed from its own first position.
     """
     drawn = [first + offset for offset in probe_offsets()]
     inside = [position for position in drawn if position < stop]

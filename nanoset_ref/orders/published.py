@@ -3,8 +3,8 @@
 Pythia's files hold the samples in the order of training: position k reads instance k
 (`IdentityOrder`). OLMo shuffles the instances once for each epoch, and saves their numbers as
 `global_indices.npy` (`PublishedOrder`). Nothing is built or stored here. A file of numbers stays on
-disk; opening it reads it once, 4 bytes per sample, and so do the checksum of a plan and the inverse
-of the order.
+disk. Opening reads it once (4 bytes per sample); so does a plan's checksum, and so does each
+inverse query.
 """
 
 import functools

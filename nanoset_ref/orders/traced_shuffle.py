@@ -3,7 +3,7 @@
 Shuffling half a billion numbers takes a minute, as each swap waits for memory, and 2 GB. Following
 a few thousand of them through the swaps takes a second or two on two cores:
 
-    step i = n-1 .. 1    the numbers at i and at a partner, drawn from 0 .. i, change places
+    step i = n-1 .. 1    swap the numbers at i and at a partner, drawn from 0 .. i
     a value's place      begin at place v; follow the steps from the first to the last
     the value at place p begin at p; follow the steps from the last one, step 1, to the first
 
@@ -14,8 +14,9 @@ of NumPy 1.17 to 2.4.
 2. Rejections have to be counted to know the step of a draw. The draws of a span are counted at
    once, unless one of them lies between the span's first and last step: all others are accepted or
    rejected whatever their step.
-3. Spans are skipped if none of their places can hold a followed number. A filter says so: it has
-   the bit of a place, which some other places share, once a number has been there.
+3. Spans are skipped if none of their places can hold a followed number. A Bloom-like
+   filter decides: it has a bit for each place (shared with some others), set once a followed number
+   has been there.
 """
 
 import itertools
@@ -40,7 +41,7 @@ FILTER_WORDS = 1 << 18  # of 32 bits
 Draws = NDArray[np.uint32]
 
 
-def places_of(
+def traced_places(
     seed: int,
     n: int,
     values: Int64Array,
@@ -64,7 +65,7 @@ def places_of(
     return trace.places
 
 
-def values_at(
+def traced_values(
     seed: int,
     n: int,
     places: Int64Array,
@@ -72,7 +73,7 @@ def values_at(
     """The value at each place after the shuffle: int64 [m].
 
     Args:
-        seed, n: see `places_of`.
+        seed, n: see `traced_places`.
         places: int64 [m], distinct, below n.
     """
     trace = _Trace(seed, places)

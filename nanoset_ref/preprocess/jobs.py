@@ -1,7 +1,7 @@
 """Text to token ids by any number of processes, always with the same result.
 
-1. This process (under torchrun: rank 0, see `in_rank_0`) hands out the batches of text, each to
-   the next that is free (`encode_in_order`): its own threads, one for each core, and
+1. This process (under torchrun: rank 0, see `in_rank_0`) gives each batch of text to the next
+   free encoder (`encode_in_order`): its own threads, one for each core, and
    forked processes or the other ranks (`encoding_processes`), each on its share of the cores.
    These receive the text as it stands in the file.
 2. The ids return in order and are written into the sink: a token file, a `.bin/.idx` pair, rows of

@@ -115,10 +115,10 @@ def audit(segments: Sequence[RunSegment]) -> Report:
        DataLoader collects their batches in order.)
     2. In each step, the positions of all ranks together must be the next global batch: each
        position once, none missing, and equally many on all ranks.
-    3. Count how often the order reads each source up to the segment's end. The shares must be the
-       weights, to one sample of each source per epoch, unless the order guarantees no shares. (For
-       Megatron-style data the cached indexes are counted; their blend is exact to one sample per
-       source.)
+    3. Count how often the order reads each source up to the segment's end. Shares must
+       equal the weights to within one sample per source and epoch, if the order promises shares.
+       (For Megatron-style data the cached indexes are counted; their blend is exact to one sample
+       per source.)
     4. Samples delivered + dropped at the end = positions; tokens in samples + tails = tokens in the
        files.
     5. If the samples of a file are not read equally often, to one read, list the exceptions.
@@ -190,7 +190,7 @@ def _measure_evenness(
             is_uneven |= source.distinct < source.num_samples
     uneven = []
     if is_uneven:  # only then is every sample counted: that takes memory
-        reads = order.read_counts(order.first_position, segment.stop)
+        reads = order.reads_of_samples(order.first_position, segment.stop)
         uneven = uneven_samples(reads, passes)
     lengths = dataset.dataset_lengths
     spread = spread_over_steps(order, lengths, segment.schedule, segment.steps)

@@ -32,7 +32,8 @@ def card_of_segments(
 
     Raises:
         ValueError: a card cannot describe the run: see `RunSegment.require_cut_rows`; or its stages
-            cut files differently, or an order cannot be built from its name, as one that skips.
+            cut files differently, or an order cannot be built from its name, such as one
+            with skipped positions.
     """
     nanosets = [_nanoset(segment) for segment in segments]
     files: dict[str, Any] = {}

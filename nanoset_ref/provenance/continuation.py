@@ -103,7 +103,7 @@ class Continuation:
         begin = f"{self.consumed_train_samples:,}"
         lines = [f"the plans differ in {line}" for line in self.differences]
         if self.exact:
-            same = "reads the same tokens as the saved plan would, each as often"
+            same = "reads the same tokens, the same number of times, as the saved plan would"
             return "\n".join([*lines, f"continuing at {begin} {same}"])
         lines.append(
             f"tokens at positions {begin} to {self.until:,}, compared with continuing under the "
@@ -155,9 +155,9 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         raise ValueError(
             f"the new plan begins at position {first}, the saved run had read up to {consumed}"
         )
-    reads_before = old_order.read_counts(old_order.first_position, consumed)
-    reads_saved = old_order.read_counts(consumed, until)
-    reads_new = new_order.read_counts(consumed, until)
+    reads_before = old_order.reads_of_samples(old_order.first_position, consumed)
+    reads_saved = old_order.reads_of_samples(consumed, until)
+    reads_new = new_order.reads_of_samples(consumed, until)
     # 3. compare the reads of each file
     unit = math.gcd(*saved.strides, *new.strides)
     files = []

@@ -19,7 +19,7 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.streaming.adapters import Adapter
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.map_style import MapDataset
-from nanoset_ref.streaming.resumable import State, check_state, read_count
+from nanoset_ref.streaming.resumable import State, check_state, count_option
 
 with extra("lightning", "a Lightning data module"):
     from lightning.pytorch import LightningDataModule
@@ -55,7 +55,7 @@ class SuperDataModule(LightningDataModule):
         collate_fn: Callable[[list[Any]], Any] = default_collate,
     ) -> None:
         super().__init__()
-        read_count(hparams, "batch_size")
+        count_option(hparams, "batch_size")
         self.hyperparameters = hparams  # `hparams` itself is Lightning's
         self.train_adapter = train_adapter
         self.valid_adapter = valid_adapter

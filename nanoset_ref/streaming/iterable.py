@@ -36,7 +36,7 @@ from nanoset_ref.streaming.resumable import (
     Resumable,
     State,
     position_at,
-    read_count,
+    count_option,
     worker_and_num_workers,
 )
 
@@ -82,7 +82,7 @@ class IterableDataset(Resumable):
         dp_rank: int | None = None,
         dp_size: int | None = None,
     ) -> None:
-        super().__init__(read_count(hparams, "batch_size"), dp_rank, dp_size, trainer)
+        super().__init__(count_option(hparams, "batch_size"), dp_rank, dp_size, trainer)
         self.hparams = hparams
         self.adapter = adapter
         self.start_from_epoch = whole_number(start_from_epoch, "start_from_epoch", 0)
@@ -93,7 +93,7 @@ class IterableDataset(Resumable):
             settings = hparams
             if hasattr(trainer, name) and not hasattr(hparams, name):
                 settings = trainer
-            self._batches_done *= read_count(settings, name)
+            self._batches_done *= count_option(settings, name)
         self._expands = inspect.isgeneratorfunction(adapter.preprocess_line)
         self._dropped = torch.zeros(1, dtype=torch.int64, device="cpu").share_memory_()
         self.restart(start_from_epoch)

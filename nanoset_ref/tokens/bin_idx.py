@@ -53,7 +53,7 @@ _warned: list[Path] = []  # the pair whose missing seal was logged
 logger = logging.getLogger(__name__)
 
 
-def seal_path(path: PathLike) -> Path:
+def seal_of(path: PathLike) -> Path:
     """The file with the checksum of a pair, by the name of its .bin or .idx."""
     return as_path(path).with_suffix(".seal")
 
@@ -196,7 +196,7 @@ class MMapIndexedDataset(Tokens):
     @property
     def seal_path(self) -> Path:
         """See `Tokens.seal_path`; `MMapIndexedDatasetBuilder` also writes a seal there."""
-        return seal_path(self.path)
+        return seal_of(self.path)
 
     def content_checksum(self) -> str:
         """A checksum of both files."""

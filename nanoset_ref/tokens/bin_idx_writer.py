@@ -25,7 +25,7 @@ from nanoset_ref.tokens.bin_idx import (
     HEADER,
     MAGIC,
     MMapIndexedDataset,
-    seal_path,
+    seal_of,
 )
 from nanoset_ref.tokens.manifest import TokenFileError
 
@@ -66,7 +66,7 @@ class MMapIndexedDatasetBuilder:
         self._modes = array("b")
         self._digest = xxhash.xxh3_128()
         self._set = contextlib.ExitStack()
-        parts = [self.bin_path, seal_path(bin_path), self.idx_path]
+        parts = [self.bin_path, seal_of(bin_path), self.idx_path]
         files = self._set.enter_context(atomic_write_set(parts, overwrite=overwrite))
         self._bin, self._seal, self._idx = files
 

@@ -80,7 +80,7 @@ class Tokens(ABC):
 
     @property
     def path(self) -> Path:
-        """A Path, or a BucketPath for a URL; made at every access, as 100,000 of them are large."""
+        """A Path, or a BucketPath for a URL; built on each access, since 100,000 would be large."""
         return as_path(self.location)
 
     def companion(self, suffix: str) -> Any:

@@ -180,7 +180,7 @@ class TokenFile(Tokens):
         if self.manifest is not None:
             facts = {name: getattr(self.manifest, name) for name in KEPT_FACTS}
             if self.manifest.eos_token_id is None:
-                del facts["appended_eod"]  # False then says that nobody knew
+                del facts["appended_eod"]  # here False means unknown
             return facts
         if self.eos_token_id is None:
             return {}

@@ -61,10 +61,10 @@ def open_tokens(
 def open_all(
     files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None
 ) -> list[Tokens]:
-    """Open files one after another, and the rest in threads once opening turns out to be a wait.
+    """Open files one after another, and the rest in threads once opening proves slow.
 
-    That is so in a bucket, and on a disk whose folders are not in memory. Otherwise threads would
-    only take turns at Python's lock.
+    Buckets are slow, and so are disks whose directories are not cached. Elsewhere threads would
+    only take turns holding the GIL.
 
     Raises:
         ValueError: there are no files.

@@ -317,7 +317,7 @@ def _dataset_problems(where: str, dataset: Any, valid: Sections) -> Iterator[str
     if dataset.streams_text and valid.get("tokenizer", 0) is None:
         yield f"{where}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
     try:
-        files = dataset.tokens()
+        files = dataset.open_files()
         for file in files:
             if tokens:
                 file.num_samples(tokens.sequence_length)

@@ -64,7 +64,7 @@ class DatasetSection(Section):
         return False
 
     @abstractmethod
-    def tokens(self) -> list[Tokens]:
+    def open_files(self) -> list[Tokens]:
         """Open the token files, to check them before the run begins."""
 
     @abstractmethod
@@ -139,7 +139,7 @@ class TokenFilesSection(DatasetSection):
             )
         return self
 
-    def tokens(self) -> list[Tokens]:
+    def open_files(self) -> list[Tokens]:
         """Open every file, or the first file of every folder."""
         if self.names_folders:
             return [_ds_files(folder)[0] for folder in self.dataset_path]
@@ -211,7 +211,7 @@ class MegatronSection(DatasetSection):
             **self.model_dump(exclude={"num_samples"}),
         )
 
-    def tokens(self) -> list[Tokens]:
+    def open_files(self) -> list[Tokens]:
         """Open every .bin/.idx pair."""
         prefixes: dict[str, None] = {}  # in their order, each once
         for plan in self.nanoset_config(1, 1, 0).splits:
@@ -252,7 +252,7 @@ class ChunksSection(DatasetSection):
         """The files of the chunks, starting with `first_chunk`."""
         return _chunk_conversion().chunk_files(self.chunks)[self.first_chunk :]
 
-    def tokens(self) -> list[Tokens]:
+    def open_files(self) -> list[Tokens]:
         """Open the first chunk."""
         if not self.paths:
             raise ValueError(
@@ -272,7 +272,7 @@ class ChunksSection(DatasetSection):
         # imported here: a check does not need torch
         from nanoset_ref.load.nanoset import Nanoset
 
-        chunk = self.tokens()
+        chunk = self.open_files()
         return Nanoset(
             chunk, None, sequence_length, num_samples, seed, order="identity"
         )
@@ -317,7 +317,7 @@ class TextSection(DatasetSection):
             self.text, column=self.column, split=self.split, config=self.config
         )
 
-    def tokens(self) -> list[Tokens]:
+    def open_files(self) -> list[Tokens]:
         """Check that the text exists; there are no token files."""
         self.source()
         return []

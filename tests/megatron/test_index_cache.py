@@ -200,7 +200,7 @@ def test_an_index_that_does_not_fit_on_the_disk_names_the_file_and_the_disk(tmp_
     try:
         with pytest.raises(
             OSError,
-            match="cannot be written .* bytes are free without it on the disk of",
+            match="cannot be written .* bytes are free on the disk of",
         ) as caught:
             load_or_build(tmp_path / "indexes", DESCRIPTION, NAMES, Builder())
     finally:

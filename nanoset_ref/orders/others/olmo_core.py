@@ -14,7 +14,7 @@ from nanoset_ref.io.checks import whole_number
 from nanoset_ref.orders.base import Matches
 from nanoset_ref.orders.inverse import find_by_scan
 from nanoset_ref.orders.others.epochs import EpochOrder
-from nanoset_ref.orders.traced_shuffle import places_of, values_at
+from nanoset_ref.orders.traced_shuffle import traced_places, traced_values
 
 MAX_ROWS = 2**32 - 1
 MIN_NUMBA_CHUNKS = 1 << 22  # NumPy shuffles fewer chunks before numba is imported
@@ -103,7 +103,7 @@ class OLMoCoreOrder(EpochOrder):
         if self._is_traced(epoch, len(numbers)):
             self._traces += 1
             distinct, copies = np.unique(numbers, return_inverse=True)
-            traced = values_at(self._seed(epoch), self._num_chunks, distinct)
+            traced = traced_values(self._seed(epoch), self._num_chunks, distinct)
             chunks = traced[copies]
         else:
             shuffled = self.shuffled(epoch)
@@ -146,7 +146,7 @@ class OLMoCoreOrder(EpochOrder):
         rows = firsts + samples[indices]
         chunks = rows // self.chunk_size
         distinct, copies = np.unique(chunks, return_inverse=True)
-        traced = places_of(self._seed(epoch), self._num_chunks, distinct)
+        traced = traced_places(self._seed(epoch), self._num_chunks, distinct)
         row_of_chunk = rows % self.chunk_size
         places = traced[copies] * self.chunk_size + row_of_chunk
         is_read = places < self.epoch_length
