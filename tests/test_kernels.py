@@ -238,7 +238,9 @@ def test_numbas_own_caches_stay_as_they_are():
         numba.core.caching.FunctionCache._impl_class
         is numba.core.caching.CompileResultCacheImpl
     )
-    assert "_ChecksummedCache" not in repr(type(numba.njit(cache=True)(lambda x: x)._cache))
+    assert "_ChecksummedCache" not in repr(
+        type(numba.njit(cache=True)(lambda x: x)._cache)
+    )
     assert kernels.njit(lambda x: x + 1)(1) == 2
 
 

@@ -147,7 +147,9 @@ def test_places_and_values_are_traced_through_numpys_shuffle(n, seed, count, blo
     places = np.random.default_rng(n).permutation(n)[:count]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(traced_shuffle, "BLOCK", block)
-        assert np.array_equal(traced_shuffle.traced_values(seed, n, places), values[places])
+        assert np.array_equal(
+            traced_shuffle.traced_values(seed, n, places), values[places]
+        )
         found = traced_shuffle.traced_places(seed, n, values[places].astype(np.int64))
     assert np.array_equal(found, places)
 

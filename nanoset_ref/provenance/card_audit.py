@@ -106,7 +106,9 @@ def uneven_in_card(card: Card) -> list[UnevenSamples] | None:
         return None
     for stage in card.stages:
         number = stage["order"]
-        counts = orders[number].reads_of_samples(stage["first_position"], stop_of(stage))
+        counts = orders[number].reads_of_samples(
+            stage["first_position"], stop_of(stage)
+        )
         for source, more in zip(card.source_numbers(number), counts, strict=True):
             reads[source] += more
     passes = 0

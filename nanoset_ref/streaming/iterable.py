@@ -35,8 +35,8 @@ from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.resumable import (
     Resumable,
     State,
-    position_at,
     count_option,
+    position_at,
     worker_and_num_workers,
 )
 
