@@ -104,16 +104,16 @@ def _part_of_file(
 
     file = dataset.files[source]
     if document is not None:
-        first, stop = dataset.token_range(source, document, None)
-        return f"document {document}", file, file.tokens[first:stop]
+        start, stop = dataset.token_range(source, document, None)
+        return f"document {document}", file, file.tokens[start:stop]
     if not isinstance(dataset, Nanoset):
         raise ValueError(
             "a sample of Megatron-style data is not one piece of a file; show a --position or a "
             "--document"
         )
     number = check_index(sample, dataset.dataset_lengths[source], "sample")
-    first = number * int(dataset.strides[source])
-    return f"sample {sample}", file, file.tokens[first : first + dataset.row_length]
+    start = number * int(dataset.strides[source])
+    return f"sample {sample}", file, file.tokens[start : start + dataset.row_length]
 
 
 def where(

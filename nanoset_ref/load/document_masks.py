@@ -121,27 +121,30 @@ def document_spans(file: Tokens, start: int, stop: int) -> list[Span]:
     first_document = int(np.searchsorted(offsets, start, side="right")) - 1
     for document in range(first_document, int(np.searchsorted(offsets, stop))):
         document_start = int(offsets[document])
-        low = max(document_start, start)
-        high = min(int(offsets[document + 1]), stop)
-        if low < high:
-            tokens = low - document_start, high - document_start
-            spans.append(Span(document, *tokens, byte(low), byte(high)))
+        span_start = max(document_start, start)
+        span_stop = min(int(offsets[document + 1]), stop)
+        if span_start < span_stop:
+            tokens = span_start - document_start, span_stop - document_start
+            spans.append(Span(document, *tokens, byte(span_start), byte(span_stop)))
     return spans
 
 
 def samples_holding(
-    first: Any, stop: Any, num_samples: int, *, stride: int, row_length: int
+    start: Any, stop: Any, num_samples: int, *, stride: int, row_length: int
 ) -> tuple[Any, Any]:
-    """The samples [low, high) of a file that hold one of its tokens [first, stop), not empty.
+    """The range of a file's samples that hold one of its tokens [start, stop), not empty.
 
     Sample j holds tokens j * stride .. j * stride + row_length - 1.
 
     Args:
-        first, stop: integers, or int64 [n] for n answers at once.
+        start, stop: integers, or int64 [n] for n answers at once.
+
+    Returns:
+        The first sample, and the one after the last.
     """
-    low = np.clip(-(-(first - row_length + 1) // stride), 0, num_samples)
-    high = np.clip(-(-stop // stride), low, num_samples)
-    return low, high
+    first_sample = np.clip(-(-(start - row_length + 1) // stride), 0, num_samples)
+    stop_sample = np.clip(-(-stop // stride), first_sample, num_samples)
+    return first_sample, stop_sample
 
 
 @njit(work=lambda starts: starts.size)

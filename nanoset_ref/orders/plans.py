@@ -77,15 +77,15 @@ def probe_offsets() -> tuple[int, ...]:
     return tuple(sorted(offsets))
 
 
-def probe_positions(first: int, stop: int) -> list[int]:
-    """The probed positions of [first, stop), ascending: `probe_offsets` from `first`, and the last.
+def probe_positions(start: int, stop: int) -> list[int]:
+    """The probed positions of [start, stop), ascending: `probe_offsets` from `start`, and the last.
 
     A longer run therefore has all probes of a shorter one, except perhaps that one's last. An order
     that continues from a ledger is probed from its own first position.
     """
-    drawn = [first + offset for offset in probe_offsets()]
+    drawn = [start + offset for offset in probe_offsets()]
     inside = [position for position in drawn if position < stop]
-    if first < stop:
+    if start < stop:
         inside.append(stop - 1)
     return sorted(set(inside))
 

@@ -129,7 +129,7 @@ class Card(CardFacts):
         Args:
             sample: number of the row in the file.
             source: number of the file in the card.
-            byte_range: bytes [first, end) of the file, instead of a sample.
+            byte_range: bytes [start, stop) of the file, instead of a sample.
 
         Raises:
             IndexError: no such file, sample or bytes.
@@ -184,17 +184,17 @@ class Card(CardFacts):
                     f"counted from 0"
                 )
             return range(number, number + 1)
-        first, end = byte_range
+        start, stop = byte_range
         header = file["first_byte"]
-        if not header <= first < end <= file["bytes"]:
+        if not header <= start < stop <= file["bytes"]:
             raise IndexError(
-                f"there are no tokens at bytes {first}:{end} of {file['name']}, which has "
+                f"there are no tokens at bytes {start}:{stop} of {file['name']}, which has "
                 f"{file['bytes']:,} bytes, {header} of them header"
             )
         window = self.facts["window"]
-        first_token = (first - header) // self._itemsize
-        stop = -(-(end - header) // self._itemsize)
-        return range(*samples_holding(first_token, stop, num_rows, **window))
+        start_token = (start - header) // self._itemsize
+        stop_token = -(-(stop - header) // self._itemsize)
+        return range(*samples_holding(start_token, stop_token, num_rows, **window))
 
     def _rows(
         self,
@@ -241,7 +241,7 @@ class Card(CardFacts):
         first_byte: int,
         end_byte: int,
     ) -> list[tuple[str, int, int]]:
-        """(address, first, end) of each published part of bytes [first_byte, end_byte) of a file.
+        """(address, start, stop) of each published part of bytes [first_byte, end_byte) of a file.
 
         [] if the card does not record where the file is published.
         """
@@ -254,9 +254,8 @@ class Card(CardFacts):
         size = parts["bytes"]
         ranges = []
         for part in range(first_byte // size, -(-end_byte // size)):
-            begin = part * size
-            first = max(first_byte - begin, 0)
-            ranges.append(
-                (parts["url"].format(part), first, min(end_byte - begin, size))
-            )
+            part_start = part * size
+            start = max(first_byte - part_start, 0)
+            stop = min(end_byte - part_start, size)
+            ranges.append((parts["url"].format(part), start, stop))
         return ranges
