@@ -86,12 +86,12 @@ def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[Packed
     document_offsets = file.require_document_offsets()
     row_offsets, starts, lengths = pack_documents(document_offsets, row_length)
     stops = starts + lengths
-    for first, stop in pairwise(row_offsets.tolist()):
-        documents = [file.tokens[starts[n] : stops[n]] for n in range(first, stop)]
+    for start, stop in pairwise(row_offsets.tolist()):
+        documents = [file.tokens[starts[n] : stops[n]] for n in range(start, stop)]
         ids = np.concatenate(documents)
         row = np.full(row_length, pad_id, dtype=file.dtype)
         row[: len(ids)] = ids
-        yield row, lengths[first:stop].tolist()
+        yield row, lengths[start:stop].tolist()
 
 
 def interleave_workers(workers: Iterable[Iterable[Row]]) -> Iterator[Row]:

@@ -39,10 +39,12 @@ def show_card_step(options: FileOptions, card: Card, step: int) -> None:
     ends = [(row.source, row.end_byte) for row in rows[:-1]]
     if ends == [(row.source, row.first_byte) for row in rows[1:]]:
         first = rows[0]
-        end = rows[-1].end_byte
-        summary += f", one after another: {first.path} bytes {first.first_byte}:{end}"
-        parts = card.published(first.source, first.first_byte, end)
-        part_lines = [f"    {url} bytes {begin}:{stop}" for url, begin, stop in parts]
+        end_byte = rows[-1].end_byte
+        summary += (
+            f", one after another: {first.path} bytes {first.first_byte}:{end_byte}"
+        )
+        parts = card.published(first.source, first.first_byte, end_byte)
+        part_lines = [f"    {url} bytes {start}:{stop}" for url, start, stop in parts]
         lines = part_lines + lines
     options.print_result(rows, summary, *lines)
 

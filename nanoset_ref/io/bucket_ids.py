@@ -221,10 +221,9 @@ def _merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """
     merged = [ranges[0]]
     for start, stop in ranges[1:]:
-        first, end = merged[-1]
-        if start <= end + MAX_GAP:
-            end = max(end, stop)
-            merged[-1] = first, end
+        last_start, last_stop = merged[-1]
+        if start <= last_stop + MAX_GAP:
+            merged[-1] = last_start, max(last_stop, stop)
         else:
             merged.append((start, stop))
     return merged

@@ -92,10 +92,10 @@ def _pieces_of(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]
     """{name of a piece: (its extent, the indices of the extents that overlap it)}."""
     pieces: dict[str, tuple[Extent, list[int]]] = {}
     for index, (ids, start, stop) in enumerate(extents):
-        for first in range(start // PIECE_BYTES * PIECE_BYTES, stop, PIECE_BYTES):
-            end = min(first + PIECE_BYTES, ids.size)
-            piece = ids, first, end
-            _, indices = pieces.setdefault(f"{ids.key}-{first}", (piece, []))
+        first_piece = start // PIECE_BYTES * PIECE_BYTES
+        for piece_start in range(first_piece, stop, PIECE_BYTES):
+            piece = ids, piece_start, min(piece_start + PIECE_BYTES, ids.size)
+            _, indices = pieces.setdefault(f"{ids.key}-{piece_start}", (piece, []))
             indices.append(index)
     return pieces
 
@@ -103,9 +103,11 @@ def _pieces_of(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]
 def _copy(content: memoryview, first: int, extent: Extent, out: bytearray) -> None:
     """Copy the part of an extent that is in `content`, an object's bytes from byte `first` on."""
     _, start, stop = extent
-    low = max(start, first)
-    high = min(stop, first + len(content))
-    out[low - start : high - start] = content[low - first : high - first]
+    copy_start = max(start, first)
+    copy_stop = min(stop, first + len(content))
+    out[copy_start - start : copy_stop - start] = content[
+        copy_start - first : copy_stop - first
+    ]
 
 
 def _copy_cached(path: Path, piece: Extent, extent: Extent, out: bytearray) -> bool:
@@ -114,27 +116,28 @@ def _copy_cached(path: Path, piece: Extent, extent: Extent, out: bytearray) -> b
     Returns:
         False if the piece is missing, damaged or not readable.
     """
-    _, first, end = piece
+    _, piece_start, piece_stop = piece
     _, start, stop = extent
-    size = end - first
-    low = (max(start, first) - first) // CHECKED_BYTES  # blocks low:high are read
-    high = -(-(min(stop, end) - first) // CHECKED_BYTES)
+    size = piece_stop - piece_start
+    # the blocks to read
+    first_block = (max(start, piece_start) - piece_start) // CHECKED_BYTES
+    stop_block = -(-(min(stop, piece_stop) - piece_start) // CHECKED_BYTES)
     header = 8 * -(-size // CHECKED_BYTES)  # bytes
-    low_byte = low * CHECKED_BYTES
-    high_byte = min(high * CHECKED_BYTES, size)
+    first_byte = first_block * CHECKED_BYTES
+    end_byte = min(stop_block * CHECKED_BYTES, size)
     try:
         with _open(path) as file:
             if os.fstat(file).st_size != header + size:
                 return False
-            expected = os.pread(file, 8 * (high - low), 8 * low)
-            content = os.pread(file, high_byte - low_byte, header + low_byte)
+            expected = os.pread(file, 8 * (stop_block - first_block), 8 * first_block)
+            content = os.pread(file, end_byte - first_byte, header + first_byte)
             with contextlib.suppress(OSError):  # another user's piece
                 os.utime(file)  # used now
     except OSError:
         return False
     if _checksums(path.name, content) != expected:
         return False
-    _copy(memoryview(content), first + low_byte, extent, out)
+    _copy(memoryview(content), piece_start + first_byte, extent, out)
     return True
 
 

@@ -48,16 +48,16 @@ def find_by_scan(
     by_instance = np.argsort(instances)
     is_wanted = np.zeros(order.samples_per_epoch, dtype=np.bool_)
     is_wanted[instances] = True
-    start = order.first_position
+    first_position = order.first_position
     period = until
     if order.repeats:
-        start = 0
+        first_position = 0
         period = min(until, order.samples_per_epoch)
     places = [NO_POSITIONS]
     read = [NO_POSITIONS]
-    for first in range(start, period, POSITIONS_AT_ONCE):
-        stop = min(first + POSITIONS_AT_ONCE, period)
-        positions = np.arange(first, stop)
+    for start in range(first_position, period, POSITIONS_AT_ONCE):
+        stop = min(start + POSITIONS_AT_ONCE, period)
+        positions = np.arange(start, stop)
         sources_read, samples_read = order.lookup(positions)
         looked_up = order.source_offsets[sources_read] + samples_read
         hits = np.flatnonzero(is_wanted[looked_up])

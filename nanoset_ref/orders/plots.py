@@ -145,9 +145,9 @@ def _count(
 ) -> Ints:
     """Positions of each source that were counted in each bin: int64 [bins, sources]."""
     counts = []
-    for first, stop in itertools.pairwise(edges):
-        end = min(stop, first + MAX_COUNTED)
-        read = sources_at(np.arange(first, end))
+    for start, next_start in itertools.pairwise(edges):
+        stop = min(next_start, start + MAX_COUNTED)
+        read = sources_at(np.arange(start, stop))
         counts.append(np.bincount(read, minlength=sources))
     return np.array(counts)
 

@@ -46,7 +46,7 @@ class QueryParser(NamedTuple):
     default_source: int
 
     def spans(self, lines: Sequence[str]) -> Int64Array:
-        """(source, first token, stop) of each line: int64 [lines, 3].
+        """(source, start, stop) of each line, in tokens: int64 [lines, 3].
 
         Raises:
             ValueError: a line of another form, or one that names no file, document or bytes of it.
@@ -59,14 +59,14 @@ class QueryParser(NamedTuple):
                 raise ValueError(
                     f"a line is [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-STOP_BYTE, got {line!r:.80}"
                 )
-            named, first, stop = match.groups()
+            named, number, end_byte = match.groups()
             source = self.default_source if named is None else int(named)
             if source >= len(firsts):
                 raise ValueError(
                     f"{line}: there are {len(firsts)} files, counted from 0"
                 )
             try:
-                span = self._span(source, int(first), stop)
+                span = self._span(source, int(number), end_byte)
             except ValueError as error:
                 raise ValueError(f"{line}: {error}") from error
             spans.append((firsts[source], *span))
@@ -75,22 +75,22 @@ class QueryParser(NamedTuple):
     def _span(
         self,
         source: int,
-        first: int,
-        stop: str | None,
+        number: int,
+        end_byte: str | None,
     ) -> tuple[int, int]:
-        """The tokens [first, stop) of a document (`stop` is None) or of bytes."""
-        if stop is None:
+        """The tokens [start, stop) of document `number`, or of bytes [number, end_byte)."""
+        if end_byte is None:
             boundaries = self.boundaries_of(source)
-            if first + 1 >= len(boundaries):
+            if number + 1 >= len(boundaries):
                 raise ValueError(
                     f"there are {len(boundaries) - 1:,} documents, counted from 0"
                 )
-            return boundaries[first], boundaries[first + 1]
-        _, header, end, itemsize = self.files[source]
-        if not header <= first < int(stop) <= end:
-            raise ValueError(f"the ids are bytes {header}-{end} of the file")
-        begin = (first - header) // itemsize
-        return begin, -(-(int(stop) - header) // itemsize)
+            return boundaries[number], boundaries[number + 1]
+        _, header, file_end, itemsize = self.files[source]
+        if not header <= number < int(end_byte) <= file_end:
+            raise ValueError(f"the ids are bytes {header}-{file_end} of the file")
+        start = (number - header) // itemsize
+        return start, -(-(int(end_byte) - header) // itemsize)
 
 
 ReadersAndParser = tuple[list[StageReader], QueryParser]

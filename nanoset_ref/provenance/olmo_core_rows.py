@@ -119,11 +119,11 @@ class OLMoCorePackedRows(Rows):
         """(file, first token in it, stop, candidates) of the pieces of a row, in order."""
         group, row = self.order[position]
         documents = self._documents[group]
-        begin, end = np.searchsorted(documents[:, 0], [row, row + 1])
+        in_row = slice(*np.searchsorted(documents[:, 0], [row, row + 1]))
         members = self._groups[group]
         firsts = [self._firsts[number] for number in members]
         pieces = []
-        for _, start, stop, candidates in documents[begin:end].tolist():
+        for _, start, stop, candidates in documents[in_row].tolist():
             index = bisect.bisect_right(firsts, start) - 1
             first = firsts[index]
             pieces.append((members[index], start - first, stop - first, candidates))
@@ -175,10 +175,10 @@ class OLMoCorePackedRows(Rows):
     ) -> Int64Array:
         """See `Rows.positions_of`."""
         in_file = self.token_range(source, document, tokens)
-        begin, end = np.add(in_file, self._firsts[source])
+        start, stop = np.add(in_file, self._firsts[source])
         group = self._group_of[source]
         rows, starts, stops, _ = self._documents[group].T
-        holds = np.maximum(starts, begin) < np.minimum(stops, end)
+        holds = np.maximum(starts, start) < np.minimum(stops, stop)
         positions = [NO_POSITIONS]
         for row in np.unique(rows[holds]).tolist():
             positions.append(self.order.positions(group, row, until))

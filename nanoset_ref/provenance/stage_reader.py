@@ -90,15 +90,15 @@ class StageReader:
         tables = []
         for file, source in enumerate(self.sources):
             indices = np.flatnonzero((sources == source) & is_filled)
-            lows, highs = samples_holding(
+            firsts, ends = samples_holding(
                 first_tokens[indices],
                 stops[indices],
                 self.lengths[file],
                 stride=self.strides[file],
                 row_length=self.row_length,
             )
-            samples = concatenated_ranges(lows, highs - lows)
-            queries = np.repeat(indices, highs - lows)
+            samples = concatenated_ranges(firsts, ends - firsts)
+            queries = np.repeat(indices, ends - firsts)
             files = np.full_like(samples, file)
             tables.append([queries, files, samples])
         return np.concatenate(tables, axis=1)

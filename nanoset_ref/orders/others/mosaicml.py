@@ -77,17 +77,17 @@ class Py1eOrder(EpochOrder):
         shards = list(range(len(self.dataset_lengths)))
         np.random.default_rng(self.random_seed).shuffle(shards)
         self._pieces: list[list[range]] = [[] for _ in range(nodes)]
-        begin = 0
+        shard_start = 0
         for shard in shards:
-            end = begin + self.dataset_lengths[shard]
-            is_inside = (self._bounds > begin) & (self._bounds < end)
-            edges = [begin, *self._bounds[is_inside], end]
-            shift = self.source_offsets[shard] - begin
-            for low, high in itertools.pairwise(edges):
-                node = np.searchsorted(self._bounds[1:], high)
-                piece = range(low + shift, high + shift)
+            shard_stop = shard_start + self.dataset_lengths[shard]
+            is_inside = (self._bounds > shard_start) & (self._bounds < shard_stop)
+            edges = [shard_start, *self._bounds[is_inside], shard_stop]
+            shift = self.source_offsets[shard] - shard_start
+            for start, stop in itertools.pairwise(edges):
+                node = np.searchsorted(self._bounds[1:], stop)
+                piece = range(start + shift, stop + shift)
                 self._pieces[node].append(piece)
-            begin = end
+            shard_start = shard_stop
 
     def _shuffle(self, epoch: int) -> Int64Array:
         """Step 2: the samples of an epoch, node after node, int64 [n]."""
