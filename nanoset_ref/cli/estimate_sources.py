@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nanoset_ref import megatron  # loads its modules when they are used
+from nanoset_ref.megatron.nanoset_config import blend_sizes
 from nanoset_ref.orders.base import normalize_weights
+from nanoset_ref.orders.nanotron import instance_bytes
 
 if TYPE_CHECKING:
     from nanoset_ref.megatron import NanosetConfig
@@ -148,8 +149,7 @@ def token_blend(
     if order != "nanotron":
         return blend
     samples = blend.samples_per_epoch
-    number_bytes = 4 if samples <= 2**32 else 8
-    return dataclasses.replace(blend, index_bytes=samples * number_bytes)
+    return dataclasses.replace(blend, index_bytes=samples * instance_bytes(samples))
 
 
 def _tail(file: Tokens, sequence_length: int, disjoint: bool) -> int:
@@ -170,14 +170,12 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
     size = train.num_samples
     weights: Sequence[float | None] = blend.weights or [None] * len(blend.prefixes)
     has_one_corpus = len(blend.prefixes) == 1
+    sizes: Sequence[int | None] = [size if has_one_corpus else None] * len(weights)
+    if blend.weights is not None and size is not None:
+        _, sizes = blend_sizes(blend.weights, size, config)
     sources = []
     index_bytes = 0
-    for prefix, weight in zip(blend.prefixes, weights, strict=True):
-        num_samples = size if has_one_corpus else None
-        if weight is not None and size is not None:
-            share = weight / sum(blend.weights or [])
-            surplus = 1 + config.mid_level_dataset_surplus
-            num_samples = math.ceil(math.ceil(size * share) * surplus)
+    for prefix, num_samples in zip(blend.prefixes, sizes, strict=True):
         source, source_bytes = _megatron_source(
             config, prefix, train.bounds, num_samples
         )
@@ -209,14 +207,14 @@ def _megatron_source(
         num_samples: samples of the run; None: one epoch.
     """
     corpus = megatron.MMapIndexedDataset(prefix)
-    first, stop = (round(bound * len(corpus)) for bound in bounds)
-    tokens = int(corpus.sequence_lengths[first:stop].sum(dtype="int64"))
+    start, stop = (round(bound * len(corpus)) for bound in bounds)
+    tokens = int(corpus.sequence_lengths[start:stop].sum(dtype="int64"))
     extra = int(config.add_extra_token_to_sequence)
     sequence_length = config.sequence_length
     plan = megatron.plan_epochs(
         max(tokens, 1), num_samples, sequence_length, extra_token=bool(extra)
     )
-    documents = 4 * plan.num_epochs * (stop - first)
+    documents = 4 * plan.num_epochs * (stop - start)
     samples_and_shuffle = 8 * (plan.num_samples + 1) + 4 * plan.num_samples
     samples = max(tokens - extra, 0) // sequence_length
     source = Source(

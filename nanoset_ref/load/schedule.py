@@ -98,9 +98,13 @@ class Schedule:
             raise IndexError(
                 f"this schedule begins at step {self.first_step}; step {step} came before it"
             )
+        start = self.first_position(step)
+        return range(start, start + self.global_batch_size)
+
+    def first_position(self, step: Any) -> Any:
+        """The first position of a step, or of each step of an array; steps are not checked."""
         samples_before = (step - self.first_step) * self.global_batch_size
-        first = self.consumed_train_samples + samples_before
-        return range(first, first + self.global_batch_size)
+        return self.consumed_train_samples + samples_before
 
     def slot(self, position: Any) -> Slot:
         """Which rank reads a position, and in which step, micro-batch and row.

@@ -17,7 +17,6 @@ Source: NVIDIA Megatron-LM, megatron/core/datasets/blended_megatron_dataset_buil
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -28,7 +27,7 @@ from nanoset_ref.megatron.nanoset_config import (
     Blend,
     Bounds,
     NanosetConfig,
-    as_shares,
+    blend_sizes,
 )
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 
@@ -83,17 +82,10 @@ class NanosetBuilder:
             if size is not None:
                 size = min(size, sum(lengths))
             return BlendedNanoset(datasets, lengths, size, config)
-        reserve = 1 + config.mid_level_dataset_surplus
-        if not config.separate_final_epoch:
-            # left to right, as GPT-NeoX adds: since Python 3.12 sum() compensates rounding
-            *_, total = itertools.accumulate(weights)
-            shares = [weight / total for weight in weights]
-            counts = [math.ceil(size * share * reserve) for share in shares]
-            datasets = list(map(dataset_of, prefixes, counts))
+        shares, sizes = blend_sizes(weights, size, config)
+        datasets = list(map(dataset_of, prefixes, sizes))
+        if config.separate_final_epoch:
+            rows = sum(math.ceil(size * share) for share in shares)
+        else:
             rows = sum(len(dataset) - 1 for dataset in datasets)
-            return BlendedNanoset(datasets, shares, rows, config)
-        shares = as_shares(weights)
-        counts = [math.ceil(size * share) for share in shares]
-        built = [math.ceil(count * reserve) for count in counts]
-        datasets = list(map(dataset_of, prefixes, built))
-        return BlendedNanoset(datasets, shares, sum(counts), config)
+        return BlendedNanoset(datasets, shares, rows, config)

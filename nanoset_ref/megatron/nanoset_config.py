@@ -291,6 +291,24 @@ def as_shares(values: Sequence[float]) -> list[float]:
     return normalize_weights(values, len(values)).tolist()
 
 
+def blend_sizes(
+    weights: Sequence[float], size: int, config: NanosetConfig
+) -> tuple[list[float], list[int]]:
+    """The share of each corpus in a blend of `size` samples, and the samples drawn from it.
+
+    Megatron-Core rounds up before and after it adds the surplus, GPT-NeoX only after.
+    """
+    surplus = 1 + config.mid_level_dataset_surplus
+    if config.separate_final_epoch:
+        shares = as_shares(weights)
+        counts = [math.ceil(size * share) for share in shares]
+        return shares, [math.ceil(count * surplus) for count in counts]
+    # left to right, as GPT-NeoX adds: since Python 3.12 sum() compensates rounding
+    *_, total = itertools.accumulate(weights)
+    shares = [weight / total for weight in weights]
+    return shares, [math.ceil(size * share * surplus) for share in shares]
+
+
 def parse_split(split: str) -> tuple[Bounds | None, ...]:
     """Parse a split: "90,8,2" -> ((0.0, 0.9), (0.9, 0.98), (0.98, 1.0)).
 

@@ -59,7 +59,7 @@ class NanotronOrder(ListedOrder):
     def build(self) -> None:
         """Blend and shuffle one epoch."""
         count = self.samples_per_epoch
-        itemsize = 4 if count <= 2**32 else 8
+        itemsize = instance_bytes(count)
         size = count * itemsize
         memory = memory_limit()
         if size > memory:
@@ -82,3 +82,8 @@ class NanotronOrder(ListedOrder):
                 self.instances,
             )
         shuffle(self.random_seed, self.instances)
+
+
+def instance_bytes(samples_per_epoch: int) -> int:
+    """The bytes that the order stores for each sample of an epoch."""
+    return 4 if samples_per_epoch <= 2**32 else 8

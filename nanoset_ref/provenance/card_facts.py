@@ -19,6 +19,7 @@ from nanoset_ref.provenance.card_validation import (
     MAX_CARD_BYTES,
     problems_of_card,
 )
+from nanoset_ref.tokens.interface import count_samples
 
 SHIPPED = Path(__file__).with_name("cards")
 NOT_COMPUTED = {
@@ -240,11 +241,10 @@ class CardFacts:
     def num_rows(self, source: int) -> int:
         """The rows in a file; ValueError if the card does not hold its size."""
         file = self.sources[source]
-        window = self.facts["window"]
         if file["bytes"] is None:
             raise self._missing_error(f"the size of {file['name']}")
         tokens = (file["bytes"] - file["first_byte"]) // self._itemsize
-        return max(0, (tokens - window["row_length"]) // window["stride"] + 1)
+        return count_samples(tokens, **self.facts["window"])
 
     def _missing_error(self, what: str) -> ValueError:
         return ValueError(

@@ -21,6 +21,7 @@ from nanoset_ref.load.resumable_sampler import consumed_in
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
 from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.plans import PLAN_VERSION, describe_differences
+from nanoset_ref.tokens.interface import count_samples
 
 # of a report: the figures of a `FileDifference`
 COLUMNS = "read before,saved plan,new plan,additional,read again,lost".split(",")
@@ -252,7 +253,7 @@ class _PlanFiles:
         stride = sequence_length + GAPS[file["windows"]]
         self.keys.append((checksum, tokens))
         self.strides.append(stride)
-        self.lengths.append((tokens - sequence_length - 1) // stride + 1)
+        self.lengths.append(count_samples(tokens, sequence_length + 1, stride))
 
     def order(self, num_samples: int) -> Order:
         """Rebuild the order, with `num_samples` positions."""

@@ -96,9 +96,8 @@ def _count_reads(
     parts = min(MAX_PARTS, count)
     numbers = np.arange(count)
     looked_up = steps.start + numbers * len(steps) // count
-    steps_before = looked_up - schedule.first_step
-    firsts = schedule.consumed_train_samples + steps_before * size
-    positions = np.add.outer(firsts, np.arange(size)).ravel()
+    starts = schedule.first_position(looked_up)
+    positions = np.add.outer(starts, np.arange(size)).ravel()
     files, samples = order.lookup(positions)
     sizes = np.array(lengths)[files]
     sections = samples * SECTIONS // sizes

@@ -252,9 +252,8 @@ class Tokens(ABC):
                 f"sequence_length={sequence_length} needs {sequence_length + 1}: take a shorter "
                 "sequence_length or leave the file out"
             )
-        # one row, and another for each stride that follows it; equal to both formulas above
         stride = self.stride(sequence_length, disjoint)
-        return (self.num_tokens - sequence_length - 1) // stride + 1
+        return count_samples(self.num_tokens, sequence_length + 1, stride)
 
     def check_content(self) -> bool:
         """Compare the files of the set with the recorded checksums, if there are any.
@@ -292,3 +291,8 @@ def _changed_error(path: PathLike) -> TokenFileError:
     if not in_bucket(path) and not os.path.exists(path):
         problem = f"is gone (the working directory is {os.getcwd()})"
     return TokenFileError(f"{path} {problem}; build the dataset again")
+
+
+def count_samples(num_tokens: int, row_length: int, stride: int) -> int:
+    """Samples in a file: one row, and another for each stride that follows it."""
+    return max(0, (num_tokens - row_length) // stride + 1)
