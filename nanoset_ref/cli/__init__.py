@@ -1,7 +1,7 @@
 """nanoset-ref: one command for token files, orders and runs.
 
-Every subcommand prints for people, and most of those that only read also print JSON for machines
-(--json). An error is one line on standard error. Exit codes:
+Every subcommand prints text for people; most read-only ones also print JSON (--json). An
+error is one line on standard error. Exit codes:
 
     0   done
     1   the input is wrong, or a law is broken
@@ -18,7 +18,7 @@ file_commands               inspect, verify, convert, merge, split
 lookup_commands             show, where, when
 run_commands                replay, skip, audit, loss
 card_commands               card, compare
-estimate, estimate_sources  estimate: the command, and the sizes of what a stage reads
+estimate, estimate_sources  estimate: the command, and the sizes of a stage's sources
 
 The other commands are in their own packages.
 """

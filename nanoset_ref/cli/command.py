@@ -92,8 +92,8 @@ def run(
         interrupted: the state that Ctrl-C and SIGTERM leave behind, for the error message.
 
     Returns:
-        The exit code: 0 done, 1 the input is wrong, 2 the command line is wrong; or the one that
-        `report` returns.
+        The exit code: 0 done, 1 the input is wrong, 2 the command line is wrong; or the code
+        that `report` returns.
     """
     words = command_line(arguments)
 

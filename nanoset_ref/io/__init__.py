@@ -1,4 +1,4 @@
-"""Files that are complete or absent; paths, buckets, cached objects and indexes, kernels.
+"""Utilities: files that are complete or absent, paths, buckets, cached indexes, kernels, checks.
 
 files                     atomic writes of one file or a set; locks
 paths, urls               names of files and objects: existence, versions, checksums
@@ -10,7 +10,7 @@ njit, compilation         kernels, and the cache of what numba has compiled
 checks, pydantic_errors   checks of a user's values, and messages about them
 extras                    optional packages, and which extra installs them
 arrays                    the type of most arrays
-pools                     calls at the same time, and threads of a generator
+pools                     concurrent calls, and closing a generator's threads
 signals                   Ctrl-C and SIGTERM, deferred while a process forks
 torchrun                  this process's rank, from the environment
 """

@@ -1,4 +1,4 @@
-"""Threads: many calls at the same time; closing a pool from a generator that may be left open."""
+"""Threads: concurrent calls; closing the pool of a generator that may be left open."""
 
 import functools
 import os
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 @functools.cache
 def _pool(count: int, process: int) -> ThreadPoolExecutor:
-    """Threads of this process: a forked process has none of its parent's."""
+    """This process's threads; a forked process does not inherit its parent's."""
     return ThreadPoolExecutor(count, thread_name_prefix="nanoset_ref-pool")
 
 

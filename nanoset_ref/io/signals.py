@@ -10,8 +10,8 @@ def deferred_signals() -> Iterator[None]:
     """Handle Ctrl-C and SIGTERM at the end of this context, not in it.
 
     Python discards an exception that a signal raises while the hooks of a fork run. A forked
-    process never leaves this context, so it ignores both. (A fork in another thread would delete
-    what the main thread keeps, such as torch's process groups, in the forked process.)
+    process never leaves this context, so it ignores both. (Forking in another thread is no
+    way out: the child would delete the main thread's objects, such as torch's process groups.)
     """
     came: list[int] = []
     with ExitStack() as handlers:

@@ -124,7 +124,7 @@ class Trial:
         return self.case.rows // self.case.global_batch_size
 
     def find_miscount(self, batches: Batches) -> Verdict:
-        """Find rows lost or doubled, beyond those that the declared tail may drop or repeat."""
+        """Find rows lost or doubled, except the rows that the declared tail drops or repeats."""
         rows = self.case.rows
         step_rows = self.case.global_batch_size
         left = rows % step_rows

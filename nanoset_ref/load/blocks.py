@@ -1,4 +1,4 @@
-"""Blocks: the rows of many batches, read by one call into memory that is used again.
+"""Blocks: the rows of many batches, read by one call into buffers that are reused.
 
 Reading a batch of 8 x 512 tokens takes 2 microseconds; passing an item through torch's DataLoader
 takes 50, and more from a worker process. So an item is a block of many batches, up to 4 MiB. The
@@ -64,7 +64,7 @@ def count_buffers(
 
 
 def _free_shared_memory() -> int:
-    """In bytes; sys.maxsize if unknown."""
+    """Free bytes in /dev/shm; sys.maxsize if unknown."""
     try:
         return shutil.disk_usage("/dev/shm").free
     except OSError:

@@ -1,4 +1,4 @@
-"""From rows to what one pipeline rank needs of a batch.
+"""Collators: from rows to the fields of a batch that one pipeline rank needs.
 
 A row of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first).
 Each of them is a view of its own copy of the rows, and each mask has its own memory: a batch

@@ -142,7 +142,7 @@ class NanosetDataLoader(OneIterationLoader):
 
     Attributes:
         consumed_train_samples: the samples in all batches delivered so far, over all epochs and
-            ranks; the last batch of an epoch also counts those that `tail` drops after it.
+            ranks; the last batch of an epoch also counts the samples that `tail` drops.
 
     Raises:
         ValueError: the sampler counts other samples than the dataset has; an option that would
@@ -390,7 +390,7 @@ def build_nanoset_dataloader(
     collate_fn: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> NanosetDataLoader:
-    """The DataLoader of one rank.
+    """Build the DataLoader of one rank.
 
     Args:
         dataset: a Nanoset or any other Rows, the same in every rank.
@@ -533,7 +533,7 @@ def _plan_of(rows: Rows, needs_starts: bool) -> Plan:
 def _resolve_documents(
     documents: DocumentOptions | None, rows: Rows, collate_fn: Any
 ) -> DocumentOptions | None:
-    """The options for these rows, with the ones that padding requires."""
+    """The document options for these rows, and those that padding requires."""
     if not isinstance(rows, Rows):
         raise TypeError(
             f"dataset must be Rows (NanosetDataLoader takes any dataset), got {rows!r:.200}"

@@ -190,7 +190,7 @@ def attention_mask(starts: Starts) -> NDArray[np.bool_]:
 
 
 def refuse_counted_padding(rows: Any, collate_fn: Any) -> None:
-    """Raise ValueError if the loss would count padding, or leave out tokens that are none.
+    """Raise ValueError if the loss would count padding, or leave out tokens that are not padding.
 
     Args:
         rows: `Rows` that are padded.
@@ -217,7 +217,7 @@ def refuse_counted_padding(rows: Any, collate_fn: Any) -> None:
 
 
 def _is_in_documents(rows: Any, pad_id: int) -> bool:
-    """Whether documents of rows begin or end with an id: a file records so, or does so itself.
+    """Whether documents begin or end with an id, by the facts of a file or by its ids.
 
     The ids of Megatron's own datasets are not asked: upstream takes an EOD for padding, too.
     """

@@ -1,7 +1,7 @@
 """Copy the ids of many rows out of token files, in one call.
 
-A `Gatherer` is told the file and the first token of each row, and fills an array with their ids. It
-does this in one of two ways:
+A `Gatherer` takes the file and the first token of each row, and fills an array with their ids, in
+one of two ways:
 
     1. the first rows are read one by one in Python, so that the first batch need not wait for the
        import of numba: calls of up to `MAX_PYTHON_ROWS_PER_CALL` rows, until they have read

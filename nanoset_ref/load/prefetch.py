@@ -3,8 +3,8 @@
 A thread makes the items of any iterable (`prefetch_in_thread`). Workers read blocks of rows:
 
     this process   RequestSampler   the positions of a block, and the number of a free buffer
-    a worker       BufferReader   fills this `SharedBuffer`
-    this process   WorkerBlocks   the buffer's rows, as a RowBlock
+    a worker       BufferReader     fills this `SharedBuffer`
+    this process   WorkerBlocks     the buffer's rows, as a RowBlock
 """
 
 import itertools
@@ -104,7 +104,7 @@ class FilledBuffer(NamedTuple):
 
 
 class RequestSampler:
-    """The blocks of a sampler, each with the next buffer; an iteration continues where it is."""
+    """Pairs each block of a sampler with the next buffer; an iteration continues the last one."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 `ResumableBatchSampler` is arithmetic: a batch is a `range` object, so it starts at any position at
 once and stores nothing, with 10 or with 10^12 samples. torch's DistributedSampler builds a list of
-the whole dataset in every rank and every epoch; Nanotron's resume iterates over what it skips.
+the whole dataset in every rank and epoch; Nanotron's resume iterates over the batches it skips.
 """
 
 import logging

@@ -46,7 +46,7 @@ class SkipBatchSampler(Sampler[Any]):
             raise ValueError(f"{what} exceeds the sampler's {len(batch_sampler)} items")
 
     def __iter__(self) -> Iterator[Any]:
-        # a generator runs when its first item is asked for: one that is never used skips nothing
+        # a generator runs when its first item is asked for: an unused generator skips nothing
         skip = self.skip_samples
         self.skip_samples = 0
         self._skipped = skip

@@ -1,4 +1,4 @@
-"""What a DataLoader worker begins with: a seed of its own, and an end with its trainer."""
+"""How a DataLoader worker begins: with a seed of its own, and bound to end with its trainer."""
 
 import multiprocessing
 import os
@@ -16,8 +16,8 @@ def begin_worker(seed: int, dp_rank: int, worker_id: int) -> None:
     """Seed Python, NumPy and torch in a DataLoader worker (see `worker_seed`).
 
     A worker of a fork server also gets a thread that ends it with the trainer. torch's workers end
-    when their parent does; the fork server, which is theirs, waits for them if the trainer is
-    killed. (torch 2.13; the fork server is Python 3.14's default on Linux.)
+    when their parent does, but their parent is the fork server, which waits for them if the trainer
+    is killed. (torch 2.13; the fork server is Python 3.14's default on Linux.)
     """
     value = worker_seed(seed, dp_rank, worker_id)
     random.seed(value)

@@ -46,7 +46,7 @@ class NanosetBuilder:
     def build(
         self, wanted: Sequence[str] = SPLITS
     ) -> list[MegatronNanoset | BlendedNanoset | None]:
-        """Build [train, valid, test]; None for an unused split, or one that is not in `wanted`.
+        """Build [train, valid, test]; None for a split that is unused or not in `wanted`.
 
         Raises:
             FileNotFoundError, TokenFileError: a corpus cannot be read.

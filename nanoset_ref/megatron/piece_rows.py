@@ -1,4 +1,4 @@
-"""Rows joined from pieces of .bin files: what datasets of one corpus and blends have in common.
+"""Rows joined from pieces of .bin files: the base of datasets of one corpus and of blends.
 
 Two kernels read a batch: one walks the mappings and finds the pieces of each sample, the other
 copies them out of .bin. Neither checks bounds: the mappings were built here or have the right

@@ -18,7 +18,7 @@ others                    orders of other loaders
 traced_shuffle            a few values of NumPy's shuffle, without shuffling all of them
 inverse                   the positions of many samples, in one pass
 skipping                  an order without some of its positions
-plans                     what a run reads, as JSON; a state of another plan is refused
+plans                     a run's tokens described as JSON; a state of another plan is refused
 plots                     pictures and tables for notebooks
 """
 

@@ -9,7 +9,7 @@ implements `lookup`. It may also implement the inverse; otherwise the order is s
     lookup            positions -> sources and samples
     reverse_lookup    source and sample -> positions; or `reverse_lookup_each`, for many pairs
 
-`positions`, `counts` and `order[...]` check the arguments of these.
+`positions`, `counts` and `order[...]` check the arguments first.
 Checks, negative indices, slices, counts and the fingerprint are written once, here.
 
 Samples also have numbers that run through all sources, one source after another. Such a number

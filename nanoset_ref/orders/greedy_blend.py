@@ -1,4 +1,4 @@
-"""The greedy blend of several sources: the one that is furthest behind gives its next sample."""
+"""The greedy blend of several sources: the source furthest behind is next."""
 
 import math
 
@@ -83,10 +83,10 @@ def _work(lengths, weights, source_offsets, members, ends, instances):
 def blend(lengths, weights, source_offsets, members, ends, instances):
     """Fill `instances`, unsigned integers [sum of lengths], with one blended epoch.
 
-    Sources of equal weight are a group. They are read in turn, in the order of their numbers: one
-    that was just read is furthest behind again when all others of its group were read as often. So
-    only the next source of each group is compared: 100,000 files of one length are one group. Of
-    many groups, those that may be furthest behind soon are found once for several positions.
+    Sources of equal weight form a group and are read in turn, by their numbers: a source that was
+    just read comes again after all others of its group. So only the next source of each group is
+    compared: 100,000 files of one length are one group. If there are many groups, the candidates
+    for the next positions are found once for several positions (`find_candidates`).
 
     Example: weights 0.2, 0.4, 0.2, 0.2; members 0 2 3 | 1; ends 3, 4.
 

@@ -14,7 +14,7 @@ def check_order(
     """Raise unless `order` is an Order over these files.
 
     Args:
-        order: what was given as an order.
+        order: the caller's argument `order`.
         lengths: the samples of each file.
         num_samples: the samples of the run.
         weights: the weights that were given beside the order, or None.

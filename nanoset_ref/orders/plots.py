@@ -1,7 +1,7 @@
 """Pictures and tables of an order, for notebooks.
 
 matplotlib is imported when a picture is drawn. A long order is not read completely: it is cut into
-60 bins of equal length, and the first 4,096 positions of each are counted; the title has this.
+60 bins of equal length, and the first 4,096 positions of each are counted; the title says so.
 A picture of 10**12 samples takes as long as one of a million.
 """
 

@@ -89,7 +89,7 @@ class PublishedOrder(ListedOrder):
 
     Raises:
         ValueError: see `IdentityOrder`; the file is not a regular file, is empty, holds anything
-            but whole numbers, fewer of them than num_samples, or one that is no instance. In a
+            but whole numbers, fewer of them than num_samples, or a number that is no instance. In a
             lookup: the file was overwritten and now holds a number that is no instance.
     """
 
@@ -118,7 +118,7 @@ class PublishedOrder(ListedOrder):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """A pickle has a copy of the numbers; it is made of the whole file."""
+        """Pickle a copy of all numbers in the file."""
         check_not_truncated(self.instances)
         return self.__dict__
 

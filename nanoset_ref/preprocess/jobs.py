@@ -226,4 +226,4 @@ def _only_writer(target: Path) -> Iterator[None]:
         raise
 
 
-tokenise = tokenize_documents  # an earlier name, which stays
+tokenise = tokenize_documents  # an alias, kept for the public interface

@@ -1,4 +1,4 @@
-"""Bulk queries: when a run reads each of a million documents, and what it reads without them."""
+"""Bulk queries: when a run reads each of a million documents, and the rows to skip to avoid it."""
 
 import functools
 import itertools

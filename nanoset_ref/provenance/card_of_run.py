@@ -71,7 +71,7 @@ def card_of_segments(
 
 
 def _number_of_order(order: Json, segment: RunSegment, earlier: Sequence[Json]) -> int:
-    """The number of a segment's order: a new one, or that of the last one which it continues."""
+    """The number of a segment's order: a new one, or that of the order it continues."""
     if segment.schedule.consumed_train_samples > 0:
         for number in reversed(range(len(earlier))):
             if earlier[number] | WITHOUT_LENGTH == order | WITHOUT_LENGTH:

@@ -1,4 +1,4 @@
-"""The rules of a card: `card_schema.json`, and those that a schema cannot express.
+"""The rules of a card: `card_schema.json`, and rules that a schema cannot express.
 
 The schema is a JSON Schema (2020-12) of these words only: type, const, enum, pattern, minimum,
 items, minItems, maxItems, required, properties, additionalProperties, maxProperties. The

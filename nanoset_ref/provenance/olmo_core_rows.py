@@ -98,7 +98,7 @@ class OLMoCorePackedRows(Rows):
         return packed_instances(spans, self.row_length, fragment=fragment)
 
     def _closed_documents(self, number: int) -> Int64Array:
-        """(start, stop) in its group of each document of a file but one that nothing closes."""
+        """(start, stop) in its group of each document of a file, without an unclosed last one."""
         file = self._files[number]
         offsets = file.require_document_offsets()
         stop = len(offsets)

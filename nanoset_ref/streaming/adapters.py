@@ -106,7 +106,7 @@ class LinesAdapter(Adapter):
         return map(self.__getitem__, range(len(self)))
 
     def preprocess_line(self, line: str) -> Any:
-        """The element that a line becomes."""
+        """Convert a line to an element."""
         try:
             return self.parse(line)
         except (ValueError, RecursionError, csv.Error) as error:

@@ -102,7 +102,7 @@ class CompressedDataset(_ListDataset):
 class StackDataset(_ListDataset, data.StackDataset[tuple[Any, ...]]):
     """`zip` for datasets: element i is the tuple of their i-th elements; as long as the shortest.
 
-    torch's StackDataset, which alone refuses datasets of different lengths, and slices.
+    Extends torch's StackDataset, which refuses slices and datasets of different lengths.
 
     Args:
         datasets: at least one, each with `len` and an index. If lengths differ, it warns.

@@ -14,7 +14,7 @@ resume there, open this block, skip the documents before this one without encodi
 this document again.
 
 4. Shuffle windows of M consecutive rows. The order is keyed by (seed, epoch, shard, first row), so
-   a state does not contain anything of the shuffle. A resume within a window gathers it again.
+   a state contains nothing of the shuffle. A resume within a window gathers it again.
 """
 
 import dataclasses

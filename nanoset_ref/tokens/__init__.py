@@ -5,8 +5,8 @@
     <stem>.documents.npy   int64 [num_documents + 1], the token offset of each document, and the end
     <stem>.sources.npz     only in a file made of chunks: each row's label
 
-Opening a file reads its size, its version and its first bytes (a NumPy header is refused); what is
-read later stays in the page cache. A file without a manifest can be read too; then the caller gives
+Opening a file reads its size, its version and its first bytes (a NumPy header is refused); ids
+read later stay in the page cache. A file without a manifest can be read too; then the caller gives
 the dtype.
 
 All formats implement one interface, `Tokens`: .npy, .bin/.idx (Megatron), .ds (datatrove) and the

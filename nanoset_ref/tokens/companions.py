@@ -1,4 +1,4 @@
-"""The files next to token files: document boundaries and labels; lists of files without them."""
+"""Companions of token files: document boundaries and labels; lists of files without companions."""
 
 import io
 import os

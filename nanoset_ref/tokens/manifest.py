@@ -39,8 +39,7 @@ class Manifest:
         eos_token_id: the tokenizer's end-of-sequence id, None if it has none.
         appended_eod: whether an EOS id was written after each document.
         added_special_tokens: whether the tokenizer's own special tokens (such as BOS) were written.
-        windows: how samples are cut, "overlapping", "disjoint" or "padded" (see the top of this
-            module).
+        windows: how samples are cut, "overlapping", "disjoint" or "padded" (see `Windows`).
         row_length: in disjoint and padded windows, tokens per row (sequence_length + 1); None in
             overlapping windows.
         format_version: 1.

@@ -1,4 +1,4 @@
-"""`verify`: compare a token file with everything that is recorded of it, checksums first."""
+"""`verify`: compare a token file with all recorded facts, checksums first."""
 
 import json
 from typing import Any
@@ -28,8 +28,8 @@ def verify(
     2. Compare its files with the recorded checksums, if there are any.
     3. Check that every id is in [0, vocab_size), if vocab_size is given or in the manifest.
     4. Check that every document ends with the EOS id, if the manifest says so, `eos_token_id` is
-       given, or the ids suggest it: the last id of the file occurs once per document. (Of a shard
-       of llm.c the documents are found by the id that begins them, so there is nothing to check.)
+       given, or the ids suggest it: the last id of the file occurs once per document. (A shard of
+       llm.c needs no check: its documents are found by the id that begins them.)
 
     Args:
         file: a path, or an opened file.

@@ -179,7 +179,7 @@ def _ds_files(folder: str) -> list[Any]:
 
 
 class MegatronSection(DatasetSection):
-    """Megatron-style data, of which a run reads the train split; see `NanosetConfig`.
+    """Megatron-style data; a run reads its train split. See `NanosetConfig`.
 
     Args:
         data_path: a prefix, a list of prefixes, or {prefix: weight}; requires `split`.

@@ -74,8 +74,8 @@ def main(
 ) -> int:
     """Run the command, with `arguments` or the process's own; return the exit code.
 
-    One of several ranks that fails ends here, without the interpreter's own end: that waits for
-    collectives which other ranks have not finished, and aborts when one of these dies.
+    If one of several ranks fails, it ends here without the interpreter's shutdown, which waits for
+    the unfinished collectives of other ranks, and aborts when one of these dies.
     """
     message = "the same command continues after the newest checkpoint, if there is one"
     if under_torchrun():

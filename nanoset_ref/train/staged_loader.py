@@ -272,7 +272,7 @@ class StagedLoader:
     def _check_chunk(self, step: int, record: StageRecord, stage: Stage) -> None:
         """Raise ConfigError if global batches of another size would repeat or lose rows of a chunk.
 
-        Its steps are those that it fills in batches of the config's size.
+        The chunk has as many steps as it fills with batches of the config's size.
         """
         if not isinstance(stage.data.dataset, ChunksSection):
             return

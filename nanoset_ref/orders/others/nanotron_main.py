@@ -143,8 +143,8 @@ class NanotronMainOrder(Order):
     ) -> list[int]:
         """Rows of each folder that Nanotron counts as read in the steps first .. last of the run.
 
-        It counts the places of the stage's blend that have the *run's* numbers, while the stage
-        reads from place 0 on: so from the second change of stage on this is not what was read.
+        Nanotron looks up the *run's* step numbers in the stage's blend, but the stage reads the
+        blend from place 0 on: from the second change of stage on, these are not the rows read.
         """
         start = (first_step - 1) * global_batch_size
         stop = last_step * global_batch_size
