@@ -21,7 +21,7 @@ from nanoset_ref.train import Checkpoints, load_config
 from nanoset_ref.train.parallel import ParallelLayout
 from nanoset_ref.train.staged_loader import StagedLoader
 
-ALONE = SimpleNamespace(is_first=True, broadcast=lambda value=0: value)
+ALONE = SimpleNamespace(is_main_rank=True, broadcast=lambda value=0: value)
 MODEL = {
     "model_type": "gpt2",
     "n_embd": 8,

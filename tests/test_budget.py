@@ -420,7 +420,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
     "public classes of one name": (
         public_classes,
         1,
-        {"Adapter": 2, "Corpus": 2},  # the laws have their own of each
+        {"Adapter": 2},  # the laws have their own
     ),
     "private names of other modules": (
         foreign_private_names,

@@ -16,7 +16,7 @@ import zstandard
 from transformers import AutoTokenizer
 
 from corpus_generator import FORMAT, VOCAB_SIZE
-from nanoset_ref.chunks.corpus import DATA, Corpus, prepare_corpus
+from nanoset_ref.chunks.corpus import DATA, TextCorpus, prepare_corpus
 
 # sha256 of every file of format 1; a change here needs a new FORMAT
 DIGESTS = {
@@ -30,12 +30,12 @@ DIGESTS = {
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> TextCorpus:
     return prepare_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")
-def documents(corpus: Corpus) -> dict[str, list[dict]]:
+def documents(corpus: TextCorpus) -> dict[str, list[dict]]:
     lines = {
         name: path.read_text(encoding="utf-8").splitlines()
         for name, path in corpus.domains.items()
@@ -131,7 +131,7 @@ def test_every_program_runs_and_says_what_it_prints(
 
 
 def test_the_tokenizer_loads_gives_texts_back_and_lengths_are_heavy_tailed(
-    corpus: Corpus, documents
+    corpus: TextCorpus, documents
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
     assert (len(tokenizer), tokenizer.eos_token_id) == (VOCAB_SIZE, 0)

@@ -19,14 +19,14 @@ DATA = Path(__file__).with_name("corpus.json.zst")  # {path: content}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corpus:
+class TextCorpus:
     """The paths of the corpus: one .jsonl file per domain, and the folder of the tokenizer."""
 
     domains: dict[str, Path]
     tokenizer: Path
 
 
-def prepare_corpus(folder: str | Path) -> Corpus:
+def prepare_corpus(folder: str | Path) -> TextCorpus:
     """Write the corpus and its tokenizer into a folder, unless they exist.
 
     Args:
@@ -51,7 +51,7 @@ def prepare_corpus(folder: str | Path) -> Corpus:
             with atomic_write(path, "w") as file:
                 file.write(text)
     domains = {path.stem: path for path in files if path.suffix == ".jsonl"}
-    return Corpus(domains=domains, tokenizer=Path(folder, "tokenizer"))
+    return TextCorpus(domains=domains, tokenizer=Path(folder, "tokenizer"))
 
 
 def _refuse_foreign(files: dict[Path, str], stamp: Path) -> None:
@@ -68,7 +68,7 @@ def _refuse_foreign(files: dict[Path, str], stamp: Path) -> None:
             )
 
 
-def write_corpus(folder: Path, /) -> None:
+def prepare_and_print(folder: Path, /) -> None:
     """Write the embedded corpus into a folder and print its paths.
 
     Args:
@@ -80,4 +80,4 @@ def write_corpus(folder: Path, /) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(write_corpus, None, "python -m nanoset_ref.chunks.corpus"))
+    sys.exit(run(prepare_and_print, None, "python -m nanoset_ref.chunks.corpus"))

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.files import atomic_write_set, lock
 from nanoset_ref.io.paths import PathLike, checksum_of_set, read_json
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 6  # of entries
 Arrays = Sequence[NDArray[Any]]
 
 

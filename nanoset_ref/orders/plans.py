@@ -36,7 +36,7 @@ from nanoset_ref.tokens.interface import Tokens
 
 Plan = Json
 
-PLAN_VERSION = 1
+PLAN_VERSION = 1  # of the format of plans
 PROBE_BITS = 48  # offsets of probes are below 2**PROBE_BITS
 NOT_COMPARED = {"name", "known_by", "recipe"}
 # compared only if both plans have them

@@ -6,7 +6,7 @@ from typing import Literal, Self, get_args
 
 from nanoset_ref.io.paths import FileVersion, PathLike, checksum_of_set, read_json
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # of manifests
 # suffixes of the companions, in place of .npy
 MANIFEST_SUFFIX = ".json"
 DOCUMENTS_SUFFIX = ".documents.npy"

@@ -79,14 +79,14 @@ class Checkpoints:
         self.keep = keep
         # this job has read these and verified their checksums
         self._valid: set[Path] = set()
-        if world.is_first:
+        if world.is_main_rank:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.folder / ".lock")
         world.broadcast()
 
     def close(self) -> None:
         """Release the folder to other jobs."""
-        if self.world.is_first:
+        if self.world.is_main_rank:
             os.close(self._lock)
 
     def save(self, step: int, tensors: dict[str, Tensor], state: Json) -> None:
@@ -116,7 +116,7 @@ class Checkpoints:
             contextlib.ExitStack() as stack,
         ):
             # 1. create the hidden folder
-            if self.world.is_first:
+            if self.world.is_main_rank:
                 for leftover in self.folder.glob(f".{CHECKPOINT_GLOB}.tmp"):
                     _delete_or_move_aside(leftover)
                 # free the disk again if saving failed
@@ -131,7 +131,7 @@ class Checkpoints:
             except CheckpointException as error:
                 raise _cause(error) from None
             # 3. and 4. write the state, rename the folder, remove old checkpoints
-            if self.world.is_first:
+            if self.world.is_main_rank:
                 _write_state(temporary, step, state)
                 # left from a damaged checkpoint or a run that had gone further
                 _delete_or_move_aside(target)
@@ -165,7 +165,7 @@ class Checkpoints:
             (steps done, state), or None if there is no valid checkpoint.
         """
         step = 0
-        if self.world.is_first:
+        if self.world.is_main_rank:
             step = next(map(step_of, self._newest_first()), 0)
         step = self.world.broadcast(step)
         if step == 0:

@@ -117,8 +117,8 @@ class World:
     layout: ParallelLayout
 
     @property
-    def is_first(self) -> bool:
-        """Whether this process writes the files of the run."""
+    def is_main_rank(self) -> bool:
+        """Whether this is rank 0, which writes the files of the run."""
         return dist.get_rank() == 0
 
     def broadcast(self, value: int = 0) -> int:

@@ -174,7 +174,7 @@ class Run:
                 folder, folder, "each step adds a line to metrics.jsonl", FOLDER_OPTION
             ),
             self._open_metrics() as metrics,
-            Progress(done, last, interval, self.world.is_first) as progress,
+            Progress(done, last, interval, self.world.is_main_rank) as progress,
         ):
             self._train(metrics, progress, log_samples)
 
@@ -203,7 +203,7 @@ class Run:
 
     def _open_metrics(self) -> TextIO:
         """Open the metrics in the first process, and the null device in all others."""
-        if self.world.is_first:
+        if self.world.is_main_rank:
             path = self.checkpoints.folder / "metrics.jsonl"
             return continue_metrics(path, self.loader.step)
         return open(os.devnull, "w")
