@@ -1,5 +1,6 @@
 """GPT-NeoX's datasets: Megatron's, whose last epoch is never shuffled apart."""
 
+import dataclasses
 import hashlib
 import io
 import itertools
@@ -10,6 +11,7 @@ import pytest
 
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.megatron.dataset import MegatronNanoset
+from nanoset_ref.megatron.nanoset_config import blend_sizes
 from nanoset_ref.orders.mt19937 import shuffle
 from nanoset_ref.tokens import open_tokens
 
@@ -94,3 +96,17 @@ def test_the_repaired_order_of_polypythias_seed_2_follows_from_two_numbers():
     digest = hashlib.sha256(header.getvalue())
     digest.update(samples.data)
     assert digest.hexdigest().startswith("1e0844e29f86cb11")
+
+
+def test_gpt_neox_rounds_once_where_megatron_core_rounds_twice() -> None:
+    config = NanosetConfig(
+        random_seed=1,
+        sequence_length=8,
+        data_path={"a": 1.0, "b": 2.0},
+        split="1",
+        split_num_samples=(10, 0, 0),
+    )
+    _, sizes = blend_sizes([1.0, 2.0], 10, config)
+    assert sizes == [5, 8]
+    neox = dataclasses.replace(config, separate_final_epoch=False)
+    assert blend_sizes([1.0, 2.0], 10, neox)[1] == [4, 7]
