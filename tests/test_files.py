@@ -132,6 +132,24 @@ def test_a_file_beside_a_killed_writer_s_is_foreign_unless_that_one_had_begun_to
     assert found == expected
 
 
+def test_a_folder_in_the_way_leaves_the_old_set_whole(tmp_path):
+    paths = [tmp_path / "a.bin", tmp_path / "a.seal", tmp_path / "a.idx"]
+    for path in (paths[0], paths[2]):
+        path.write_text("old")
+    paths[1].mkdir()
+    with (
+        pytest.raises(IsADirectoryError, match="a.seal is a folder, and a file"),
+        atomic_write_set(paths, overwrite=True, mode="w") as files,
+    ):
+        files[0].write("new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a.bin",
+        "a.idx",
+        "a.seal",
+    ]
+    assert paths[0].read_text() == paths[2].read_text() == "old"
+
+
 def test_checksum_is_xxh3_of_the_content(tmp_path):
     (tmp_path / "a").write_bytes(b"")
     assert (

@@ -322,6 +322,14 @@ def test_a_truncated_or_damaged_archive_is_named_and_so_is_a_bomb_before_it_fill
         texts_of(open_text(path))
 
 
+def test_a_parquet_column_is_told_from_a_field_of_a_struct(tmp_path):
+    structs = [{"b": "no"}, {"b": "neither"}]
+    table = pa.table({"a": structs, "a.b": ["one", "two"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    texts = texts_of(open_text(tmp_path / "a.parquet", column="a.b"))
+    assert texts == ["one", "two"]
+
+
 def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(

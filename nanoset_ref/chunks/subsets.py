@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.chunks.chunk_manifest import (
+    OUR_NAMES,
     ROWS_NAME,
     Account,
     ChunkManifest,
@@ -267,7 +268,8 @@ class _TokenizeJob:
             files[paths[0].name] = FileEntry.of(paths[0], counts["documents"])
         else:
             for path in self.folder.glob(TOKEN_FILES):
-                path.unlink()
+                if OUR_NAMES.fullmatch(path.name):
+                    path.unlink()
         tokens = counts.pop("tokens")
         separators = counts["documents"] * len(encoder.prefix + encoder.suffix)
         carried = packers[0].tail.tolist() if config.tail == "carry" else []

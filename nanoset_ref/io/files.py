@@ -103,6 +103,7 @@ def atomic_write_set(
         FileExistsError: one of `paths` exists, before the files are written, or the last one
             after, and `overwrite` is False.
         FileNotFoundError: a folder does not exist.
+        IsADirectoryError: one of `paths` is a folder.
         StorageError: the targets are in a bucket that cannot be written to (see
             `buckets.write_to_bucket`).
     """
@@ -128,6 +129,10 @@ def atomic_write_set(
         guarded = targets[-1:] if has_mark else reversed(targets)
         for target in guarded:
             refuse_existing(target, overwrite)
+        for target in filter(Path.is_dir, targets):
+            raise IsADirectoryError(
+                f"{target} is a folder, and a file of this name is to be written; move it"
+            )
         yield files
         # 1. flush and sync the temporaries
         for file in files:

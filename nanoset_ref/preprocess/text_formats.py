@@ -137,7 +137,8 @@ def _parquet_blocks(part: TextPart) -> Iterator[TextBlock]:
             unpacked = sum(column.total_uncompressed_size for column in parts)
             size = max(1, facts.num_rows * BLOCK_BYTES // max(1, unpacked))
             for batch in file.iter_batches(size, row_groups=[group], columns=[name]):
-                yield ArrowValues(batch.column(0), where), batch.num_rows
+                # by its name: beside "a.b", a struct "a" with a field "b" is read as well
+                yield ArrowValues(batch.column(name), where), batch.num_rows
         part.check_unchanged()
 
     groups = map(file.metadata.row_group, range(file.num_row_groups))

@@ -147,8 +147,8 @@ class CSVAdapter(LinesAdapter):
     Quotes enclose whole fields; a quote in the middle of an unquoted field is not supported.
 
     Raises:
-        ValueError: the header is missing. While preprocessing: a record has more or fewer fields
-            than the header.
+        ValueError: the header is missing, or names a column twice. While preprocessing: a record
+            has more or fewer fields than the header, or a quote that is not closed.
     """
 
     keeps_blank_lines = False
@@ -169,6 +169,7 @@ class CSVAdapter(LinesAdapter):
             "delimiter": delimiter,
             "quotechar": quotechar,
             "quoting": quoting,
+            "strict": True,  # a quote that is not closed is an error
         }
         self.columns: list[str] | None = None
         if header:
@@ -178,6 +179,10 @@ class CSVAdapter(LinesAdapter):
                 )
             self.columns = self.preprocess_line(self[0])
             self._bounds = self._bounds[1:]
+            if len({*self.columns}) < len(self.columns):
+                raise ValueError(
+                    f"{self.filepath}: a column is named twice: {self.columns}; pass header=False"
+                )
 
     def parse(self, line: str) -> Any:
         """A line as {column: field}."""

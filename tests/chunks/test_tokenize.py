@@ -254,6 +254,8 @@ def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(
     monkeypatch.setattr(module, "tokenize_documents", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tokenize(root, tmp_path / "out", config)
+    mine = tmp_path / "out/web/a/training_notes_input_ids.txt"
+    mine.write_text("mine")
     assert (
         not (tmp_path / "out/web/a/train.jsonl").exists()
         and not ChunkManifest.read(tmp_path / "out/web/a").complete
@@ -264,6 +266,7 @@ def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(
         len(calls) == 3 and (tmp_path / "out/b/train.jsonl").stat().st_mtime_ns == stamp
     )
     assert rows_of(tmp_path / "out/web/a") == rows_of(tmp_path / "whole/web/a")
+    assert mine.read_text() == "mine"
 
 
 def test_a_subset_that_another_run_fills_is_left_alone(

@@ -86,6 +86,10 @@ def test_tsv_without_quoting_and_records_of_the_wrong_width(tmp_path):
         CSVAdapter(None, write(tmp_path, ""))
     with pytest.raises(ValueError, match="cannot be read"):
         ready(CSVAdapter(None, write(tmp_path, "a,b\n1\r2,3\n")))
+    with pytest.raises(ValueError, match="unexpected end of data"):
+        ready(CSVAdapter(None, write(tmp_path, 'a,b\n1,"2\n3,4\n')))
+    with pytest.raises(ValueError, match="a column is named twice"):
+        CSVAdapter(None, write(tmp_path, "a,a\n1,2\n"))
 
 
 def test_a_csv_field_may_be_as_long_as_a_document(tmp_path):
