@@ -49,7 +49,7 @@ COMMANDS = {  # {x} is "b" where a command writes what is there before, "a" wher
     "index": "index --data-path {inputs}/a/t=1 {inputs}/b/t=2 --split 80,20,0 --sequence-length 8 "
     "--split-num-samples 30 9 0 --path-to-cache {out}",
     "chunks download": "chunks download --urls {inputs}/urls.txt --out_root {out}",
-    "corpus": "kills:function nanoset_ref.chunks.corpus:write_corpus {out}",
+    "corpus": "kills:function nanoset_ref.chunks.corpus:prepare_and_print {out}",
     "combine_on_disk": "kills:function nanoset_ref.streaming:CompressedDictionary.combine_on_disk "
     "--destination {out}/all.cd {inputs}/a/xz.cd {inputs}/b/gzip.cd",
     "train": "train --config {inputs}/a/run.yaml --log-samples",
