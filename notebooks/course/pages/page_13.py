@@ -151,7 +151,7 @@ def answer_2(three_tests):
         print(
             f"{name:<13}",
             {
-                test: "passed" if good else "REFUSED"
+                test: "passed" if good else "REJECTED"
                 for test, good in three_tests(places)[0].items()
             },
         )
