@@ -233,7 +233,7 @@ def answer_5():
     show(
         plots.intervals(panels, "Last helps that source, if the rate is still high"),
         "Held-out loss of the better source when it is read in the last fifth, compared with spread out under the "
-        "same schedule and peak, with a 95% interval.",
+        "same schedule and peak, with a 95% interval. The two scales differ.",
         "Two panels, one per text: an interval for each of four schedules and three peak rates. Under a constant rate "
         "and WSD all means lie left of zero; a falling rate and the cosine, with the lowest peak, have theirs right.",
     )
