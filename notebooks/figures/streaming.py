@@ -69,7 +69,9 @@ def collective(steps: Sequence[int], title: str) -> Figure:
     both = [Cell(step, f"step {step + 1}", COLOURS[5]) for step in range(together)]
     rows = {f"rank {rank}": [*both, ends[own > together]] for rank, own in enumerate(steps)}
     figure, axes = picture(rows, 0.33, title=title)
-    axes.vlines(np.arange(together) + 0.47, HEIGHT, len(steps) - 1, color=INK, lw=1.2, zorder=0)
+    top, bottom = -0.1, len(steps) - 1 + HEIGHT + 0.1
+    axes.vlines(np.arange(together) + 0.97, top, bottom, color=INK, lw=1.5, zorder=5)
+    axes.vlines(together + 0.97, top, bottom, color=INK, lw=1.5, ls="--", zorder=5)
     return figure
 
 
