@@ -98,7 +98,8 @@ def figure_1():
     careless = [len(range(12)[rank::5]) for rank in range(5)]
     show(
         plots.collective(careless, "Two ranks wait for three that have left"),
-        "Twelve documents dealt to five ranks. A vertical line is a collective operation; nobody completes the broken one.",
+        "Twelve documents dealt to five ranks. A vertical line is a collective operation; nobody completes "
+        "the broken one.",
         "Five ranks do steps 1 and 2 together. Ranks 0 and 1 have a third document and wait for all ranks; "
         "ranks 2, 3 and 4 have left.",
     )

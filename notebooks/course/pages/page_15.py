@@ -274,7 +274,9 @@ def answer_6():
             }
     show(
         plots.memory(
-            lines, memory["allowed_mib"], "Page cache grows until the limit stops it; the process's own memory does not"
+            lines,
+            memory["allowed_mib"],
+            "Page cache grows until the limit stops it; the process's own memory does not",
         ),
         "Resident memory while the file (sparse, so no disk is waited for) is read in four ways. **nanoset_ref**, "
         "told to use the page cache, reads a place first with a system call, then through a map. AMD EPYC, two "

@@ -144,8 +144,8 @@ def answer_2():
             said.append(", ".join(f"{finding(text, row).mean:+.2f}" for row in rows))
         print(f"{label:<24} in file order {said[0]}; blended {said[1]}")
     print(
-        "\neach order at its own best of four rates (half, once and twice the peak, WSD; a held-out"
-        "\ndocument counts at the rate that is best on the other half of them), \u00b1 over seeds:"
+        "\neach order at its own best of four settings: half, once and twice the peak, WSD (chosen on one"
+        "\nhalf of the held-out documents, the loss taken on the other, both ways), \u00b1 over seeds:"
     )
     for text, label in TEXTS.items():
         shuffle, file_order, blend = (
