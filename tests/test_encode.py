@@ -637,3 +637,15 @@ def test_a_tokenizer_that_does_not_load(tmp_path, monkeypatch):
         match=r'reading a tokenizer.model needs .*: pip install "nanoset_ref.sentencepiece.*"',
     ):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["eos_text", "bos_text"])
+def test_a_separator_that_the_tokenizer_does_not_know_is_refused(tmp_path, name):
+    """Without ids nothing would stand between documents."""
+    model = models.BPE(vocab={"a": 0, "b": 1}, merges=[])
+    fast = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model))
+    with pytest.raises(
+        TokenizerError, match=f"{name} '#' is 0 tokens of this tokenizer"
+    ):
+        Encoder(fast, backend="hf", **{name: "#"})
+    assert Encoder(fast, backend="hf", **{name: "b"}).encode_batch(["a"])[0].size == 2

@@ -132,6 +132,17 @@ def test_a_file_beside_a_killed_writer_s_is_foreign_unless_that_one_had_begun_to
     assert found == expected
 
 
+def test_a_link_whose_target_is_missing_is_not_replaced_unasked(tmp_path):
+    link = tmp_path / "a.bin"
+    link.symlink_to(tmp_path / "not mounted")
+    with (
+        pytest.raises(FileExistsError, match="a.bin exists and is left unchanged"),
+        atomic_write_set([link]) as files,
+    ):
+        files[0].write(b"new")
+    assert link.is_symlink()
+
+
 def test_a_folder_in_the_way_leaves_the_old_set_whole(tmp_path):
     paths = [tmp_path / "a.bin", tmp_path / "a.seal", tmp_path / "a.idx"]
     for path in (paths[0], paths[2]):

@@ -591,6 +591,13 @@ def test_bad_requests(source, tmp_path):
         verify(tmp_path / "raw.npy")
 
 
+def test_what_is_held_out_may_be_a_number_of_numpy_and_is_a_number(source):
+    for number, python in ((np.float32(0.5), 0.5), (np.int64(2), 2)):
+        assert np.array_equal(split(source, number)[1], split(source, python)[1])
+    with pytest.raises(ValueError, match="held_out must be an integer of at least 0"):
+        split(source, "2")
+
+
 @given(st.integers(1, 40), st.floats(0.01, 0.99), st.integers(0, 5))
 def test_held_out_documents_and_the_rest_are_a_partition(count, share, seed):
     documents = SimpleNamespace(require_document_offsets=lambda: np.arange(count + 1))

@@ -227,7 +227,8 @@ def run_uninterrupted(act: Callable[[], None]) -> None:
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
     """Raise FileExistsError if the file exists and may not be replaced."""
-    if path.exists() and not overwrite:
+    # a link whose target is missing exists, too
+    if not overwrite and (path.exists() or os.path.islink(path)):
         raise FileExistsError(
             f"{path} exists and is left unchanged; --overwrite (overwrite=True) replaces it"
         )

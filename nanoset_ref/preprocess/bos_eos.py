@@ -26,12 +26,12 @@ def separator_ids(tokenizer: Any, fast: Tokenizer, name: str, text: str) -> list
     """The id of a separator, in a list; [] if `text` is empty.
 
     Raises:
-        TokenizerError: the text is several tokens; the message calls it `name`.
+        TokenizerError: the text is several tokens, or none; the message calls it `name`.
     """
     if not text:
         return []
     ids: list[int] = fast.encode(text, add_special_tokens=False).ids
-    if len(ids) > 1:
+    if len(ids) != 1:
         known = ", ".join(map(repr, tokenizer.all_special_tokens)) or "it has none"
         raise TokenizerError(
             f"{name} {text!r} is {len(ids)} tokens of this tokenizer and would not be seen as "

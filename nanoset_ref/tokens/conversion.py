@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.files import refuse_input, write_together
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.io.urls import BucketPath
@@ -235,8 +236,10 @@ def split(
         ValueError: `rest` or `held out` would be empty.
     """
     documents = len(source.require_document_offsets()) - 1
+    if isinstance(held_out, np.generic):
+        held_out = held_out.item()
     if not isinstance(held_out, float):
-        count = held_out
+        count = whole_number(held_out, "held_out", 0)
     elif 0 < held_out < 1:
         count = round(held_out * documents)
     else:
