@@ -188,7 +188,8 @@ class LawReport:
         """
         make = self.adapter.make
         scope = vars(sys.modules[make.__module__])
-        names = [name for name, value in scope.items() if value == self.adapter]
+        adapters = [name for name in scope if isinstance(scope[name], Adapter)]
+        names = [name for name in adapters if scope[name] == self.adapter]
         options = {} if names else self.adapter.changed_options
         imports = [(make.__module__, names[0] if names else make.__name__)]
         text = ""

@@ -200,9 +200,10 @@ def agreed_facts(sources: Sequence[Tokens]) -> Facts:
     agreed: Facts = {}
     row_lengths = {source.row_length for source in sources}
     if len(row_lengths) > 1:
+        listed = " and ".join(sorted(map(str, row_lengths)))
         raise ValueError(
-            "one file cannot hold both: sources are cut into rows of "
-            f"{sorted(map(str, row_lengths))} tokens (None: not cut into rows)"
+            f"one file cannot hold both: sources are cut into rows of {listed} tokens (None: not "
+            "cut into rows)"
         )
     for source in sources:
         for name, value in source.facts.items():

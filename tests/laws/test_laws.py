@@ -134,7 +134,10 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
 
 
 LATE_STATE = """
+import numpy as np
 from nanoset_ref.laws import Adapter
+
+TABLE = np.arange(3)  # comparing it with an adapter gives three answers
 
 class Loader:
     def __init__(self, rows, state):
