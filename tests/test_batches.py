@@ -37,7 +37,7 @@ def per_line(content, columns=("text",)):
     """[(line, text or the kind of error)] of JSON lines, one line at a time."""
     found = []
     for number, line in enumerate(content.split(b"\n"), 1):
-        if line.strip():
+        if line.removeprefix(codecs.BOM_UTF8).strip():
             found.append((number, of_line(line, columns)))
     return found
 
@@ -105,6 +105,8 @@ ODD = st.sampled_from(
         b'{"text": "a", "x": "\x01"}',
         b'{"text": "a",}',
         codecs.BOM_UTF8 + b'{"text": "mark"}',
+        codecs.BOM_UTF8,
+        codecs.BOM_UTF8 + b"\r",
         b' {"text": "space"}',
     ]
 )

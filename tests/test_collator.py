@@ -12,6 +12,7 @@ from test_nanoset import GOLDEN, golden_nanoset
 from nanoset_ref import plain
 from nanoset_ref.load.collator import DataCollatorForCLM, RowBlock, TensorPointer
 from nanoset_ref.load.device import to_device
+from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.rows import SampleBlock
 
 ROWS = np.arange(10, dtype=np.int32).reshape(2, 5)
@@ -100,6 +101,21 @@ def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
 def test_wrong_samples_are_refused(examples, message):
     with pytest.raises(ValueError, match=message):
         DataCollatorForCLM(4, 0, 0, 0)(examples)
+
+
+@pytest.mark.parametrize("needs_starts", [False, True])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "uint32", "uint64"])
+def test_samples_of_any_integers_become_int32_or_int64(dtype, needs_starts):
+    """A model looks ids up, and torch has few operations on its unsigned types."""
+    documents = DocumentOptions(eos_token_id=2, eod_mask_loss=True)
+    collator = DataCollatorForCLM(4, 0, 0, 0, documents if needs_starts else None)
+    wide, narrow = (
+        collator([{"input_ids": np.array([1, 2, 3, 2, 250]).astype(kind)}])
+        for kind in ("int64", dtype)
+    )
+    expected = torch.int64 if dtype == "uint64" else torch.int32
+    assert narrow["input_ids"].dtype == narrow["label_ids"].dtype == expected
+    assert all(torch.equal(narrow[name], wide[name]) for name in wide)
 
 
 @pytest.mark.parametrize("length", [0, -5])

@@ -29,6 +29,7 @@ from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref.preprocess import backends, text_formats
 from nanoset_ref.preprocess.backends import LIBRARIES, hf_encoder
+from nanoset_ref.preprocess.bos_eos import special_ids
 from nanoset_ref.preprocess.cut import PieceCutter
 from nanoset_ref.preprocess.encoder import Encoder
 from nanoset_ref.preprocess.json_lines import InputError
@@ -518,6 +519,21 @@ def test_special_tokens_are_the_tokenizers_own_and_eod_is_not_doubled(golden):
             len(prefix + plain + suffix),
             len(prefix + suffix),
         ]
+
+
+@pytest.mark.parametrize("words", [["b"], ["2"], ["é"]])
+def test_special_tokens_are_found_with_any_character_that_has_an_id(words):
+    vocabulary = {word: number for number, word in enumerate(["<s>", "</s>", *words])}
+    backend = Tokenizer(models.BPE(vocabulary, []))
+    special = [("<s>", 0), ("</s>", 1)]
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=special
+    )
+    if words == ["é"]:
+        with pytest.raises(TokenizerError, match="no printable ASCII character"):
+            special_ids(backend)
+    else:
+        assert special_ids(backend) == ([0], [1])
 
 
 def test_a_prompt_that_is_cut_short_cuts_no_document_short(golden):

@@ -436,6 +436,62 @@ def test_labels_of_an_earlier_file_are_not_read(tmp_path, ids, lengths, labels):
     assert write(ids, lengths, labels) == wanted[: len(lengths)]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.documents.npy", np.arange(1, 5)),
+        ("a.documents.npy", np.zeros(3, np.int32)),
+        ("a.documents.npy", np.zeros((2, 2), np.int64)),
+        ("a.documents.npy", np.empty(0, np.int64)),
+        ("a.documents.npy", None),
+        ("a.sources.npz", {"x": np.arange(3)}),
+        ("a.sources.npz", None),
+    ],
+)
+def test_a_foreign_file_with_a_companions_name_is_never_replaced(
+    tmp_path, name, content, overwrite
+):
+    foreign = tmp_path / name
+    if content is None:
+        foreign.write_text("mine")
+    elif isinstance(content, dict):
+        np.savez(foreign, **content)
+    else:
+        np.save(foreign, content)
+    before = foreign.read_bytes()
+    with (
+        pytest.raises(
+            FileExistsError, match=f"{name} was not written with a token|exists"
+        ),
+        write_together(),
+        TokenFileWriter(
+            tmp_path / "a.npy", dtype="uint16", overwrite=overwrite
+        ) as writer,
+    ):
+        writer.write([1, 2, 3], [1, 2])
+        writer.write_labels(["web"], [0, 0])
+    assert foreign.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [foreign]
+
+
+def test_labels_are_those_of_documents_that_exist(tmp_path):
+    with write_together(), TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as made:
+        made.write([1, 2, 3], [1, 2])
+        made.write_labels(["web", "books"], [1, 0])
+    file = open_tokens(made.path)
+    assert [file.label_of(k) for k in (0, 1, None)] == ["books", "web", None]
+    for document in (-1, 2):
+        with pytest.raises(IndexError, match=f"document {document} is not one of 2"):
+            file.label_of(document)
+    labels = tmp_path / "a.sources.npz"
+    labels.write_bytes(b"of another program")
+    with pytest.raises(TokenFileError, match="npz was not written with its token file"):
+        open_tokens(made.path).label_of(0)
+    with pytest.raises(TokenFileError, match="is missing or has changed"):
+        verify(open_tokens(made.path))
+
+
 def test_a_damaged_source_gets_no_new_checksum(source, tmp_path):
     source.path.write_bytes(source.path.read_bytes()[::-1])
     with pytest.raises(

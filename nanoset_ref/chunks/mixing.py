@@ -20,7 +20,7 @@ import mmap
 import os
 import random
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ from nanoset_ref.chunks.chunk_manifest import (
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write
-from nanoset_ref.io.paths import PathLike, checksum, read_in_blocks
+from nanoset_ref.io.paths import PathLike, checksum
 
 with extra("text", "preparing a corpus"):
     from tqdm import tqdm
@@ -158,6 +158,13 @@ def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path
         paths[relative] = path.resolve()
     if len(paths) < len(names):
         raise ValueError(f"subfolders must name every subset once, got {names}")
+    held_out = {f"{name}.jsonl" for name in paths}
+    for name in paths:
+        for file in held_out.intersection(map(str, Path(name).parents)):
+            raise ValueError(
+                f"{VALID}/{file} would be the file of one subset and the folder of another, "
+                f"{name}: rename one of them"
+            )
     return paths
 
 
@@ -245,29 +252,30 @@ def _write_lines(
 ) -> FileEntry:
     """Write the lines that start at the given offsets of each content.
 
-    A file that exists is complete, and stays; ManifestError if it has another number of lines, and
-    so is not of this command. `seed` is (seed, chunk), for RandomState; None keeps
-    the order of the inputs.
+    A file that exists is complete, and stays; ManifestError if it has other lines. `seed` is (seed,
+    chunk), for RandomState; None keeps the order of the inputs.
     """
     part_of_line = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
     starts = np.concatenate([starts for _, starts in parts])
-    if path.exists():
-        lines = sum(bytes(block).count(b"\n") for block in read_in_blocks(path))
-        if lines != len(starts):
-            raise ManifestError(
-                f"{path} has {lines:,} lines where this command writes {len(starts):,}; move it, and "
-                "run the command again"
-            )
-        return FileEntry.of(path, lines)
     order = np.arange(len(starts))
     if seed is not None:
         order = np.random.RandomState(seed).permutation(len(starts))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as out:
-        for k in order:
-            content, _ = parts[part_of_line[k]]
-            content.seek(starts[k])
-            # the last line of a file may lack it
-            line = content.readline().removesuffix(b"\n")
-            out.write(line + b"\n")
+    lines = (_line_at(parts[part_of_line[k]][0], starts[k]) for k in order)
+    if path.exists():
+        with open(path, "rb") as file:
+            if any(old != new for old, new in zip_longest(file, lines)):
+                raise ManifestError(
+                    f"{path} has other lines than this command writes; move it, and run the "
+                    "command again"
+                )
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as out:
+            out.writelines(lines)
     return FileEntry.of(path, len(starts))
+
+
+def _line_at(content: mmap.mmap, start: int) -> bytes:
+    """The line that starts at an offset, with a line end: the last line of a file may lack it."""
+    content.seek(start)
+    return content.readline().removesuffix(b"\n") + b"\n"

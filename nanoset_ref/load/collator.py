@@ -96,7 +96,8 @@ class Collator(ABC):
         self.check_row_lengths({examples.rows.shape[1]})
         if examples.rows.dtype.kind not in "iu":
             raise ValueError(f"token ids must be integers, got {examples.rows.dtype}")
-        rows = torch.from_numpy(examples.rows)
+        dtype = np.int64 if examples.rows.itemsize > 4 else np.int32
+        rows = torch.from_numpy(examples.rows.astype(dtype, copy=False))
         starts = examples.starts if self.needs_starts else None
         [batch] = self.split(RowBlock(rows, len(examples), starts))
         return batch

@@ -125,10 +125,11 @@ def preprocess_corpus(
         {prefix of a pair: its Counts}. None in the ranks of torchrun other than 0.
 
     Raises:
+        ValueError: json_keys is empty or names a column twice.
         FileExistsError, ValueError, OSError: see `nanoset_ref.preprocess.tokenize_documents`.
     """
     counts = {}
-    for key in as_list(json_keys):
+    for key in _columns(json_keys):
         prefix = f"{os.fspath(output_prefix)}_{key}_document"
         refuse_existing(Path(f"{prefix}.idx"), overwrite)
         source = open_text(input, column=key, split=split, on_error=on_error)
@@ -150,6 +151,16 @@ def preprocess_corpus(
             progress=progress,
         )
     return counts
+
+
+def _columns(json_keys: Sequence[str] | str) -> list[str]:
+    """The columns of `json_keys`, one or more and no column twice."""
+    columns = as_list(json_keys)
+    if not columns or len({*columns}) < len(columns):
+        raise ValueError(
+            f"json_keys must name one or more different columns, got {columns}"
+        )
+    return columns
 
 
 def main(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +18,17 @@ if TYPE_CHECKING:
 def special_ids(fast: Tokenizer) -> tuple[list[int], list[int]]:
     """The ids that a tokenizer puts before and after every text."""
     encoding = fast.encode("a")
-    start = encoding.special_tokens_mask.index(0)
-    stop = len(encoding.ids) - encoding.special_tokens_mask[::-1].index(0)
+    if 0 not in encoding.special_tokens_mask:
+        # a vocabulary without "a"
+        encoding = fast.encode(string.printable)
+    is_special = encoding.special_tokens_mask
+    if 0 not in is_special:
+        raise TokenizerError(
+            "this tokenizer encodes no printable ASCII character, so the ids that it adds to a text "
+            "cannot be told from the text's; encode without them (add_special_tokens=False)"
+        )
+    start = is_special.index(0)
+    stop = len(is_special) - is_special[::-1].index(0)
     return encoding.ids[:start], encoding.ids[stop:]
 
 

@@ -7,6 +7,7 @@ refuses: it also accepts NaN, Infinity and byte-order marks, and reports the pos
 broken line without its number.
 """
 
+import codecs
 import functools
 import json
 from collections.abc import Iterable, Sequence
@@ -111,7 +112,7 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
         try:
             row = _orjson().loads(row)
         except json.JSONDecodeError:
-            if not row.strip():
+            if not row.removeprefix(codecs.BOM_UTF8).strip():
                 return None
             row = _parse_with_json(row)
     if not isinstance(row, dict):

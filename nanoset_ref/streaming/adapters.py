@@ -14,7 +14,7 @@ import csv
 import json
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -207,6 +207,9 @@ class HuggingFaceAdapter(Adapter):
         dataset: the result of `datasets.load_dataset(..., split=...)`, with or without
             streaming=True.
 
+    Rows are dicts. TypeError while reading if the dataset's format gives tables instead: arrow,
+    pandas, polars.
+
     Iterated directly, a streaming dataset would divide its files among the DataLoader's workers, in
     addition to the division done here. Its `iter(batch_size=...)` does not divide them.
     """
@@ -224,10 +227,11 @@ class HuggingFaceAdapter(Adapter):
         return len(self.dataset)  # TypeError for a streaming dataset
 
     def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
+        return _columns(self.dataset[index])
 
     def __iter__(self) -> Iterator[Any]:
-        for columns in self.dataset.iter(batch_size=256):
+        for batch in self.dataset.iter(batch_size=256):
+            columns = _columns(batch)
             for row in zip(*columns.values(), strict=True):
                 yield dict(zip(columns, row, strict=True))
 
@@ -235,6 +239,16 @@ class HuggingFaceAdapter(Adapter):
         """Make a shuffled streaming dataset shuffle again in every epoch."""
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
+
+
+def _columns(value: Any) -> Mapping[str, Any]:
+    """A row or batch of `datasets`; TypeError if its format makes it a table."""
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"the dataset's format gives a {type(value).__name__} instead of a dict; pass "
+            "dataset.with_format(None)"
+        )
+    return value
 
 
 def _offsets_of(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:

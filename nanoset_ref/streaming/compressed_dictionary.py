@@ -100,6 +100,12 @@ class CompressedDictionary(UserDict[int, Any]):
         union.update(other)
         return union
 
+    def __ror__(self, other: Any) -> CompressedDictionary:  # type: ignore[override]
+        union = self._with_values({})
+        union.update(other)
+        union.update(self)
+        return union
+
     def __ior__(self, other: Any) -> Self:  # type: ignore[override]
         self.update(other)
         return self

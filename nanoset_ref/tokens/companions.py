@@ -92,27 +92,25 @@ def search_boundaries(ids: NDArray[Any], eos_token_id: int) -> Int64Array:
 def read_labels(
     path: PathLike, manifest: Manifest | None
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """The labels, and each document's label number; None if the manifest has no such file.
+    """The labels, and each document's label number; None if the manifest records none.
 
-    None also if the file is missing, or was written with another manifest.
+    None also if the file is missing.
 
     Args:
         path: a file of `TokenFileWriter.write_labels`.
         manifest: that of the token file.
 
     Raises:
-        TokenFileError: the file is damaged.
+        TokenFileError: the file is not the one that was written with the manifest.
     """
     recorded = None if manifest is None else manifest.sources
     if recorded is None or file_version(path) is None:
         return None
-    try:
-        content = as_path(path).read_bytes()
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            labels = archive["labels"]
-            numbers = archive["numbers"]
-    except Exception as error:  # a damaged file raises errors of many types
-        raise TokenFileError(f"{path} is damaged ({error}); remove it") from error
     if checksum(path) != recorded:
-        return None
-    return labels, numbers
+        raise TokenFileError(
+            f"{path} was not written with its token file, or has changed since; copy it again, or "
+            "remove it"
+        )
+    content = io.BytesIO(as_path(path).read_bytes())
+    with np.load(content, allow_pickle=False) as archive:
+        return archive["labels"], archive["numbers"]

@@ -214,6 +214,8 @@ class TokenFile(Tokens):
         if document is None or self._labels is None:
             return None
         labels, numbers = self._labels
+        if not 0 <= document < len(numbers):
+            raise IndexError(f"document {document} is not one of {len(numbers)}")
         return str(labels[numbers[document]]) or None
 
     @functools.cached_property

@@ -1,7 +1,7 @@
 """Write a token file with its manifest and document boundaries: all three appear, or none."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,8 +45,8 @@ class TokenFileWriter:
             `appended_eod`, `added_special_tokens`, `windows`, `row_length`.
 
     Raises:
-        FileExistsError: the file exists and `overwrite` is False, or another JSON file has the name
-            of its manifest.
+        FileExistsError: the file exists and `overwrite` is False, or a file of another kind has the
+            name of its manifest or document boundaries.
         TokenFileError: (in `write`) an id does not fit the vocabulary or the dtype, or the lengths
             do not add up.
     """
@@ -104,16 +104,21 @@ class TokenFileWriter:
 
     def _companions(self) -> Sequence[Path]:
         """The files of the document boundaries and of the description."""
-        manifest = self.path.with_suffix(MANIFEST_SUFFIX)
+        documents = self.path.with_suffix(DOCUMENTS_SUFFIX)
+        if self._old_manifest() is None:
+            _refuse_foreign(documents, _holds_boundaries)
+        return documents, self.path.with_suffix(MANIFEST_SUFFIX)
+
+    def _old_manifest(self) -> Manifest | None:
+        """The manifest that will be replaced, if there is one."""
         try:
-            Manifest.read(manifest)
+            return Manifest.read(self.path.with_suffix(MANIFEST_SUFFIX))
         except FileNotFoundError:
-            pass
+            return None
         except TokenFileError as error:
             raise FileExistsError(
                 f"{error}; one would replace it: take another name"
             ) from error
-        return self.path.with_suffix(DOCUMENTS_SUFFIX), manifest
 
     def _begin(self) -> None:
         """Write a 0 after a .npy header, which NumPy pads so that any number of documents fits."""
@@ -179,8 +184,40 @@ class TokenFileWriter:
         """Write labels next to the file, and for each document the number of its label.
 
         Call this inside `files.write_together`, which adds them to the set.
+
+        Raises:
+            FileExistsError: a file of their name holds something else.
         """
-        with atomic_write(self.path.with_suffix(LABELS_SUFFIX)) as file:
+        path = self.path.with_suffix(LABELS_SUFFIX)
+        old = self._old_manifest()
+        if old is None or old.sources is None:
+            _refuse_foreign(path, _holds_labels)
+        with atomic_write(path) as file:
             np.savez(file, labels=np.array(labels), numbers=numbers)
             file.flush()
             self._description["sources"] = checksum(file.name)
+
+
+def _refuse_foreign(path: Path, is_ours: Callable[[Path], bool]) -> None:
+    """Raise FileExistsError if a companion would replace a file that no writer made."""
+    try:
+        foreign = path.exists() and not is_ours(path)
+    except Exception:  # a file of another format raises errors of many types
+        foreign = True
+    if foreign:
+        raise FileExistsError(
+            f"{path} was not written with a token file, and a companion of this name would "
+            "replace it: move it, or take another name"
+        )
+
+
+def _holds_boundaries(path: Path) -> bool:
+    """Whether a file has the form of document boundaries: int64 [n], the first is 0."""
+    offsets = np.load(path, mmap_mode="r", allow_pickle=False)
+    return offsets.dtype == np.int64 and offsets.ndim == 1 and offsets[0] == 0
+
+
+def _holds_labels(path: Path) -> bool:
+    """Whether a file has the arrays of `write_labels`."""
+    with np.load(path, allow_pickle=False) as archive:
+        return {*archive.files} == {"labels", "numbers"}

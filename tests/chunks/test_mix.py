@@ -212,8 +212,9 @@ def test_a_mix_above_its_input_is_resumed_and_repeated(tmp_path, monkeypatch, fo
     assert whole.complete and mix(*arguments) == whole
 
 
+@pytest.mark.parametrize("lines", ["mine\n", "[1]\n" * 5, ""])
 def test_a_foreign_chunk_is_not_taken_for_one_of_an_interrupted_mix(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, lines
 ):
     write_subset(tmp_path / "in", "a", 40)
     arguments = (tmp_path / "in", tmp_path / "out", "a", 8, 4)
@@ -222,14 +223,12 @@ def test_a_foreign_chunk_is_not_taken_for_one_of_an_interrupted_mix(
         mix(*arguments)
     foreign = tmp_path / "out/train/train_2.jsonl"
     foreign.parent.mkdir(exist_ok=True)
-    foreign.write_text("mine\n")
-    with pytest.raises(
-        ManifestError, match="train_2.jsonl has 1 lines where .* writes"
-    ):
+    foreign.write_text(lines)
+    with pytest.raises(ManifestError, match="train_2.jsonl has other lines than this"):
         mix(*arguments)
-    assert foreign.read_text() == "mine\n"
+    assert foreign.read_text() == lines
     foreign.unlink()
-    assert mix(*arguments).complete
+    assert mix(*arguments).files["train/train_2.jsonl"].lines == 4
 
 
 def test_two_mixes_do_not_fill_one_folder_at_once(tmp_path, monkeypatch):
@@ -316,7 +315,8 @@ def test_what_others_put_beside_the_chunks_stays_also_when_these_are_overwritten
 
 
 def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
-    write_subset(tmp_path / "in", "a", 4)
+    for name in ("a", "a.jsonl/b"):
+        write_subset(tmp_path / "in", name, 4)
     (tmp_path / "in/blank").mkdir()
     (tmp_path / "in/blank/train.jsonl").write_text(
         '{"token_ids": [1]}\n\n{"token_ids": [2]}\n'
@@ -326,6 +326,7 @@ def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
         (("a", 5, 0), ValueError, "make fewer"),
         (("a", 1, 5), ValueError, "fewer than the 5"),
         (("a,a", 1, 0), ValueError, "every subset once"),
+        (("a,a.jsonl/b", 1, 0), ValueError, "valid/a.jsonl would be the file of one"),
         (("missing", 1, 0), FileNotFoundError, "no subset 'missing'"),
         (("../other", 1, 0), FileNotFoundError, "no subset"),
         (("blank", 1, 0), ValueError, "train.jsonl:2: a blank line"),

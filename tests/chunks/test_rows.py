@@ -179,13 +179,15 @@ def test_labels_are_kept_from_chunks_to_where(tmp_path):
         ):
             verify(path)
     sources.write_bytes(content[:-9])
-    with pytest.raises(TokenFileError, match="sources.npz is damaged"):
+    not_its_own = pytest.raises(TokenFileError, match="npz was not written with its")
+    with not_its_own:
         TokenFile(path).label_of(0)
     (folder / "a.jsonl").write_text("\n".join(lines[::-1]))
     chunks_to_tokens(folder, path, vocab_size=9, overwrite=True)
     assert TokenFile(path).label_of(3) == "web"
     sources.write_bytes(content)
-    assert TokenFile(path).label_of(3) is None
+    with not_its_own:
+        TokenFile(path).label_of(3)
 
 
 def rewrite(path, rows, mtime):

@@ -265,3 +265,16 @@ def test_a_file_whose_name_ends_in_a_number_is_no_weight(tmp_path, monkeypatch):
         1.0,
         "s3://b/a.npy",
     ]
+
+
+@pytest.mark.parametrize("json_keys", [[], ["text", "text"]])
+def test_json_keys_are_different_columns(golden, tmp_path, json_keys):
+    (tmp_path / "in.jsonl").write_text('{"text": "one"}\n')
+    with pytest.raises(ValueError, match="one or more different columns, got"):
+        preprocess_corpus(
+            tmp_path / "in.jsonl",
+            tmp_path / "out",
+            tokenizer_model=golden / "tokenizer",
+            json_keys=json_keys,
+        )
+    assert [*tmp_path.iterdir()] == [tmp_path / "in.jsonl"]

@@ -125,6 +125,22 @@ def test_hugging_face_datasets_map_and_streaming():
         HuggingFaceAdapter(None, rows)
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("name", ["arrow", "pandas"])
+def test_a_format_of_tables_is_refused_and_one_of_arrays_is_read(name, is_streamed):
+    made = datasets.Dataset.from_list([{"n": k} for k in range(3)])
+    dataset = made.to_iterable_dataset() if is_streamed else made
+    tables = HuggingFaceAdapter(None, dataset.with_format(name))
+    message = r"instead of a dict; pass dataset.with_format\(None\)"
+    with pytest.raises(TypeError, match=message):
+        list(tables)
+    if not is_streamed:
+        with pytest.raises(TypeError, match=message):
+            tables[1]
+    arrays = HuggingFaceAdapter(None, dataset.with_format("numpy"))
+    assert [row["n"] for row in arrays] == [0, 1, 2]
+
+
 def test_a_subclass_with_its_own_iteration_has_no_index(tmp_path):
     class Filtered(LinesAdapter):
         def __iter__(self):

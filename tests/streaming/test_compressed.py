@@ -215,6 +215,9 @@ def test_unions_keep_the_compression_of_the_left(tmp_path, is_opened):
     for union in (left | right, left | {1: "other"}):
         assert dict(union) == {0: "zero", 1: "other"} and union.compression == "bz2"
     assert dict(left) == {0: "zero", 1: "one"}
+    union = {1: "other", 5: "five"} | left
+    assert dict(union) == {1: "one", 5: "five", 0: "zero"}
+    assert [*union] == [1, 5, 0] and union.compression == "bz2"
     left |= right
     left |= {2: "two"}
     left.dump(tmp_path / "left.cd")
