@@ -371,7 +371,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # fail 240; one request for a small object 120; marks of writers that publish, rows of documents in cards,
         # epochs and ledgers of other lengths, options without effect 660; companions of each format 350; what a copy
         # does not keep 210, kernels called by name, states of Lightning, unions, folders in the way 550
-        {"package": 166_250},
+        {"package": 166_329},
     ),
     "tokens per line": (
         tokens_per_line,

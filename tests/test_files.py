@@ -1,6 +1,7 @@
 """Files are complete or absent, also when the writer is killed."""
 
 import fcntl
+import functools
 import os
 import subprocess
 import sys
@@ -75,8 +76,9 @@ def test_two_sets_that_are_written_together_appear_together(tmp_path, monkeypatc
         }
 
     def write(content, overwrite=False):
-        with write_together():
-            for parts in zip(*[iter(targets.values())] * 2, strict=True):
+        sets = [*zip(*[iter(targets.values())] * 2, strict=True)]
+        with write_together(*(last for _, last in sets)):
+            for parts in sets:
                 with atomic_write_set(parts, overwrite=overwrite, mode="w") as files:
                     for file in files:
                         file.write(content)
@@ -99,6 +101,42 @@ def test_two_sets_that_are_written_together_appear_together(tmp_path, monkeypatc
         write("newest", overwrite=True)
     assert found()["a.idx"] == "newest" and "folder/b.idx" not in found()
     write("last")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_sets_of_a_writer_killed_anywhere_are_written_again(tmp_path, order):
+    """The set that is opened first may be published first, or last."""
+    paths = [tmp_path / "a.npy", tmp_path / "b.npy"]
+
+    def write(content):
+        with write_together(*paths):
+            writers = [TokenFileWriter(path, dtype="uint16") for path in paths]
+            for writer in writers:
+                writer.__enter__()
+                writer.write_document([content])
+            for writer in writers[::order]:
+                writer.__exit__(None, None, None)
+
+    def killed_at(change, event, arguments):
+        if event in ("os.rename", "os.remove") and next(change, None) is None:
+            os._exit(9)
+
+    for changes in range(100):
+        child = os.fork()
+        if child == 0:
+            sys.addaudithook(functools.partial(killed_at, iter(range(changes))))
+            write(changes)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.waitstatus_to_exitcode(status) == 0:
+            break
+        whole = [path for path in paths if path.exists()]
+        if len(whole) < 2:
+            write(100 + changes)
+            assert [TokenFile(path).tokens[0] for path in paths] == [100 + changes] * 2
+        for path in tmp_path.iterdir():
+            path.unlink()
+    assert changes > 12
 
 
 @pytest.mark.parametrize(

@@ -172,14 +172,18 @@ def stops(name, changes):
     if ALL:
         return all_stops[:: 5 if slow else 1]
     chosen = random.Random(name)
+    two_sets = re.match("split|chunks convert", name)
+    last = 9 if two_sets else 5  # changes in which files appear
     late = [
         stop
         for stop in all_stops
-        if stop[0] == "kill" and changes[stop[2]] - 5 < stop[1] < changes[stop[2]]
+        if stop[0] == "kill" and changes[stop[2]] - last < stop[1] < changes[stop[2]]
     ]
+    if two_sets:
+        return [*late, chosen.choice(all_stops)]
     return [chosen.choice(late or all_stops), chosen.choice(all_stops)][
         : 1 if slow else 2
-    ]  # late: files appear
+    ]
 
 
 def stop_and_repeat(bench, name, old, new, how, at, rank):

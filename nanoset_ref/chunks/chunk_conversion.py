@@ -31,7 +31,8 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write, lock, write_together
 from nanoset_ref.io.paths import PathLike, as_list, checksum, read_json
 from nanoset_ref.tokens import TokenFile, token_dtype_for
-from nanoset_ref.tokens.conversion import WRITERS
+from nanoset_ref.tokens.conversion import WRITERS, last_file_of
+from nanoset_ref.tokens.manifest import LABELS_SUFFIX
 
 with extra("text", "preparing a corpus"):
     from tqdm import tqdm
@@ -92,7 +93,7 @@ def chunks_to_tokens(
     progress = tqdm(files, "files", disable=None)
     rows = _rows(progress, row_length, vocab_size, packed)
     with (
-        write_together(),
+        write_together(last_file_of(target), target.with_suffix(LABELS_SUFFIX)),
         WRITERS[target.suffix](target, overwrite=overwrite, **facts) as writer,
     ):
         return _write_rows(writer, rows, labeled=target.suffix == ".npy")

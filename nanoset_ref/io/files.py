@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
@@ -150,8 +151,11 @@ def atomic_write_set(
 
 
 @contextlib.contextmanager
-def write_together() -> Iterator[list[list[_Part]]]:
+def write_together(*last_files: Path) -> Iterator[list[list[_Part]]]:
     """Publish two sets of files at once, when both are complete.
+
+    Args:
+        last_files: the last file of each set that will be written.
 
     Write both sets inside this block; until its end both old sets stay. Process 7 replaces the sets
     (a.bin, a.idx) and (b.bin, b.idx); * marks a new file, and the inode of the new a.idx is 42:
@@ -168,13 +172,14 @@ def write_together() -> Iterator[list[list[_Part]]]:
 
     While only the first set is published, the last file of the second has a hidden name that
     contains the inode of the first set's last file. A later writer that finds this name knows that
-    the pair is incomplete, and replaces it.
+    the pair is incomplete, and replaces it. So a mark of one set counts for both.
 
     Yields:
         The parts of both sets, in the order of writing; complete at the end of the block.
     """
     with contextlib.ExitStack() as temporaries:
-        group = _Group([], temporaries, [])
+        marks = [*chain.from_iterable(map(_temporaries_of, last_files))]
+        group = _Group([], temporaries, marks)
         token = _group.set(group)
         try:
             yield group.sets

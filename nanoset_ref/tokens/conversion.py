@@ -87,7 +87,8 @@ def convert_parts(
             _check_source(source, target)
     options = description | {"dtype": id_dtype, "overwrite": overwrite}
     hashes = []
-    with write_together() as sets, contextlib.ExitStack() as stack:
+    last_files = map(last_file_of, targets)
+    with write_together(*last_files) as sets, contextlib.ExitStack() as stack:
         writers = [WRITERS[target.suffix](target, **options) for target in targets]
         for writer in writers:
             stack.enter_context(writer)
@@ -269,3 +270,8 @@ WRITERS: dict[str, Any] = {
     ".bin": _pair_writer,
     ".ds": DatatroveWriter,
 }
+
+
+def last_file_of(target: Path) -> Path:
+    """The file of a target's set that appears last: the set exists if it does."""
+    return target.with_suffix(".idx") if target.suffix == ".bin" else target
