@@ -216,6 +216,15 @@ def test_an_order_that_cannot_be_built_says_why():
         Card([])
 
 
+def test_a_folder_does_not_hide_the_card_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("demo", "other"):
+        (tmp_path / name).mkdir()
+    assert Card.load("demo").facts["name"] == "demo"
+    with pytest.raises(FileNotFoundError, match="there is no card other: give a file"):
+        Card.load("other")
+
+
 def test_an_unknown_card_is_answered_with_the_shipped_ones(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"there is no card pythia: .*pythia-1.4b, "

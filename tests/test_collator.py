@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_nanoset import GOLDEN, golden_nanoset
 
-from nanoset_ref import plain
+from nanoset_ref import DataCollatorWithLabels, plain
 from nanoset_ref.load.collator import DataCollatorForCLM, RowBlock, TensorPointer
 from nanoset_ref.load.device import to_device
 from nanoset_ref.load.document_masks import DocumentOptions
@@ -209,3 +209,9 @@ def test_what_is_no_view_of_a_block_is_moved_as_it_is():
     batch["last"] = torch.arange(9).as_strided((2, 4), (5, 1))
     moved = to_device(batch, torch.device("cpu"), non_blocking=False)
     assert described(moved) == described(batch)
+
+
+@pytest.mark.parametrize("length", [0, -3, True, "8"])
+def test_a_collator_with_labels_has_a_length(length):
+    with pytest.raises(ValueError, match="sequence_length must be"):
+        DataCollatorWithLabels(length)

@@ -98,6 +98,11 @@ def test_a_second_call_writes_nothing_and_an_interrupted_one_is_repaired(
     corpus.domains["programs"].unlink()
     prepare_corpus(tmp_path)
     assert digests(tmp_path) == DIGESTS
+    corpus.domains["programs"].unlink()
+    corpus.domains["stories"].write_text("edited")
+    prepare_corpus(tmp_path)
+    assert corpus.domains["stories"].read_text() == "edited"
+    assert corpus.domains["programs"].is_file()
 
 
 def value(expression: str) -> Fraction:

@@ -545,6 +545,31 @@ def test_two_loaders_with_one_sampler_read_every_row_each(numbered, options):
     assert sampler.consumed_train_samples == 0
 
 
+@pytest.mark.parametrize(
+    ("tail", "batch_size", "continues"),
+    [("drop", 10, False), ("drop", 11, True), ("pad", 10, True), ("loop", 10, True)],
+)
+def test_a_longer_run_is_told_what_the_end_of_a_shorter_one_dropped(
+    numbered, tail, batch_size, continues
+):
+    nanoset, _ = numbered
+    options = {"micro_batch_size": batch_size, "tail": tail}
+    loader = build_nanoset_dataloader(nanoset, **options)
+    assert len([*loader]) == (121 // batch_size + (tail != "drop"))
+    longer = Nanoset(nanoset.files, None, 2, 130, order="identity")
+    state = loader.state_dict() | {"plan": longer.plan}
+    resumed = build_nanoset_dataloader(longer, **options)
+    if not continues:
+        with pytest.raises(PlanMismatch, match="whose last 1 filled no batch and were"):
+            resumed.load_state_dict(state)
+        state["consumed_train_samples"] = 120  # one of the two ways out that it names
+        resumed.load_state_dict(state)
+        assert resumed.consumed_train_samples == 120
+        state |= {"consumed_train_samples": 121, "num_samples": 130}
+    resumed.load_state_dict(state)
+    assert resumed.consumed_train_samples == 121
+
+
 @pytest.mark.parametrize("options", LOADED)
 @pytest.mark.parametrize("tail", ["drop", "pad", "loop"])
 def test_a_sampler_that_is_looked_at_in_the_loop_moves_no_row(numbered, options, tail):

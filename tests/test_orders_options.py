@@ -201,6 +201,8 @@ def test_an_epoch_that_does_not_fit_into_memory_names_the_way_out():
         ("nanotron:num_samples=1", {}, "the order 'nanotron': num_samples: unknown"),
         ("stateless:start=3", {}, "start must be a Ledger or its JSON.*, got 3$"),
         ("stateless", {"start": {"place": 3}}, "start must be a Ledger or its JSON"),
+        ("olmo_core:chunk_size=2", {"chunk_size": 4}, "chunk_size is given twice"),
+        ("olmo_core:chunk_size=2,chunk_size=3", {}, "each once, got 'chunk_size=3'"),
     ],
 )
 def test_an_option_that_an_order_does_not_have_is_refused(name, options, message):

@@ -12,6 +12,7 @@ from nanoset_ref import Nanoset, TokenFileWriter, build_nanoset_dataloader
 from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
+from nanoset_ref.megatron import MegatronCollator, NanosetConfig
 from nanoset_ref.orders import (
     IdentityOrder,
     Ledger,
@@ -388,3 +389,38 @@ def test_an_order_file_of_several_plain_epochs_is_the_identity_order(tmp_path):
     ((np.arange(25) % 10)[::-1]).astype(np.uint32).tofile(tmp_path / "other.npy")
     other = build_order(str(tmp_path / "other.npy"), [6, 4], None, 25)
     assert other.identity != published.identity
+
+
+def test_masks_that_find_documents_by_another_id_are_another_run(tmp_path):
+    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
+        writer.write_document(np.arange(101) % 9)
+    nanoset = Nanoset(tmp_path / "a.npy", None, 4, 20)
+
+    def loader(eos_token_id, **options):
+        masks = {"reset_position_ids": True, "create_cu_seqlens": False} | options
+        documents = DocumentOptions(eos_token_id=eos_token_id, **masks)
+        return build_nanoset_dataloader(
+            nanoset, micro_batch_size=2, documents=documents
+        )
+
+    state = json.loads(json.dumps(loader(2).state_dict()))
+    with pytest.raises(PlanMismatch, match="rows.documents_end_with: saved 2, now 7"):
+        loader(7).load_state_dict(state)
+    for accepted in (
+        loader(2, eod_mask_loss=True),
+        loader(7, reset_position_ids=False),
+        build_nanoset_dataloader(nanoset, micro_batch_size=2),
+    ):
+        accepted.load_state_dict(state)
+    config = NanosetConfig(
+        random_seed=1,
+        sequence_length=4,
+        data_path=[str(tmp_path / "a")],
+        split="1,0,0",
+        eos_token_id=7,
+        reset_position_ids=True,
+    )
+    with pytest.raises(PlanMismatch, match="documents_end_with: saved 2, now 7"):
+        build_nanoset_dataloader(
+            nanoset, micro_batch_size=2, collate_fn=MegatronCollator(config)
+        ).load_state_dict(state)

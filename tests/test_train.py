@@ -628,7 +628,10 @@ def test_another_number_of_steps_is_another_learning_rate_and_a_warning(runs):
 def test_metrics_hold_each_step_once(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(
-        "".join(json.dumps({"step": step, "run": 1}) + "\n" for step in range(1, 6))
+        "".join(
+            json.dumps({"step": step, "run": 1, "data_wait": 0.1}) + "\n"
+            for step in range(1, 6)
+        )
         + '{"step": 6, "ru'
     )
     with continue_metrics(path, 3) as metrics:
@@ -640,6 +643,11 @@ def test_metrics_hold_each_step_once(tmp_path):
         (4, 2),
     ]
     assert os.listdir(tmp_path) == ["metrics.jsonl"]
+    foreign = '{"step": 4, "loss": 2.5}\n'
+    path.write_text(foreign)
+    with pytest.raises(ValueError, match="has lines of another program"):
+        continue_metrics(path, 3)
+    assert path.read_text() == foreign
     path.write_text("[1]\n")
     with pytest.raises(ValueError, match="is not the metrics.jsonl of a run"):
         continue_metrics(path, 3)

@@ -31,7 +31,11 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write, lock, write_together
 from nanoset_ref.io.paths import PathLike, as_list, checksum, read_json
 from nanoset_ref.tokens import TokenFile, token_dtype_for
-from nanoset_ref.tokens.conversion import WRITERS, last_file_of
+from nanoset_ref.tokens.conversion import (
+    WRITERS,
+    last_file_of,
+    require_marked_padding,
+)
 from nanoset_ref.tokens.manifest import LABELS_SUFFIX
 
 with extra("text", "preparing a corpus"):
@@ -52,8 +56,9 @@ def chunks_to_tokens(
     Args:
         paths: files of rows, or folders of them, all of one row length R.
         output: the file; its suffix decides the format: .npy for a token file, by convention
-            `<prefix>_input_ids.npy`; .bin for a pair with an .idx. The set of a token file also has
-            the rows' labels, for `where`; a pair cannot have them.
+            `<prefix>_input_ids.npy`; .bin for a pair with an .idx; .ds for a file of datatrove.
+            Only the set of a token file has the rows' labels, for `where`, and only it can hold
+            rows packed by best fit.
         vocab_size: the size of the vocabulary, for files without a manifest; every id must be below
             it. It determines the dtype.
         overwrite: whether to replace an existing file.
@@ -64,7 +69,7 @@ def chunks_to_tokens(
     Raises:
         ValueError: a line is not a row, has another row length or an id outside the vocabulary (the
             message names file and line). Or the vocabulary or suffix is unknown. Or some rows are
-            packed by best fit and others are not.
+            packed by best fit and others are not, or the format does not mark their padding.
         ManifestError: the files have different tokenizers, or their folder is unfinished.
         FileExistsError: `output` exists, and `overwrite` is False.
     """
@@ -86,6 +91,8 @@ def chunks_to_tokens(
     packed = first_row is not None and bool(first_row.document_lengths)
     if first_row is not None:
         row_length = len(first_row.ids)
+    if packed:
+        require_marked_padding(files[0], target)
     facts["vocab_size"] = vocab_size
     facts["dtype"] = token_dtype_for(vocab_size)
     facts["windows"] = "padded" if packed else "disjoint"

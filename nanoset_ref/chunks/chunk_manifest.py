@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
+from nanoset_ref.chunks.row_format import OPENING
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write, lock
 from nanoset_ref.io.paths import PathLike, checksum
@@ -181,14 +182,17 @@ def finished_manifest(
     if manifest and manifest.settings == settings:
         return manifest
     existing = _existing(folder, [*outputs, MANIFEST_NAME])
-    if existing:
-        known = manifest.settings if manifest else {}
+    if not existing:
+        return None
+    problem = "exists, and no manifest says that this command made it"
+    if manifest:
+        known = manifest.settings
         differing = [key for key, value in settings.items() if known.get(key) != value]
-        raise ManifestError(
-            f"{existing[0]} was made with other settings ({', '.join(differing)} differ): "
-            "choose another output folder, or --overwrite (overwrite=True)"
-        )
-    return None
+        problem = f"was made with other settings ({', '.join(differing)} differ)"
+    raise ManifestError(
+        f"{existing[0]} {problem}: choose another output folder, or --overwrite (overwrite=True), "
+        "which replaces only what this command made"
+    )
 
 
 def _try_lock(file: IO[Any]) -> bool:
@@ -236,9 +240,12 @@ def _prepare_folder(
     if manifest and manifest.settings == settings and not manifest.complete:
         return manifest
     old = []
-    for top in _existing(folder, outputs):
+    tops = _existing(folder, outputs)
+    if manifest is None:
+        tops += _existing(folder, [MANIFEST_NAME])  # of another program
+    for top in tops:
         for path in (top, *top.rglob("*")):
-            is_ours = _is_ours(path.relative_to(folder).as_posix(), manifest)
+            is_ours = _is_ours(path, path.relative_to(folder).as_posix(), manifest)
             if path.is_symlink() or not (is_ours or path.is_dir()):
                 raise ManifestError(
                     f"{path} was not written by this command and will not be deleted; move it first"
@@ -252,13 +259,24 @@ def _prepare_folder(
     return manifest.model_copy(update={"settings": settings}).write(folder)
 
 
-def _is_ours(name: str, manifest: ChunkManifest | None) -> bool:
+def _is_ours(path: Path, name: str, manifest: ChunkManifest | None) -> bool:
     """Whether a command wrote the file of this name; a complete manifest lists those of subsets."""
     if not OUR_NAMES.fullmatch(name):
+        return False
+    if name.endswith(".jsonl") and not _holds_rows(path):
         return False
     if not (manifest and manifest.complete) or name.endswith(".tmp"):
         return True
     return name in manifest.files or not name.startswith(("valid/", "leftover/"))
+
+
+def _holds_rows(path: Path) -> bool:
+    """Whether a file begins like a row, or is empty."""
+    beginning = b""
+    if path.is_file():
+        with open(path, "rb") as file:
+            beginning = file.read(1 << 16)
+    return not beginning or OPENING.search(beginning) is not None
 
 
 def _existing(folder: Path, outputs: Sequence[str]) -> list[Path]:

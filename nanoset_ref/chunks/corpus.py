@@ -42,14 +42,17 @@ def prepare_corpus(folder: str | Path) -> TextCorpus:
         import zstandard
     texts = json.loads(zstandard.decompress(DATA.read_bytes()))
     files = {Path(folder, name): text for name, text in texts.items()}
-    *_, stamp = files  # written last: if it exists, everything does
-    is_there = all(path.is_file() for path in files)
-    if not is_there or stamp.read_bytes() != files[stamp].encode():
+    *_, stamp = files  # written last: if it exists, everything was written
+    is_current = stamp.is_file() and stamp.read_bytes() == files[stamp].encode()
+    if is_current:  # complete but for files that were removed since
+        missing = {path: text for path, text in files.items() if not path.is_file()}
+    else:
+        missing = files
         _refuse_foreign(files, stamp)
-        for path, text in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path, "w") as file:
-                file.write(text)
+    for path, text in missing.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path, "w") as file:
+            file.write(text)
     domains = {path.stem: path for path in files if path.suffix == ".jsonl"}
     return TextCorpus(domains=domains, tokenizer=Path(folder, "tokenizer"))
 

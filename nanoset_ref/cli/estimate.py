@@ -30,7 +30,7 @@ from nanoset_ref.cli.estimate_sources import (
 from nanoset_ref.cli.run_options import RunOptions
 from nanoset_ref.load.blocks import batches_per_block, count_buffers
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.orders import ORDERS  # type: ignore[attr-defined]
+from nanoset_ref.orders import ORDERS, find_order  # type: ignore[attr-defined]
 
 ID_BYTES = 4  # rows are read as int32
 PREFETCH_FACTOR = 2  # torch's default
@@ -262,6 +262,11 @@ def _stage_of_options(
         files = [(path, [options.open(path)]) for path in paths]
         shares: Sequence[float | None] = weights or [None] * len(paths)
         blend = token_blend(files, shares, length, order, bool(options.row_length))
+        kind = find_order(order)
+        if weights is not None and kind and not kind.keeps_shares:
+            raise ValueError(
+                f"the order {order!r} takes no weights; leave the weights out"
+            )
         if order not in ORDERS:
             blend = dataclasses.replace(
                 blend, counted_order=options.nanoset(paths, weights).order

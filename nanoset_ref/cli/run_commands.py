@@ -123,11 +123,14 @@ def _rows_of_files(segments: Sequence[RunSegment], numbers: range) -> StepRows:
         raise ValueError(
             f"these steps have rows of {sorted(lengths)} tokens: replay them one by one"
         )
+    # ids of Megatron's corpora may have 64 bits in one stage and 32 in another
+    dtype = np.result_type(*(segment.dataset.row_dtype for segment in read))
+    steps = provenance.replay(segments, numbers[0])
     return StepRows(
         sum(segment.schedule.global_batch_size for segment in read),
         lengths.pop(),
-        read[0].dataset.row_dtype,
-        provenance.replay(segments, numbers[0]),
+        dtype,
+        (rows.astype(dtype, copy=False) for rows in steps),
     )
 
 

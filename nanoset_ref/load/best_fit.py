@@ -43,7 +43,7 @@ from nanoset_ref.load.gather_pieces import copy_from_file
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders import Order
-from nanoset_ref.tokens import Tokens
+from nanoset_ref.tokens import TokenFileError, Tokens
 
 ARRAY_NAMES = ("row_offsets", "piece_starts", "piece_lengths")
 
@@ -193,7 +193,7 @@ class PackedNanoset(Nanoset):
     padding by itself.) `usage` counts padding as negative tail_tokens.
 
     Raises:
-        TokenFileError: a file's document boundaries are not known.
+        TokenFileError: a file's document boundaries are not known, or it is cut into rows already.
         ValueError: pad_id is not a token id; see also Nanoset.
     """
 
@@ -228,6 +228,11 @@ class PackedNanoset(Nanoset):
 
     def _lengths_and_strides(self, disjoint: bool) -> tuple[list[int], list[int]]:
         for file in self.files:
+            if file.row_length is not None:
+                raise TokenFileError(
+                    f"{file.path} is cut into rows of {file.row_length} tokens already, and packing "
+                    f"would tear them: read it with Nanoset(sequence_length={file.row_length - 1})"
+                )
             file.require_document_offsets()  # raises now, before any packing is built
         samples = [len(row_offsets) - 1 for row_offsets, _, _ in self.packings]
         return samples, [self.row_length] * len(samples)

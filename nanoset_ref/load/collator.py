@@ -120,7 +120,8 @@ class Collator(ABC):
         if lengths != {self.row_length}:
             raise ValueError(
                 f"samples must have {self.row_length} tokens, got {sorted(lengths)}; "
-                "dataset and collator need the same sequence_length"
+                "dataset and collator need the same sequence_length, and a Megatron dataset "
+                "without the extra token needs MegatronCollator"
             )
 
 

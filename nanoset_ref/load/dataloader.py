@@ -456,11 +456,10 @@ def build_nanoset_dataloader(
         _configure_workers(options, has_data, seed, dp_rank)
     if collate_fn is None:
         collate_fn = default_collator
-    needs_starts = getattr(collate_fn, "needs_starts", False)
     return NanosetDataLoader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),
         sampler,
-        functools.partial(_plan_of, dataset, needs_starts),
+        functools.partial(_plan_of, dataset, collate_fn),
         collate_fn=collate_fn if has_data else default_collator,
         read_ahead=read_ahead,
         **options,
@@ -521,13 +520,12 @@ def _refuse_options_that_change_batches(options: Options) -> None:
         )
 
 
-def _plan_of(rows: Rows, needs_starts: bool) -> Plan:
-    """The plan of rows, with checksums of the document boundaries if masks use them."""
-    plan = rows.plan
-    if needs_starts:
-        for entry, file in zip(plan["files"], rows.files, strict=True):
-            entry["documents"] = file.documents_checksum
-    return plan
+def _plan_of(rows: Rows, collate_fn: Any) -> Plan:
+    """The plan of rows and masks."""
+    # only states need it
+    from nanoset_ref.load.document_masks import plan_with_documents
+
+    return plan_with_documents(rows, collate_fn)
 
 
 def _resolve_documents(

@@ -27,8 +27,9 @@ from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.rows import Span, Starts
+from nanoset_ref.load.rows import Rows, Span, Starts
 from nanoset_ref.orders.base import Json
+from nanoset_ref.orders.plans import Plan
 from nanoset_ref.tokens import Tokens
 
 PROBES = 64  # files that are looked at for an id, and documents in each
@@ -187,6 +188,21 @@ def attention_mask(starts: Starts) -> NDArray[np.bool_]:
     is_earlier = np.tri(starts.shape[1], dtype=np.bool_)  # or the same token
     masked = is_other_document | ~is_earlier
     return masked[:, None]
+
+
+def plan_with_documents(rows: Rows, collate_fn: Any) -> Plan:
+    """The plan of rows, and what the masks of a collator depend on, if it makes any.
+
+    That is the checksum of each file's document boundaries, or the id that ends documents.
+    """
+    plan = rows.plan
+    options = getattr(collate_fn, "documents", None)
+    if getattr(collate_fn, "needs_starts", False):
+        for entry, file in zip(plan["files"], rows.files, strict=True):
+            entry["documents"] = file.documents_checksum
+    elif isinstance(options, DocumentOptions) and options.field_names:
+        plan["rows"]["documents_end_with"] = options.eos_token_id
+    return plan
 
 
 def refuse_counted_padding(rows: Any, collate_fn: Any) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.load.collator import Batch, Collator, RowBlock
 
 
@@ -13,12 +14,15 @@ class DataCollatorWithLabels(Collator):
 
     Returns a dict of `input_ids` and `labels`, equal int64 [B, S + 1]; the model predicts S of the
     S + 1 tokens.
+
+    Raises:
+        ValueError: sequence_length is below 1; see also `Collator`.
     """
 
     masks_padding = False
 
     def __init__(self, sequence_length: int) -> None:
-        self.row_length = sequence_length + 1
+        self.row_length = whole_number(sequence_length, "sequence_length", 1) + 1
 
     def split(self, block: RowBlock) -> Iterable[Batch]:
         """See `Collator.split`."""

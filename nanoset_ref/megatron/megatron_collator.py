@@ -55,7 +55,7 @@ class MegatronCollator(Collator):
         self.pad_id = config.pad_id
         masks_documents = config.create_attention_mask and config.reset_attention_mask
         self._positions = torch.arange(config.sequence_length, device="cpu")
-        self._documents = dataclasses.replace(
+        self.documents = dataclasses.replace(
             config, reset_attention_mask=masks_documents
         )
 
@@ -70,9 +70,7 @@ class MegatronCollator(Collator):
             tokens[:, -1] = config.pad_id
             tokens[:, : config.row_length] = part
             # 2. documents, pads, and the labels with a loss
-            fields = (
-                self._documents.fields(tokens) if self._documents.field_names else {}
-            )
+            fields = self.documents.fields(tokens) if self.documents.field_names else {}
             padded = tokens == config.pad_id
             counted = ~padded[:, 1:]
             if config.eod_mask_loss:

@@ -284,7 +284,8 @@ class Order(ABC):
     def coverage(self, until: int) -> list[tuple[int, int]]:
         """For each source, (samples read at least once, reads of the most-read sample).
 
-        Counted from `first_position` to `until`; StatelessOrder also counts its ledger's reads.
+        Counted from `first_position` to `until`. StatelessOrder also counts its ledger's reads, a
+        SkippingOrder of it does not: which samples they were depends on what was skipped.
         """
         start = min(self.first_position, until)
         coverage = []

@@ -19,7 +19,10 @@ def order_with_options(
         options = {**options, "path": name}
     else:
         kind, _, listed = name.partition(":")
-        options = options | _options_in_name(name, listed)
+        named = _options_in_name(name, listed)
+        for key in named.keys() & options:
+            raise ValueError(f"the order {name!r}: {key} is given twice; leave one out")
+        options = options | named
     order = find_order(kind)
     if order is None:
         from nanoset_ref.orders.others import OTHERS  # only the message needs them
@@ -46,9 +49,9 @@ def _options_in_name(name: str, listed: str) -> dict[str, object]:
     options: dict[str, object] = {}
     for option in filter(None, listed.split(",")):
         key, _, value = option.partition("=")
-        if not value.isdecimal():
+        if key in options or not value.isdecimal():
             raise ValueError(
-                f"options of an order are name=number, got {option!r} in {name!r}"
+                f"options of an order are name=number, each once, got {option!r} in {name!r}"
             )
         options[key] = int(value)
     return options

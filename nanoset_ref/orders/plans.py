@@ -4,7 +4,8 @@ A plan holds everything that determines the tokens at every position; nothing el
 
     version    of the format of plans
     order      `Order.identity`: what determines its pairs, and the version of its algorithm
-    rows       how rows are cut: sequence_length, row_length, packing, padding
+    rows       how rows are cut: sequence_length, row_length, packing, padding; documents_end_with,
+               the id by which masks find documents
     files      for each file num_tokens, dtype, windows and checksum, and the checksum of its
                document boundaries where packing or masks use them. A checksum is the stored one
                next to the file; without one it is None, and the file is identified by its size and
@@ -12,10 +13,10 @@ A plan holds everything that determines the tokens at every position; nothing el
     probes     {position: [file, sample, hash of the tokens of the row]} at `probe_positions`
     recipe     how to build the order again; not compared, and neither are names of files
 
-Two plans agree if all of this is equal, except that a checksum is compared only if both plans have
-it, and a probe only if both plans have its position. The number of samples is not part of a plan: a
-longer run has the same one. Probes alone detect another algorithm under the same version, a stale
-compiled kernel, and other ids in a file without a checksum.
+Two plans agree if all of this is equal, except that a checksum and documents_end_with are compared
+only if both plans have them, and a probe only if both plans have its position. The number of
+samples is not part of a plan: a longer run has the same one. Probes alone detect another algorithm
+under the same version, a stale compiled kernel, and other ids in a file without a checksum.
 
 Probes are read from the files, so a dataset makes its plan when the plan or a state is first asked
 for; opening a dataset reads only the first bytes of its files.
@@ -40,7 +41,7 @@ PLAN_VERSION = 1  # of the format of plans
 PROBE_BITS = 48  # offsets of probes are below 2**PROBE_BITS
 NOT_COMPARED = {"name", "known_by", "recipe"}
 # compared only if both plans have them
-OPTIONAL_CHECKSUMS = {"checksum", "documents"}
+OPTIONAL = {"checksum", "documents", "documents_end_with"}
 # parts that differ if another part does
 CONSEQUENCES = ("probes", "order.dataset_lengths")
 MAX_LINES = 8
@@ -135,7 +136,8 @@ def check_state(state: Json, loader: Any) -> None:
 
     Raises:
         PlanMismatch: the plans do not agree; or the datasets have different lengths, and the state
-            counts more samples than one of them has: it is in another epoch then.
+            counts more samples than one of them has: it is in another epoch then. Or it counts
+            the samples that tail="drop" left out at the end of the shorter one.
         ValueError: the plan is not a plan.
     """
     if state.get("plan") is not None:
@@ -143,6 +145,15 @@ def check_state(state: Json, loader: Any) -> None:
     length = len(loader.dataset)
     saved_length = state.get("num_samples", length)
     consumed = state["consumed_train_samples"]
+    sampler = loader.batch_sampler
+    dropped = saved_length % sampler.samples_per_micro_step
+    if consumed == saved_length < length and sampler.tail == "drop" and dropped:
+        raise PlanMismatch(
+            f"this state counts an epoch of {saved_length:,} samples, whose last {dropped} filled no "
+            f"batch and were dropped; here an epoch has {length:,}. To read them, set the state's "
+            f'"consumed_train_samples" to {saved_length - dropped}; to go on behind them, its '
+            f'"num_samples" to {length}'
+        )
     if saved_length != length and consumed > min(saved_length, length):
         raise PlanMismatch(
             f"this state counts {consumed:,} samples, in epochs of {saved_length:,}; here an epoch "
@@ -233,7 +244,7 @@ def _differing_fields(
 ) -> Iterator[Difference]:
     for name in saved | current:
         values = (saved.get(name), current.get(name))
-        is_optional = name in OPTIONAL_CHECKSUMS and None in values
+        is_optional = name in OPTIONAL and None in values
         if name not in NOT_COMPARED and not is_optional:
             yield from _differing(f"{part}.{name}".lstrip("."), *values)
 

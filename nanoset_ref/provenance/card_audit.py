@@ -39,12 +39,12 @@ def audit_card(card: Card) -> list[Json]:
         ledger = card.facts["orders"][number].get("options", {}).get("start")
         expected = stops.get(number, ledger["position"] if ledger else 0)
         stops[number] = stop
-        detail = f"stage {stage['name']} reads positions {start:,} to {stop:,}"
+        detail = f"stage {stage['name']} reads positions {start:,} to {stop:,} of order {number}"
         if start != expected:
-            detail += f": order {number} was read up to {expected:,}, so rows are skipped or read again"
-        checks.append(
-            {"holds": start == expected, "detail": f"{detail} of order {number}"}
-        )
+            detail += (
+                f", which was read up to {expected:,}: rows are skipped or read again"
+            )
+        checks.append({"holds": start == expected, "detail": detail})
     return checks
 
 

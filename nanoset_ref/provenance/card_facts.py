@@ -80,7 +80,8 @@ class CardFacts:
             ValueError: see the class; or the card has more than 10 kB.
         """
         path = Path(card)
-        if not path.exists():
+        # a folder of a card's name, such as a model's, is no card
+        if not path.exists() or path.is_dir():
             path = SHIPPED / f"{card}.json"
         if not path.exists():
             names = ", ".join(shipped_cards())

@@ -209,6 +209,8 @@ class CompressedDictionary(UserDict[int, Any]):
             ValueError: keys are kept, and a key occurs in both dictionaries; nothing is changed.
         """
         if reset_keys:
+            if isinstance(self.data, CompressedFile):
+                self.data = dict(self.data.items())
             free = filterfalse(self.data.__contains__, count())
             self.data.update(
                 zip(free, [*other._payloads(self.compression)], strict=False)

@@ -75,6 +75,7 @@ class StreamOptions:
         for name in ("sequence_length", "micro_batch_size", "shards"):
             whole_number(getattr(self, name), name, 1)
         whole_number(self.shuffle_buffer, "shuffle_buffer", 0)
+        whole_number(self.seed, "seed")
         if self.shards > 1 and not self.repeat:
             raise ValueError(
                 f"shards={self.shards} end at different times; "

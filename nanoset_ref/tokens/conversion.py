@@ -95,15 +95,20 @@ def convert_parts(
         for writer, chosen in zip(writers, parts.values(), strict=True):
             hashes.append(hash_blocks(_copy(sources, chosen, writer)))
     try:
-        copies = [open_tokens(target) for target in targets]
-        if [content_hash(copy) for copy in copies] != hashes:
-            raise TokenFileError(
-                f"{targets} do not hold what was written: the disk or the memory is faulty"
-            )
+        return _opened(targets, hashes)
     except Exception:
         for part in reversed([*chain(*sets)]):
             part.target.unlink(missing_ok=True)
         raise
+
+
+def _opened(targets: list[Path], hashes: list[str]) -> list[Tokens]:
+    """Open the targets; TokenFileError if their content has other hashes."""
+    copies = [open_tokens(target) for target in targets]
+    if [content_hash(copy) for copy in copies] != hashes:
+        raise TokenFileError(
+            f"{targets} do not hold what was written: the disk or the memory is faulty"
+        )
     return copies
 
 
@@ -148,11 +153,8 @@ def _refuse_torn_rows(sources: Sequence[Tokens]) -> None:
 
 def _check_source(source: Tokens, target: Path) -> None:
     """Warn of what the target does not keep; ValueError if it would be read wrongly."""
-    if source.windows == "padded" and target.suffix != ".npy":
-        raise ValueError(
-            f"{source.path} has rows that end in padding, and a {target.suffix} file does not "
-            "record it, so it would count in the loss: convert to .npy"
-        )
+    if source.windows == "padded":
+        require_marked_padding(source.path, target)
     lost = []
     if isinstance(source, MMapIndexedDataset):
         has_modes = source.sequence_modes is not None
@@ -170,6 +172,15 @@ def _check_source(source: Tokens, target: Path) -> None:
     if lost:
         what = " and ".join(lost)
         logger.warning("%s does not keep of %s: %s", target, source.path, what)
+
+
+def require_marked_padding(path: PathLike, target: Path) -> None:
+    """Raise ValueError if the target's format does not mark the padding in rows of `path`."""
+    if target.suffix != ".npy":
+        raise ValueError(
+            f"{path} has rows that end in padding, and a {target.suffix} file does not "
+            "record it, so it would count in the loss: convert to .npy"
+        )
 
 
 def _windows_of_copy(source: Tokens, target: Path) -> str:

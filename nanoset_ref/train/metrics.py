@@ -21,10 +21,18 @@ from nanoset_ref.train.staged_loader import Step
 
 
 def continue_metrics(path: PathLike, step: int) -> TextIO:
-    """Remove the lines of an earlier run beyond `step`; open the metrics file for appending."""
+    """Remove the lines of an earlier run beyond `step`; open the metrics file for appending.
+
+    Raises:
+        ValueError: a line to be removed is not of this package; see also `read_metrics`.
+    """
     lines = []
     if Path(path).exists():
         lines = read_metrics(path)
+    if any(line["step"] > step and "data_wait" not in line for line in lines):
+        raise ValueError(
+            f"{path} has lines of another program, which this run would remove; move the file"
+        )
     with atomic_write(path, "w") as file:
         for line in lines:
             if line["step"] <= step:

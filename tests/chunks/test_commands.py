@@ -197,6 +197,6 @@ def test_the_manifest_of_somebody_else_is_left_alone(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
     assert ChunkManifest.read(tmp_path) is None
     with pytest.raises(
-        ManifestError, match="manifest.json was made with other settings"
+        ManifestError, match="manifest.json exists, and no manifest says"
     ):
         finished_manifest(tmp_path, {}, [], False)

@@ -212,6 +212,33 @@ def test_a_mix_above_its_input_is_resumed_and_repeated(tmp_path, monkeypatch, fo
     assert whole.complete and mix(*arguments) == whole
 
 
+@pytest.mark.parametrize("state", ["no manifest", "foreign manifest", "killed run"])
+def test_what_this_package_did_not_write_is_not_removed(tmp_path, state):
+    write_subset(tmp_path / "in", "a", 40)
+    out = tmp_path / "out"
+    mine = out / "valid/questions.jsonl"
+    mine.parent.mkdir(parents=True)
+    mine.write_text('{"question": "by hand"}\n')
+    if state == "foreign manifest":
+        mine.write_text("")  # the manifest alone is in the way
+        (out / "manifest.json").write_text('{"by": "another program"}')
+    if state == "killed run":
+        settings = {"command": "mix", "num_chunks": 3}
+        ChunkManifest(format="nanoset_ref.chunks/2", settings=settings).write(out)
+    before = {path: path.read_bytes() for path in out.rglob("*.json*")}
+    arguments = (tmp_path / "in", out, "a", 8, 4)
+    message = "was not written by this command and will not be deleted"
+    if state != "killed run":
+        with pytest.raises(ManifestError, match="no manifest says that this command"):
+            mix(*arguments)
+    with pytest.raises(ManifestError, match=message):
+        mix(*arguments, overwrite=True)
+    if state == "killed run":
+        with pytest.raises(ManifestError, match=message):
+            mix(*arguments)
+    assert {path: path.read_bytes() for path in out.rglob("*.json*")} == before
+
+
 @pytest.mark.parametrize("lines", ["mine\n", "[1]\n" * 5, ""])
 def test_a_foreign_chunk_is_not_taken_for_one_of_an_interrupted_mix(
     tmp_path, monkeypatch, lines
@@ -265,7 +292,7 @@ def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(
     with pytest.raises(ManifestError, match="num_chunks differ"):
         mix(tmp_path / "in", tmp_path / "out", "a", 2, 0)
     (tmp_path / "out/manifest.json").unlink()  # now nobody knows whose files these are
-    with pytest.raises(ManifestError, match="train was made with other settings"):
+    with pytest.raises(ManifestError, match="train exists, and no manifest says that"):
         mix(tmp_path / "in", tmp_path / "out", "a", 2, 0)
     mix(tmp_path / "in", tmp_path / "out", "a", 2, 0, overwrite=True)
     assert sorted(read_mix(tmp_path / "out")) == [

@@ -13,6 +13,7 @@ from nanoset_ref.chunks import ManifestError, chunks_to_tokens, validate
 from nanoset_ref.chunks.chunk_conversion import chunk_tokens
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, RowFacts
 from nanoset_ref.chunks.row_format import format_row, read_row
+from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
@@ -141,6 +142,26 @@ def test_a_nanoset_reads_exactly_the_rows_each_once_none_cut(tmp_path):
     )
     with pytest.raises(TokenFileError, match="read it with sequence_length=4"):
         Nanoset(path, None, 3, 14)
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".ds"])
+def test_rows_packed_by_best_fit_are_not_written_where_padding_is_not_marked(
+    tmp_path, suffix
+):
+    rows = [
+        format_row(np.array([5, 6, 0, 0]), "a", [2]),
+        format_row(np.arange(1, 5), "a", [4]),
+    ]
+    (tmp_path / "a.jsonl").write_bytes(b"".join(rows))
+    with pytest.raises(ValueError, match=f"a {suffix} file does not record it, so it"):
+        chunks_to_tokens(tmp_path / "a.jsonl", tmp_path / f"t{suffix}", vocab_size=9)
+    assert [*tmp_path.iterdir()] == [tmp_path / "a.jsonl"]
+    chunks_to_tokens(tmp_path / "a.jsonl", tmp_path / "t.npy", vocab_size=9)
+    assert TokenFile(tmp_path / "t.npy").windows == "padded"
+    with pytest.raises(
+        TokenFileError, match=r"4 tokens already.*\(sequence_length=3\)"
+    ):
+        PackedNanoset(tmp_path / "t.npy", None, 3, pad_id=0)
 
 
 def test_labels_are_kept_from_chunks_to_where(tmp_path):

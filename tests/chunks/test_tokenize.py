@@ -458,3 +458,21 @@ def test_configurations_are_checked_at_once():
     ):
         with pytest.raises(ValueError, match=message):
             TokenizeConfig(tokenizer="t", **options)
+
+
+@pytest.mark.parametrize("line", ['{"text": "my own corpus"}', "[1, 2]", "mine"])
+def test_a_file_of_ones_own_with_the_name_of_rows_is_not_replaced(
+    tokenizer, tmp_path, line
+):
+    root = write_subsets(tmp_path / "in")
+    config = TokenizeConfig(concat_tokens=4, tokenizer=tokenizer, eos_text="</s>")
+    mine = tmp_path / "out/b/train.jsonl"
+    mine.parent.mkdir(parents=True)
+    mine.write_text(line)
+    for overwrite, message in (
+        (False, "train.jsonl exists, and no manifest says"),
+        (True, "train.jsonl was not written by this command"),
+    ):
+        with pytest.raises(ManifestError, match=message):
+            tokenize(root, tmp_path / "out", config, overwrite=overwrite)
+        assert mine.read_text() == line

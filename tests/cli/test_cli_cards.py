@@ -380,7 +380,7 @@ def test_audit_says_what_a_card_lacks_and_what_is_broken(run, ask, tmp_path):
     code, text, _ = run("audit", "--run", path)
     assert code == 1 and "BROKEN  order 0 (identity): 63 of 64 probes agree" in text
     assert (
-        "BROKEN  stage run reads positions 5 to 102,405: order 0 was read up to 0"
+        "BROKEN  stage run reads positions 5 to 102,405 of order 0, which was read up to 0: rows"
         in text
     )
 

@@ -164,6 +164,13 @@ def test_an_order_of_any_integers_is_as_long_as_its_numbers(ask, files):
         assert ask("audit", *options)["segments"][0]["num_steps"] == 40
 
 
+def test_an_order_that_takes_no_weights_is_estimated_without_them(run, files):
+    data = ("--data", "a.npy=9", "b.npy=1", "--sequence-length", 4)
+    for command in ("estimate", "audit"):
+        code, _, error = run(command, *data, "--order", "identity")
+        assert code == 1 and "the order 'identity' takes no weights" in error
+
+
 @pytest.mark.parametrize("weights", [None, (9, 1)])
 @pytest.mark.parametrize("order", ["maxtext", "grain", "llm_c", "repeats.npy"])
 def test_an_order_of_another_loader_or_in_a_file_is_counted(ask, files, order, weights):

@@ -2,13 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 from cli_parts import LAYOUT, ids_of
 from run_config import GPT2, run_tree
 
 from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.megatron import MMapIndexedDatasetBuilder
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
-from nanoset_ref.tokens import TokenFile
+from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 
 def test_show_decodes_what_is_asked(run, ask, corpus, stories):
@@ -200,6 +202,27 @@ def test_a_yaml_file_names_the_run(run, ask, corpus, tmp_path):
         1,
         "nanoset-ref where: error: step 7 is not one of this run's steps 1 to 6\n",
     )
+
+
+def test_stages_with_ids_of_32_and_64_bits_are_replayed_into_one_file(run, tmp_path):
+    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
+        writer.write_document(np.arange(401) % 100)
+    with MMapIndexedDatasetBuilder(tmp_path / "c.bin", np.int64) as builder:
+        builder.add_document(np.arange(401) % 100, [401])
+    stages = [
+        ("one", 1, {"dataset_path": str(tmp_path / "a.npy")}, {}),
+        ("two", 3, {"data_path": str(tmp_path / "c"), "split": "1,0,0"}, {}),
+    ]
+    config = run_tree(tmp_path / "k", stages, steps=4, length=4, model=GPT2)
+    (tmp_path / "run.yaml").write_text(json.dumps(config))
+    words = ("replay", 2, "--steps", 2, "--config", tmp_path / "run.yaml")
+    code, printed, error = run(*words)
+    assert code == 0, error
+    code, _, error = run(*words, "--output", tmp_path / "r.npy")
+    assert code == 0, error
+    rows = np.load(tmp_path / "r.npy")
+    assert rows.dtype == np.int64
+    assert [" ".join(map(str, row)) for row in rows] == printed.splitlines()
 
 
 def test_a_yaml_file_names_the_tokenizer_where_the_files_do_not(run, corpus, tmp_path):

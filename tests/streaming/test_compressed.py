@@ -229,6 +229,20 @@ def test_unions_keep_the_compression_of_the_left(tmp_path, is_opened):
         assert dictionary.get("a") is None
 
 
+@pytest.mark.parametrize("reset_keys", [False, True])
+def test_values_can_be_merged_into_a_file_that_is_open_for_reading(
+    tmp_path, reset_keys
+):
+    one, other = CompressedDictionary(), CompressedDictionary()
+    one[0], other[5] = "a", "b"
+    one.dump(tmp_path / "one.cd")
+    content = (tmp_path / "one.cd").read_bytes()
+    opened = CompressedDictionary.open(tmp_path / "one.cd")
+    opened.merge_(other, reset_keys=reset_keys)
+    assert dict(opened) == {0: "a", 1 if reset_keys else 5: "b"}
+    assert (tmp_path / "one.cd").read_bytes() == content
+
+
 def test_wrong_arguments_say_what_is_right(tmp_path):
     for key in (2**31, -(2**31) - 1, 2**40):
         with pytest.raises(ValueError, match="32 signed bits"):
