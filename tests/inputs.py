@@ -101,7 +101,12 @@ def write_inputs(folder, version, checkpoints="unused"):
             {"data": {"version": version}},
         )
     metrics = [
-        {"step": k + 1, "loss": k / 7 + version, "samples": [[[k, "0f"]]]}
+        {
+            "step": k + 1,
+            "loss": k / 7 + version,
+            "samples": [[[k, "0f"]]],
+            "data_wait": 0.5,
+        }
         for k in range(9)
     ]
     (folder / "run/metrics.jsonl").write_text(

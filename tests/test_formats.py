@@ -462,7 +462,7 @@ def test_a_foreign_file_with_a_companions_name_is_never_replaced(
     before = foreign.read_bytes()
     with (
         pytest.raises(
-            FileExistsError, match=f"{name} was not written with a token|exists"
+            FileExistsError, match=f"{name} was written by another program|exists"
         ),
         write_together(),
         TokenFileWriter(

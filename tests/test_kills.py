@@ -253,3 +253,32 @@ def test_stopped_anywhere_a_command_leaves_the_old_or_the_new(bench, name, repla
             problems[f"{how} at {at} of rank {rank}: {problem}"] += 1
     sys.stdout.write(f"{dict(tried)}, {len(problems)} problems\n")
     assert not problems, "\n".join(problems)
+
+
+REPLACED = re.compile(
+    r"[^/]*(_ids[.]npy|[.]bin|[.]ds)"  # what --overwrite replaces, named on the command line
+    r"|[0-9a-f]{32}[.].*"  # an index has the hash of its content for a name
+    r"|step-\d{8}/.*"  # of a checkpoint that is not complete
+    r"|all[.]cd"  # written as open("all.cd", "w") would
+)
+
+
+@pytest.mark.parametrize("name", [it for it in COMMANDS if not re.search(", [rw]", it)])
+def test_a_file_of_another_program_is_replaced_only_where_it_was_named(bench, name):
+    def fresh():
+        shutil.rmtree(bench.out, ignore_errors=True)
+        bench.out.mkdir()
+
+    fresh()
+    assert bench.run(name, "a").code == 0
+    replaced = []
+    for path in [path for path in contents(bench.out) if not path.endswith("/")]:
+        fresh()
+        foreign = bench.out / path
+        foreign.parent.mkdir(parents=True, exist_ok=True)
+        foreign.write_bytes(b"mine\n")
+        stopped = bench.run(name, "a", overwrite=name in REPLACING)
+        assert "Traceback" not in stopped.errors
+        if not foreign.is_file() or foreign.read_bytes() != b"mine\n":
+            replaced.append(path)
+    assert [path for path in replaced if not REPLACED.fullmatch(path)] == []

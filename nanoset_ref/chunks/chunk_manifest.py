@@ -18,6 +18,8 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write, lock
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.io.pydantic_errors import problems_of
+from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, MANIFEST_SUFFIX, Manifest
+from nanoset_ref.tokens.npy_writer import holds_boundaries
 
 with extra("text", "preparing a corpus"):
     from pydantic import (
@@ -263,20 +265,28 @@ def _is_ours(path: Path, name: str, manifest: ChunkManifest | None) -> bool:
     """Whether a command wrote the file of this name; a complete manifest lists those of subsets."""
     if not OUR_NAMES.fullmatch(name):
         return False
-    if name.endswith(".jsonl") and not _holds_rows(path):
+    if path.is_file() and not _has_form(path):
         return False
     if not (manifest and manifest.complete) or name.endswith(".tmp"):
         return True
     return name in manifest.files or not name.startswith(("valid/", "leftover/"))
 
 
-def _holds_rows(path: Path) -> bool:
-    """Whether a file begins like a row, or is empty."""
-    beginning = b""
-    if path.is_file():
-        with open(path, "rb") as file:
-            beginning = file.read(1 << 16)
-    return not beginning or OPENING.search(beginning) is not None
+def _has_form(path: Path) -> bool:
+    """Whether a file has the form of those that commands write under its name, or is empty."""
+    if path.stat().st_size == 0:
+        return True
+    try:
+        if path.suffix == ".jsonl":
+            with open(path, "rb") as file:
+                return OPENING.search(file.read(1 << 16)) is not None
+        if path.name.endswith(DOCUMENTS_SUFFIX):
+            return holds_boundaries(path)
+        if path.suffix in (".npy", ".json"):
+            Manifest.read(path.with_suffix(MANIFEST_SUFFIX))
+    except Exception:  # a file of another format raises errors of many types
+        return False
+    return True
 
 
 def _existing(folder: Path, outputs: Sequence[str]) -> list[Path]:

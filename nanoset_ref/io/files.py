@@ -239,6 +239,34 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
         )
 
 
+def refuse_foreign(path: Path, has_form: Callable[[Path], bool]) -> None:
+    """Raise FileExistsError if a file is about to be replaced that another program wrote.
+
+    Args:
+        path: a file that the user did not name, such as a companion. An empty one may be replaced.
+        has_form: whether a file has the form of ours; it may raise any error.
+    """
+    try:
+        foreign = path.exists() and path.stat().st_size > 0 and not has_form(path)
+    except Exception:  # a file of another format raises errors of many types
+        foreign = True
+    if foreign:
+        raise FileExistsError(
+            f"{path} was written by another program, and this command would replace it: move it, "
+            "or take another name"
+        )
+
+
+def begins_with(beginning: bytes) -> Callable[[Path], bool]:
+    """A function that says whether a file begins with these bytes."""
+
+    def has_form(path: Path) -> bool:
+        with open(path, "rb") as file:
+            return file.read(len(beginning)) == beginning
+
+    return has_form
+
+
 def refuse_input(path: Path, inputs: Iterable[Any]) -> None:
     """Raise ValueError if a file that is to be written is one of the inputs."""
     for source in inputs:

@@ -18,12 +18,18 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike
 
-from nanoset_ref.io.files import atomic_write_set, refuse_input
+from nanoset_ref.io.files import (
+    atomic_write_set,
+    begins_with,
+    refuse_foreign,
+    refuse_input,
+)
 from nanoset_ref.io.paths import PathLike, as_list, as_path, checksum_of_set
 from nanoset_ref.tokens.bin_idx import (
     DTYPES,
     HEADER,
     MAGIC,
+    SEAL_BEGINNING,
     MMapIndexedDataset,
     seal_of,
 )
@@ -41,7 +47,8 @@ class MMapIndexedDatasetBuilder:
             a raw token file or a shard of llm.c.
 
     Raises:
-        FileExistsError: the .bin or the index exists and `overwrite` is False.
+        FileExistsError: the .bin or the index exists and `overwrite` is False, or another program
+            wrote the index or the seal.
         TokenFileError: the format does not have this dtype.
     """
 
@@ -66,7 +73,10 @@ class MMapIndexedDatasetBuilder:
         self._modes = array("b")
         self._digest = xxhash.xxh3_128()
         self._set = contextlib.ExitStack()
-        parts = [self.bin_path, seal_of(bin_path), self.idx_path]
+        seal = seal_of(bin_path)
+        refuse_foreign(seal, begins_with(SEAL_BEGINNING))
+        refuse_foreign(self.idx_path, begins_with(MAGIC))
+        parts = [self.bin_path, seal, self.idx_path]
         files = self._set.enter_context(atomic_write_set(parts, overwrite=overwrite))
         self._bin, self._seal, self._idx = files
 

@@ -16,6 +16,7 @@ Source: datatrove.utils.dataset of https://github.com/huggingface/datatrove.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.files import refuse_foreign
 from nanoset_ref.io.paths import PathLike, as_path, checksum_of_set, read_in_blocks
 from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import Facts, Tokens
@@ -145,8 +147,12 @@ class DatatroveWriter(TokenFileWriter):
         super().__init__(path, dtype=dtype, **options)
 
     def _companions(self) -> Sequence[Path]:
-        suffixes = (f"{self.path.suffix}.index", f"{self.path.suffix}.metadata")
-        return [self.path.with_suffix(suffix) for suffix in suffixes]
+        index = self.path.with_suffix(f"{self.path.suffix}.index")
+        metadata = self.path.with_suffix(f"{self.path.suffix}.metadata")
+        refuse_foreign(metadata, _names_id_size)
+        if not metadata.exists():
+            refuse_foreign(index, _holds_ends)
+        return index, metadata
 
     def _begin(self) -> None:
         """The index has no header, and no 0."""
@@ -158,6 +164,17 @@ class DatatroveWriter(TokenFileWriter):
         self._offsets.flush()
         seal = checksum_of_set(text, self._ids.name, self._offsets.name)
         return f"{text}\n{seal}".encode()
+
+
+def _names_id_size(metadata: Path) -> bool:
+    """Whether a file begins like a .metadata."""
+    return re.match(rb"[^\n]*\|[24]\n", metadata.read_bytes()) is not None
+
+
+def _holds_ends(index: Path) -> bool:
+    """Whether a file has the form of an index: uint64 [documents], ascending."""
+    ends = np.fromfile(index, dtype="<i8")
+    return index.stat().st_size % 8 == 0 and bool((np.diff(ends, prepend=0) >= 0).all())
 
 
 def rounded(count: float) -> str:

@@ -1,7 +1,7 @@
 """Write a token file with its manifest and document boundaries: all three appear, or none."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from nanoset_ref.io.files import atomic_write, atomic_write_set
+from nanoset_ref.io.files import atomic_write, atomic_write_set, refuse_foreign
 from nanoset_ref.io.paths import PathLike, as_path, checksum
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,
@@ -106,7 +106,7 @@ class TokenFileWriter:
         """The files of the document boundaries and of the description."""
         documents = self.path.with_suffix(DOCUMENTS_SUFFIX)
         if self._old_manifest() is None:
-            _refuse_foreign(documents, _holds_boundaries)
+            refuse_foreign(documents, holds_boundaries)
         return documents, self.path.with_suffix(MANIFEST_SUFFIX)
 
     def _old_manifest(self) -> Manifest | None:
@@ -191,27 +191,14 @@ class TokenFileWriter:
         path = self.path.with_suffix(LABELS_SUFFIX)
         old = self._old_manifest()
         if old is None or old.sources is None:
-            _refuse_foreign(path, _holds_labels)
+            refuse_foreign(path, _holds_labels)
         with atomic_write(path) as file:
             np.savez(file, labels=np.array(labels), numbers=numbers)
             file.flush()
             self._description["sources"] = checksum(file.name)
 
 
-def _refuse_foreign(path: Path, is_ours: Callable[[Path], bool]) -> None:
-    """Raise FileExistsError if a companion would replace a file that no writer made."""
-    try:
-        foreign = path.exists() and not is_ours(path)
-    except Exception:  # a file of another format raises errors of many types
-        foreign = True
-    if foreign:
-        raise FileExistsError(
-            f"{path} was not written with a token file, and a companion of this name would "
-            "replace it: move it, or take another name"
-        )
-
-
-def _holds_boundaries(path: Path) -> bool:
+def holds_boundaries(path: Path) -> bool:
     """Whether a file has the form of document boundaries: int64 [n], the first is 0."""
     offsets = np.load(path, mmap_mode="r", allow_pickle=False)
     return offsets.dtype == np.int64 and offsets.ndim == 1 and offsets[0] == 0

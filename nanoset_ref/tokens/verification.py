@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.files import atomic_write
-from nanoset_ref.io.paths import PathLike
+from nanoset_ref.io.files import atomic_write, begins_with, refuse_foreign
+from nanoset_ref.io.paths import PathLike, as_path
+from nanoset_ref.tokens.bin_idx import SEAL_BEGINNING
 from nanoset_ref.tokens.content import document_blocks
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.llm_c_shard import LlmCFile
@@ -100,6 +101,7 @@ def write_seal(file: Tokens) -> bool:
     """Write the checksum next to a file unless one is recorded; return whether it did."""
     if file.checksum is not None:
         return False
+    refuse_foreign(as_path(file.seal_path), begins_with(SEAL_BEGINNING))
     with atomic_write(file.seal_path, "w") as written:
         json.dump(file.content_checksum(), written)
     return True
