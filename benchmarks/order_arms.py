@@ -14,6 +14,7 @@ from nanoset_ref.orders import Order
 from nanoset_ref.streaming.row_stream import Cursor, window_order
 
 BUFFERS = (10, 100, 1_000, 10_000, 100_000)  # samples
+ENDS = (20, 5, 1)  # percent of the steps
 EPOCHS = (2, 4, 8, 16)
 AGAIN = 1_000  # added to a seed, it is that of another shuffle
 RATES = {  # what an arm's name says of its schedule
@@ -25,10 +26,11 @@ RATES = {  # what an arm's name says of its schedule
 PEAKS = {0.5: ", half the peak", 1.0: "", 2.0: ", twice the peak"}
 OTHER_RATES = (("falling", 0.5), ("falling", 2.0), ("WSD", 1.0))  # of some of `buffers`
 BATCHES = {8: ", batches of 8", 32: ", batches of 32"}  # of the same
+TOGETHER = "documents shuffled, rows together"
 HEADLINE = (  # of `buffers`, for the medium size
     "shuffled",
     "in file order",
-    "buffer 1,000",
+    "a buffer of 1,000",
     "one after another, each shuffled",
     "blended, each in file order",
     "shuffled again",
@@ -95,10 +97,62 @@ def exchanged(count: int, size: int, seed: int) -> Numbers:
     return handed
 
 
-def buffers(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
+def ending_shuffled(shuffle: Numbers, percent: int, batch: int) -> Numbers:
+    """Samples in file order, but for the last steps of a run, which are those of this shuffle."""
+    steps = len(shuffle) // batch
+    begin = (steps - round(steps * percent / 100)) * batch
+    return np.append(np.sort(shuffle[:begin]), shuffle[begin:])
+
+
+def together(documents: Numbers, seed: int) -> Numbers:
+    """Documents shuffled; the samples that begin in one are neighbors, in file order.
+
+    Args:
+        documents: the document [N] in which each sample begins.
+    """
+    names, places = np.unique(documents, return_inverse=True)
+    turns = np.argsort(shuffled([len(names)], seed))  # of each document
+    return np.argsort(turns[places], kind="stable")
+
+
+def buffers(
+    lengths: Sequence[int], size: Size, seed: int, documents: Numbers | None = None
+) -> dict[str, Arm]:
+    """The arms of this experiment; documents are shuffled if those of the samples are known."""
+    orders = whole_runs(lengths, seed) | through_buffers(sum(lengths), seed)
+    if documents is not None:
+        whole = together(documents, seed)
+        orders[TOGETHER] = whole
+        orders["documents shuffled, a buffer of 1,000"] = whole[
+            buffered(len(whole), 1_000, seed)
+        ]
+    ends = {
+        f"in file order, last {percent}% shuffled": ending_shuffled(
+            orders["shuffled"], percent, size.batch
+        )
+        for percent in ENDS
+    }
+    orders |= ends
+    arms = {name: Arm(numbers) for name, numbers in orders.items()}
+    for name in ("in file order", "a buffer of 1,000", "shuffled", *ends):
+        if name in orders:
+            arms[name + RATES["constant"]] = Arm(orders[name], "constant")
+    for name in ("in file order", "blended, each in file order", "shuffled"):
+        for schedule, peak in OTHER_RATES:
+            arm = Arm(orders[name], schedule, peak)
+            arms[name + RATES[schedule] + PEAKS[peak]] = arm
+    for name in ("in file order", "blended, each in file order", TOGETHER, "shuffled"):
+        for batch, which in BATCHES.items():
+            if name in orders:
+                arms[name + which] = Arm(orders[name], batch=batch)
+    return arms
+
+
+def whole_runs(lengths: Sequence[int], seed: int) -> dict[str, Numbers]:
+    """Orders of `buffers` that follow one rule from the first sample to the last."""
     count, first = sum(lengths), np.cumsum(lengths) - lengths
     sources = np.split(np.arange(count), first[1:])
-    orders = {
+    return {
         "in file order": np.arange(count),
         "in file order, sources reversed": np.concatenate(sources[::-1]),
         "shuffled": shuffled(lengths, seed),
@@ -114,22 +168,15 @@ def buffers(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
             lengths,
         ),
     }
+
+
+def through_buffers(count: int, seed: int) -> dict[str, Numbers]:
     useful = [size for size in BUFFERS if size < count]
-    orders |= {f"buffer {size:,}": buffered(count, size, seed) for size in useful}
-    orders |= {
-        f"exchange buffer {size:,}": exchanged(count, size, seed) for size in useful
+    emptied = {f"a buffer of {size:,}": buffered(count, size, seed) for size in useful}
+    return emptied | {
+        f"a buffer of {size:,} that exchanges": exchanged(count, size, seed)
+        for size in useful
     }
-    arms = {name: Arm(numbers) for name, numbers in orders.items()}
-    for name in ("in file order", "buffer 1,000", "shuffled"):
-        if name in orders:
-            arms[name + RATES["constant"]] = Arm(orders[name], "constant")
-    for name in ("in file order", "blended, each in file order", "shuffled"):
-        for schedule, peak in OTHER_RATES:
-            arm = Arm(orders[name], schedule, peak)
-            arms[name + RATES[schedule] + PEAKS[peak]] = arm
-        for batch, which in BATCHES.items():
-            arms[name + which] = Arm(orders[name], batch=batch)
-    return arms
 
 
 def run_length(lengths: Sequence[int], size: Size) -> int:
@@ -141,7 +188,7 @@ def repetition(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     count = run_length(lengths, size)
     fresh = shuffled(lengths, seed)[:count]
     again = fresh[shuffled([count], seed + AGAIN)]
-    arms = {"fresh": Arm(fresh), "fresh again": Arm(again)}
+    arms = {"fresh": Arm(fresh), "fresh, shuffled again": Arm(again)}
     for epochs in EPOCHS:
         part = [count // epochs]
         anew = fresh[shuffled(part, seed, count)]
@@ -170,7 +217,7 @@ def annealing(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     spread = mixed(common, special)
     end = np.append(rest[0], mixed(rest[1], special))
     begin = np.append(mixed(rest[1], special), rest[0])
-    arms = {"spread out again": Arm(mixed(common, special, seed + AGAIN))}
+    arms = {"spread out, shuffled again": Arm(mixed(common, special, seed + AGAIN))}
     for schedule, rate in RATES.items():
         for peak, height in PEAKS.items():
             arms["spread out" + rate + height] = Arm(spread, schedule, peak)
@@ -194,7 +241,7 @@ def blend(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     orders = {
         "nanotron": nanotron,
         "stateless": read(StatelessOrder, small),
-        "stateless again": read(StatelessOrder, small, seed + AGAIN),
+        "stateless, shuffled again": read(StatelessOrder, small, seed + AGAIN),
         "stateless, as few samples": read(StatelessOrder, few),
     }
     return {name: Arm(numbers) for name, numbers in orders.items()}

@@ -4,10 +4,12 @@ Four experiments, each on the embedded corpus and, with `--real FOLDER`, on real
 into that folder (WikiText-2 and Shakespeare, known by their checksums). A byte-level BPE of 512 ids is trained for each
 text, and every tenth document of a source is held out. `benchmarks.order_statistics` tests the differences.
 
-    buffers      samples in file order, also with the sources reversed; through shuffle buffers of 10 to 10,000
-                 samples, of two kinds; shuffled, twice; sources one after another but each shuffled; sources blended
-                 but each in file order; three of these at a constant learning rate, too, and three under WSD, with
-                 half and twice the peak, and in batches of half and twice the size
+    buffers      samples in file order, also with the sources reversed; in file order but for the last 1, 5 or 20% of
+                 the steps, which are those of the shuffle; through shuffle buffers of 10 to 10,000 samples, of two
+                 kinds; shuffled, twice; sources one after another but each shuffled; sources blended but each in file
+                 order; documents shuffled with the samples of each together, and these through a buffer of 1,000. Six
+                 of these at a constant learning rate, too, three under WSD and with half and twice the peak, and four
+                 in batches of half and twice the size
     repetition   N samples once, shuffled, twice, or N / E of them E times, in the same order again or shuffled anew
                  for every epoch; three of these at a constant learning rate, too
     annealing    the last source, a tenth of the run: spread out, twice, or in its last fifth, under four schedules of
@@ -21,7 +23,7 @@ text, and every tenth document of a source is held out. `benchmarks.order_statis
 3. A seed fixes the initial weights and the order, so that arms are compared seed by seed.
 4. The loss on held-out samples of each source is measured after equal numbers of tokens, that of each row at the end.
 
-A run takes four to seven seconds of one core, and with ten seeds and both texts there are 1,520 of them. With
+A run takes four to seven seconds of one core, and with ten seeds and both texts there are 1,720 of them. With
 `--size medium` a model of 0.56M parameters reads 11.2M tokens of generated text, 20 per parameter, in samples of 256
 tokens: six orders of `buffers`, at seven minutes or more each. `--size "medium, short" narrow "narrow, short"` has the
 same with a tenth of the text, with the small model's width, and with both: file order and a shuffle. A stopped call

@@ -23,9 +23,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.order_arms import EXPERIMENTS, EXTREMES, HEADLINE, Arm, Numbers
+from benchmarks.order_arms import (
+    EXPERIMENTS,
+    EXTREMES,
+    HEADLINE,
+    Arm,
+    Numbers,
+    buffers,
+)
 from benchmarks.small_model import SIZES, train
-from benchmarks.small_text import held_out_rows
+from benchmarks.small_text import held_out_rows, training_documents
 from nanoset_ref import Nanoset
 
 
@@ -45,11 +52,25 @@ def lengths_of(folder: Path, text: str, size: str) -> dict[str, int]:
     return {name: fact["training_samples"] for name, fact in facts.items()}
 
 
+def training_files(folder: Path, text: str, size: str) -> list[Path]:
+    sources = lengths_of(folder, text, size)
+    return [folder / size / text / f"{it}_train_input_ids.npy" for it in sources]
+
+
+@cache
+def documents_of_samples(folder: Path, text: str, size: str) -> Numbers:
+    return training_documents(training_files(folder, text, size), SIZES[size])
+
+
 def arms_of(
     folder: Path, text: str, experiment: str, size: str, seed: int
 ) -> dict[str, Arm]:
     lengths = list(lengths_of(folder, text, size).values())
-    arms = EXPERIMENTS[experiment](lengths, SIZES[size], seed)
+    if experiment == "buffers":
+        documents = documents_of_samples(folder, text, size)
+        arms = buffers(lengths, SIZES[size], seed, documents)
+    else:
+        arms = EXPERIMENTS[experiment](lengths, SIZES[size], seed)
     if size in ("smallest", "small"):
         return arms
     chosen = HEADLINE if size == "medium" else EXTREMES
@@ -102,9 +123,11 @@ def nanoset_of(folder: Path, run: Run) -> tuple[Nanoset, dict[str, NDArray[Any]]
     size, sources = SIZES[run.size], list(lengths_of(folder, run.text, run.size))
     arm = arms_of(folder, run.text, run.experiment, run.size, run.seed)[run.arm]
     place = folder / run.size / run.text
-    files = [place / f"{name}_train_input_ids.npy" for name in sources]
     data = in_order(
-        files, arm.numbers, size.sequence_length, place / f"order_{os.getpid()}.npy"
+        training_files(folder, run.text, run.size),
+        arm.numbers,
+        size.sequence_length,
+        place / f"order_{os.getpid()}.npy",
     )
     held_out = {
         name: held_out_rows(place / f"{name}_held_out_input_ids.npy", size)

@@ -5,14 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.order_arms import BATCHES, EPOCHS, OTHER_RATES, PEAKS, RATES
+from benchmarks.order_arms import (
+    BATCHES,
+    ENDS,
+    EPOCHS,
+    OTHER_RATES,
+    PEAKS,
+    RATES,
+    TOGETHER,
+)
 
-REVERSED = "in file order, sources reversed"
 APART = "one after another, each shuffled"
 BLENDED = "blended, each in file order"
 FEW = "stateless, as few samples"
-BUFFERS = ("buffer 10", "buffer 100", "buffer 1,000", "buffer 10,000")
-WAYS = ("in file order", *BUFFERS, *(f"exchange {buffer}" for buffer in BUFFERS))
+BUFFERS = tuple(f"a buffer of {size:,}" for size in (10, 100, 1_000, 10_000))
+ENDING = tuple(f"in file order, last {percent}% shuffled" for percent in ENDS[::-1])
+WAYS = (  # each compared with a full shuffle
+    "shuffled again",
+    "in file order",
+    "in file order, sources reversed",
+    *ENDING,
+    *BUFFERS,
+    *(f"{buffer} that exchanges" for buffer in BUFFERS),
+    APART,
+    TOGETHER,
+    "documents shuffled, a buffer of 1,000",
+    BLENDED,
+)
 
 
 class Question(NamedTuple):
@@ -34,29 +53,27 @@ def questions(sources: Sequence[str]) -> Iterator[Question]:
 
 
 def about_buffers() -> Iterator[Question]:
-    yield Question("another shuffle (control)", "buffers", "shuffled again", "shuffled")
     for way in WAYS:
         yield Question(way, "buffers", way, "shuffled")
-    yield Question("in file order, reversed", "buffers", REVERSED, "shuffled")
-    yield Question("sources apart, each shuffled", "buffers", APART, "shuffled")
-    yield Question("blended, each in file order", "buffers", BLENDED, "shuffled")
-    yield Question("apart, compared with blended", "buffers", APART, BLENDED)
-    for way in ("in file order", "buffer 1,000"):
-        arms = (arm + RATES["constant"] for arm in (way, "shuffled"))
-        yield Question(f"{way}, constant rate", "buffers", *arms)
+    yield Question(f"{APART} - blended", "buffers", APART, BLENDED)
+    for way in ("in file order", *ENDING, "a buffer of 1,000"):
+        yield like_for_like(way, RATES["constant"])
     for way in ("in file order", BLENDED):
         for schedule, peak in OTHER_RATES:
-            rate = RATES[schedule] + PEAKS[peak]
-            arms = (arm + rate for arm in (way, "shuffled"))
-            yield Question(way + rate, "buffers", *arms)
-    for way in ("in file order", BLENDED):
+            yield like_for_like(way, RATES[schedule] + PEAKS[peak])
+    for way in ("in file order", BLENDED, TOGETHER):
         for which in BATCHES.values():
-            arms = (arm + which for arm in (way, "shuffled"))
-            yield Question(way + which, "buffers", *arms)
+            yield like_for_like(way, which)
+
+
+def like_for_like(way: str, which: str) -> Question:
+    """An order and the shuffle, both at this rate or in these batches."""
+    return Question(way + which, "buffers", way + which, "shuffled" + which)
 
 
 def about_repetition() -> Iterator[Question]:
-    yield Question("shuffled again (control)", "repetition", "fresh again", "fresh")
+    again = "fresh, shuffled again"
+    yield Question(again, "repetition", again, "fresh")
     for epochs in EPOCHS:
         same = f"{epochs} epochs, same order"
         yield Question(f"{epochs} epochs", "repetition", same, "fresh")
@@ -73,10 +90,8 @@ def about_repetition() -> Iterator[Question]:
 
 def about_annealing(sources: Sequence[str]) -> Iterator[Question]:
     *others, last = sources
-    again = "spread out again"
-    yield Question(
-        f"{again} (control): better source", "annealing", again, "spread out", (last,)
-    )
+    again = "spread out, shuffled again"
+    yield Question(f"{again}: better source", "annealing", again, "spread out", (last,))
     for schedule, rate in RATES.items():
         for height in PEAKS.values():
             arms = (
@@ -108,9 +123,9 @@ def about_the_blend(sources: Sequence[str]) -> Iterator[Question]:
     read = {"small source": (last,)}
     if between:
         read["unread source"] = tuple(between)
-    again = "stateless again"
+    again = "stateless, shuffled again"
     for what, those in read.items():
-        yield Question(f"{again} (control): {what}", "blend", again, "stateless", those)
+        yield Question(f"{again}: {what}", "blend", again, "stateless", those)
     for what, those in {"large source": (first,), **read}.items():
         yield Question(
             f"blend, Nanotron: {what}", "blend", "nanotron", "stateless", those

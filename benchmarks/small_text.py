@@ -131,9 +131,12 @@ def prepare_text(
                 folder / f"{name}_{part}_input_ids.npy", dtype="uint16", overwrite=True
             ) as file:
                 file.write_document(found)
+        samples = plain.count_samples(len(ids), size.sequence_length)
+        documents = _documents(ids, np.arange(samples), size)
         facts[name] = {
             "documents_before_the_cut": len(both["train"]),
-            "training_samples": (len(ids) - 1) // size.sequence_length,
+            "documents_that_samples_begin_in": len(np.unique(documents)),
+            "training_samples": samples,
             "held_out_documents": len(both["held_out"]),
             "characters_per_token": round(
                 sum(map(len, parts[name]["train"])) / tokens[name], 3
@@ -156,8 +159,26 @@ def held_out_rows(path: Path, size: Size) -> NDArray[Any]:
 def held_out_documents(path: Path, size: Size) -> list[int]:
     """The document, counted from 0, in which each row of `held_out_rows` begins."""
     tokens = plain.read_tokens(path)
+    return _documents(tokens, _spread(tokens, size), size).tolist()
+
+
+def training_documents(paths: Iterable[Path], size: Size) -> NDArray[np.int64]:
+    """The document, counted over all files, in which each of their samples [N] begins."""
+    found = []
+    before = 0
+    for path in paths:
+        tokens = plain.read_tokens(path)
+        samples = np.arange(plain.count_samples(len(tokens), size.sequence_length))
+        found.append(before + _documents(tokens, samples, size))
+        before = found[-1][-1] + 1
+    return np.concatenate(found)
+
+
+def _documents(
+    tokens: NDArray[Any], samples: NDArray[np.int64], size: Size
+) -> NDArray[np.int64]:
     ends = np.flatnonzero(tokens == EOS_ID)
-    return np.searchsorted(ends, _spread(tokens, size) * size.sequence_length).tolist()
+    return np.searchsorted(ends, samples * size.sequence_length)
 
 
 def _spread(tokens: NDArray[Any], size: Size) -> NDArray[np.int64]:

@@ -2,14 +2,22 @@
 
 import json
 from collections import Counter
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import order_matters, order_pieces
-from benchmarks.order_arms import EXPERIMENTS, blend, buffered, exchanged
+from benchmarks.order_arms import (
+    EXPERIMENTS,
+    TOGETHER,
+    blend,
+    buffered,
+    ending_shuffled,
+    exchanged,
+    together,
+)
 from benchmarks.order_pieces import Run, finish
 from benchmarks.small_model import SCHEDULES, SIZES
 from benchmarks.small_text import (
@@ -17,6 +25,7 @@ from benchmarks.small_text import (
     held_out_documents,
     held_out_rows,
     prepare_text,
+    training_documents,
 )
 from nanoset_ref import load_tokenizer, prepare_corpus
 from nanoset_ref.streaming import TokenStream
@@ -44,7 +53,8 @@ def readings(experiment: str) -> dict[str, Counter[int]]:
 
 def test_the_orders_of_an_experiment_read_the_same_samples_once() -> None:
     buffers, annealing = readings("buffers"), list(readings("annealing").values())
-    assert {"in file order", "shuffled", "buffer 10", "buffer 100"} < buffers.keys()
+    named = {"in file order", "shuffled", "a buffer of 10"}
+    assert named | {"a buffer of 100 that exchanges"} < buffers.keys()
     assert all(counts == Counter(range(160)) for counts in buffers.values())
     assert all(counts == annealing[0] for counts in annealing)
     assert set(annealing[0].values()) == {1}
@@ -102,10 +112,11 @@ def test_the_blends_read_as_much_of_each_file_and_nanotron_fewer_different_sampl
     assert {name: len(set(numbers)) for name, numbers in last.items()} == {
         "nanotron": 116,
         "stateless": 384,
-        "stateless again": 384,
+        "stateless, shuffled again": 384,
         "stateless, as few samples": 116,
     }
-    assert last["stateless"].tolist() != last["stateless again"].tolist()
+    again = last["stateless, shuffled again"]
+    assert last["stateless"].tolist() != again.tolist()
     assert set(last["nanotron"]) == set(last["stateless, as few samples"])
     assert last["nanotron"].max() == 6_115  # the beginning of the file, and no more
 
@@ -156,6 +167,56 @@ def test_sources_one_after_another_stay_apart_and_blended_ones_keep_their_own_or
     ]
 
 
+def test_the_last_steps_are_those_of_the_shuffle_behind_file_order() -> None:
+    """In 40 steps of 4 samples, 20% are the last 32 samples; in 639 of 16, 1% are 6 steps and the unread rest."""
+    arms = EXPERIMENTS["buffers"](LENGTHS, SIZE, 3)
+    shuffle = arms["shuffled"].numbers
+    for percent, samples in ((20, 32), (5, 8), (1, 0)):
+        numbers = arms[f"in file order, last {percent}% shuffled"].numbers
+        begin = len(numbers) - samples
+        assert numbers[begin:].tolist() == shuffle[begin:].tolist()
+        assert numbers[:begin].tolist() == sorted(shuffle[:begin])
+    shuffle = np.random.RandomState(0).permutation(10_239)
+    numbers = ending_shuffled(shuffle, 1, batch=16)
+    assert np.flatnonzero(numbers != shuffle).max() < 633 * 16
+    assert (np.diff(numbers[: 633 * 16]) > 0).all()
+
+
+def test_documents_are_shuffled_and_their_samples_stay_neighbors() -> None:
+    documents = np.repeat(range(12), [5, 1, 2, 9, 1, 1, 30, 2, 2, 40, 3, 4])
+    numbers = together(documents, seed=5)
+    assert sorted(numbers) == list(range(100))
+    turns = [document for document, _ in groupby(documents[numbers])]
+    assert sorted(turns) == list(range(12)) != turns
+    assert all((np.diff(numbers[documents[numbers] == it]) == 1).all() for it in turns)
+    assert together(documents, seed=6).tolist() != numbers.tolist()
+
+
+def test_documents_of_several_files_are_counted_on(tmp_path: Path) -> None:
+    for name, ends in {"a": [0, 15, 16, 40], "b": [20]}.items():
+        ids = np.ones(4 * 16 + 1, "uint16")
+        ids[ends] = 0
+        ids.tofile(tmp_path / name)
+    found = training_documents([tmp_path / "a", tmp_path / "b"], SIZE)
+    assert found.tolist() == [0, 2, 3, 4, 5, 5, 6, 6]
+
+
+def test_a_run_may_read_whole_documents(folder: Path) -> None:
+    run = Run("smallest", "corpus", "buffers", TOGETHER, 0)
+    assert finish(folder, run)["tokens"] == [80 * 16, 156 * 16]
+    arms = order_pieces.arms_of(folder, "corpus", "buffers", "smallest", 0)
+    numbers = arms[TOGETHER].numbers
+    documents = order_pieces.documents_of_samples(folder, "corpus", "smallest")
+    assert len(documents) == len(numbers)
+    facts = json.loads((folder / "smallest" / "corpus" / "facts.json").read_text())
+    counts = [it["documents_that_samples_begin_in"] for it in facts.values()]
+    assert sum(counts) == len(set(documents))
+    turns = [document for document, _ in groupby(documents[numbers])]
+    assert len(turns) == len(set(documents))
+    buffered_too = arms["documents shuffled, a buffer of 1,000"].numbers
+    assert sorted(buffered_too) == sorted(numbers)
+
+
 def test_a_seed_gives_one_result_and_arms_begin_alike(folder: Path) -> None:
     runs = [
         Run("smallest", "corpus", "buffers", arm, seed)
@@ -182,13 +243,13 @@ def test_a_row_begins_in_the_document_behind_so_many_ends(tmp_path: Path) -> Non
 
 
 def test_controls_read_the_same_samples_in_another_order() -> None:
-    for experiment, arm in (
-        ("buffers", "shuffled"),
-        ("repetition", "fresh"),
-        ("annealing", "spread out"),
+    for experiment, arm, again in (
+        ("buffers", "shuffled", "shuffled again"),
+        ("repetition", "fresh", "fresh, shuffled again"),
+        ("annealing", "spread out", "spread out, shuffled again"),
     ):
         arms = EXPERIMENTS[experiment](LENGTHS, SIZE, 3)
-        first, again = arms[arm].numbers, arms[f"{arm} again"].numbers
+        first, again = arms[arm].numbers, arms[again].numbers
         assert sorted(first) == sorted(again)
         assert first.tolist() != again.tolist()
 
@@ -237,7 +298,8 @@ def test_a_stopped_series_goes_on_with_the_runs_that_are_missing(
     assert len(trained) == len(set(trained)) == 8
     assert "4.600 (4.400 to 4.800)   +0.000" in capsys.readouterr().out
     result = json.loads((tmp_path / "all.json").read_text())
-    arms = ["nanotron", "stateless", "stateless again", "stateless, as few samples"]
+    arms = ["nanotron", "stateless", "stateless, shuffled again"]
+    arms.append("stateless, as few samples")
     assert [run["run"][3:] for run in result["runs"]] == [
         [a, s] for s in (0, 1) for a in arms
     ]

@@ -150,11 +150,11 @@ def intervals(
             said: dict[str, Any] = {"ha": "right", "va": "center", "size": 9, "color": colour}
             numbers = f"{mean:+z.3f} \u00b1 {reach:.3f}"
             axes.text(1, row, numbers, transform=axes.get_yaxis_transform(), **said)
+        axes.axvline(0, color=INK, lw=0.8)  # inside the panel, whatever the rows are
         low, high = axes.get_xlim()
         axes.set_xticks([tick for tick in axes.get_xticks() if low <= tick <= high])
         # room for marks, and for the numbers
         axes.set_xlim(low - 0.06 * (high - low), high + 0.6 * (high - low))
-        axes.axvline(0, color=INK, lw=0.8)
         axes.spines.left.set_visible(False)
         axes.set(yticks=range(len(rows)), yticklabels=labels)
         axes.tick_params(axis="y", labelsize=9, length=0)

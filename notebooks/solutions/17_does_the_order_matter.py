@@ -1,6 +1,10 @@
 # %% Exercise 1
 # These end on nothing but Shakespeare, shuffled among hundreds of samples at least.
-orders = ["one after another, each shuffled", "buffer 1,000", "exchange buffer 1,000"]
+orders = [
+    "one after another, each shuffled",
+    "a buffer of 1,000",
+    "a buffer of 1,000 that exchanges",
+]
 
 # %% Exercise 2
 seeds = 11

@@ -30,21 +30,39 @@ from figures import experiments as plots
 # after course.order_runs, which puts the repository on the path
 from benchmarks.order_arms import (
     BATCHES,
+    ENDS,
     EXTREMES,
     HEADLINE,
     OTHER_RATES,
     PEAKS,
     RATES,
+    TOGETHER,
     shuffled,
 )
 from benchmarks.order_matters import RATE, at_the_end
 from benchmarks.order_pieces import in_order
+from benchmarks.order_questions import APART, BLENDED
 from benchmarks.order_statistics import detectable, stars_with_both_errors
 from benchmarks.small_model import SIZES, Size, train
 from benchmarks.small_text import documents_of, held_out_rows, prepare_text
 
 N = 2048  # samples of the live runs
 TEXTS = {"corpus": "the course's corpus", "real": "WikiText-2, Shakespeare"}
+SENT = "documents shuffled, a buffer of 1,000"
+SHOWN = [  # in the first answer
+    "in file order",
+    "in file order, sources reversed",
+    "a buffer of 10",
+    "a buffer of 100",
+    "a buffer of 1,000",
+    "a buffer of 100 that exchanges",
+    "a buffer of 1,000 that exchanges",
+    APART,
+    TOGETHER,
+    SENT,
+    BLENDED,
+    "shuffled again",
+]
 
 
 def trained_live():
@@ -81,21 +99,16 @@ def opening():
         ),
         "Held-out loss of each source while a model reads stories, then arithmetic, then programs (red), or "
         "the same samples shuffled (black). Bars span the seeds.",
-        "Three panels, one per source. In file order the loss on stories falls and then climbs above where "
-        "it began, the one on arithmetic falls late and climbs, too, and that on programs falls at the end. "
+        "Three panels, one per source. In file order the loss on stories falls and then climbs above its "
+        "first mark, the one on arithmetic falls late and climbs, too, and that on programs falls at the end. "
         "Shuffled, all fall together.",
     )
 
 
 @answer("17.1", "blended", words=("Once every batch holds all sources",))
 def answer_1():
-    ways = ["in file order", "in file order, sources reversed"]
-    ways += ["buffer 10", "buffer 100", "buffer 1,000"]
-    ways += ["exchange buffer 100", "exchange buffer 1,000"]
-    ways += ["one after another, each shuffled", "blended, each in file order"]
-    ways += ["shuffled again"]
     cost = {
-        label: {way: more(text, "buffers", way, "shuffled") for way in ways}
+        label: {way: more(text, "buffers", way, "shuffled") for way in SHOWN}
         for text, label in TEXTS.items()
     }
     drawn = {
@@ -104,62 +117,136 @@ def answer_1():
     show(
         plots.differences(drawn, "Mixing the sources counts most", "shuffled"),
         "Held-out loss, the mean of the sources, compared with a full shuffle. A dot is a seed, the bar their mean.",
-        "Dots for ten orders on two texts. File order, either way round, buffers of 10, 100 and 1,000 samples and "
-        "sources one after another lie far right of zero, a buffer of 1,000 that exchanges less far; the blend of "
-        "unshuffled sources lies nearer to it, and a second shuffle at it.",
+        "Dots for twelve orders on two texts. File order, either way round, buffers of 10, 100 and 1,000 samples, "
+        "sources one after another and documents shuffled with their rows together lie far right of zero, a buffer of "
+        "1,000 that exchanges less far; the blend of unshuffled sources lies nearer to it, documents shuffled and "
+        "sent through a buffer nearer still, and a second shuffle at it.",
     )
     for found in cost.values():
-        apart, blended = (np.mean(found[way]) for way in ways[-3:-1])
-        assert 0 < blended < apart
-    print("the blend of unshuffled sources comes closer")
-    for label, found in cost.items():
-        said = []
-        for way in ("buffer 1,000", "exchange buffer 1,000"):
-            saved = 1 - np.array(found[way]) / found["in file order"]
-            mean = 1 - np.mean(found[way]) / np.mean(found["in file order"])
-            said.append(f"{mean:.0%} ({saved.min():.0%} to {saved.max():.0%})")
-        print(f"{label:<24} a buffer of 1,000 saves {said[0]}, one that exchanges {said[1]}")
+        assert 0 < np.mean(found[BLENDED]) < np.mean(found[APART])
+    ways = ["a buffer of 1,000", "a buffer of 1,000 that exchanges", APART, BLENDED]
+    ways += [TOGETHER, SENT]
+    show_table(
+        ["saved of what file order costs", *TEXTS.values()],
+        [
+            [way, *(saved(found[way], found["in file order"]) for found in cost.values())]
+            for way in ways
+        ],
+    )
+
+    print("rows of 32 tokens in a document, on average:")
+    for text, label in TEXTS.items():
+        said = [
+            f"{source} {it['training_samples'] / it['documents_that_samples_begin_in']:.0f}"
+            for source, it in results()["texts"][text].items()
+        ]
+        print(f"{label:<24} {', '.join(said)}")
+
+
+def saved(cost, all_of_it):
+    """The share of a cost that an order saves, and the least and the most of the seeds."""
+    mean = 1 - np.mean(cost) / np.mean(all_of_it)
+    each = 1 - np.array(cost) / all_of_it
+    return f"{mean:z.0%} ({each.min():.0%} to {each.max():.0%})"
 
 
 @answer("17.2", 0, words=("fills once with 10,000",), within=0.1)
 def answer_2():
+    print("a buffer of 10,000:")
     for text, label in TEXTS.items():
-        most = finding(text, "buffer 10,000")
+        most = finding(text, "a buffer of 10,000")
         tail = runs_of(text, "buffers")[0]["tokens"][-1] // 32 - 10_000  # of the samples read
         print(
             f"{label:<24} {most.mean:+.2f} \u00b1 {most.reach:.2f}; the last {tail} samples are of one source"
         )
         assert abs(most.mean) < 0.1 and not most.has_star
-    print("\nat a constant learning rate, compared with a full shuffle at that rate:")
-    for text, label in TEXTS.items():
-        both = [
-            finding(text, f"{way}, constant rate").mean for way in ("in file order", "buffer 1,000")
-        ]
-        print(f"{label:<24} in file order {both[0]:+.2f}, a buffer of 1,000 {both[1]:+.2f}")
-    print("\nin batches of 8, 16 and 32:")
-    for text, label in TEXTS.items():
-        said = []
-        for way in ("in file order", "blended, each in file order"):
-            rows = [f"{way}{which}" for which in (BATCHES[8], "", BATCHES[32])]
-            said.append(", ".join(f"{finding(text, row).mean:+.2f}" for row in rows))
-        print(f"{label:<24} in file order {said[0]}; blended {said[1]}")
-    print(
-        "\neach order at its own best of four settings: half, once and twice the peak, WSD (chosen on one"
-        "\nhalf of the held-out documents, the loss taken on the other, both ways), \u00b1 over seeds:"
-    )
-    for text, label in TEXTS.items():
+    kinds = {
+        "a falling rate, batches of 16": "",
+        "half the peak": PEAKS[0.5],
+        "twice the peak": PEAKS[2.0],
+        "WSD": RATES["WSD"],
+        "a constant rate": RATES["constant"],
+        "batches of 8": BATCHES[8],
+        "batches of 32": BATCHES[32],
+    }
+    labels = {(it.text, it.question.label): it.mean for it in tested()}
+    columns = [(text, way) for text in TEXTS for way in ("in file order", BLENDED)]
+    rows = []
+    for kind, which in kinds.items():
+        means = [labels.get((text, way + which)) for text, way in columns]
+        rows.append([kind, *("not run" if it is None else f"{it:+.2f}" for it in means)])
+    best = []
+    for text in TEXTS:
         shuffle, file_order, blend = (
-            best_ends(text, arm)
-            for arm in ("shuffled", "in file order", "blended, each in file order")
+            best_ends(text, arm) for arm in ("shuffled", "in file order", BLENDED)
         )
         costs = file_order - shuffle, blend - shuffle
-        said = [f"{cost.mean():+.2f} \u00b1 {reach(cost):.2f}" for cost in costs]
-        print(f"{label:<24} in file order {said[0]}, blended {said[1]}")
+        best += [f"{cost.mean():+.2f} \u00b1 {reach(cost):.2f}" for cost in costs]
         assert 0.1 < costs[1].mean() < 0.5 * costs[0].mean()
+    rows.append(["each order at its best of four\u2020", *best])
+    heads = [f"{text}: {way.partition(',')[0]}" for text, way in columns]
+    show_table(["nats above a full shuffle under the same", *heads], rows)
 
 
-@answer("17.3", 16, words=("cost 0.4 to 0.6 nats",))
+@answer("17.3", 40, words=("About two fifths",), within=10)
 def answer_3():
+    percents = [0, *ENDS[::-1], 100]
+    panels, table = {}, []
+    for text, label in TEXTS.items():
+        panels[label] = {}
+        for rate, suffix in {"falling rate": "", "constant rate": RATES["constant"]}.items():
+            costs = [
+                more(text, "buffers", ended(percent) + suffix, "shuffled" + suffix)
+                for percent in percents
+            ]
+            panels[label][rate] = (range(5), np.transpose(costs))
+            table.append([f"{label}, {rate}", *(saved(it, costs[0]) for it in costs[1:4])])
+    axis = {"xlabel": "last steps that are shuffled, percent"}
+    axis |= {"xticks": range(5), "xticklabels": percents}
+    show(
+        plots.bands(
+            panels,
+            "A shuffled end brings back a part of the cost",
+            "nats per token above the shuffle",
+            **axis,
+        ),
+        "Held-out loss at the end, mean of the sources: file order whose last steps are those of a full shuffle, "
+        "compared with that shuffle under the same rate. 0 is file order, 100 the shuffle; bars span the seeds.",
+        "Two panels, one per text, extra loss against the percent of shuffled last steps. Both lines fall steeply from "
+        "0 to 5 percent and slowly from there to 20, where they are still clearly above zero. The line of the constant "
+        "rate begins higher and falls faster.",
+    )
+    heads = [f"the last {percent}%" for percent in percents[1:4]]
+    show_table(["brought back of what file order costs", *heads], table)
+    print("with the last 20% shuffled, at the usual falling rate:")
+    for text, label in TEXTS.items():
+        steps, shuffle = mean_curve(text, "shuffled")
+        _, ending = mean_curve(text, ended(20))
+        place = np.interp(-ending[-1], -shuffle, 100 * steps)
+        costs = [
+            f"{source} {np.mean(more(text, 'buffers', ended(20), 'shuffled', source)):+.2f}"
+            for source in results()["texts"][text]
+        ]
+        print(f"{label:<24} {', '.join(costs)}")
+        print(f"{'':<24} ends where the shuffle is after {place:.0f}% of its steps")
+        assert finding(text, ended(20)).has_star and 30 < place < 70
+
+
+def mean_curve(text, arm):
+    """Shares of the run, and the held-out loss there: the mean of sources and seeds."""
+    read = [curves(text, "buffers", arm, source) for source in results()["texts"][text]]
+    tokens = read[0][0]
+    return tokens / tokens[-1], np.mean([losses for _, losses in read], axis=(0, 1))
+
+
+def ended(percent):
+    """The name of the order whose last steps, so many percent, are those of the shuffle."""
+    names = {0: "in file order", 100: "shuffled"}
+    return names.get(percent, f"in file order, last {percent}% shuffled")
+
+
+@answer("17.4", 16, words=("cost 0.4 to 0.6 nats",))
+def answer_4():
     epochs, panels = [1, 2, 4, 8, 16], {}
     for text, label in TEXTS.items():
         above = {
@@ -193,8 +280,8 @@ def answer_3():
     )
 
 
-@answer("17.4", "training", words=("3.3 against 4.3",))
-def answer_4(live):
+@answer("17.5", "training", words=("3.3 against 4.3",))
+def answer_5(live):
     tokens = np.array(live["fresh"][0]["tokens"]) / 1000
     pair = {
         "training": {name: (tokens, [run["train"] for run in runs]) for name, runs in live.items()},
@@ -218,8 +305,8 @@ def answer_4(live):
     )
 
 
-@answer("17.5", "constant", words=("almost stopped learning",))
-def answer_5():
+@answer("17.6", "constant", words=("almost stopped learning",))
+def answer_6():
     panels = {}
     for text, best in {"corpus": "programs", "real": "Shakespeare"}.items():
         rows = {}
@@ -246,8 +333,8 @@ def answer_5():
         assert not finding(text, "last fifth, falling: better source").has_star
 
 
-@answer("17.6", "Shakespeare", words=("Shakespeare loses 0.3",))
-def answer_6():
+@answer("17.7", "Shakespeare", words=("Shakespeare loses 0.3",))
+def answer_7():
     few = "stateless, as few samples"
     blends = {}
     for text, label in TEXTS.items():
@@ -282,13 +369,13 @@ def answer_6():
     )
 
 
-@answer("17.7", "as much", words=("the shuffle's gain",))
-def answer_7():
+@answer("17.8", "as much", words=("the shuffle's gain",))
+def answer_8():
     narrow, wide = "118,000 parameters, ", "560,000 parameters, "
     others = [way for way in HEADLINE if way not in EXTREMES]
     cost = {
         f"{tokens} tokens": {
-            width + "file order": np.subtract(*ends_of(name + length))
+            width + "in file order": np.subtract(*ends_of(name + length))
             for width, name in ((narrow, "narrow"), (wide, "medium"))
         }
         for tokens, length in (("1.1 million", ", short"), ("11.2 million", ""))
@@ -301,16 +388,18 @@ def answer_7():
                 tokens: {way: (values, None) for way, values in found.items()}
                 for tokens, found in cost.items()
             },
-            "In a run ten times as long, file order costs 1.9 and 3.3 times as much",
+            "In a run ten times as long, file order costs 3.3 and 1.9 times as much",
             "shuffled",
         ),
         "Held-out loss, the mean of the sources, compared with a full shuffle. Stories, arithmetic and programs of one "
         "generator, in rows of 256 tokens; a dot is one of five seeds. Black: too few seeds for section 7's tests.",
-        "Two panels, one per length of the run. File order costs the models 1.9 and 3.3 times as much in the long "
+        "Two panels, one per length of the run. File order costs the models 3.3 and 1.9 times as much in the long "
         "run. There the wider model also has four other orders: a buffer of 1,000 and sources one after another lie "
         "far from zero, the blend close to it, a second shuffle at it.",
     )
-    assert abs(long[narrow + "file order"].mean() / long[wide + "file order"].mean() - 1) < 0.1
+    assert (
+        abs(long[narrow + "in file order"].mean() / long[wide + "in file order"].mean() - 1) < 0.1
+    )
     assert all(
         values.mean() > 1.5 * short[way].mean() for way, values in long.items() if way in short
     )
@@ -366,7 +455,7 @@ def answer_7():
 BASELINES = {
     ("buffers", "shuffled"): "against a full shuffle",
     ("buffers", "shuffled, constant rate"): "against a full shuffle, constant rate",
-    ("buffers", "blended, each in file order"): "against a blend in file order",
+    ("buffers", BLENDED): f"against {BLENDED}",
     ("repetition", "fresh"): "against fresh text",
     ("repetition", "fresh, constant rate"): "against fresh text, constant rate",
     ("blend", "stateless"): "against the stateless order",
@@ -398,32 +487,42 @@ def with_stars(text, experiment, reference, cost):
     return {arm: (values, stars[arm]) for arm, values in cost.items()}
 
 
-def compared(experiments):
-    """The comparisons of some experiments as rows of a figure, by text, under what they are compared with."""
+def compared(experiments, is_shown=lambda question: True):
+    """Comparisons of some experiments as rows of a figure, by text, under what they are compared with."""
     shown = {label: {} for label in TEXTS.values()}
     for found in tested():
         rows, question = shown[TEXTS[found.text]], found.question
-        if question.experiment not in experiments:
+        if question.experiment not in experiments or not is_shown(question):
             continue
-        if question.label.startswith("last fifth") and question.label.endswith("better source"):
-            continue  # section 4 has these
         heading = BASELINES.get((question.experiment, question.reference), "against spread out")
         rows[f"{heading}:"] = None
-        rows[question.label] = (found.mean, found.reach, star(found))
+        again = f"{question.reference}, shuffled again"
+        name = question.label.replace(again, "shuffled again").removesuffix(" - blended")
+        rows[f"{heading}| {name}"] = (found.mean, found.reach, star(found))
     return shown
+
+
+def as_usual(question):
+    return not RATE.search(question.arm).group()
+
+
+def not_in_section_4(question):
+    """Its picture has the better source, read last."""
+    label = question.label
+    return not (label.startswith("last fifth") and label.endswith("better source"))
 
 
 @figure("17.1")
 def figure_1():
     show(
-        plots.intervals(compared(["buffers"]), "File order costs at every rate and batch size"),
+        plots.intervals(compared(["buffers"], as_usual), "Most half-measures keep a cost"),
         f"Section 2, extra loss in nats per token: the mean of {seeds()} seeds and the wider of two 95% intervals, "
         "over seeds and over held-out documents; a full dot and a star where p is below 0.05 after Holm's correction. "
         "At the right: the mean \u00b1 half of the interval. Bold: what the rows below are compared with. The two "
         "scales differ.",
-        "Two panels of some thirty rows, one per text: a dot and an interval for each comparison. File order, small "
-        "buffers and sources kept apart lie far right of zero with a star, whatever the rate and the batch; a second "
-        "shuffle lies at zero.",
+        "Two panels of some twenty rows, one per text: a dot and an interval for each comparison. File order, small "
+        "buffers, sources kept apart and documents with their rows together lie far right of zero with a star, file "
+        "order that ends shuffled less far; a second shuffle lies at zero.",
     )
 
 
@@ -431,15 +530,28 @@ def figure_1():
 def figure_2():
     show(
         plots.intervals(
-            compared(["repetition", "annealing", "blend"]),
+            compared(["buffers"], lambda question: not as_usual(question)),
+            "File order costs at every rate and batch size",
+        ),
+        "Section 2 at other rates and in other batches, drawn like the picture above.",
+        "Two panels of some twenty rows, one per text: a dot and an interval for each comparison. All have a star, "
+        "and lie right of zero.",
+    )
+
+
+@figure("17.3")
+def figure_3():
+    show(
+        plots.intervals(
+            compared(["repetition", "annealing", "blend"], not_in_section_4),
             "Eight and sixteen epochs have a star, two and four have none",
         ),
-        "Sections 3 to 5, drawn like the picture above.",
+        "Sections 3 to 5, drawn like the pictures above.",
         "Two panels of some thirty rows, one per text: a dot and an interval for each comparison. The rows of 2 and "
         "4 epochs and of the controls have no star; those of 8 and 16 epochs have one.",
     )
     for text, label in TEXTS.items():
-        least = detectable(finding(text, "another shuffle (control)"), len(tested()), seeds())
+        least = detectable(finding(text, "shuffled again"), len(tested()), seeds())
         print(
             f"{label:<24} an effect of {least:.2f} nats gets a star in four of five such experiments"
         )
@@ -471,7 +583,7 @@ def figure_2():
     )
     for name, arms in {
         "file order": ("buffers", "in file order", "shuffled"),
-        "blended, each in file order": ("buffers", "blended, each in file order", "shuffled"),
+        BLENDED: ("buffers", BLENDED, "shuffled"),
         "sixteen epochs": ("repetition", "16 epochs, same order", "fresh"),
     }.items():
         cost = more_on_rows(rows, *arms)
