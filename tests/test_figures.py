@@ -501,6 +501,16 @@ def test_each_mean_stands_at_the_right_of_its_panel() -> None:
     ]
 
 
+def test_zero_lies_within_a_panel_of_intervals() -> None:
+    rows = {
+        "against a full shuffle:": None,
+        "against a full shuffle:| a": (2.0, 0.1, ""),
+    }
+    (axes,) = draw("experiments.intervals", [{"text": rows}, "costs"]).axes
+    low, high = axes.get_xlim()
+    assert low < 0 < 2.1 < high
+
+
 def test_what_was_not_tested_is_black_and_a_panel_may_lack_a_way() -> None:
     contents = {
         "short": {"a": ([2.0], None)},

@@ -41,14 +41,16 @@ def seeds(name="order_matters"):
 
 
 def stored():
-    """Say how many seeds the stored runs have."""
+    """Say how many seeds the stored runs have, and what they took."""
     for name, parameters in {
         "order_matters": "107,000 parameters",
         "order_pieces": "560,000 parameters",
         "order_widths": "118,000 and 560,000, short",
         "order_lengths": "118,000 parameters",
     }.items():
-        print(f"{parameters}: {len(results(name)['runs'])} runs, seeds: {seeds(name)}")
+        runs = results(name)["runs"]
+        hours = sum(run["cpu_seconds"] for run in runs) / 3600
+        print(f"{parameters}: {len(runs)} runs, seeds: {seeds(name)}, core hours: {hours:.1f}")
 
 
 def runs_of(text, experiment):

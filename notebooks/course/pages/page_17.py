@@ -119,7 +119,7 @@ def answer_1():
         "Held-out loss, the mean of the sources, compared with a full shuffle. A dot is a seed, the bar their mean.",
         "Dots for twelve orders on two texts. File order, either way round, buffers of 10, 100 and 1,000 samples, "
         "sources one after another and documents shuffled with their rows together lie far right of zero, a buffer of "
-        "1,000 that exchanges less far; the blend of unshuffled sources lies nearer to it, documents shuffled and "
+        "1,000 that exchanges less far; sources blended, each in file order, lie nearer to it, documents shuffled and "
         "sent through a buffer nearer still, and a second shuffle at it.",
     )
     for found in cost.values():
@@ -550,21 +550,24 @@ def figure_3():
         "Two panels of some thirty rows, one per text: a dot and an interval for each comparison. The rows of 2 and "
         "4 epochs and of the controls have no star; those of 8 and 16 epochs have one.",
     )
+    print("the effect that gets a star in four of five such experiments, in nats:")
     for text, label in TEXTS.items():
         least = detectable(finding(text, "shuffled again"), len(tested()), seeds())
-        print(
-            f"{label:<24} an effect of {least:.2f} nats gets a star in four of five such experiments"
-        )
+        print(f"{label:<24} {least:.2f}")
     both = stars_with_both_errors(tested(), seeds())
     stars = [it for it in tested() if it.has_star]
     print(
-        f"\nwith the errors of seeds and of documents added, {len(both)} of {len(stars)} stars stay; what goes:"
+        f"\nwith the errors of seeds and of documents added, {len(both)} of {len(stars)} stars stay;"
+        " what goes:"
     )
     for lost in stars:
         if lost not in both:
-            print(f"  {TEXTS[lost.text]}: {lost.question.label} ({lost.mean:+.2f})")
+            print(f"{TEXTS[lost.text]}: {lost.question.label} ({lost.mean:+.2f})")
     assert all(it in stars for it in both)
-    print("\nthe ten differences of 2, 4, 8 and 16 epochs spread by (standard deviation)")
+    print(
+        "\nthe standard deviation of the ten differences of 2, 4, 8 and 16 epochs, and the"
+        "\ninterval of 8 epochs if all four had the same:"
+    )
     for text, label in TEXTS.items():
         spread = np.array(
             [
@@ -574,17 +577,16 @@ def figure_3():
         )
         usual = finding(text, "8 epochs").seeds.reach * np.sqrt(np.mean(spread**2)) / spread[2]
         said = ", ".join(f"{it:.3f}" for it in spread)
-        print(f"{label:<24} {said}; with their common spread, 8 epochs \u00b1 {usual:.3f}")
+        print(f"{label:<24} {said}   \u00b1 {usual:.3f}")
     rows = unseen_rows()
     print(
-        "\nof the corpus's held-out rows, the",
-        sum(map(sum, rows.values())).item(),
-        "of documents that share no 13 tokens with a training one,\nwith 95% intervals over seeds:",
+        f"\non the {sum(map(sum, rows.values()))} held-out rows of the corpus whose documents share no 13 tokens"
+        "\nwith a training one (95% intervals over seeds):"
     )
     for name, arms in {
-        "file order": ("buffers", "in file order", "shuffled"),
+        "in file order": ("buffers", "in file order", "shuffled"),
         BLENDED: ("buffers", BLENDED, "shuffled"),
-        "sixteen epochs": ("repetition", "16 epochs, same order", "fresh"),
+        "16 epochs": ("repetition", "16 epochs, same order", "fresh"),
     }.items():
         cost = more_on_rows(rows, *arms)
         print(f"{name:<28} {cost.mean():+.2f} \u00b1 {reach(cost):.2f}")
