@@ -9,7 +9,7 @@ from test_nanoset import write_range
 
 from nanoset_ref import Card, Nanoset, Schedule, SkippingOrder, TokenFileWriter
 from nanoset_ref.load.best_fit import PackedNanoset
-from nanoset_ref.orders import build_order
+from nanoset_ref.orders import StatelessOrder, build_order
 from nanoset_ref.orders.inverse import find_each
 from nanoset_ref.provenance import (
     RunSegment,
@@ -239,3 +239,49 @@ def test_stages_of_one_order_move_up_together(tmp_path):
         one, two = rows_to_skip(readers, parser, ["80-90"])  # tokens 40 to 44
         assert one["ranges"] == [[9, 12]] and one["first_step"] == 2
         assert two["ranges"] == [] and (two["first_step"], two["before"]) == (11, 3)
+
+
+@pytest.mark.parametrize("names", ["aab", "aba", "ab"])
+def test_a_file_that_is_named_twice_has_the_numbers_that_when_and_where_print(
+    tmp_path, names
+):
+    paths = {name: write_range(tmp_path / f"{name}.npy", 41) for name in "ab"}
+    files = [paths[name] for name in names]
+    rows = Nanoset(files, None, 4, 30)
+    segment = RunSegment("run", rows, Schedule(micro_batch_size=5), 6)
+    readers, parser = readers_of_segments([segment], 0)
+    for number, name in enumerate(names):
+        lines = [*answer_queries(readers, parser, [f"{number}:8-10"])][1]
+        found = {int(line.split("\t")[3]) for line in lines}
+        same = [other for other, it in enumerate(names) if it == name]
+        pairs = [rows.order[k] for k in range(30)]
+        # token 4 is the last of sample 0 and the first of sample 1
+        assert found == {
+            k for k, (file, sample) in enumerate(pairs) if file in same and sample < 2
+        }
+    with pytest.raises(
+        ValueError, match=f"there are {len(names)} files, counted from 0"
+    ):
+        parser.spans([f"{len(names)}:8-10"])
+
+
+def test_a_stage_whose_ledger_counts_skipped_rows_changes_as_a_whole(tmp_path):
+    path = write_range(tmp_path / "c.npy", 401)
+    first = Nanoset(path, None, 4, 60, order="stateless")
+    ledger = first.order.ledger(50)
+    order = StatelessOrder([100], None, 100, first.order.random_seed, start=ledger)
+    later = Schedule(micro_batch_size=5, consumed_train_samples=50, first_step=11)
+    second = Nanoset(path, None, 4, 100, order=order)
+    segments = [
+        RunSegment("one", first, Schedule(micro_batch_size=5), 10),
+        RunSegment("two", second, later, 10),
+    ]
+    readers, parser = readers_of_segments(segments, 0)
+    read = first.order[3][1]  # by the first stage alone
+    one, two = rows_to_skip(readers, parser, [f"{read * 8 + 2}-{read * 8 + 4}"])
+    assert (one["ranges"], one["ledger_changes"]) == ([[3, 4]], False)
+    assert (two["ranges"], two["ledger_changes"], two["first_step"]) == ([], True, 11)
+    unread = second.order[60][1]
+    one, two = rows_to_skip(readers, parser, [f"{unread * 8 + 2}-{unread * 8 + 4}"])
+    assert one["ranges"] == [] and not two["ledger_changes"]
+    assert two["ranges"] == [[60, 61]]

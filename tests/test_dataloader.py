@@ -188,6 +188,7 @@ def test_the_state_is_one_number_and_a_plan(numbered):
         assert state == {
             "consumed_train_samples": 121 if is_last else 10 * (number + 1),
             "num_samples": 121,
+            "dropped": int(is_last),
             "plan": nanoset.plan,
         }
         assert positions_of(batch) == list(range(10 * number + 1, 10 * number + 10, 2))
@@ -545,29 +546,42 @@ def test_two_loaders_with_one_sampler_read_every_row_each(numbered, options):
     assert sampler.consumed_train_samples == 0
 
 
-@pytest.mark.parametrize(
-    ("tail", "batch_size", "continues"),
-    [("drop", 10, False), ("drop", 11, True), ("pad", 10, True), ("loop", 10, True)],
-)
+@pytest.mark.parametrize("begun_at", [0, 5])
+@pytest.mark.parametrize("batch_size", [1, 10, 11])
+@pytest.mark.parametrize("tail", ["drop", "pad", "loop"])
+@pytest.mark.parametrize(("next_tail", "next_size"), [("drop", 10), ("pad", 7)])
 def test_a_longer_run_is_told_what_the_end_of_a_shorter_one_dropped(
-    numbered, tail, batch_size, continues
+    numbered, begun_at, batch_size, tail, next_tail, next_size
 ):
+    """Whatever the batches of the longer one are."""
     nanoset, _ = numbered
-    options = {"micro_batch_size": batch_size, "tail": tail}
-    loader = build_nanoset_dataloader(nanoset, **options)
-    assert len([*loader]) == (121 // batch_size + (tail != "drop"))
+    loader = build_nanoset_dataloader(
+        nanoset,
+        micro_batch_size=batch_size,
+        tail=tail,
+        consumed_train_samples=begun_at,
+    )
+    read = len([*loader])
+    dropped = (121 - begun_at) % batch_size if tail == "drop" else 0
+    assert read == (121 - begun_at - dropped + batch_size - 1) // batch_size
     longer = Nanoset(nanoset.files, None, 2, 130, order="identity")
-    state = loader.state_dict() | {"plan": longer.plan}
-    resumed = build_nanoset_dataloader(longer, **options)
-    if not continues:
-        with pytest.raises(PlanMismatch, match="whose last 1 filled no batch and were"):
+    state = json.loads(json.dumps(loader.state_dict() | {"plan": longer.plan}))
+    assert state["dropped"] == dropped
+    resumed = build_nanoset_dataloader(
+        longer, micro_batch_size=next_size, tail=next_tail
+    )
+    if dropped:
+        with pytest.raises(PlanMismatch, match=f"last {dropped} filled no batch and"):
             resumed.load_state_dict(state)
-        state["consumed_train_samples"] = 120  # one of the two ways out that it names
-        resumed.load_state_dict(state)
-        assert resumed.consumed_train_samples == 120
-        state |= {"consumed_train_samples": 121, "num_samples": 130}
+        # the two ways out that it names
+        resumed.load_state_dict(state | {"consumed_train_samples": 121 - dropped})
+        assert resumed.consumed_train_samples == 121 - dropped
+        state["num_samples"] = 130
     resumed.load_state_dict(state)
     assert resumed.consumed_train_samples == 121
+    again = build_nanoset_dataloader(nanoset, micro_batch_size=batch_size, tail=tail)
+    again.load_state_dict(loader.state_dict())
+    assert again.state_dict() == loader.state_dict()
 
 
 @pytest.mark.parametrize("options", LOADED)

@@ -22,6 +22,7 @@ from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.rows import SampleBlock
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.folders import FolderOrder
+from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.tokens import DatatroveFile, TokenFileError, datatrove_files
 
 
@@ -170,6 +171,23 @@ def test_windows_disjoint_or_overlapping(tmp_path, windows, begins):
     ).starts(np.arange(4))
     assert (ended == ((rows == 9) | (np.arange(5) == 0))).all()
     assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
+
+
+def test_a_state_names_the_id_at_which_masks_end_documents(tmp_path):
+    write_ds(tmp_path / "a.ds", range(40), [7, 20, 40])
+
+    def loader(eos_token_id, **options):
+        dataset = DatatroveNanoset(tmp_path, None, 4, 8, eos_token_id=eos_token_id)
+        return build_nanoset_dataloader(dataset, micro_batch_size=2, **options)
+
+    masked = {"documents": DocumentOptions(eod_mask_loss=True)}
+    state = json.loads(json.dumps(loader(8, **masked).state_dict()))
+    loader(8, **masked).load_state_dict(state)
+    for other in (9, None):
+        with pytest.raises(PlanMismatch, match="documents: saved 'end with the id 8'"):
+            loader(other, **masked).load_state_dict(state)
+    # without masks, nothing of a row depends on them
+    loader(9).load_state_dict(loader(8).state_dict())
 
 
 def test_ids_of_four_bytes_and_files_too_short_for_a_sample(tmp_path):

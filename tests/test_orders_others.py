@@ -194,7 +194,7 @@ def test_olmo_core_refuses_what_it_cannot_read():
         build_order("olmo_core:chunk_size=0", [4], None, 4)
     with pytest.raises(ValueError, match="uint32"):
         build_order("olmo_core", [2**32], None, 4)
-    with pytest.raises(ValueError, match="name=number, got 'chunk_size'"):
+    with pytest.raises(ValueError, match="name=number, each once, got 'chunk_size'"):
         build_order("olmo_core:chunk_size", [4], None, 4)
     with pytest.raises(ValueError, match="leave the weights out"):
         build_order("olmo_core", [4], [1.0], 4)

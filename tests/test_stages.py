@@ -306,6 +306,24 @@ def test_a_stage_continues_or_restarts_the_order_of_an_earlier_one(make):
         assert whole == oracle(config, [0, 0, first])
 
 
+def test_a_stage_does_not_continue_what_a_restart_in_between_has_forgotten(make):
+    order = {"order": "stateless"}
+
+    def stages(second, letters="b"):
+        middle = ("two", 5, letters, order | {"reuse": second})
+        return [("one", 1, "ab", order), middle, ("three", 9, "a", order)]
+
+    with pytest.raises(
+        ConfigError,
+        match="'three' cannot continue .*a_input_ids.*, which stage 'one' read",
+    ):
+        stages_of(make(stages("restart"), steps=12))
+    for kept in (stages("continue"), stages("restart", "ba")):
+        config = make(kept, steps=12)
+        whole, _ = run_with_stops(config, 12, (7, 8, 9, 10))
+        assert len(whole) == 12
+
+
 def samples_of(taken):
     """The files that samples came from, and which of each: [(letter, sample)], of all steps."""
     tokens = [token for _, samples in taken for token in samples]

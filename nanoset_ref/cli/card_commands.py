@@ -90,6 +90,12 @@ def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> Non
         if stage["first_step"] is None:
             lines.append(f"{name}reads none of these rows, and stays as it is")
             continue
+        if stage["ledger_changes"]:
+            lines.append(
+                f"{name}all rows from step {stage['first_step']:,} on change, because it continues "
+                "from what earlier stages read: make its ledger again (ledger_of), and ask again"
+            )
+            continue
         shift = stage["before"] + stage["rows"]
         lines += [
             f"{name}{stage['rows']:,} rows are removed, in {stage['steps']:,} steps",

@@ -197,6 +197,7 @@ class NanosetDataLoader(OneIterationLoader):
         self.read_ahead = whole_number(read_ahead, "read_ahead", 0)
         self.consumed_train_samples = batch_sampler.consumed_train_samples
         self._options = options
+        self._dropped = 0  # at the end of the last epoch
         self._workers: Any = None  # persistent workers, reused by the next iteration
 
     def __getstate__(self) -> dict[str, Any]:
@@ -224,9 +225,11 @@ class NanosetDataLoader(OneIterationLoader):
             for number, batch in enumerate(
                 itertools.chain.from_iterable(self._batches_by_block()), 1
             ):
+                consumed = start + number * size
                 # the last batch also counts the dropped tail
-                is_last = number == remaining.num_batches
-                consumed = remaining.end if is_last else start + number * size
+                if number == remaining.num_batches:
+                    consumed = remaining.end
+                    attributes["_dropped"] = remaining.dropped
                 attributes["consumed_train_samples"] = consumed
                 yield batch
         except (Exception, KeyboardInterrupt):
@@ -236,6 +239,7 @@ class NanosetDataLoader(OneIterationLoader):
             attributes["batch_sampler"] = copy.copy(sampler)
             raise
         self.consumed_train_samples = remaining.end
+        self._dropped = remaining.dropped
 
     def __len__(self) -> int:
         """Batches that the next iteration yields."""
@@ -247,12 +251,14 @@ class NanosetDataLoader(OneIterationLoader):
         return self._plan() if callable(self._plan) else copy.deepcopy(self._plan)
 
     def state_dict(self) -> Json:
-        """{"consumed_train_samples": int, "num_samples": int, "plan": dict}: JSON-serializable,
-        equal on all ranks. num_samples is the length of an epoch.
+        """{"consumed_train_samples", "num_samples", "dropped", "plan"}: JSON-serializable, equal on
+        all ranks. num_samples is the length of an epoch, dropped the samples that `tail` left out
+        at the end of the last one.
         """
         return {
             "consumed_train_samples": self.consumed_train_samples,
             "num_samples": self.batch_sampler.num_samples,
+            "dropped": self._dropped,
             "plan": self.plan,
         }
 
@@ -270,7 +276,7 @@ class NanosetDataLoader(OneIterationLoader):
         consumed = consumed_in(state)
         from nanoset_ref.orders.plans import check_state  # only states need it
 
-        check_state(state, self)
+        self._dropped = check_state(state, self)
         self.end_iteration()
         self.consumed_train_samples = consumed
         self.batch_sampler.consumed_train_samples = consumed

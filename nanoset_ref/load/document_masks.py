@@ -198,8 +198,11 @@ def plan_with_documents(rows: Rows, collate_fn: Any) -> Plan:
     plan = rows.plan
     options = getattr(collate_fn, "documents", None)
     if getattr(collate_fn, "needs_starts", False):
+        eos_token_id = getattr(rows, "eos_token_id", None)  # of a DatatroveNanoset
         for entry, file in zip(plan["files"], rows.files, strict=True):
             entry["documents"] = file.documents_checksum
+            if eos_token_id is not None:
+                entry["documents"] = f"end with the id {eos_token_id}"
     elif isinstance(options, DocumentOptions) and options.field_names:
         plan["rows"]["documents_end_with"] = options.eos_token_id
     return plan

@@ -32,6 +32,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens.interface import Tokens
 
@@ -131,23 +132,25 @@ def comparable_part(value: Any) -> Any:
 # ---- two plans
 
 
-def check_state(state: Json, loader: Any) -> None:
+def check_state(state: Json, loader: Any) -> int:
     """Let a state of a `NanosetDataLoader` continue in another one; see `check_plan`.
+
+    Returns:
+        The samples that were dropped at the end of the saved run's last epoch.
 
     Raises:
         PlanMismatch: the plans do not agree; or the datasets have different lengths, and the state
             counts more samples than one of them has: it is in another epoch then. Or it counts
             the samples that tail="drop" left out at the end of the shorter one.
-        ValueError: the plan is not a plan.
+        ValueError: the plan is not a plan, or the number of dropped samples not a number.
     """
     if state.get("plan") is not None:
         check_plan(state["plan"], loader.plan)
     length = len(loader.dataset)
     saved_length = state.get("num_samples", length)
     consumed = state["consumed_train_samples"]
-    sampler = loader.batch_sampler
-    dropped = saved_length % sampler.samples_per_micro_step
-    if consumed == saved_length < length and sampler.tail == "drop" and dropped:
+    dropped = whole_number(state.get("dropped", 0), '"dropped"', 0)
+    if consumed == saved_length < length and dropped:
         raise PlanMismatch(
             f"this state counts an epoch of {saved_length:,} samples, whose last {dropped} filled no "
             f"batch and were dropped; here an epoch has {length:,}. To read them, set the state's "
@@ -160,6 +163,7 @@ def check_state(state: Json, loader: Any) -> None:
             f"has {length:,}, so it would continue elsewhere: make a dataset of {saved_length:,} "
             "samples"
         )
+    return dropped
 
 
 def check_plan(saved: Plan | None, current: Plan | None) -> None:

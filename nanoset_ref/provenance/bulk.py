@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -151,11 +152,11 @@ def readers_of_segments(
     Raises:
         ValueError: see `RunSegment.require_cut_rows`.
     """
-    opened: dict[str, Any] = {}
-    for segment in segments:
-        opened |= {str(file.path): file for file in segment.dataset.files}
-    names = [*opened]
-    numbers = {name: number for number, name in enumerate(names)}
+    used = [file for segment in segments for file in segment.dataset.files]
+    if len(segments) > 1:
+        used = [*{str(file.path): file for file in used}.values()]
+    names = [str(file.path) for file in used]
+    numbers = dict(zip(names, first_with_same_name(names), strict=True))
     readers = []
     for segment in segments:
         rows = segment.require_cut_rows()
@@ -174,11 +175,11 @@ def readers_of_segments(
 
     @functools.cache
     def boundaries_of(source: int) -> Any:
-        return opened[names[source]].require_document_offsets()
+        return used[source].require_document_offsets()
 
     files = [
         QueryFile(name, file.first_byte, num_bytes(file), file.dtype.itemsize)
-        for name, file in opened.items()
+        for name, file in zip(names, used, strict=True)
     ]
     return readers, QueryParser(files, boundaries_of, source)
 
@@ -238,11 +239,16 @@ def rows_to_skip(
         "steps": the number of steps that read them,
         "first_step": the first step whose rows change, or None,
         "before": the rows that earlier stages skip in the same order, before this stage begins,
+        "ledger_changes": whether it continues from a ledger of stages that skip rows: then all its
+        rows change, and "ranges" holds only until the ledger is made again,
         "ranges": the positions, as `SkippingOrder` takes them}
     """
     no_span = np.empty((0, 3), dtype=np.int64)
     spans = np.concatenate([no_span, *map(parser.spans, _batches(lines))])
     skipped: dict[str, Int64Array] = {}  # positions by order, in the stages so far
+    first_skipped: dict[
+        tuple[str, int], float
+    ] = {}  # position, by name and seed of an order
     stages = []
     for reader in readers:
         _, read_at, _, _ = reader.find(spans).T
@@ -254,8 +260,12 @@ def rows_to_skip(
         earlier = skipped.get(key, NO_POSITIONS)
         skipped[key] = np.union1d(earlier, positions)
         before = int(np.sum(earlier < reader.schedule.consumed_train_samples))
+        run = (reader.order.name, reader.order.random_seed)
+        ledger_changes = first_skipped.get(run, math.inf) < reader.order.first_position
+        if len(positions):
+            first_skipped[run] = min(first_skipped.get(run, math.inf), positions[0])
         first_step = steps[0] if steps else None
-        if before:
+        if before or ledger_changes:
             first_step = reader.schedule.first_step
         breaks = np.flatnonzero(np.diff(positions) > 1) + 1
         ranges = []
@@ -268,6 +278,7 @@ def rows_to_skip(
             "steps": len(steps),
             "first_step": first_step,
             "before": before,
+            "ledger_changes": bool(ledger_changes),
             "ranges": ranges,
         }
         stages.append(stage)

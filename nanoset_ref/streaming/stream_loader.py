@@ -73,7 +73,14 @@ class TokenStreamDataLoader(OneIterationLoader):
         size = self.stream.schedule.samples_per_micro_step
         for batch, cursors in self.torch_iterator():
             self._start["consumed_train_samples"] += size
-            self._start["cursors"] = self._start["cursors"] | cursors
+            known = self._start["cursors"]
+            # for the shards of other workers, a worker has the cursors that it started with
+            newer = {
+                shard: cursor
+                for shard, cursor in cursors.items()
+                if shard not in known or known[shard]["row"] < cursor["row"]
+            }
+            self._start["cursors"] = known | newer
             yield batch
         self._start = next_epoch(self._start)
 

@@ -83,7 +83,7 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
     weights = dataset_path if isinstance(dataset_path, dict) else {}
     try:
         paths = as_list(dataset_path)
-        by_path = {absolute(path): weights.get(path) for path in paths}
+        by_path = {_stored_path(path): weights.get(path) for path in paths}
     except TypeError:
         by_path = {}
     if not by_path or None in weights.values():
@@ -96,6 +96,18 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
     if all(weight == 0 for weight in by_path.values()):
         raise ValueError("must name at least one file with a weight above 0")
     return by_path
+
+
+def _stored_path(path: str) -> str:
+    """The absolute path; of a .bin/.idx pair that of the .bin, whichever of its names is given."""
+    path = absolute(path)
+    pair = path.removesuffix(".idx") + ".bin"
+    is_pair = os.path.isfile(pair) and os.path.isfile(pair[:-4] + ".idx")
+    return (
+        pair
+        if is_pair and (path.endswith(".idx") or not os.path.exists(path))
+        else path
+    )
 
 
 class TokenFilesSection(DatasetSection):

@@ -3,8 +3,9 @@
 Each step delivers this rank's part of the next global batch. A stage and the files of any stage
 that it continues are opened at its first step. A resume needs one count per stage that has begun
 (law 3 of docs/laws.md). So a run continues exactly inside a stage or at its end, on any number of
-ranks, even if an earlier part had another batch size (chunks keep theirs). Stages may be added,
-moved or removed after the last step done.
+ranks, even if an earlier part had another batch size (chunks keep theirs; Megatron's data need
+`num_samples`, because their order depends on it). Stages may be added, moved or removed after the
+last step done.
 """
 
 from collections.abc import Iterator, Mapping

@@ -129,12 +129,14 @@ def _continued_stage(
     key = _continuation_key(data)
     same_order = None
     same_files = None
+    read_by: dict[str, str] = {}  # {path: the last stage of this order that read it}
     for stage in earlier:
         other: Any = stage.data.dataset
         if not other.names_token_files:
             continue
         if _continuation_key(stage.data) == key:
             same_order = stage
+            read_by |= dict.fromkeys(other.dataset_path, stage.name)
         if other.dataset_path.keys() & dataset.dataset_path.keys():
             same_files = stage
     if same_files and _continuation_key(same_files.data) != key:
@@ -145,6 +147,13 @@ def _continued_stage(
         )
     if same_order is not None:
         _check_same_dtype(name, dataset, same_order)
+        for path in dataset.dataset_path:
+            if path in read_by and path not in same_order.files:
+                raise ConfigError(
+                    f"stage {name!r} cannot continue {path}, which stage {read_by[path]!r} read: a "
+                    f"stage between them restarts the order without it, up to {same_order.name!r}; "
+                    "set reuse: restart here, too, or reuse: continue there"
+                )
     return same_order  # under "nanotron", it has the same files
 
 

@@ -106,9 +106,9 @@ def hold_run(draw: Draw, corpora: Corpora, folder: Path) -> None:
     # beyond the first epoch the place of a count depends on the length of an epoch
     lengths = {len(known.rows), len(resumed_known.rows)}
     agree &= len(lengths) == 1 or consumed <= min(lengths)
-    if consumed == len(known.rows) < max(lengths) and after["tail"] == "drop":
-        samples = after["micro_batch_size"] * after["dp_size"]
-        agree &= consumed % samples == 0
+    if consumed == len(known.rows) < max(lengths) and draw["tail"] == "drop":
+        samples = draw["micro_batch_size"] * draw["dp_size"]
+        agree &= (consumed - known.first) % samples == 0
     for loader in again.values():
         load(loader, state, agree)
     if not agree:

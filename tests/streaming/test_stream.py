@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import json
 from copy import copy, deepcopy
 
 import datasets
@@ -574,6 +575,28 @@ def test_foreign_and_damaged_states_are_refused(paths):
     loader.load_state_dict({**loader.state_dict(), "cursors": {"0": {"epoch": None}}})
     with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("workers", [0, 2, 4])
+def test_cursors_of_shards_go_on_after_every_resume(paths, workers):
+    """A worker reads some of the shards, and knows of the others what it started with."""
+    options = {"micro_batch_size": 2, "shards": 4, "repeat": True}
+    state, before = None, {}
+    for batches in (8, 12, 9):
+        stream = TokenStream(paths, TOKENIZER, 6, **options)
+        loader = TokenStreamDataLoader(stream, num_workers=workers)
+        if state:
+            loader.load_state_dict(state)
+        for _ in itertools.islice(loader, batches):
+            pass
+        state = json.loads(json.dumps(loader.state_dict()))
+        rows = {shard: cursor["row"] for shard, cursor in state["cursors"].items()}
+        # the next row of each shard, or the one before
+        read = state["consumed_train_samples"] // 4
+        assert sorted(rows) == ["0", "1", "2", "3"]
+        assert all(row >= read - 2 for row in rows.values())
+        assert all(row > before.get(shard, -1) for shard, row in rows.items())
+        before = rows
 
 
 @pytest.mark.parametrize("workers", [0, 1])
