@@ -246,9 +246,9 @@ def _is_in_documents(rows: Any, pad_id: int) -> bool:
         return False
     for file in rows.files[:PROBES]:
         offsets = file.require_document_offsets()[:PROBES]
-        places = np.append(offsets, offsets - 1)
-        places = places[(places >= 0) & (places < file.num_tokens)]
-        if np.any(file.tokens[places] == pad_id):
+        indices = np.append(offsets, offsets - 1)
+        indices = indices[(indices >= 0) & (indices < file.num_tokens)]
+        if np.any(file.tokens[indices] == pad_id):
             return True
     return False
 

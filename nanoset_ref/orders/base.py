@@ -349,8 +349,8 @@ class ListedOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         """See `Order.lookup`."""
-        places = positions % len(self.instances)
-        return pairs_of(self.source_offsets, self.instances[places])
+        indices = positions % len(self.instances)
+        return pairs_of(self.source_offsets, self.instances[indices])
 
     def reverse_lookup(
         self,
@@ -363,9 +363,11 @@ class ListedOrder(Order):
         from nanoset_ref.orders.inverse import repeat_in_epochs
 
         instance = int(self.source_offsets[source]) + sample
-        places = np.flatnonzero(self.instances[:until] == instance)
+        positions_in_epoch = np.flatnonzero(self.instances[:until] == instance)
         epoch = len(self.instances)
-        _, positions = repeat_in_epochs(places, places, epoch, until)
+        _, positions = repeat_in_epochs(
+            positions_in_epoch, positions_in_epoch, epoch, until
+        )
         return positions
 
 

@@ -44,34 +44,35 @@ def find_by_scan(
     until: int,
 ) -> Matches:
     """`Order.reverse_lookup_each` by looking up one epoch, or the whole order if epochs differ."""
-    instances = order.source_offsets[sources] + samples
-    by_instance = np.argsort(instances)
+    wanted = order.source_offsets[sources] + samples
+    by_instance = np.argsort(wanted)
     is_wanted = np.zeros(order.samples_per_epoch, dtype=np.bool_)
-    is_wanted[instances] = True
+    is_wanted[wanted] = True
     first_position = order.first_position
     period = until
     if order.repeats:
         first_position = 0
         period = min(until, order.samples_per_epoch)
-    places = [NO_POSITIONS]
-    read = [NO_POSITIONS]
+    positions_found = [NO_POSITIONS]
+    instances_found = [NO_POSITIONS]
     for start in range(first_position, period, POSITIONS_AT_ONCE):
         stop = min(start + POSITIONS_AT_ONCE, period)
         positions = np.arange(start, stop)
         sources_read, samples_read = order.lookup(positions)
-        looked_up = order.source_offsets[sources_read] + samples_read
-        hits = np.flatnonzero(is_wanted[looked_up])
-        places.append(positions[hits])
-        read.append(looked_up[hits])
-    instances_read = np.concatenate(read)
-    ranks = np.searchsorted(instances, instances_read, sorter=by_instance)
-    indices = by_instance[ranks]
-    return repeat_in_epochs(indices, np.concatenate(places), period, until)
+        instances = order.source_offsets[sources_read] + samples_read
+        hits = np.flatnonzero(is_wanted[instances])
+        positions_found.append(positions[hits])
+        instances_found.append(instances[hits])
+    in_sorted = np.searchsorted(
+        wanted, np.concatenate(instances_found), sorter=by_instance
+    )
+    indices = by_instance[in_sorted]
+    return repeat_in_epochs(indices, np.concatenate(positions_found), period, until)
 
 
 def repeat_in_epochs(
     indices: Int64Array,
-    places: Int64Array,
+    positions_in_epoch: Int64Array,
     period: int,
     until: int,
 ) -> Matches:
@@ -79,14 +80,14 @@ def repeat_in_epochs(
 
     Example, period 5, until 12::
 
-        indices 0 1, places 3 0    ->    indices 0 1 0 1 1, positions 3 0 8 5 10
+        indices 0 1, positions_in_epoch 3 0    ->    indices 0 1 0 1 1, positions 3 0 8 5 10
 
     Args:
         indices: int64 [n], of the wanted pairs.
-        places: int64 [n], where the first epoch reads them.
+        positions_in_epoch: int64 [n], where the first epoch reads them.
     """
     epoch_starts = np.arange(0, until, max(period, 1))
-    positions = np.add.outer(epoch_starts, places).ravel()
+    positions = np.add.outer(epoch_starts, positions_in_epoch).ravel()
     indices = np.tile(indices, len(epoch_starts))
     is_read = positions < until
     return indices[is_read], positions[is_read]
@@ -98,15 +99,15 @@ def reads_of_samples(
     stop: int,
 ) -> list[NDArray[np.uint32]]:
     """See `Order.reads_of_samples`."""
-    looked_up = range(start, stop)
+    scanned = range(start, stop)
     period = stop  # no position comes twice
     if order.repeats:
         # look up one epoch, and count how often each of its positions comes
-        looked_up = range(min(stop, order.samples_per_epoch))
+        scanned = range(min(stop, order.samples_per_epoch))
         period = order.samples_per_epoch
     counts = np.zeros(order.samples_per_epoch, dtype=np.uint32)
-    for first in range(looked_up.start, looked_up.stop, POSITIONS_AT_ONCE):
-        positions = np.arange(first, min(first + POSITIONS_AT_ONCE, looked_up.stop))
+    for first in range(scanned.start, scanned.stop, POSITIONS_AT_ONCE):
+        positions = np.arange(first, min(first + POSITIONS_AT_ONCE, scanned.stop))
         sources, samples = order.lookup(positions)
         # position p comes at p, p + period, ...; the last epoch before a bound, -1 if none
         last_before_stop = (stop - 1 - positions) // period

@@ -69,8 +69,8 @@ def add_separators(
     if not separators:
         return ids, lengths
     ends = np.cumsum(lengths)
-    places = [ends - lengths] * len(prefix) + [ends] * len(suffix)
+    insert_at = [ends - lengths] * len(prefix) + [ends] * len(suffix)
     # the index in ids that each separator precedes
-    before = np.stack(places, axis=1).ravel()
+    before = np.stack(insert_at, axis=1).ravel()
     whole = np.insert(ids, before, np.tile(separators, len(lengths)))
     return whole, lengths + len(separators)

@@ -105,7 +105,7 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
         columns: names.
 
     Raises:
-        DocumentError: (without a place) invalid JSON or UTF-8, not an object, no such column, not a
+        DocumentError: (no location) invalid JSON or UTF-8, not an object, no such column, not a
             string, or a lone surrogate: valid JSON, but no tokenizer accepts it.
     """
     if isinstance(row, bytes):

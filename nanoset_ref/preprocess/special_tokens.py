@@ -91,10 +91,10 @@ class IdFinder:
         largest = self._wanted[-1]
         if ids.max() < smallest or ids.min() > largest:
             return none, none
-        places = np.flatnonzero((ids >= smallest) & (ids <= largest))
-        places = places[np.isin(ids[places], self._wanted)]
-        holders = np.searchsorted(np.cumsum(lengths), places, side="right")
-        return holders, ids[places].astype(np.int64)
+        indices = np.flatnonzero((ids >= smallest) & (ids <= largest))
+        indices = indices[np.isin(ids[indices], self._wanted)]
+        holders = np.searchsorted(np.cumsum(lengths), indices, side="right")
+        return holders, ids[indices].astype(np.int64)
 
 
 class SpecialTokenCounter:

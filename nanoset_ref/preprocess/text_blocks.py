@@ -36,7 +36,7 @@ class Document(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The place as "file:line", counted from 1."""
+        """The location as "file:line", counted from 1."""
         return f"{self.block.part.path}:{self.block.first_number() + self.number}"
 
 
@@ -186,5 +186,5 @@ class TextBatch:
                 yield Document(text, self.block, number)
 
     def where(self, index: int) -> str:
-        """The place of a document ("file:line"), by its index in the batch."""
+        """The location of a document ("file:line"), by its index in the batch."""
         return next(islice(self.line_by_line(Counter()), index, None)).where

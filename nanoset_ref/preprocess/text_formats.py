@@ -151,7 +151,7 @@ class ArrowValues:
 
     Args:
         column: an Arrow array.
-        where: its place, for errors.
+        where: its location, for errors.
     """
 
     column: Any

@@ -97,9 +97,9 @@ def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
     Raises:
         ValueError: a dimension has no name, or another name.
     """
-    place: Any = mesh.get_coordinate()
+    coordinate: Any = mesh.get_coordinate()
     sizes = dict(zip(mesh.mesh_dim_names or ("",), mesh.shape, strict=False))
-    return layout_of_rank(int(np.ravel_multi_index(place, mesh.shape)), sizes)
+    return layout_of_rank(int(np.ravel_multi_index(coordinate, mesh.shape)), sizes)
 
 
 @dataclasses.dataclass(frozen=True)

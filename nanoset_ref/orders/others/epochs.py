@@ -11,7 +11,7 @@ from nanoset_ref.orders.base import NO_POSITIONS, Matches, Order, Pairs
 
 
 class EpochOrder(Order):
-    """Position k reads place k mod `epoch_length` of epoch k // `epoch_length`.
+    """Position k reads entry k mod `epoch_length` of epoch k // `epoch_length`.
 
     Attributes:
         epoch_length: positions in an epoch.
@@ -35,8 +35,8 @@ class EpochOrder(Order):
         raise NotImplementedError
 
     @abstractmethod
-    def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
-        """The instances [n] at places [n] of an epoch."""
+    def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:
+        """The instances [n] at positions [n] of an epoch."""
 
     def _find_in_epoch(
         self,
@@ -44,15 +44,15 @@ class EpochOrder(Order):
         sources: Int64Array,
         samples: Int64Array,
     ) -> Matches:
-        """The indices of the pairs that an epoch reads, and their places in it: int64 [n] each."""
+        """The indices of the pairs that an epoch reads, and their positions in it."""
         raise NotImplementedError
 
     def lookup(self, positions: Int64Array) -> Pairs:
-        epochs, places = np.divmod(positions, self.epoch_length)
+        epochs, positions_in_epoch = np.divmod(positions, self.epoch_length)
         instances = np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
             is_here = epochs == epoch
-            instances[is_here] = self._instances(epoch, places[is_here])
+            instances[is_here] = self._instances(epoch, positions_in_epoch[is_here])
         return self.pairs(instances)
 
     def reverse_lookup_each(
@@ -64,8 +64,8 @@ class EpochOrder(Order):
         reads = [(NO_POSITIONS, NO_POSITIONS)]
         firsts = range(0, until, self.epoch_length)
         for epoch, first in enumerate(firsts):
-            indices, places = self._find_in_epoch(epoch, sources, samples)
-            reads.append((indices, first + places))
+            indices, positions_in_epoch = self._find_in_epoch(epoch, sources, samples)
+            reads.append((indices, first + positions_in_epoch))
         indices, positions = np.concatenate(reads, axis=1)
         is_read = positions < until
         return indices[is_read], positions[is_read]

@@ -67,9 +67,9 @@ class GrainOrder(EpochOrder):
                 f"reproduce it with accept_repeat=1"
             )
 
-    def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
+    def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:
         keys = self._keys(epoch)
-        return cipher(places, self.epoch_length, keys, self._width, False)
+        return cipher(positions_in_epoch, self.epoch_length, keys, self._width, False)
 
     def _find_in_epoch(
         self,
@@ -83,13 +83,13 @@ class GrainOrder(EpochOrder):
             return indices, self._inverse(epoch, instances)
         last = self.epoch_length - 1
         indices = indices[instances != last]  # which is never read
-        places = self._inverse(epoch, instances[indices])
+        positions_in_epoch = self._inverse(epoch, instances[indices])
         # the cipher cannot tell the first place and the last one apart
-        twice = indices[places == 0]
+        twice = indices[positions_in_epoch == 0]
         lasts = np.full_like(twice, last)
         indices = np.append(indices, twice)
-        places = np.append(places, lasts)
-        return indices, places
+        positions_in_epoch = np.append(positions_in_epoch, lasts)
+        return indices, positions_in_epoch
 
     def _inverse(self, epoch: int, instances: Int64Array) -> Int64Array:
         keys = self._keys(epoch)[::-1].copy()

@@ -68,9 +68,11 @@ class LevanterOrder(Order):
         until: int,
     ) -> Matches:
         instances = self.source_offsets[sources] + samples
-        places = self._walk(instances, back=True)
-        indices = np.arange(len(places))
-        return repeat_in_epochs(indices, places, self.samples_per_epoch, until)
+        positions_in_epoch = self._walk(instances, back=True)
+        indices = np.arange(len(positions_in_epoch))
+        return repeat_in_epochs(
+            indices, positions_in_epoch, self.samples_per_epoch, until
+        )
 
     def _walk(self, numbers: Int64Array, *, back: bool) -> Int64Array:
         """Steps 2 and 3 for numbers below n, or their inverse: int64 [m] -> int64 [m]."""

@@ -97,13 +97,13 @@ class LlmCOrder(Order):
         return numbers
 
     def lookup(self, positions: Int64Array) -> Pairs:
-        steps, places = np.divmod(positions, self._batch)
-        ranks = places // self._rows
+        steps, indices_in_batch = np.divmod(positions, self._batch)
+        ranks = indices_in_batch // self._rows
         numbers = self._numbers[ranks, steps]
         files = np.searchsorted(self._ends, numbers, side="right")
         batches = numbers - self._first_batches[files]
         # 3.
-        return files, batches * self._batch + places
+        return files, batches * self._batch + indices_in_batch
 
     def epoch_of(self, position: int) -> int:
         return position // self._epoch_length

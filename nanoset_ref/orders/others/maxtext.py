@@ -88,12 +88,12 @@ class MaxTextOrder(Order):
         # 2. for one period, after which the counts of all sources have grown by p
         left = sum(parts)
         self._period = left
-        behind = np.arange(left + 1)
+        passed_on = np.arange(left + 1)
         counts = []
         for part in parts:
-            here = behind
-            behind = here * (left - part) // left
-            counts.append(here - behind)
+            here = passed_on
+            passed_on = here * (left - part) // left
+            counts.append(here - passed_on)
             left -= part
         self._counts_before = np.array(counts)
         reads = np.diff(self._counts_before)
@@ -101,9 +101,9 @@ class MaxTextOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         elements, hosts = np.divmod(positions, self._hosts)
-        periods, places = np.divmod(elements, self._period)
-        sources = self._source_at[places]
-        read_before = self._counts_before[sources, places]
+        periods, indices_in_period = np.divmod(elements, self._period)
+        sources = self._source_at[indices_in_period]
+        read_before = self._counts_before[sources, indices_in_period]
         numbers = periods * self._parts[sources] + read_before
         # 3.
         numbers = hosts + numbers * self._hosts
@@ -133,8 +133,8 @@ class MaxTextOrder(Order):
             )
             turns, hosts = np.divmod(numbers, self._hosts)
             whole, turns = np.divmod(turns, part)
-            places = np.flatnonzero(self._source_at == source)
-            elements = whole * self._period + places[turns]
+            indices_in_period = np.flatnonzero(self._source_at == source)
+            elements = whole * self._period + indices_in_period[turns]
             reads.append((asked[indices], elements * self._hosts + hosts))
         indices, positions = np.concatenate(reads, axis=1)
         is_read = positions < until

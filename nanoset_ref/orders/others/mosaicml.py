@@ -121,9 +121,9 @@ class Py1eOrder(EpochOrder):
             begin = end
         return samples[np.argsort(places)]
 
-    def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
+    def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:
         # 3.
-        rows, nodes = np.divmod(places, self._nodes)
+        rows, nodes = np.divmod(positions_in_epoch, self._nodes)
         is_short = rows >= np.diff(self._bounds)[nodes]
         numbers = self._bounds[nodes] + rows - is_short
         return self.shuffled(epoch)[numbers]

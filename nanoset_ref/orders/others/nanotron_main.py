@@ -22,8 +22,8 @@ from nanoset_ref.orders.base import (
 )
 from nanoset_ref.orders.greedy_blend import furthest_behind
 
-# places that are blended at once; only the counts are kept of those before them
-BLOCK = 1 << 14
+# positions that are blended at once; only the counts are kept of those before them
+POSITIONS_PER_BLOCK = 1 << 14
 
 
 class NanotronMainOrder(Order):
@@ -105,12 +105,12 @@ class NanotronMainOrder(Order):
     def lookup(self, positions: Int64Array) -> Pairs:
         instances = np.empty_like(positions)
         begins = self._folder_starts + self.offsets
-        blocks, places = np.divmod(positions, BLOCK)
+        blocks, indices_in_block = np.divmod(positions, POSITIONS_PER_BLOCK)
         for block in np.unique(blocks).tolist():
             is_here = blocks == block
             folders, turns = self._blend_block(block)
             read = begins[folders] + turns
-            instances[is_here] = read[places[is_here]]
+            instances[is_here] = read[indices_in_block[is_here]]
         return self.pairs(instances)
 
     def reverse_lookup(
@@ -128,11 +128,11 @@ class NanotronMainOrder(Order):
         block = np.searchsorted(taken_before, turn, side="right") - 1
         folders, turns = self._blend_block(block)
         is_read = (folders == folder) & (turns == turn)
-        positions = block * BLOCK + np.flatnonzero(is_read)
+        positions = block * POSITIONS_PER_BLOCK + np.flatnonzero(is_read)
         return positions[positions < until]
 
     def _blend_block(self, block: int) -> Pairs:
-        """The folder at each place of a block, and how often it was read before."""
+        """The folder at each position of a block, and how often it was read before."""
         return blend_block(self.folder_weights, self._states[block], block)
 
     def counted(
@@ -144,7 +144,7 @@ class NanotronMainOrder(Order):
         """Rows of each folder that Nanotron counts as read in the steps first .. last of the run.
 
         Nanotron looks up the *run's* step numbers in the stage's blend, but the stage reads the
-        blend from place 0 on: from the second change of stage on, these are not the rows read.
+        blend from position 0 on: from the second change of stage on, these are not the rows read.
         """
         start = (first_step - 1) * global_batch_size
         stop = last_step * global_batch_size
@@ -158,14 +158,14 @@ def blend_states(
     weights: NDArray[np.float64],
     size: int,
 ) -> NDArray[np.float64]:
-    """Rows taken of each folder before every block of places, and after `size` places.
+    """Rows taken of each folder before every block of positions, and after `size` positions.
 
     float64 [blocks + 1, folders], exact below 2**53; weights: float64 [folders], of sum 1.
     """
     states = [np.zeros(len(weights))]
-    for block in range(-(-size // BLOCK)):
+    for block in range(-(-size // POSITIONS_PER_BLOCK)):
         folders, _ = blend_block(weights, states[-1], block)
-        read = folders[: size - block * BLOCK]
+        read = folders[: size - block * POSITIONS_PER_BLOCK]
         counts = np.bincount(read, minlength=len(weights))
         states.append(states[-1] + counts)
     return np.array(states)
@@ -173,17 +173,19 @@ def blend_states(
 
 @njit
 def blend_block(weights, state, block):
-    """The folder at each place of a block, and its turns before it: int64 [BLOCK] each.
+    """The folder at each position of a block, and its turns before it.
 
     Args: as of `blend_states`; `state` is its row `block`.
     """
     taken = state.copy()
     limits = np.full(len(weights), np.inf)
-    folders = np.empty(BLOCK, dtype=np.int64)
-    turns = np.empty(BLOCK, dtype=np.int64)
-    for place in range(BLOCK):
-        folder = furthest_behind(weights, taken, limits, block * BLOCK + place)
-        folders[place] = folder
-        turns[place] = taken[folder]
+    folders = np.empty(POSITIONS_PER_BLOCK, dtype=np.int64)
+    turns = np.empty(POSITIONS_PER_BLOCK, dtype=np.int64)
+    for position in range(POSITIONS_PER_BLOCK):
+        folder = furthest_behind(
+            weights, taken, limits, block * POSITIONS_PER_BLOCK + position
+        )
+        folders[position] = folder
+        turns[position] = taken[folder]
         taken[folder] += 1
     return folders, turns

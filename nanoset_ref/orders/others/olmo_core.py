@@ -98,8 +98,8 @@ class OLMoCoreOrder(EpochOrder):
     def _seed(self, epoch: int) -> int:
         return self.random_seed + epoch + 1
 
-    def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
-        numbers = places // self.chunk_size
+    def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:
+        numbers = positions_in_epoch // self.chunk_size
         if self._is_traced(epoch, len(numbers)):
             self._traces += 1
             distinct, copies = np.unique(numbers, return_inverse=True)
@@ -108,7 +108,7 @@ class OLMoCoreOrder(EpochOrder):
         else:
             shuffled = self.shuffled(epoch)
             chunks = shuffled[numbers].astype(np.int64)
-        row_of_chunk = places % self.chunk_size
+        row_of_chunk = positions_in_epoch % self.chunk_size
         rows = chunks * self.chunk_size + row_of_chunk
         left_out = self.source_offsets + self._kept - self._ends  # before each file
         files = np.searchsorted(self._ends, rows, side="right")
@@ -148,6 +148,6 @@ class OLMoCoreOrder(EpochOrder):
         distinct, copies = np.unique(chunks, return_inverse=True)
         traced = traced_places(self._seed(epoch), self._num_chunks, distinct)
         row_of_chunk = rows % self.chunk_size
-        places = traced[copies] * self.chunk_size + row_of_chunk
-        is_read = places < self.epoch_length
-        return indices[is_read], places[is_read]
+        positions_in_epoch = traced[copies] * self.chunk_size + row_of_chunk
+        is_read = positions_in_epoch < self.epoch_length
+        return indices[is_read], positions_in_epoch[is_read]
