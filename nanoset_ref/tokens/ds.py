@@ -4,8 +4,8 @@
     00000.ds.index      uint64 [documents], where each document ends, in tokens
     00000.ds.metadata   text: "<tokenizer>|<bytes per id>", the number of tokens, and the same for
                         people;
-                        in files of this package also a seal, the checksum of these lines and of
-                        the other two files
+                        in files of this package also the checksum of these lines and of the
+                        other two files
 
 A `DatatroveFile` is `Tokens`, so a Nanoset takes the files of a folder (`datatrove_files`)
 directly, one dataset per file: its samples are those of datatrove's DatatroveFolderDataset. Nothing
@@ -106,8 +106,8 @@ class DatatroveFile(Tokens):
         return offsets
 
     def check_content(self) -> bool:
-        """Compare the files with the seal that `convert` adds to .metadata."""
-        if not self._is_sealed:
+        """Compare the files with the checksum that `convert` adds to .metadata."""
+        if not self._has_checksum:
             return super().check_content()
         self.require_document_offsets()
         text, _, recorded = self._metadata_text.rpartition("\n")
@@ -119,15 +119,15 @@ class DatatroveFile(Tokens):
         return True
 
     @property
-    def _is_sealed(self) -> bool:
-        """Whether `convert` wrote the .metadata."""
+    def _has_checksum(self) -> bool:
+        """Whether `convert` wrote the .metadata, with a checksum."""
         text = self._metadata_text
         return text.count("\n") >= 3 or "xxh3_128:" in text
 
     @property
     def checksum(self) -> str | None:
-        """See `Tokens.checksum`; the seal in .metadata covers all three files."""
-        if self._is_sealed:
+        """See `Tokens.checksum`; the one in .metadata covers all three files."""
+        if self._has_checksum:
             return self._metadata_text.rpartition("\n")[2]
         return super().checksum
 
@@ -162,8 +162,8 @@ class DatatroveWriter(TokenFileWriter):
         text = f"{tokenizer}|{self.dtype.itemsize}\n{self.num_tokens}\n{rounded(self.num_tokens)}"
         self._ids.flush()
         self._offsets.flush()
-        seal = checksum_of_set(text, self._ids.name, self._offsets.name)
-        return f"{text}\n{seal}".encode()
+        checksum = checksum_of_set(text, self._ids.name, self._offsets.name)
+        return f"{text}\n{checksum}".encode()
 
 
 def _names_id_size(metadata: Path) -> bool:

@@ -88,7 +88,7 @@ class Manifest:
             )
 
     def to_json(self, documents: PathLike) -> bytes:
-        """The manifest as JSON, with a seal over it and the file of document boundaries."""
+        """The manifest as JSON, with a checksum of it and the file of document boundaries."""
         fields = dataclasses.asdict(self) | {"seal": None}
         if self.sources is None:
             del fields["sources"]

@@ -229,8 +229,8 @@ class TokenFile(Tokens):
     def check_content(self) -> bool:
         """See `Tokens.check_content`.
 
-        The manifest's seal covers the manifest and the document boundaries; its field `sources`
-        covers the labels.
+        The manifest's field `seal` covers the manifest and the document boundaries; its field
+        `sources` covers the labels.
         """
         recorded = super().check_content()
         if self.manifest is None:
