@@ -217,16 +217,16 @@ def test_a_long_row_is_whole(tmp_path):
 def test_rows_are_advised_at_first_and_after_a_wait_for_the_disk(tmp_path, monkeypatch):
     """In the first call; in none while all is in memory; in those after one that read from the disk."""
     gather = kernel_of(token_files(tmp_path, (np.arange(10_000), "<i4")))
-    blocks_read, early = iter([0, 8, 16, 16, 16]), []
+    disk_reads, early = iter([0, 8, 16, 16, 16]), []
     monkeypatch.setattr(
         "resource.getrusage",
-        lambda who: types.SimpleNamespace(ru_inblock=next(blocks_read)),
+        lambda who: types.SimpleNamespace(ru_inblock=next(disk_reads)),
     )
     monkeypatch.setattr(
         "nanoset_ref.load.gather_kernel.gather_rows",
         lambda *arguments: early.append(arguments[-2]) or -1,
     )
-    gather._blocks_read = 0
+    gather._disk_reads = 0
     for _ in range(5):
         rows_of(gather, [0], [1023], 10)
     assert early == [ADVISED_ROWS, 0, ADVISED_ROWS, ADVISED_ROWS, 0]

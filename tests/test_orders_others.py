@@ -146,7 +146,7 @@ def test_places_and_values_are_traced_through_numpys_shuffle(n, seed, count, blo
     np.random.Generator(np.random.PCG64(seed)).shuffle(values)
     places = np.random.default_rng(n).permutation(n)[:count]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(traced_shuffle, "BLOCK", block)
+        patch.setattr(traced_shuffle, "DRAWS_PER_BLOCK", block)
         assert np.array_equal(
             traced_shuffle.traced_values(seed, n, places), values[places]
         )

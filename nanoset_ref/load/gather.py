@@ -74,7 +74,7 @@ class Gatherer:
     def __init__(self, files: Sequence[Tokens]) -> None:
         self._files = files
         self._open_files = OpenFiles(files)
-        self._blocks_read = resource.getrusage(RUSAGE_OF_THREAD).ru_inblock
+        self._disk_reads = resource.getrusage(RUSAGE_OF_THREAD).ru_inblock
         self._reads_from_disk = True  # whether the last call read blocks from a disk
         self.python_rows_left = MAX_PYTHON_ROWS
 
@@ -125,9 +125,9 @@ class Gatherer:
                     self._files[sources[row]], int(first_tokens[row])
                 )
         # blocks that this thread has read from a disk
-        blocks_read = resource.getrusage(RUSAGE_OF_THREAD).ru_inblock
-        self._reads_from_disk = blocks_read != self._blocks_read
-        self._blocks_read = blocks_read
+        disk_reads = resource.getrusage(RUSAGE_OF_THREAD).ru_inblock
+        self._reads_from_disk = disk_reads != self._disk_reads
+        self._disk_reads = disk_reads
 
     def _read_in_python(
         self,

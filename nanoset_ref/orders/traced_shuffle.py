@@ -32,8 +32,8 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.signals import deferred_signals
 
-BLOCK = 1 << 18  # draws
-SPAN = 128  # draws; divides BLOCK
+DRAWS_PER_BLOCK = 1 << 18
+DRAWS_PER_SPAN = 128  # divides DRAWS_PER_BLOCK
 BLOCKS_AHEAD = 3
 SLOTS = 1 << 14  # of the table in which `_follow` looks numbers up
 FILTER_WORDS = 1 << 18  # of 32 bits
@@ -117,8 +117,8 @@ class _Trace:
                 yield drawn.popleft().result()
 
     def _draw(self, block: int) -> tuple[int, Draws]:
-        stream = np.random.PCG64(self._seed).advance(block * BLOCK // 2)
-        words = stream.random_raw(BLOCK // 2).astype("<u8", copy=False)
+        stream = np.random.PCG64(self._seed).advance(block * DRAWS_PER_BLOCK // 2)
+        words = stream.random_raw(DRAWS_PER_BLOCK // 2).astype("<u8", copy=False)
         return block, words.view("<u4")
 
     def follow(self, draws: Draws, steps: Int64Array, *, backwards: bool) -> None:
@@ -139,30 +139,30 @@ def _count(draws, step):
     """The step that each span of a block begins with, and the step after the block: int64 [n + 1].
 
     Args:
-        draws: uint32 [n * SPAN].
+        draws: uint32 [n * DRAWS_PER_SPAN].
         step: int64, that the block begins with; 0 if the shuffle is over.
     """
-    steps = np.empty(len(draws) // SPAN + 1, dtype=np.int64)
-    partners = np.empty(SPAN + 1, dtype=np.uint32)
+    steps = np.empty(len(draws) // DRAWS_PER_SPAN + 1, dtype=np.int64)
+    partners = np.empty(DRAWS_PER_SPAN + 1, dtype=np.uint32)
     mask = _mask(step)
     for span in range(len(steps) - 1):
         steps[span] = step
         while mask >> 1 >= max(step, 1):
             mask >>= 1
-        last = step - SPAN
+        last = step - DRAWS_PER_SPAN
         # 32 bits each: the loop becomes vector instructions
         bits = np.uint32(mask)
         first = np.uint32(step)
         final = np.uint32(last)
         accepted = 0
         certain = 0
-        for k in range(span * SPAN, (span + 1) * SPAN):
+        for k in range(span * DRAWS_PER_SPAN, (span + 1) * DRAWS_PER_SPAN):
             draw = draws[k] & bits
             accepted += draw <= first
             certain += draw <= final
         # the mask may change in the span, or a draw lies between its steps
         if last <= mask >> 1 or accepted > certain:
-            accepted = _accept(draws, span * SPAN, step, partners)
+            accepted = _accept(draws, span * DRAWS_PER_SPAN, step, partners)
         step -= accepted
     steps[-1] = step
     return steps
@@ -182,15 +182,15 @@ def _accept(draws, first, step, partners):
     """The partners of step, step - 1, ... from the span that begins at draw `first`.
 
     Args:
-        draws: uint32 [n * SPAN].
-        partners: uint32 [SPAN + 1], overwritten.
+        draws: uint32 [n * DRAWS_PER_SPAN].
+        partners: uint32 [DRAWS_PER_SPAN + 1], overwritten.
 
     Returns:
         The number of partners.
     """
     count = 0
     mask = _mask(step)
-    for k in range(first, first + SPAN):
+    for k in range(first, first + DRAWS_PER_SPAN):
         if count == step:
             break
         if step - count <= mask >> 1:
@@ -211,14 +211,16 @@ def _follow(draws, steps, places, heads, nexts, filter_bits, backwards):
         filter_bits: uint32 [FILTER_WORDS], a bit for each place where a number has been; updated.
         backwards: from the last step to the first.
     """
-    partners = np.empty(SPAN + 1, dtype=np.uint32)
+    partners = np.empty(DRAWS_PER_SPAN + 1, dtype=np.uint32)
     spans = len(steps) - 1
     for number in range(spans):
         span = spans - 1 - number if backwards else number
         step = steps[span]
-        if not _may_move(draws, span * SPAN, step, steps[span + 1], filter_bits):
+        if not _may_move(
+            draws, span * DRAWS_PER_SPAN, step, steps[span + 1], filter_bits
+        ):
             continue
-        count = _accept(draws, span * SPAN, step, partners)
+        count = _accept(draws, span * DRAWS_PER_SPAN, step, partners)
         for k in range(count):
             swap = count - 1 - k if backwards else k
             here = step - swap
@@ -234,8 +236,8 @@ def _follow(draws, steps, places, heads, nexts, filter_bits, backwards):
 def _may_move(draws, first, step, after, filter_bits):
     """Whether a span may move a tracked number: its steps are `step` to above `after`."""
     mask = _mask(step)
-    found = np.int64(step - SPAN <= mask >> 1)
-    for k in range(first, first + SPAN):
+    found = np.int64(step - DRAWS_PER_SPAN <= mask >> 1)
+    for k in range(first, first + DRAWS_PER_SPAN):
         found |= _bit(filter_bits, np.int64(draws[k]) & mask)
     for word in range((after + 1) >> 5, (step >> 5) + 1):
         found |= np.int64(filter_bits[word & (FILTER_WORDS - 1)] > 0)
