@@ -6,7 +6,7 @@ entry under a lock; the others wait and map it. Without shared locks every proce
 the atomic rename keeps that safe. Neither torch.distributed nor pickle is used.
 
     <folder>/<hash>.<array>.npy    the arrays
-    <folder>/<hash>.json           the description, and a checksum of it and the arrays; the last one
+    <folder>/<hash>.json           the description, and a checksum of all files; written last
 
 Loading maps the arrays, so processes share their memory. It reads them once for their checksums
 (under 0.2 s per GB): a bit that flips on the disk changes no time stamp. A damaged entry is

@@ -1,6 +1,6 @@
 """A few places or values of NumPy's ``Generator(PCG64(seed)).shuffle(arange(n))``, and no others.
 
-Shuffling half a billion numbers takes a minute, as each swap waits for memory, and 2 GB. Following
+Shuffling half a billion numbers takes a minute, as each swap waits for memory, and 2 GB. Tracing
 a few thousand of them through the swaps takes a second or two on two cores:
 
     step i = n-1 .. 1    swap the numbers at i and at a partner, drawn from 0 .. i
@@ -14,8 +14,8 @@ of NumPy 1.17 to 2.4.
 2. Rejections have to be counted to know the step of a draw. The draws of a span are counted at
    once, unless one of them lies between the span's first and last step: all others are accepted or
    rejected whatever their step.
-3. Spans are skipped if none of their places can hold a followed number. A Bloom-like
-   filter decides: it has a bit for each place (shared with some others), set once a followed number
+3. Spans are skipped if none of their places can hold a traced number. A Bloom-like
+   filter decides: it has a bit for each place (shared with some others), set once a traced number
    has been there.
 """
 
@@ -35,7 +35,7 @@ from nanoset_ref.io.signals import deferred_signals
 DRAWS_PER_BLOCK = 1 << 18
 DRAWS_PER_SPAN = 128  # divides DRAWS_PER_BLOCK
 BLOCKS_AHEAD = 3
-SLOTS = 1 << 14  # of the table in which `_follow` looks numbers up
+SLOTS = 1 << 14  # of the table in which `_move` looks numbers up
 FILTER_WORDS = 1 << 18  # of 32 bits
 
 Draws = NDArray[np.uint32]
@@ -57,7 +57,7 @@ def traced_places(
     step = n - 1
     for _, draws in trace.blocks(itertools.count()):
         steps = _count(draws, step)
-        trace.follow(draws, steps, backwards=False)
+        trace.move(draws, steps, backwards=False)
         step = steps[-1]
         # places above the step are final
         if step == 0 or trace.places.min(initial=n) > step:
@@ -88,12 +88,12 @@ def traced_values(
         steps_of_blocks.append(steps)
         step = steps[-1]
     for block, draws in trace.blocks(reversed(range(len(steps_of_blocks)))):
-        trace.follow(draws, steps_of_blocks[block], backwards=True)
+        trace.move(draws, steps_of_blocks[block], backwards=True)
     return trace.places
 
 
 class _Trace:
-    """Numbers that are followed through a shuffle: `places`, int64 [m], distinct."""
+    """Numbers that are traced through a shuffle: `places`, int64 [m], distinct."""
 
     def __init__(self, seed: int, places: Int64Array) -> None:
         self.places = places.copy()
@@ -121,9 +121,9 @@ class _Trace:
         words = stream.random_raw(DRAWS_PER_BLOCK // 2).astype("<u8", copy=False)
         return block, words.view("<u4")
 
-    def follow(self, draws: Draws, steps: Int64Array, *, backwards: bool) -> None:
+    def move(self, draws: Draws, steps: Int64Array, *, backwards: bool) -> None:
         """Move the numbers through a block, whose steps `_count` has returned."""
-        _follow(
+        _move(
             draws,
             steps,
             self.places,
@@ -202,8 +202,8 @@ def _accept(draws, first, step, partners):
 
 
 @njit
-def _follow(draws, steps, places, heads, nexts, filter_bits, backwards):
-    """Move tracked numbers, int64 [m] in place, through the steps of a block.
+def _move(draws, steps, places, heads, nexts, filter_bits, backwards):
+    """Move traced numbers, int64 [m] in place, through the steps of a block.
 
     Args:
         draws, steps: see `_count`, which returns the steps.
@@ -234,7 +234,7 @@ def _follow(draws, steps, places, heads, nexts, filter_bits, backwards):
 
 @njit
 def _may_move(draws, first, step, after, filter_bits):
-    """Whether a span may move a tracked number: its steps are `step` to above `after`."""
+    """Whether a span may move a traced number: its steps are `step` to above `after`."""
     mask = _mask(step)
     found = np.int64(step - DRAWS_PER_SPAN <= mask >> 1)
     for k in range(first, first + DRAWS_PER_SPAN):
