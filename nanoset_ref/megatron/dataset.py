@@ -119,7 +119,7 @@ class MegatronNanoset(PieceRows):
         self.pad_id = config.pad_id
 
     def _build_index(self) -> Arrays:
-        mappings = build_mappings(
+        indexes = build_mappings(
             self.corpus.sequence_lengths,
             self.first,
             self.stop,
@@ -128,7 +128,7 @@ class MegatronNanoset(PieceRows):
             self.config.random_seed,
             extra_token=self.config.add_extra_token_to_sequence,
         )
-        return list(mappings.values())
+        return list(indexes.values())
 
     @property
     def parts(self) -> "Sequence[MegatronNanoset]":

@@ -1,8 +1,8 @@
 """Rows joined from pieces of .bin files: the base of datasets of one corpus and of blends.
 
-Two kernels read a batch: one walks the mappings and finds the pieces of each sample, the other
-copies them out of .bin. Neither checks bounds: the mappings were built here or have the right
-checksum, and .idx was checked when it was opened. Only the mappings grow with the corpus.
+Two kernels read a batch: one walks the indexes and finds the pieces of each sample, the other
+copies them out of .bin. Neither checks bounds: the indexes were built here or have the right
+checksum, and .idx was checked when it was opened. Only the indexes grow with the corpus.
 
 The pseudocode for a query in Megatron-LM's documentation has two errors; we follow the code:
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PartSamples = tuple[int, Int64Array, Int64Array]  # see `PieceRows.samples_by_part`
 POSITIONS_AT_ONCE = 1 << 20  # scanned by `positions_of`
-ALGORITHM = 1  # version of the mappings and the blend, like `Order.algorithm`
+ALGORITHM = 1  # version of the indexes and the blend, like `Order.algorithm`
 
 
 class PieceRows(Rows):
@@ -93,9 +93,9 @@ class PieceRows(Rows):
         for source, rows, samples in self.samples_by_part(positions):
             part = self.parts[source]
             corpus = part.corpus
-            mappings = (part.document_index, part.sample_index, part.shuffle_index)
+            indexes = (part.document_index, part.sample_index, part.shuffle_index)
             check_not_truncated(
-                *mappings, corpus.sequence_lengths, corpus.sequence_pointers
+                *indexes, corpus.sequence_lengths, corpus.sequence_pointers
             )
             sequences = (
                 corpus.sequence_lengths,
@@ -103,7 +103,7 @@ class PieceRows(Rows):
                 corpus.dtype.itemsize,
             )
             extra = self.row_length - self.sequence_length
-            yield corpus, _locate(mappings, sequences, rows, samples, extra)
+            yield corpus, _locate(indexes, sequences, rows, samples, extra)
 
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
         """See `Rows.fill`."""
@@ -224,19 +224,19 @@ class PieceRows(Rows):
         return type(self), tuple(getattr(self, field.name) for field in fields)
 
 
-@njit(work=lambda mappings, sequences, rows, samples, extra: 100 * len(samples))
-def _locate(mappings, sequences, rows, samples, extra):
+@njit(work=lambda indexes, sequences, rows, samples, extra: 100 * len(samples))
+def _locate(indexes, sequences, rows, samples, extra):
     """Find the pieces of samples, int64 [pieces, 4]; see `PieceRows.pieces`.
 
     Args:
-        mappings: the document index int32 [E*n], the sample index int [N + 1, 2] and the shuffle
+        indexes: the document index int32 [E*n], the sample index int [N + 1, 2] and the shuffle
             index int [N] of one part.
         sequences: lengths int32 [S] in tokens, pointers int64 [S] in bytes, and bytes per token.
         rows: int64 [n], the first column of the result.
         samples: int64 [n], in 0 .. N - 1, before the shuffle.
         extra: 1 if a sample ends with the first token of the next sample, else 0.
     """
-    document_index, sample_index, shuffle_index = mappings
+    document_index, sample_index, shuffle_index = indexes
     lengths, pointers, itemsize = sequences
     count = 0
     for k in samples:
