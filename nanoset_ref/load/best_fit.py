@@ -319,8 +319,8 @@ class PackedNanoset(Nanoset):
         rows = np.searchsorted(row_offsets, pieces, side="right") - 1
         return np.unique(rows).tolist()
 
-    def _plan_facts(self) -> dict[str, Any]:
-        description = super()._plan_facts()
+    def _plan_without_probes(self) -> dict[str, Any]:
+        description = super()._plan_without_probes()
         description["rows"] |= {"packing": "best-fit", "pad_id": self._pad_id_in_rows()}
         for facts, file in zip(description["files"], self.files, strict=True):
             facts |= {"windows": "best-fit", "documents": file.documents_checksum}

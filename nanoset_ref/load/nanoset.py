@@ -317,7 +317,7 @@ class Nanoset(Rows):
 
     # ---- identity
 
-    def _plan_facts(self) -> dict[str, Any]:
+    def _plan_without_probes(self) -> dict[str, Any]:
         from nanoset_ref.orders.plans import describe_file  # only plans need it
 
         files = []

@@ -157,7 +157,7 @@ class Rows(_TorchDataset):
         """The token files behind the rows, by source number."""
 
     @abstractmethod
-    def _plan_facts(self) -> Json:
+    def _plan_without_probes(self) -> Json:
         """The plan (see `plans`) without version and probes: its part that needs no tokens."""
 
     @abstractmethod
@@ -299,7 +299,7 @@ class Rows(_TorchDataset):
             for position, origin, digest in zip(positions, origins, hashes, strict=True)
         }
         return json.dumps(
-            {"version": PLAN_VERSION, **self._plan_facts(), "probes": probes}
+            {"version": PLAN_VERSION, **self._plan_without_probes(), "probes": probes}
         )
 
     @property
@@ -330,5 +330,5 @@ class Rows(_TorchDataset):
         positions = np.array(self._fingerprint_positions(), dtype=np.int64)
         rows = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
         self.fill(positions, rows)
-        described = comparable_part(self._plan_facts())
+        described = comparable_part(self._plan_without_probes())
         return fingerprint_of([PLAN_VERSION, described, hash_rows(rows)])

@@ -121,8 +121,8 @@ class BlendedNanoset(PieceRows):
             rows = np.flatnonzero(sources == source)
             yield source, rows, samples[rows]
 
-    def _plan_facts(self) -> dict[str, Any]:
-        parts = [part._plan_facts() for part in self.datasets]
+    def _plan_without_probes(self) -> dict[str, Any]:
+        parts = [part._plan_without_probes() for part in self.datasets]
         order = {
             "kind": "blend",
             "algorithm": ALGORITHM,

@@ -151,7 +151,7 @@ class MegatronNanoset(PieceRows):
             **dataclasses.asdict(self.epochs),
         }
 
-    def _plan_facts(self) -> dict[str, Any]:
+    def _plan_without_probes(self) -> dict[str, Any]:
         file = describe_file(self.corpus) | {"idx": self.corpus.idx_checksum}
         return {
             "order": {"kind": "megatron", "algorithm": ALGORITHM, **self._index_facts},

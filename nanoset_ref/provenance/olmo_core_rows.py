@@ -208,7 +208,7 @@ class OLMoCorePackedRows(Rows):
             uses.append(use)
         return uses
 
-    def _plan_facts(self) -> Json:
+    def _plan_without_probes(self) -> Json:
         rows = {
             "row_length": self.row_length,
             "packing": "olmo_core",
