@@ -77,11 +77,11 @@ def _whole_lines(file: BinaryIO, start: int, stop: int) -> bytes:
     before = min(start, 1)
     file.seek(start - before)
     data = file.read(stop - start + before)
-    begin = data.find(b"\n") + 1 if before else 0
-    if (before and not begin) or begin == len(data):
+    line_start = data.find(b"\n") + 1 if before else 0
+    if (before and not line_start) or line_start == len(data):
         return b""
     rest = b"" if data.endswith(b"\n") else file.readline()
-    return b"".join([memoryview(data)[begin:], rest])
+    return b"".join([memoryview(data)[line_start:], rest])
 
 
 def _one_batch(content: Callable[[], bytes | list[Any]]) -> list[Content]:

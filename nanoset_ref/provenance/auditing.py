@@ -136,8 +136,8 @@ def audit(segments: Sequence[RunSegment]) -> Report:
     for segment in segments:
         steps = segment.num_steps
         if steps < 1:
-            begin = segment.schedule.consumed_train_samples
-            left = max(0, len(segment.dataset) - begin)
+            consumed = segment.schedule.consumed_train_samples
+            left = max(0, len(segment.dataset) - consumed)
             raise ValueError(
                 f"{segment.name} has {steps} steps: the {left:,} samples left are fewer than "
                 f"a step reads, {segment.schedule.global_batch_size:,}; take fewer ranks, a "

@@ -222,15 +222,17 @@ class Card(CardFacts):
         for position, file, sample in table.tolist():
             slot = schedule.slot(position)
             source = self.sources[numbers[file]]
-            begin = source["first_byte"] + sample * window["stride"] * self._itemsize
+            first_byte = (
+                source["first_byte"] + sample * window["stride"] * self._itemsize
+            )
             row = CardRow(
                 **dataclasses.asdict(slot) | unknown,
                 epoch=order.epoch_of(position),
                 source=numbers[file],
                 path=source["name"],
                 sample=sample,
-                first_byte=begin,
-                end_byte=begin + window["row_length"] * self._itemsize,
+                first_byte=first_byte,
+                end_byte=first_byte + window["row_length"] * self._itemsize,
             )
             rows.append(row)
         return rows

@@ -101,13 +101,13 @@ class Continuation:
     differences: Sequence[str] = ()
 
     def __str__(self) -> str:
-        begin = f"{self.consumed_train_samples:,}"
+        start = f"{self.consumed_train_samples:,}"
         lines = [f"the plans differ in {line}" for line in self.differences]
         if self.exact:
             same = "reads the same tokens, the same number of times, as the saved plan would"
-            return "\n".join([*lines, f"continuing at {begin} {same}"])
+            return "\n".join([*lines, f"continuing at {start} {same}"])
         lines.append(
-            f"tokens at positions {begin} to {self.until:,}, compared with continuing under the "
+            f"tokens at positions {start} to {self.until:,}, compared with continuing under the "
             "saved plan:"
         )
         names = "".join(f" {name:>13}" for name in COLUMNS)

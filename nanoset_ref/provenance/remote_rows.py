@@ -45,10 +45,10 @@ def fetch_rows(
         parts += published
         source = card.sources[row.source]
         part_bytes = source.get("parts", source)["bytes"]
-        part_begin = row.first_byte - published[0][1]  # in the file
+        part_start = row.first_byte - published[0][1]  # in the file
         for address, _, _ in published:
-            sizes[address] = min(part_bytes, source["bytes"] - part_begin)
-            part_begin += part_bytes
+            sizes[address] = min(part_bytes, source["bytes"] - part_start)
+            part_start += part_bytes
     paths: dict[str, Any] = {
         address: as_path(replace_server(address, mirror)) for address, _, _ in parts
     }

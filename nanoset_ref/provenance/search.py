@@ -37,12 +37,12 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
         for n, wanted in enumerate(ids):
             is_wanted = block[hits + n] == wanted
             hits = hits[is_wanted]
-        ends = np.cumsum(lengths)
-        begins = ends - lengths
-        documents = np.searchsorted(ends, hits, side="right")
-        is_inside = hits + len(ids) <= ends[documents]
+        stops = np.cumsum(lengths)
+        starts = stops - lengths
+        documents = np.searchsorted(stops, hits, side="right")
+        is_inside = hits + len(ids) <= stops[documents]
         documents = documents[is_inside]
-        offsets = hits[is_inside] - begins[documents]
+        offsets = hits[is_inside] - starts[documents]
         numbers = first_document + documents
         matches += zip(numbers.tolist(), offsets.tolist(), strict=True)
         first_document += len(lengths)
@@ -89,9 +89,9 @@ def find_text(
     reach = max(len(first.encode()), len(last.encode())) + 2
     matches = []
     for document, offset in find(file, ids):
-        begin = boundaries[document]
-        end = boundaries[document + 1]
-        tokens = file.tokens[begin:end]
+        document_start = boundaries[document]
+        document_stop = boundaries[document + 1]
+        tokens = file.tokens[document_start:document_stop]
         low = max(offset - reach, 0)
         start = offset - low
         stop = start + len(ids)

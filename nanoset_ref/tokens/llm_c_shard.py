@@ -54,7 +54,7 @@ class LlmCFile(Tokens):
         version, dtype, eos = FORMATS[header[0]]
         self.dtype = np.dtype(dtype)
         self.num_tokens = header[2]
-        self.begins_with = eos if eos_token_id is None else eos_token_id
+        self.start_token_id = eos if eos_token_id is None else eos_token_id
         size = self.version[0] if self.version else 0
         expected = HEADER_BYTES + self.num_tokens * self.dtype.itemsize
         if header[1] != version or size != expected or self.num_tokens < 1:
@@ -71,11 +71,11 @@ class LlmCFile(Tokens):
         return mapped.view(np.ndarray)
 
     @functools.cached_property
-    def begins(self) -> Int64Array:
+    def document_starts(self) -> Int64Array:
         """The token offsets at which documents begin, int64; searched for at the first access."""
-        return np.flatnonzero(self.tokens == self.begins_with)
+        return np.flatnonzero(self.tokens == self.start_token_id)
 
     @functools.cached_property
     def document_offsets(self) -> Int64Array:
         """See `Tokens.document_offsets`; tokens before the first beginning are a document."""
-        return np.unique(np.concatenate([[0], self.begins, [self.num_tokens]]))
+        return np.unique(np.concatenate([[0], self.document_starts, [self.num_tokens]]))

@@ -46,8 +46,10 @@ def document_walk(
     walks = []
     steps = 0
     for shard, file in enumerate(shards):
-        ends = np.append(file.begins[1:], file.num_tokens)
-        pieces = walk_shard(file.begins, ends, tokens_per_rank, max_length, ranks)
+        stops = np.append(file.document_starts[1:], file.num_tokens)
+        pieces = walk_shard(
+            file.document_starts, stops, tokens_per_rank, max_length, ranks
+        )
         numbered = np.insert(pieces, 2, shard, axis=1)
         numbered[:, 0] += steps
         if len(pieces):
@@ -57,10 +59,10 @@ def document_walk(
 
 
 @njit
-def walk_shard(begins, ends, tokens_per_rank, max_length, ranks):
+def walk_shard(starts, stops, tokens_per_rank, max_length, ranks):
     """The pieces (step, rank, start, stop) of one shard, int64 [pieces, 4].
 
-    Its documents are begins[d]:ends[d], int64 each, in tokens. No bounds need to be checked.
+    Its documents are starts[d]:stops[d], int64 each, in tokens. No bounds need to be checked.
     """
     pieces: list[tuple[int, int, int, int]] = []
     document = 0
@@ -70,11 +72,11 @@ def walk_shard(begins, ends, tokens_per_rank, max_length, ranks):
         for rank in range(ranks):
             room = tokens_per_rank + 1
             while room > 0:
-                if document == len(begins):
+                if document == len(starts):
                     table = np.array(pieces, dtype=np.int64).reshape(-1, 4)
                     return table[:whole]
-                start = begins[document]
-                length = min(ends[document] - start, max_length, room)
+                start = starts[document]
+                length = min(stops[document] - start, max_length, room)
                 pieces.append((step, rank, start, start + length))
                 room -= length
                 document += 1

@@ -109,16 +109,16 @@ class Py1eOrder(EpochOrder):
         places = np.arange(len(samples), dtype=np.float64)
         smallest = int(0.75 * self._block)
         largest = int(1.25 * self._block)
-        begin = 0
+        start = 0
         for span in spans:
-            end = begin + len(span)
+            stop = start + len(span)
             width = generator.integers(smallest, largest)
             reach = max((width - len(span)) / 2, 0)
-            low = max(-reach, -begin)
-            high = min(reach, len(samples) - end)
+            low = max(-reach, -start)
+            high = min(reach, len(samples) - stop)
             shifts = generator.uniform(low, high, len(span))
-            places[begin:end] += shifts
-            begin = end
+            places[start:stop] += shifts
+            start = stop
         return samples[np.argsort(places)]
 
     def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:

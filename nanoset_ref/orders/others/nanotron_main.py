@@ -104,12 +104,12 @@ class NanotronMainOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         instances = np.empty_like(positions)
-        begins = self._folder_starts + self.offsets
+        starts = self._folder_starts + self.offsets
         blocks, indices_in_block = np.divmod(positions, POSITIONS_PER_BLOCK)
         for block in np.unique(blocks).tolist():
             is_here = blocks == block
             folders, turns = self._blend_block(block)
-            read = begins[folders] + turns
+            read = starts[folders] + turns
             instances[is_here] = read[indices_in_block[is_here]]
         return self.pairs(instances)
 
