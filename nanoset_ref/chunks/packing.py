@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from nanoset_ref.tokens import Tokens
 
 WORKER_BATCH = 512  # rows that a worker of the original script returns at once
-Row = TypeVar("Row")
+T = TypeVar("T")
 # ids; with best fit, document lengths
 PackedRow = tuple[NDArray[np.integer], list[int] | None]
 
@@ -94,14 +94,14 @@ def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[Packed
         yield row, lengths[start:stop].tolist()
 
 
-def interleave_workers(workers: Iterable[Iterable[Row]]) -> Iterator[Row]:
+def interleave_workers(workers: Iterable[Iterable[T]]) -> Iterator[T]:
     """Yield the rows of several workers in the original script's order: 512 of each in turn."""
     batches_of = [batches(rows, WORKER_BATCH) for rows in workers]
     for one_of_each in zip_longest(*batches_of, fillvalue=()):
         yield from chain.from_iterable(one_of_each)
 
 
-def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+def batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yield lists of `size` rows; the last one may be shorter."""
     rows = iter(rows)
     while batch := list(islice(rows, size)):

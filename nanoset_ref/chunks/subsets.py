@@ -64,7 +64,7 @@ from nanoset_ref.tokens.content import document_blocks
 
 TOKEN_FILES = "train*_input_ids*"
 # columns of text, tried in this order: RedPajama has "text", RefinedWeb and StarCoderData "content"
-COLUMNS = ("text", "content")
+TEXT_COLUMNS = ("text", "content")
 
 
 def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Path]]:
@@ -226,7 +226,9 @@ class _TokenizeJob:
 
     def _open(self, files: list[Path]) -> TextSource:
         return open_text(
-            files, column=self.config.column or COLUMNS, on_error=self.config.on_error
+            files,
+            column=self.config.column or TEXT_COLUMNS,
+            on_error=self.config.on_error,
         )
 
     def _encoder(self, source: TextSource) -> Encoder:

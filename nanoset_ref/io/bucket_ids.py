@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
 from nanoset_ref.io.checks import normalize_indices
-from nanoset_ref.io.object_cache import PIECE_BYTES, read_cached
+from nanoset_ref.io.object_cache import PIECE_BYTES, Extent, read_cached
 from nanoset_ref.io.pools import thread_map
 from nanoset_ref.io.urls import BucketPath
 
@@ -155,9 +155,6 @@ def _checked_indices(index: Any, count: int) -> NDArray[np.int64]:
         return normalize_indices(index, count, "ids")
     except TypeError as error:
         raise IndexError(str(error)) from None
-
-
-Extent = tuple[BucketIds, int, int]  # the bytes [start, stop) of an object
 
 
 def fetch(extents: Sequence[Extent]) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-Options = TypeVar("Options", bound=Any)
+OptionClass = TypeVar("OptionClass", bound=Any)
 
 
 def whole_number(
@@ -70,7 +70,7 @@ def check_index(index: int, count: int, what: str) -> int:
     return index
 
 
-def refuses_unknown(options: Options) -> Options:
+def refuses_unknown(options: OptionClass) -> OptionClass:
     """Class decorator: an unknown option of a dataclass raises TypeError with the closest name."""
     known = [field.name for field in dataclasses.fields(options)]
     given_init = options.__init__

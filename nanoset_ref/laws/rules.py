@@ -355,26 +355,26 @@ def _join(before: Batches, after: Batches) -> Batches:
     return [old + new for old, new in zip(before, after, strict=True)]
 
 
-SIZES = "rows world_size batch_size seed"
+DRAWN_FIELDS = "rows world_size batch_size seed"
 # {law: (its function, the fields of a case that are drawn for it)}
 LAWS: dict[str, tuple[Callable[[Trial], Verdict], str]] = {
-    "once": (law_once, f"{SIZES} workers epoch"),
-    "ranks": (law_ranks, f"{SIZES} epoch"),
-    "order": (law_order, f"{SIZES} other"),
-    "workers": (law_workers, f"{SIZES} other"),
-    "repeat": (law_repeat, f"{SIZES} workers"),
-    "seed": (law_seed, f"{SIZES} other"),
-    "epochs": (law_epochs, f"{SIZES} epoch"),
-    "resume": (law_resume, f"{SIZES} workers epoch stops"),
-    "killed": (law_killed, f"{SIZES} workers stops"),
-    "elastic": (law_elastic, f"{SIZES} other stops"),
+    "once": (law_once, f"{DRAWN_FIELDS} workers epoch"),
+    "ranks": (law_ranks, f"{DRAWN_FIELDS} epoch"),
+    "order": (law_order, f"{DRAWN_FIELDS} other"),
+    "workers": (law_workers, f"{DRAWN_FIELDS} other"),
+    "repeat": (law_repeat, f"{DRAWN_FIELDS} workers"),
+    "seed": (law_seed, f"{DRAWN_FIELDS} other"),
+    "epochs": (law_epochs, f"{DRAWN_FIELDS} epoch"),
+    "resume": (law_resume, f"{DRAWN_FIELDS} workers epoch stops"),
+    "killed": (law_killed, f"{DRAWN_FIELDS} workers stops"),
+    "elastic": (law_elastic, f"{DRAWN_FIELDS} other stops"),
     "weights": (law_weights, "rows batch_size seed other"),
     "spread": (law_spread, "rows batch_size seed epoch"),
-    "owned": (law_owned, f"{SIZES} workers"),
-    "data": (law_data, f"{SIZES} workers"),
-    "refuses": (law_refuses, SIZES),
-    "length": (law_length, f"{SIZES} workers"),
-    "masks": (law_masks, f"{SIZES} workers"),
+    "owned": (law_owned, f"{DRAWN_FIELDS} workers"),
+    "data": (law_data, f"{DRAWN_FIELDS} workers"),
+    "refuses": (law_refuses, DRAWN_FIELDS),
+    "length": (law_length, f"{DRAWN_FIELDS} workers"),
+    "masks": (law_masks, f"{DRAWN_FIELDS} workers"),
     "growth": (law_growth, "batch_size"),
 }
 

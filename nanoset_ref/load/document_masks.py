@@ -32,7 +32,7 @@ from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.plans import Plan
 from nanoset_ref.tokens import Tokens
 
-PROBES = 64  # files that are looked at for an id, and documents in each
+MAX_CHECKED = 64  # files that are looked at for an id, and documents in each
 
 
 def starts_after_eos(rows: NDArray[Any], eos_token_id: int) -> Starts:
@@ -244,8 +244,8 @@ def _is_in_documents(rows: Any, pad_id: int) -> bool:
         return True
     if not isinstance(rows, Nanoset):
         return False
-    for file in rows.files[:PROBES]:
-        offsets = file.require_document_offsets()[:PROBES]
+    for file in rows.files[:MAX_CHECKED]:
+        offsets = file.require_document_offsets()[:MAX_CHECKED]
         indices = np.append(offsets, offsets - 1)
         indices = indices[(indices >= 0) & (indices < file.num_tokens)]
         if np.any(file.tokens[indices] == pad_id):

@@ -24,7 +24,7 @@ from nanoset_ref.orders.plans import PLAN_VERSION, describe_differences
 from nanoset_ref.tokens.interface import count_samples
 
 # of a report: the figures of a `FileDifference`
-COLUMNS = "read before,saved plan,new plan,additional,read again,lost".split(",")
+COLUMN_NAMES = "read before,saved plan,new plan,additional,read again,lost".split(",")
 MAX_EPOCHS = 1 << 16  # a damaged count would take days to compare
 # tokens between samples, besides the sequence length
 GAPS = {"overlapping": 0, "disjoint": 1}
@@ -110,7 +110,7 @@ class Continuation:
             f"tokens at positions {start} to {self.until:,}, compared with continuing under the "
             "saved plan:"
         )
-        names = "".join(f" {name:>13}" for name in COLUMNS)
+        names = "".join(f" {name:>13}" for name in COLUMN_NAMES)
         lines.append(f"  {'file':<32} {'':<8}{names}")
         for difference in self.files:
             file, status, *figures = dataclasses.astuple(difference)

@@ -58,7 +58,7 @@ from nanoset_ref.streaming.row_stream import (
     shuffled_rows,
 )
 
-Row = dict[str, NDArray[np.int32]]
+RowSample = dict[str, NDArray[np.int32]]
 # options that a plan leaves out: two without an effect on ids, two that the encoder's identity has
 NOT_IN_PLAN = "micro_batch_size", "backend", "append_eod", "add_special_tokens"
 
@@ -164,7 +164,7 @@ class TokenStream(Resumable):
         start = self.start if epoch == self.start["epoch"] else next_epoch(self.start)
         return {**start, "epoch": epoch, "taken": 0}
 
-    def read(self, progress: State) -> Iterator[Row]:
+    def read(self, progress: State) -> Iterator[RowSample]:
         encoder = self._encoder(self.options.backend)
         worker, workers = worker_and_num_workers()
         if self.dp_rank == worker == 0:

@@ -13,9 +13,9 @@ from torch.utils.data import default_collate
 
 from nanoset_ref.load.dataloader import OneIterationLoader, refuse_unknown_options
 from nanoset_ref.streaming.resumable import State, check_state
-from nanoset_ref.streaming.stream import Row, TokenStream, next_epoch
+from nanoset_ref.streaming.stream import RowSample, TokenStream, next_epoch
 
-Collate = Callable[[list[Row]], Any]
+Collate = Callable[[list[RowSample]], Any]
 # options of torch's DataLoader that a TokenStreamDataLoader cannot have
 REFUSED = {
     "persistent_workers": "leave it out: such workers would not start over in a new epoch",

@@ -31,7 +31,7 @@ with extra("train", "a training run"):
 
 Sections = dict[str, Any]  # {name: valid section}
 Fields = dict[str, Any]  # of a transformers config
-SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
+SIZE_FIELDS = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 
 
 class DataStage(Section):
@@ -115,7 +115,7 @@ def transformers_config(fields: Fields) -> Any:
     try:
         default = AutoConfig.for_model(model_type)
         config = AutoConfig.for_model(**fields)
-        too_small = [name for name in SIZES if getattr(config, name, 1) < 1]
+        too_small = [name for name in SIZE_FIELDS if getattr(config, name, 1) < 1]
     except Exception as error:  # each model_type raises other errors
         raise ValueError(
             f"of model_type {reprlib.repr(model_type)}: {shorten(error)}"

@@ -40,10 +40,10 @@ from nanoset_ref.train.strict_yaml import ConfigError, shorten
 
 IGNORED = -100  # the label that cross_entropy ignores
 # the projections of a layer that are split by columns, and those by rows
-COLUMNS = """
+SPLIT_BY_COLUMNS = """
 self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj
 """.split()
-ROWS = "self_attn.o_proj", "mlp.down_proj"
+SPLIT_BY_ROWS = "self_attn.o_proj", "mlp.down_proj"
 
 
 class ModelPart(nn.Module):
@@ -226,9 +226,9 @@ def _build(config: Config) -> Any:
 def _split_layers(model: Any, world: World) -> None:
     """Split the projections of each layer over the tensor-parallel ranks."""
     plan: dict[str, Any] = {}
-    for name in COLUMNS:
+    for name in SPLIT_BY_COLUMNS:
         plan[name] = ColwiseParallel()
-    for name in ROWS:
+    for name in SPLIT_BY_ROWS:
         plan[name] = RowwiseParallel()
     for layer in model.model.layers:
         parallelize_module(layer, world.mesh["tp"], plan)
