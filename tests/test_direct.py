@@ -68,9 +68,9 @@ def test_rows_are_slices_of_their_files(files, length, count, depth, seed):
     out = np.full((count + 1, length), -1, dtype=np.int32)
     gather = DirectGatherer(files)
     gather.python_rows_left = 100 * (seed % 2)
-    direct._idle[:] = [
+    direct._idle_queues[:] = [
         (queue, direct._huge_pages(DISK_BLOCK << seed % 12))
-        for queue, _ in direct._idle
+        for queue, _ in direct._idle_queues
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direct, "DEPTH", depth)
@@ -87,7 +87,7 @@ def reads_the_first(gather, files, starts, length):
 
 
 def test_threads_have_queues_of_their_own_and_use_them_again(files):
-    direct._idle.clear()
+    direct._idle_queues.clear()
     gather, starts = (
         DirectGatherer(files),
         np.random.default_rng(0).integers(0, 8000, (40, 500)),
@@ -96,7 +96,7 @@ def test_threads_have_queues_of_their_own_and_use_them_again(files):
         assert all(
             pool.map(lambda some: reads_the_first(gather, files, some, 900), starts)
         )
-    assert 1 <= len(direct._idle) <= 5
+    assert 1 <= len(direct._idle_queues) <= 5
 
 
 def test_the_first_rows_of_a_process_are_read_without_numba(files):
@@ -179,7 +179,7 @@ def test_a_file_that_was_cut_short_is_an_error_and_the_queue_can_be_used_again(
 
 def test_a_system_without_another_queue_names_the_setting(files, monkeypatch):
     gather = DirectGatherer(files)
-    monkeypatch.setattr(direct, "_idle", [])
+    monkeypatch.setattr(direct, "_idle_queues", [])
     monkeypatch.setattr(direct, "_system_call", lambda *_: -1)
     with pytest.raises(
         OSError,

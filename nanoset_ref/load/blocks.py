@@ -43,10 +43,10 @@ def batches_per_block(
         block_factor: see `Rows`.
         shared: whether the blocks are in shared memory, which may be scarce.
     """
-    all_buffers = ALL_BLOCKS_BYTES * block_factor
+    total_bytes = ALL_BLOCKS_BYTES * block_factor
     if shared:
-        all_buffers = min(all_buffers, _free_shared_memory() // SHARED_PART)
-    block_bytes = min(block_factor * BLOCK_BYTES, all_buffers // num_buffers)
+        total_bytes = min(total_bytes, _free_shared_memory() // SHARED_PART)
+    block_bytes = min(block_factor * BLOCK_BYTES, total_bytes // num_buffers)
     return max(1, block_bytes // batch_bytes)
 
 

@@ -183,9 +183,9 @@ class NanosetDataLoader(OneIterationLoader):
         )
         if getattr(dataset, "padded", False):
             # only padded rows need it
-            from nanoset_ref.load.document_masks import refuse_counted_padding
+            from nanoset_ref.load.document_masks import require_masked_padding
 
-            refuse_counted_padding(dataset, self.collate_fn)
+            require_masked_padding(dataset, self.collate_fn)
         if self.num_workers and isinstance(dataset, Rows):
             from nanoset_ref.io.urls import refuse_fork_workers  # only workers need it
 
@@ -459,7 +459,7 @@ def build_nanoset_dataloader(
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
     if num_workers:
         options["num_workers"] = num_workers
-        _configure_workers(options, has_data, seed, dp_rank)
+        _set_worker_options(options, has_data, seed, dp_rank)
     if collate_fn is None:
         collate_fn = default_collator
     return NanosetDataLoader(
@@ -497,15 +497,15 @@ def refuse_unknown_options(
             raise TypeError(f"{function.__name__}: {name}: {problem}")
 
 
-def _configure_workers(
+def _set_worker_options(
     options: Options, has_data: bool, seed: int, dp_rank: int
 ) -> None:
-    """Begin the workers, unless the caller does; a rank without data has none."""
+    """Initialize the workers, unless the caller does; a rank without data has none."""
     if has_data:
-        from nanoset_ref.load.workers import begin_worker  # only workers need it
+        from nanoset_ref.load.workers import init_worker  # only workers need it
 
-        begin = functools.partial(begin_worker, seed, dp_rank)
-        options.setdefault("worker_init_fn", begin)
+        worker_init_fn = functools.partial(init_worker, seed, dp_rank)
+        options.setdefault("worker_init_fn", worker_init_fn)
         return
     for name in OPTIONS_OF_WORKERS:
         options.pop(name, None)

@@ -50,10 +50,10 @@ MAX_IDLE_QUEUES = 4  # that a process keeps; threads that read at once make more
 SYSTEM_CALLS = {"x86_64": (206, 209, 208, 207), "aarch64": (0, 2, 4, 1)}
 
 # queues of this process that are not in use, each with the memory that it reads into
-_idle: list[tuple[int, NDArray[np.uint8]]] = []
+_idle_queues: list[tuple[int, NDArray[np.uint8]]] = []
 # the queues are destroyed after the last of these
 _gatherers: weakref.WeakSet[DirectGatherer] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_idle.clear)  # a queue belongs to one process
+os.register_at_fork(after_in_child=_idle_queues.clear)  # a queue belongs to one process
 
 
 class DirectGatherer:
@@ -154,8 +154,8 @@ def _read_in_python(
 @contextlib.contextmanager
 def _queue(min_bytes: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """A queue of this process and the memory that it reads into, at least `min_bytes`."""
-    if _idle:
-        context, memory = _idle.pop()
+    if _idle_queues:
+        context, memory = _idle_queues.pop()
     else:
         context = _create_queue()
         memory = _huge_pages(QUEUE_BYTES)
@@ -166,8 +166,8 @@ def _queue(min_bytes: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     except BaseException:  # reads may still be in flight
         _destroy_queue(context)
         raise
-    _idle.append((context, memory))
-    while len(_idle) > MAX_IDLE_QUEUES:
+    _idle_queues.append((context, memory))
+    while len(_idle_queues) > MAX_IDLE_QUEUES:
         _destroy_idle()
 
 
@@ -181,7 +181,7 @@ def _create_queue() -> int:
 
 
 def _destroy_idle() -> None:
-    context, _ = _idle.pop()
+    context, _ = _idle_queues.pop()
     _destroy_queue(context)
 
 
@@ -193,7 +193,7 @@ def _destroy_queue(context: int) -> None:
 def _destroy_unused() -> None:
     """Return the queues to the system if no DirectGatherer is left."""
     # its length would include the one that is being deleted
-    while _idle and not list(_gatherers):
+    while _idle_queues and not list(_gatherers):
         _destroy_idle()
 
 

@@ -208,7 +208,7 @@ def plan_with_documents(rows: Rows, collate_fn: Any) -> Plan:
     return plan
 
 
-def refuse_counted_padding(rows: Any, collate_fn: Any) -> None:
+def require_masked_padding(rows: Any, collate_fn: Any) -> None:
     """Raise ValueError if the loss would count padding, or leave out tokens that are not padding.
 
     Args:

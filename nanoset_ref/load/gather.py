@@ -163,7 +163,7 @@ class Gatherer:
         if self._mapped is None:
             # of several threads, the first one sets it
             vars(self).setdefault("_mapped", MappedFiles(self._files, self._open_files))
-        self._mapped.map_new()
+        self._mapped.map_opened()
         self._kernel = gather_rows
 
 

@@ -66,7 +66,7 @@ class MappedFiles:
             visited=np.zeros(count, dtype=np.uint8),
         )
 
-    def map_new(self) -> None:
+    def map_opened(self) -> None:
         """Map the files that were opened since the last call.
 
         Scans of `TokenFile.tokens` use their own mapping and keep the system's read-ahead.

@@ -45,7 +45,7 @@ def _has_private_mappings() -> bool:
 
 
 HAS_PRIVATE_MAPPINGS = _has_private_mappings()
-ALL_MAPPINGS: Mappings = set()  # of all buffers
+_all_mappings: Mappings = set()  # of all buffers
 
 
 def give_own_pages(mappings: Mappings) -> None:
@@ -56,7 +56,7 @@ def give_own_pages(mappings: Mappings) -> None:
             mapping.madvise(POPULATE_WRITE)
 
 
-os.register_at_fork(before=lambda: give_own_pages(ALL_MAPPINGS))
+os.register_at_fork(before=lambda: give_own_pages(_all_mappings))
 
 
 class SharedBuffer:
@@ -90,7 +90,7 @@ class SharedBuffer:
         if len(self._mappings) >= 2:
             return torch.from_numpy(self.rows[:num_rows].copy())
         mapping = mmap.mmap(self._arena.fd, self._arena.size, access=mmap.ACCESS_COPY)
-        for held in (self._mappings, ALL_MAPPINGS):
+        for held in (self._mappings, _all_mappings):
             held.add(weakref.ref(mapping, held.discard))
         rows = np.frombuffer(mapping, self.rows.dtype).reshape(self.rows.shape)
         return torch.from_numpy(rows[:num_rows])

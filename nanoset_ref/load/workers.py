@@ -12,7 +12,7 @@ import torch
 from nanoset_ref.orders.permutation import derive
 
 
-def begin_worker(seed: int, dp_rank: int, worker_id: int) -> None:
+def init_worker(seed: int, dp_rank: int, worker_id: int) -> None:
     """Seed Python, NumPy and torch in a DataLoader worker (see `worker_seed`).
 
     A worker of a fork server also gets a thread that ends it with the trainer. torch's workers end
