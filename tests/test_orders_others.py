@@ -506,7 +506,7 @@ def test_stages_and_ledger_are_those_of_nanotron(golden, number):
             )
             assert [list(read[0][k]) for batch in sampler for k in batch] == theirs
         last = stage["first"] + len(order) // batch - 1
-        counted = order.counted(stage["first"], last, batch)
+        counted = order.rows_counted_by_nanotron(stage["first"], last, batch)
         tokens = [count * case["sequence_length"] for count in counted]
         assert dict(zip(paths, tokens, strict=True)) == stage["counted_tokens"]
 

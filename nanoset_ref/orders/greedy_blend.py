@@ -17,11 +17,11 @@ def furthest_behind(weights, taken, limits, t):
     Ties go to the first. weights, taken: float64 [sources]; limits: int64 or float64
     [sources]; t: int64.
     """
-    due = max(float(t), 1.0)
+    total = max(float(t), 1.0)
     largest = -np.inf
     furthest = 0
     for source in range(len(weights)):
-        lag = weights[source] * due - taken[source]
+        lag = weights[source] * total - taken[source]
         if lag > largest and taken[source] < limits[source]:
             largest = lag
             furthest = source
@@ -37,7 +37,7 @@ def groups_of(
 
 
 @njit
-def find_candidates(shares, taken, due, steps, level, candidates):
+def find_candidates(shares, taken, total, steps, level, candidates):
     """Find the groups that may be furthest behind in one of the next `steps` positions.
 
     A group that is not read only falls further behind. If more than `steps` groups are `level`
@@ -46,7 +46,7 @@ def find_candidates(shares, taken, due, steps, level, candidates):
 
     Args:
         shares, taken: float64 [groups].
-        due: max(t, 1.0) at the first of the next positions.
+        total: max(t, 1.0) at the first of the next positions.
         steps: the number of these positions, fewer than the groups.
         level: samples; lowered until enough groups are that far behind.
         candidates: int64 [groups], filled from the beginning, ascending.
@@ -57,15 +57,15 @@ def find_candidates(shares, taken, due, steps, level, candidates):
     behind = 0
     while True:
         for group in range(len(shares)):
-            behind += shares[group] * due - taken[group] >= level
+            behind += shares[group] * total - taken[group] >= level
         if behind > steps:
             break
         behind = 0
         level -= steps / len(shares)
     count = 0
-    least = level - (due + steps) * 2.0**-50  # products are rounded
+    least = level - (total + steps) * 2.0**-50  # products are rounded
     for group in range(len(shares)):
-        if shares[group] * (due + steps) - taken[group] >= least:
+        if shares[group] * (total + steps) - taken[group] >= least:
             candidates[count] = group
             count += 1
     if behind > 3 * steps:
@@ -103,13 +103,15 @@ def blend(lengths, weights, source_offsets, members, ends, instances):
     steps = int(np.sqrt(count / 2))
     level = 0.5
     for t in range(len(instances)):
-        due = max(float(t), 1.0)
+        total = max(float(t), 1.0)
         if len(ends) > FEW_GROUPS and t % steps == 0:
-            count, level = find_candidates(shares, taken, due, steps, level, candidates)
+            count, level = find_candidates(
+                shares, taken, total, steps, level, candidates
+            )
         largest = -np.inf
         group = 0
         for other in candidates[:count]:
-            lag = shares[other] * due - taken[other]
+            lag = shares[other] * total - taken[other]
             if lag > largest or (
                 lag == largest and next_sources[other] < next_sources[group]
             ):

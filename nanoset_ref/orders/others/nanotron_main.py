@@ -135,7 +135,7 @@ class NanotronMainOrder(Order):
         """The folder at each position of a block, and how often it was read before."""
         return blend_block(self.folder_weights, self._states[block], block)
 
-    def counted(
+    def rows_counted_by_nanotron(
         self,
         first_step: int,
         last_step: int,

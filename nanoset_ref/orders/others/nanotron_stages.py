@@ -24,7 +24,8 @@ def nanotron_stages(
     1. a stage reads until the next one starts, the last one until train_steps
     2. in each folder it skips the rows that Nanotron counted as read in earlier stages
     3. Nanotron counts with the run's step numbers, although the stage's blend starts at 0 (see
-       `NanotronMainOrder.counted`); of a folder that is listed twice it keeps the last count
+       `NanotronMainOrder.rows_counted_by_nanotron`); of a folder that is listed twice it keeps the
+       last count
 
     Args:
         config: Nanotron's YAML, parsed. The global batch size is the same in all stages.
@@ -69,7 +70,7 @@ def nanotron_stages(
         )
         orders.append(order)
         # 3. how many rows Nanotron counts
-        counted = order.counted(first, last, global_batch_size)
+        counted = order.rows_counted_by_nanotron(first, last, global_batch_size)
         last_counts = dict(zip(names, counted, strict=True))
         for name, count in last_counts.items():
             consumed[name] = consumed.get(name, 0) + count

@@ -80,24 +80,25 @@ def packed_instances(
 def place_by_length(lengths: list[int], sequence_length: int) -> Int64Array:
     """Step 3 of `packed_instances`: the row of each document, int64 [documents]."""
     rows = []
-    number_of_rows = 0
-    with_free: dict[int, deque[int]] = defaultdict(deque)  # rows by their free tokens
-    frees: list[int] = []  # numbers of free tokens that a row has, ascending
+    num_rows = 0
+    # rows by their free tokens
+    rows_by_free: dict[int, deque[int]] = defaultdict(deque)
+    free_counts: list[int] = []  # numbers of free tokens that a row has, ascending
     for length in lengths:
-        index = bisect_left(frees, length)
-        if index < len(frees):
-            free = frees[index]
-            row = with_free[free].popleft()
-            if not with_free[free]:
-                del frees[index]
+        index = bisect_left(free_counts, length)
+        if index < len(free_counts):
+            free = free_counts[index]
+            row = rows_by_free[free].popleft()
+            if not rows_by_free[free]:
+                del free_counts[index]
         else:
             free = sequence_length
-            row = number_of_rows
-            number_of_rows += 1
+            row = num_rows
+            num_rows += 1
         rows.append(row)
         free -= length
-        if free and not with_free[free]:
-            insort(frees, free)
+        if free and not rows_by_free[free]:
+            insort(free_counts, free)
         if free:
-            with_free[free].append(row)
+            rows_by_free[free].append(row)
     return np.array(rows, dtype=np.int64)
