@@ -59,8 +59,8 @@ def read_boundaries(path: PathLike, num_documents: int, num_tokens: int) -> Int6
             f"{path} is missing, or is not a file of document boundaries ({error})"
         ) from error
     size = num_documents + 1
-    has_form = offsets.dtype == np.int64 and offsets.shape == (size,)
-    if not has_form or offsets[0] != 0 or offsets[-1] != num_tokens:
+    fits = offsets.dtype == np.int64 and offsets.shape == (size,)
+    if not fits or offsets[0] != 0 or offsets[-1] != num_tokens:
         raise TokenFileError(
             f"{path} must hold int64 [{size}] from 0 to {num_tokens}. Does it belong to another "
             "token file?"

@@ -67,7 +67,7 @@ class DatatroveFile(Tokens):
             content = b"".join(read_in_blocks(metadata))
             self._metadata_text = content.decode(errors="replace")
         elif token_size is None and os.path.islink(path):
-            self.refuse_lone_link(f"{suffix}.metadata")
+            self.refuse_link_without_companions(f"{suffix}.metadata")
         first_line = self._metadata_text.partition("\n")[0]
         tokenizer, _, size = first_line.rpartition("|")
         if size not in ("2", "4") or token_size not in (None, int(size)):
@@ -154,12 +154,12 @@ class DatatroveWriter(TokenFileWriter):
             refuse_foreign(index, _holds_ends)
         return index, metadata
 
-    def _begin(self) -> None:
+    def _write_offsets_header(self) -> None:
         """The index has no header, and no 0."""
 
-    def _end(self) -> bytes:
+    def _complete_and_describe(self) -> bytes:
         tokenizer = self._description.get("tokenizer") or "unknown"
-        text = f"{tokenizer}|{self.dtype.itemsize}\n{self.num_tokens}\n{rounded(self.num_tokens)}"
+        text = f"{tokenizer}|{self.dtype.itemsize}\n{self.num_tokens}\n{format_count(self.num_tokens)}"
         self._ids.flush()
         self._offsets.flush()
         checksum = checksum_of_set(text, self._ids.name, self._offsets.name)
@@ -177,7 +177,7 @@ def _holds_ends(index: Path) -> bool:
     return index.stat().st_size % 8 == 0 and bool((np.diff(ends, prepend=0) >= 0).all())
 
 
-def rounded(count: float) -> str:
+def format_count(count: float) -> str:
     """2338 -> "2.34 kT": three significant digits, as datatrove writes them."""
     thousands = (len(str(int(count))) - 1) // 3
     count /= 1000**thousands

@@ -92,7 +92,7 @@ class Tokens(ABC):
                 return stem + suffix
         return location_of(self.path.with_suffix(suffix))
 
-    def refuse_lone_link(self, *suffixes: str) -> None:
+    def refuse_link_without_companions(self, *suffixes: str) -> None:
         """Raise TokenFileError if the target of this link alone has a companion with its dtype."""
         target = self.path.resolve()
         for suffix in suffixes:

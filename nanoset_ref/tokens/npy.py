@@ -30,7 +30,7 @@ from nanoset_ref.tokens.manifest import (
     TokenFileError,
 )
 
-KEPT_FACTS = """
+FACT_FIELDS = """
 tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum
 """.split()
 NUMPY_HEADER = b"\x93NUMPY"
@@ -97,7 +97,7 @@ class TokenFile(Tokens):
         self._read_manifest(skip_denied=token_dtype is not None)
         self.dtype = self._choose_dtype(token_dtype)
         if is_link and self.manifest is None and token_dtype is None:
-            self.refuse_lone_link(MANIFEST_SUFFIX, ".idx")
+            self.refuse_link_without_companions(MANIFEST_SUFFIX, ".idx")
         self.num_tokens = self.count_ids()
         # 3. the first bytes of an object in a bucket, which also prove that it is readable
         if not head:
@@ -178,7 +178,7 @@ class TokenFile(Tokens):
     def facts(self) -> Facts:
         """See `Tokens.facts`."""
         if self.manifest is not None:
-            facts = {name: getattr(self.manifest, name) for name in KEPT_FACTS}
+            facts = {name: getattr(self.manifest, name) for name in FACT_FIELDS}
             if self.manifest.eos_token_id is None:
                 del facts["appended_eod"]  # here False means unknown
             return facts

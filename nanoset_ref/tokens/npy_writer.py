@@ -80,25 +80,25 @@ class TokenFileWriter:
         )
 
     def __enter__(self) -> Self:
-        self._session = self._write_all()
-        self._session.__enter__()
+        self._writing = self._write_all()
+        self._writing.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> bool | None:
-        return self._session.__exit__(*error)
+        return self._writing.__exit__(*error)
 
     @contextlib.contextmanager
     def _write_all(self) -> Iterator[None]:
         paths = [*self._companions(), self.path]
         with atomic_write_set(paths, overwrite=self._overwrite) as files:
             self._offsets, manifest, self._ids = files
-            self._begin()
+            self._write_offsets_header()
             yield
             if self.num_tokens == 0:
                 raise TokenFileError(
                     f"nothing was written to {self.path}: a token file holds at least one id"
                 )
-            manifest.write(self._end())
+            manifest.write(self._complete_and_describe())
 
     # ---- methods that a format overrides
 
@@ -120,7 +120,7 @@ class TokenFileWriter:
                 f"{error}; one would replace it: take another name"
             ) from error
 
-    def _begin(self) -> None:
+    def _write_offsets_header(self) -> None:
         """Write a 0 after a .npy header, which NumPy pads so that any number of documents fits."""
         header = {
             "descr": "<i8",
@@ -130,10 +130,10 @@ class TokenFileWriter:
         np.lib.format.write_array_header_1_0(self._offsets, header)
         self._offsets.write(bytes(8))
 
-    def _end(self) -> bytes:
+    def _complete_and_describe(self) -> bytes:
         """Complete the boundaries; return the content of the manifest."""
         self._offsets.seek(0)
-        self._begin()
+        self._write_offsets_header()
         self._offsets.flush()
         return self._manifest().to_json(self._offsets.name)
 
