@@ -188,7 +188,9 @@ def test_ctrl_c_while_numba_is_imported_leaves_kernels_that_can_be_called():
 def test_every_kernel_takes_its_cache_and_its_functions_from_files_that_count():
     """Otherwise a change would not be seen: what a kernel uses of this package comes from files with kernels too."""
     marked = {
-        module for module in MODULES if compilation.MARK in module.path.read_bytes()
+        module
+        for module in MODULES
+        if compilation.KERNEL_IMPORT in module.path.read_bytes()
     }
     homes = {
         ".".join(

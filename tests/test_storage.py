@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from run_config import run_tree
 
 from nanoset_ref.cli import main
-from nanoset_ref.io import bucket_ids, buckets, pools
+from nanoset_ref.io import bucket_ids, buckets, threads
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.load import collator
@@ -274,23 +274,23 @@ def test_ctrl_c_does_not_wait_for_a_call_and_later_calls_are_answered():
         return -number
 
     with pytest.raises(KeyboardInterrupt):
-        pools.thread_map(call, range(100), 4)
-    assert pools.thread_map(abs, range(-100, 0), 4) == [*range(100, 0, -1)]
+        threads.thread_map(call, range(100), 4)
+    assert threads.thread_map(abs, range(-100, 0), 4) == [*range(100, 0, -1)]
     waiting.set()
     with pytest.raises(ZeroDivisionError):
-        pools.thread_map(lambda number: 1 // number, [1, 0, 2], 4)
+        threads.thread_map(lambda number: 1 // number, [1, 0, 2], 4)
 
 
 def test_batches_stay_lazy_copies_beside_the_threads_that_read_a_bucket(
     bucket, folder, monkeypatch
 ):
     next(iter(loader_of(dataset(bucket))))
-    readers = pools._pool(bucket_ids.THREADS, os.getpid())._threads
+    readers = threads._pool(bucket_ids.THREADS, os.getpid())._threads
     assert readers
-    threads = [threading.main_thread(), *readers]
-    monkeypatch.setattr(collator.threading, "enumerate", lambda: threads)
+    running = [threading.main_thread(), *readers]
+    monkeypatch.setattr(collator.threading, "enumerate", lambda: running)
     assert torch._C._is_cow_tensor(collator.writable_copy(torch.zeros(3)))
-    threads.append(threading.Thread(name="of the caller"))
+    running.append(threading.Thread(name="of the caller"))
     assert not torch._C._is_cow_tensor(collator.writable_copy(torch.zeros(3)))
 
 

@@ -10,7 +10,7 @@ njit, compilation         kernels, and the cache of what numba has compiled
 checks, pydantic_errors   checks of a user's values, and messages about them
 extras                    optional packages, and which extra installs them
 arrays                    the type of most arrays
-pools                     concurrent calls, and closing a generator's threads
+threads                   concurrent calls, and closing a generator's threads
 signals                   Ctrl-C and SIGTERM, deferred while a process forks
 torchrun                  this process's rank, from the environment
 """

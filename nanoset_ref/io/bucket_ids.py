@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io import buckets
 from nanoset_ref.io.checks import normalize_indices
 from nanoset_ref.io.object_cache import PIECE_BYTES, Extent, read_cached
-from nanoset_ref.io.pools import thread_map
+from nanoset_ref.io.threads import thread_map
 from nanoset_ref.io.urls import BucketPath
 
 THREADS = 64

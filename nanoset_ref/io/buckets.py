@@ -36,7 +36,7 @@ from urllib.parse import unquote, urlsplit
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.urls import (
-    UNVERSIONED,
+    UNVERSIONED_VARIABLE,
     WITHOUT_FORK,
     BucketPath,
     DeniedError,
@@ -45,7 +45,7 @@ from nanoset_ref.io.urls import (
 )
 
 ADDRESS = re.compile(r"[a-z0-9]+://[^\s\"')]+")  # in the library's messages
-METADATA_SERVER = "169.254.169.254"  # asked for credentials where none are set
+CLOUD_METADATA_ADDRESS = "169.254.169.254"  # asked for credentials where none are set
 FIRST_PAUSE = 0.1  # seconds
 PART_BYTES = 16 << 20  # minimum size of one part of an upload
 MAX_PARTS = 9_000  # parts of an upload
@@ -55,7 +55,7 @@ CREDENTIALS = (
     "GOOGLE_APPLICATION_CREDENTIALS; on az:// AZURE_STORAGE_ACCOUNT_NAME and "
     "AZURE_STORAGE_ACCOUNT_KEY"
 )
-TRIAL = ".nanoset_ref-trial"  # suffix of an object written to test write access
+TRIAL_SUFFIX = ".nanoset_ref-trial"  # suffix of an object written to test write access
 
 SECONDS_PER_WARNING = 10  # of one bucket
 
@@ -156,7 +156,7 @@ def known_version(path: BucketPath) -> ObjectVersion:
         raise StorageError(
             f"{path}: its server reports neither ETag nor Last-Modified, so a replaced object "
             f"would go undetected; open_tokens(..., allow_unversioned=True) or "
-            f"{UNVERSIONED}=1 reads it"
+            f"{UNVERSIONED_VARIABLE}=1 reads it"
         )
     return version
 
@@ -273,7 +273,7 @@ def _translate(path: BucketPath, error_type: str, line: str) -> StorageError:
             )
         return DeniedError(f"{path}: {why} ({line})")
     why = "the server cannot be reached, fails or stalls, or the URL is wrong"
-    if METADATA_SERVER in line:
+    if CLOUD_METADATA_ADDRESS in line:
         why = CREDENTIALS
     elif "body error" in line:
         why = "the server truncates its answers, or stalls while it sends them"
@@ -388,7 +388,7 @@ def write_to_bucket(targets: Sequence[BucketPath]) -> Iterator[list[Any]]:
     """
     last = targets[-1]
     # 1. try write access
-    trial = last.with_suffix(TRIAL)
+    trial = last.with_suffix(TRIAL_SUFFIX)
     call_obstore(trial, "put", b"")
     trial.unlink()
     with contextlib.ExitStack() as stack:

@@ -73,22 +73,22 @@ def check_index(index: int, count: int, what: str) -> int:
 def refuses_unknown(options: OptionClass) -> OptionClass:
     """Class decorator: an unknown option of a dataclass raises TypeError with the closest name."""
     known = [field.name for field in dataclasses.fields(options)]
-    given_init = options.__init__
+    original_init = options.__init__
 
-    @functools.wraps(given_init)
+    @functools.wraps(original_init)
     def init(self: Any, *arguments: Any, **named: Any) -> None:
         for name in named:
             if name not in known:
                 raise TypeError(
-                    f"{options.__name__}: {name}: {unknown_key(name, known)}"
+                    f"{options.__name__}: {name}: {unknown_key_problem(name, known)}"
                 )
-        given_init(self, *arguments, **named)
+        original_init(self, *arguments, **named)
 
     options.__init__ = init
     return options
 
 
-def unknown_key(key: str, known: Collection[str], what: str = "key") -> str:
+def unknown_key_problem(key: str, known: Collection[str], what: str = "key") -> str:
     """The message for an unknown key, with the closest known one."""
     if key in known:
         return "does not belong here"

@@ -17,7 +17,8 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 logger = logging.getLogger(__name__)
 PACKAGE = os.path.dirname(os.path.dirname(__file__))
-MARK = b"nanoset_ref.io.njit import njit"  # a file that defines kernels has this line
+# a file that defines kernels has this line
+KERNEL_IMPORT = b"nanoset_ref.io.njit import njit"
 
 
 @functools.cache
@@ -27,7 +28,7 @@ def sources_checksum() -> str:
     for name in sorted(glob("**/*.py", root_dir=PACKAGE, recursive=True)):
         with open(f"{PACKAGE}/{name}", "rb", buffering=0) as file:
             content = file.read()
-        if MARK in content:
+        if KERNEL_IMPORT in content:
             digest.update(f"{name} {len(content)}\n".encode() + content)
     return digest.hexdigest()
 

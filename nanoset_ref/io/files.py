@@ -222,12 +222,12 @@ def _mark_incomplete(part: _Part, last: _Part) -> _Part:
         return last
 
 
-def run_uninterrupted(act: Callable[[], None]) -> None:
-    """Run `act` in a thread, because Ctrl-C interrupts only the main thread."""
+def run_uninterrupted(action: Callable[[], None]) -> None:
+    """Run `action` in a thread, because Ctrl-C interrupts only the main thread."""
     with ThreadPoolExecutor(1) as thread:
         # Ctrl-C while the thread starts would not wait for it
         thread.submit(int).result()
-        thread.submit(act).result()
+        thread.submit(action).result()
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
@@ -286,16 +286,16 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
             f"cannot write {path}: the folder {path.parent} does not exist; create it first"
         )
     clean_up_after_killed_writers(path)
-    text: dict[str, Any] = {}
+    text_options: dict[str, Any] = {}
     if mode != "wb":
-        text = {"encoding": "utf-8", "newline": "\n"}
+        text_options = {"encoding": "utf-8", "newline": "\n"}
     while True:
         temporary = path.with_name(
             f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
         )
         with (
             explain_full_disk(path, path.parent),
-            open(temporary, mode.replace("w", "x"), **text) as file,
+            open(temporary, mode.replace("w", "x"), **text_options) as file,
         ):
             lock(file, wait=True)
             if os.fstat(file.fileno()).st_nlink == 0:

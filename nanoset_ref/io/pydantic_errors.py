@@ -4,7 +4,7 @@ import reprlib
 from collections.abc import Collection
 from typing import Any
 
-from nanoset_ref.io.checks import unknown_key
+from nanoset_ref.io.checks import unknown_key_problem
 
 
 def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
@@ -24,7 +24,7 @@ def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
             for part in details["loc"]
         ]
         if details["type"] == "extra_forbidden":
-            message = unknown_key(str(details["loc"][-1]), keys)
+            message = unknown_key_problem(str(details["loc"][-1]), keys)
         elif details["type"] == "missing":
             message = "is missing"
         elif details["type"] == "value_error":

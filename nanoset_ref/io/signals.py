@@ -13,13 +13,13 @@ def deferred_signals() -> Iterator[None]:
     process never leaves this context, so it ignores both. (Forking in another thread is no
     way out: the child would delete the main thread's objects, such as torch's process groups.)
     """
-    came: list[int] = []
+    pending: list[int] = []
     with ExitStack() as handlers:
         with suppress(ValueError):  # outside the main thread
             for number in (signal.SIGINT, signal.SIGTERM):
-                before = signal.signal(number, lambda held, _: came.append(held))
+                before = signal.signal(number, lambda signum, _: pending.append(signum))
                 # None: a handler that Python has not set, and cannot set again
                 handlers.callback(signal.signal, number, before or signal.SIG_DFL)
         yield
-    for held in came:
-        signal.raise_signal(held)
+    for signum in pending:
+        signal.raise_signal(signum)

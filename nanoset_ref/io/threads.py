@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from nanoset_ref.io.signals import deferred_signals
 
-Given = TypeVar("Given")
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
@@ -21,7 +21,7 @@ def _pool(count: int, process: int) -> ThreadPoolExecutor:
 
 
 def thread_map(
-    call: Callable[[Given], Result], arguments: Sequence[Given], threads: int = 16
+    call: Callable[[Argument], Result], arguments: Sequence[Argument], threads: int = 16
 ) -> list[Result]:
     """Call an I/O-bound function for each argument, in threads; results keep the arguments' order.
 
@@ -29,7 +29,7 @@ def thread_map(
     for which every later call waits.) So does the first exception of a call.
     """
     remaining = deque(range(len(arguments)))
-    made: SimpleQueue[tuple[int, Any, list[BaseException]]] = SimpleQueue()
+    finished: SimpleQueue[tuple[int, Any, list[BaseException]]] = SimpleQueue()
 
     def work() -> None:
         while remaining:
@@ -38,9 +38,9 @@ def thread_map(
             except IndexError:  # another thread took the last one
                 return
             try:
-                made.put((index, call(arguments[index]), []))
+                finished.put((index, call(arguments[index]), []))
             except BaseException as error:
-                made.put((index, None, [error]))
+                finished.put((index, None, [error]))
 
     pool = _pool(threads, os.getpid())
     with deferred_signals():
@@ -49,7 +49,7 @@ def thread_map(
     results: list[Any] = [None] * len(arguments)
     try:
         for _ in arguments:
-            index, result, errors = made.get()
+            index, result, errors = finished.get()
             if errors:
                 raise errors.pop()  # its traceback holds this frame, which must not hold it
             results[index] = result

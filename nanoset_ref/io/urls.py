@@ -35,7 +35,7 @@ SCHEMES = {
 URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
 # a URL that went through pathlib
 LOST_SLASH = re.compile("(s3|gs|gcs|az|https?):/[^/]")
-UNVERSIONED = "NANOSET_REF_ALLOW_UNVERSIONED"
+UNVERSIONED_VARIABLE = "NANOSET_REF_ALLOW_UNVERSIONED"
 WITHOUT_FORK = "use 0 workers and read_ahead=2, which prefetches in a thread"
 
 
@@ -180,7 +180,9 @@ def url_or_path(path: PathLike, allow_unversioned: bool = False) -> Path | Bucke
     """Parse a name that contains ":/" as a URL or a path; see `paths.as_path`."""
     text = os.fspath(path)
     if URL.match(text):
-        return BucketPath(text, allow_unversioned or os.environ.get(UNVERSIONED) == "1")
+        return BucketPath(
+            text, allow_unversioned or os.environ.get(UNVERSIONED_VARIABLE) == "1"
+        )
     if LOST_SLASH.match(text) and isinstance(path, Path):
         raise StorageError(
             f"{text}: give a URL as a string; a Path drops one of its two slashes"

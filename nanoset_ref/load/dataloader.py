@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from nanoset_ref.io.checks import unknown_key, whole_number
+from nanoset_ref.io.checks import unknown_key_problem, whole_number
 from nanoset_ref.load.blocks import (
     BlockSizes,
     allocate_buffers,
@@ -492,7 +492,7 @@ def refuse_unknown_options(
         problem = refused.get(name)
         if name not in known:
             allowed = known.difference(refused, OPTIONS_THAT_CHANGE_BATCHES)
-            problem = unknown_key(name, allowed)
+            problem = unknown_key_problem(name, allowed)
         if problem:
             raise TypeError(f"{function.__name__}: {name}: {problem}")
 

@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from nanoset_ref.io.pools import close_pool
 from nanoset_ref.io.signals import deferred_signals
+from nanoset_ref.io.threads import close_pool
 from nanoset_ref.load.blocks import BlockSizes
 from nanoset_ref.load.collator import RowBlock, writable_copy
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler

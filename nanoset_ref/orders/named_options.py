@@ -2,7 +2,7 @@
 
 import inspect
 
-from nanoset_ref.io.checks import unknown_key
+from nanoset_ref.io.checks import unknown_key_problem
 from nanoset_ref.orders import ORDERS, Order, find_order  # type: ignore[attr-defined]
 
 
@@ -29,7 +29,7 @@ def order_with_options(
 
         known = [*ORDERS, *OTHERS]
         raise ValueError(
-            f"the order {kind!r}: {unknown_key(kind, known, 'order')} "
+            f"the order {kind!r}: {unknown_key_problem(kind, known, 'order')} "
             f"(choose one of {str(known)[1:-1]}, or an .npy file)"
         )
     parameters = inspect.signature(order).parameters.values()
@@ -40,7 +40,9 @@ def order_with_options(
     ]
     for key in options:
         if key not in names:
-            raise ValueError(f"the order {kind!r}: {key}: {unknown_key(key, names)}")
+            raise ValueError(
+                f"the order {kind!r}: {key}: {unknown_key_problem(key, names)}"
+            )
     return order, options
 
 

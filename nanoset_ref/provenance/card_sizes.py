@@ -6,7 +6,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.io.pools import thread_map
+from nanoset_ref.io.threads import thread_map
 from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
 

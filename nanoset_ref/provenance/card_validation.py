@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.io.checks import unknown_key
+from nanoset_ref.io.checks import unknown_key_problem
 from nanoset_ref.io.paths import read_json
 from nanoset_ref.orders.base import Json
 
@@ -100,7 +100,7 @@ def _problems_of_fields(
         field_schema = fields.get(name, schema.get("additionalProperties"))
         field_path = f"{path}.{name}".lstrip(".")
         if field_schema is False:
-            yield f"{field_path}: {unknown_key(name, fields)}"
+            yield f"{field_path}: {unknown_key_problem(name, fields)}"
         elif field_schema is not None:
             yield from _problems_of_value(item, field_schema, field_path)
 

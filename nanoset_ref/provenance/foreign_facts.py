@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.io.checks import unknown_key
+from nanoset_ref.io.checks import unknown_key_problem
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.orders.base import Json
 
@@ -41,7 +41,9 @@ class ForeignConfig:
     def __init__(self, values: Json, given: Mapping[str, str]) -> None:
         for name in given:
             if name not in GIVEN_NAMES:
-                raise ValueError(f"--given {name}: {unknown_key(name, GIVEN_NAMES)}")
+                raise ValueError(
+                    f"--given {name}: {unknown_key_problem(name, GIVEN_NAMES)}"
+                )
         self.values = values
         self.given = given
         self._missing: dict[str, str] = {}

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.bucket_ids import bytes_of, fetch
 from nanoset_ref.io.paths import as_path
-from nanoset_ref.io.pools import thread_map
+from nanoset_ref.io.threads import thread_map
 from nanoset_ref.provenance.card import Card, CardRow
 from nanoset_ref.provenance.card_sizes import replace_server
 

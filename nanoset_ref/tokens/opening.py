@@ -88,7 +88,7 @@ def open_all(
                 break
     rest = files[len(opened) :]
     if rest:
-        from nanoset_ref.io.pools import thread_map  # only slow files need it
+        from nanoset_ref.io.threads import thread_map  # only slow files need it
 
         opened += thread_map(open_one, rest)
     return opened

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from nanoset_ref import preprocess  # loads its modules when they are used
-from nanoset_ref.io.checks import unknown_key
+from nanoset_ref.io.checks import unknown_key_problem
 from nanoset_ref.io.extras import extra
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.train.data_section import (
@@ -122,7 +122,9 @@ def transformers_config(fields: Fields) -> Any:
         ) from error
     # transformers accepts and keeps unknown fields
     unknown = vars(config).keys() - vars(default).keys()
-    problems = [f"{name}: {unknown_key(name, vars(default))}" for name in unknown]
+    problems = [
+        f"{name}: {unknown_key_problem(name, vars(default))}" for name in unknown
+    ]
     problems += [
         f"{name}: must be at least 1, got {getattr(config, name)}" for name in too_small
     ]
