@@ -53,7 +53,7 @@ def hf_encoder(tokenizer: Tokenizer) -> Encode:
     cut = PieceCutter(tokenizer)
 
     def encode(texts: list[str]) -> IdsAndLengths:
-        if max(map(len, texts), default=0) < cut.long:
+        if max(map(len, texts), default=0) < cut.min_length:
             return encode_whole(texts)
         pieces = [list(cut(text)) for text in texts]
         groups = _groups(chain.from_iterable(pieces))
@@ -101,11 +101,11 @@ def gigatoken_encoder(tokenizer: Tokenizer) -> Encode:
         return ids[offsets[0] : offsets[-1]], np.diff(offsets)
 
     if tokenizer.encode_special_tokens:
-        return _split_after(encode, tokenizer)
+        return _with_special_tokens_split(encode, tokenizer)
     return encode
 
 
-def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
+def _with_special_tokens_split(keep: Encode, tokenizer: Tokenizer) -> Encode:
     """Encode with `keep`, and texts with special tokens again with a tokenizer that splits them."""
     split = hf_encoder(tokenizer)
     added = tokenizer.get_added_tokens_decoder().items()

@@ -134,7 +134,7 @@ class BatchEncoder:
                 )
 
 
-def from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:
+def encoder_from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:
     """The encoder of another process, from its `worker_config`."""
     config["dtype"] = np.dtype(config["dtype"])
     return BatchEncoder(rebuild_tokenizer(tokenizer, split), **config)

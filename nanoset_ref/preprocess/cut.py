@@ -50,18 +50,18 @@ class PieceCutter:
         piece_chars: the least length of a piece, in characters.
 
     Attributes:
-        long: the least length of a document that is cut, in characters.
+        min_length: the least length of a document that is cut, in characters.
     """
 
     def __init__(self, tokenizer: Tokenizer, piece_chars: int = PIECE_CHARS) -> None:
         self._tokenizer = tokenizer
         self._piece_chars = piece_chars
-        self.long = 2 * piece_chars
+        self.min_length = 2 * piece_chars
 
     def __call__(self, text: str) -> Iterator[str]:
         """Yield the pieces of `text` in order."""
         start = 0
-        while len(text) - start >= self.long:
+        while len(text) - start >= self.min_length:
             cut = self._next_cut(text, start)
             if cut is None:
                 break

@@ -193,7 +193,7 @@ class Encoder(BatchEncoder):
 
     @property
     def worker_config(self) -> dict[str, Any]:
-        """The message from which another process builds the same encoder (see `from_config`)."""
+        """The message from which `encoder_from_config` builds the same encoder elsewhere."""
         return {
             "tokenizer": self.fast.to_str(),
             "split": self.fast.encode_special_tokens,

@@ -41,7 +41,11 @@ import numpy as np
 from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import num_threads
-from nanoset_ref.preprocess.batch_encoder import BatchEncoder, EncodedBatch, from_config
+from nanoset_ref.preprocess.batch_encoder import (
+    BatchEncoder,
+    EncodedBatch,
+    encoder_from_config,
+)
 from nanoset_ref.preprocess.text_blocks import OnError, TextBatch, TextBlock, TextPart
 from nanoset_ref.preprocess.text_formats import ArrowValues
 
@@ -171,7 +175,7 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
     with suppress(EOFError, ConnectionError, TimeoutError):
         while (message := json.loads(connection.recv_bytes())) is not None:
             if "tokenizer" in message:
-                encoder = from_config(**message)
+                encoder = encoder_from_config(**message)
                 continue
             assert encoder, "a batch came before the tokenizer"
             text = connection.recv_bytes()
@@ -252,7 +256,7 @@ def other_ranks() -> list[RemoteEncoder]:
         key = secrets.token_hex()
         with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
             store.set(ADDRESS_KEY, f"{listener.address[1]} {key}")
-            accepted = [_configured(listener.accept()) for _ in range(1, size)]
+            accepted = [_with_socket_options(listener.accept()) for _ in range(1, size)]
             return [
                 RemoteEncoder("another rank", connection) for connection in accepted
             ]
@@ -260,11 +264,11 @@ def other_ranks() -> list[RemoteEncoder]:
         time.sleep(0.05)
     port, key = store.get(ADDRESS_KEY).decode().split()
     address = os.environ["MASTER_ADDR"], int(port)
-    connection = _configured(Client(address, authkey=key.encode()))
+    connection = _with_socket_options(Client(address, authkey=key.encode()))
     return [RemoteEncoder("rank 0", connection)]
 
 
-def _configured(connection: Any) -> Connection:
+def _with_socket_options(connection: Any) -> Connection:
     """Send messages without delay, and notice within minutes that a node is gone."""
     with socket.socket(fileno=os.dup(connection.fileno())) as handle:
         handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -18,7 +18,7 @@ import numpy as np
 
 from nanoset_ref.io.extras import extra
 
-MAKE_LINES = (
+HOW_TO_MAKE_LINES = (
     "a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl "
     "(objects over several lines: jq -c .)"
 )
@@ -118,7 +118,7 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
     if not isinstance(row, dict):
         raise DocumentError(
             "not an object",
-            f"every line must be one JSON object, got a {type(row).__name__}; {MAKE_LINES}",
+            f"every line must be one JSON object, got a {type(row).__name__}; {HOW_TO_MAKE_LINES}",
         )
     for column in columns:
         if column in row:
@@ -153,7 +153,7 @@ def _parse_with_json(line: bytes) -> Any:
         reason = str(error)
     raise DocumentError(
         "invalid JSON",
-        f"not JSON ({reason}); every line must be one JSON object; {MAKE_LINES}",
+        f"not JSON ({reason}); every line must be one JSON object; {HOW_TO_MAKE_LINES}",
     )
 
 

@@ -40,7 +40,7 @@ CHARACTERS = [
     *range(0x800, 0xD800, 0x800),
     *range(0xE000, 0x110000, 0x2000),
 ]
-EVERY_BYTE = "".join(map(chr, CHARACTERS))
+TEXT_OF_EVERY_BYTE = "".join(map(chr, CHARACTERS))
 logger = logging.getLogger(__name__)
 
 
@@ -55,7 +55,7 @@ def special_tokens_of(
     """
     added = fast.get_added_tokens_decoder().items()
     special = {number: token.content for number, token in added if token.special}
-    for number in fast.encode(EVERY_BYTE, add_special_tokens=False).ids:
+    for number in fast.encode(TEXT_OF_EVERY_BYTE, add_special_tokens=False).ids:
         special.pop(number, None)
     for token_id in bos_and_eos:
         text = None if token_id is None else fast.id_to_token(token_id)

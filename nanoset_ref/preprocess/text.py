@@ -30,7 +30,10 @@ from nanoset_ref.preprocess.text_formats import (
 
 logger = logging.getLogger(__name__)
 
-SAVED = ("state.json", "dataset_dict.json")  # Dataset.save_to_disk writes one of them
+SAVED_FILE_NAMES = (
+    "state.json",
+    "dataset_dict.json",
+)  # Dataset.save_to_disk writes one of them
 # a tokenizer is tried on at most
 PROBE_PARTS = 20
 PROBE_DOCUMENTS = 500  # in all these parts, roughly
@@ -157,7 +160,7 @@ def _configuration_error(name: str, subject: str, config: str) -> InputError:
 
 def _is_saved(folder: Path) -> bool:
     """Whether `Dataset.save_to_disk` wrote this folder."""
-    return any((folder / name).is_file() for name in SAVED)
+    return any((folder / name).is_file() for name in SAVED_FILE_NAMES)
 
 
 def _files(name: str) -> list[str] | None:
