@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nanoset_ref import plain
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.streaming.resumable import position_at, worker_item
+from nanoset_ref.streaming.resumable import position_at, rank_item
 
 schedules = st.builds(
     Schedule,
@@ -58,7 +58,7 @@ def test_workers_make_the_batches_that_torch_takes_in_turn(
     assert plain.interleave(made, batch_size) == batches
     for worker, samples in enumerate(made):
         assert [
-            worker_item(item, worker, num_workers, batch_size)
+            rank_item(item, worker, num_workers, batch_size)
             for item in range(len(samples))
         ] == samples
 

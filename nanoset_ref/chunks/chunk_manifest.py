@@ -197,7 +197,7 @@ def finished_manifest(
     )
 
 
-def _try_lock(file: IO[Any]) -> bool:
+def _no_other_run(file: IO[Any]) -> bool:
     try:
         return lock(file)
     except OSError:  # the filesystem has no locks
@@ -205,7 +205,7 @@ def _try_lock(file: IO[Any]) -> bool:
 
 
 @contextlib.contextmanager
-def start_manifest(
+def claim_folder(
     folder: Path,
     settings: Settings,
     outputs: Sequence[str],
@@ -224,7 +224,7 @@ def start_manifest(
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a") as file:
         # the other run may have ended since `finished_manifest` was called
-        if not _try_lock(file) or finished_manifest(
+        if not _no_other_run(file) or finished_manifest(
             folder, settings, outputs, overwrite
         ):
             raise ManifestError(
@@ -237,7 +237,7 @@ def start_manifest(
 def _prepare_folder(
     folder: Path, settings: Settings, outputs: Sequence[str], facts: RowFacts
 ) -> ChunkManifest:
-    """See `start_manifest`."""
+    """See `claim_folder`."""
     manifest = ChunkManifest.read(folder)
     if manifest and manifest.settings == settings and not manifest.complete:
         return manifest

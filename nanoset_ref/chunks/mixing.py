@@ -33,10 +33,10 @@ from nanoset_ref.chunks.chunk_manifest import (
     ChunkManifest,
     FileEntry,
     ManifestError,
+    claim_folder,
     common_facts,
     finished_manifest,
     manifests_above,
-    start_manifest,
 )
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.extras import extra
@@ -58,14 +58,14 @@ class _SplitSubset(NamedTuple):
     Attributes:
         name: the subset's path.
         content: the subset's rows, as a memory map.
-        starts: {folder of the mix: the byte offsets in `content` at which its lines start, int64
-            [lines], ascending}.
+        line_starts: {folder of the mix: the byte offsets in `content` at which its lines start,
+            int64 [lines], ascending}.
         account: its counts; samples = valid + train + leftover.
     """
 
     name: str
     content: mmap.mmap
-    starts: dict[str, NDArray[np.int64]]
+    line_starts: dict[str, NDArray[np.int64]]
     account: Account
 
 
@@ -138,7 +138,7 @@ def mix(
         return existing
     accounts = [subset.account for subset in subsets]
     seed = random_seed if shuffle else None
-    with start_manifest(out, settings, outputs, facts, overwrite) as manifest:
+    with claim_folder(out, settings, outputs, facts, overwrite) as manifest:
         files = _write_all(out, subsets, num_chunks, keep_leftover, seed)
         return manifest.finish(out, files=files, conservation=accounts)
 
@@ -176,7 +176,7 @@ def _split_all(
     subsets = []
     for name, path in tqdm(paths.items(), "subsets", disable=None):
         subsets.append(_split_subset(name, path, num_chunks, num_valid, rng))
-    if not any(len(subset.starts[TRAIN]) for subset in subsets):
+    if not any(len(subset.line_starts[TRAIN]) for subset in subsets):
         raise ValueError(
             f"no subset has a sample for each of {num_chunks} chunks: "
             "make fewer chunks, or hold out fewer samples"
@@ -232,12 +232,12 @@ def _write_all(
         for folder in folders:
             name = f"{folder}/{subset.name}.jsonl"
             files[name] = _write_lines(
-                out / name, [(subset.content, subset.starts[folder])], None
+                out / name, [(subset.content, subset.line_starts[folder])], None
             )
     for chunk in tqdm(range(num_chunks), "chunks", disable=None):
         name = f"{TRAIN}/train_{chunk}.jsonl"
         parts = [
-            (subset.content, subset.starts[TRAIN][chunk::num_chunks])
+            (subset.content, subset.line_starts[TRAIN][chunk::num_chunks])
             for subset in subsets
         ]
         seed = None if shuffle_seed is None else (shuffle_seed, chunk)

@@ -130,7 +130,9 @@ def row_files(paths: Iterable[PathLike] | PathLike) -> list[Path]:
     """
     files = []
     for path in map(Path, as_list(paths)):
-        below = sorted(path.rglob("*.jsonl"), key=_natural) if path.is_dir() else [path]
+        below = (
+            sorted(path.rglob("*.jsonl"), key=_natural_key) if path.is_dir() else [path]
+        )
         if not below:
             raise ValueError(f"{path} has no .jsonl file of rows")
         files += below
@@ -139,5 +141,5 @@ def row_files(paths: Iterable[PathLike] | PathLike) -> list[Path]:
     return files
 
 
-def _natural(path: Path) -> str:
+def _natural_key(path: Path) -> str:
     return re.sub(r"\d+", lambda number: number[0].zfill(20), str(path))

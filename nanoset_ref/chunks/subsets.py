@@ -36,9 +36,9 @@ from nanoset_ref.chunks.chunk_manifest import (
     ChunkManifest,
     FileEntry,
     RowFacts,
+    claim_folder,
     finished_manifest,
     manifests_above,
-    start_manifest,
 )
 from nanoset_ref.chunks.packing import (
     PackedRow,
@@ -192,7 +192,7 @@ class _TokenizeJob:
         encoder = self._encoder(sources[0])
         facts = {"tokenizer": self.config.tokenizer, **encoder.facts}
         row_facts = RowFacts(concat_tokens=self.config.concat_tokens, **facts)
-        with start_manifest(
+        with claim_folder(
             self.folder, settings, outputs, row_facts, overwrite
         ) as manifest:
             paths, counts = self._tokenize(sources, encoder, facts, num_workers)

@@ -200,7 +200,7 @@ def position_at(schedule: Schedule, start: int, dp_rank: int, item: int) -> int:
     return schedule.rank_positions(first, schedule.samples_per_micro_step, dp_rank)[row]
 
 
-def worker_item(item: int, worker: int, num_workers: int, batch_size: int) -> int:
+def rank_item(item: int, worker: int, num_workers: int, batch_size: int) -> int:
     """Where a DataLoader worker's `item`-th sample stands in the sequence of its rank.
 
     torch hands out whole batches to the workers in turn: with 2 workers and batches of 2, worker 0

@@ -48,8 +48,8 @@ from nanoset_ref.streaming.resumable import (
     Resumable,
     State,
     position_at,
+    rank_item,
     worker_and_num_workers,
-    worker_item,
 )
 from nanoset_ref.streaming.row_stream import (
     ALGORITHM,
@@ -174,7 +174,7 @@ class TokenStream(Resumable):
             encoder.special_token_counts.quiet = True
         shards: dict[int, Iterator[Any]] = {}
         for taken in count(progress["taken"]):
-            item = worker_item(taken, worker, workers, self.micro_batch_size)
+            item = rank_item(taken, worker, workers, self.micro_batch_size)
             shard_row = self._row_of(item, progress, encoder, shards)
             if shard_row is None:
                 return

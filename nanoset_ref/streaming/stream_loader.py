@@ -17,7 +17,7 @@ from nanoset_ref.streaming.stream import RowSample, TokenStream, next_epoch
 
 Collate = Callable[[list[RowSample]], Any]
 # options of torch's DataLoader that a TokenStreamDataLoader cannot have
-REFUSED = {
+REFUSED_OPTIONS = {
     "persistent_workers": "leave it out: such workers would not start over in a new epoch",
     "batch_size": "leave it out: the stream's micro_batch_size is the batch size",
     "drop_last": "leave it out: an incomplete batch is dropped",
@@ -31,7 +31,7 @@ class TokenStreamDataLoader(OneIterationLoader):
         stream: its micro_batch_size is the batch size.
         collate_fn: makes a batch from rows, in the worker; for example a DataCollatorForCLM.
         **options: passed to torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...).
-            Those in `REFUSED` are refused.
+            Those in `REFUSED_OPTIONS` are refused.
 
     The first iteration reads the rest of the current epoch, each further one a whole epoch. With
     repeat=True the epoch is endless. Only one iterator is live: a new one closes the old one and
@@ -44,7 +44,7 @@ class TokenStreamDataLoader(OneIterationLoader):
         collate_fn: Collate = default_collate,
         **options: Any,
     ) -> None:
-        refuse_unknown_options(options, TokenStreamDataLoader, REFUSED)
+        refuse_unknown_options(options, TokenStreamDataLoader, REFUSED_OPTIONS)
         super().__init__(
             stream,
             stream.micro_batch_size,
