@@ -127,11 +127,11 @@ class Trial:
         """Find rows lost or doubled, except the rows that the declared tail drops or repeats."""
         rows = self.case.rows
         step_rows = self.case.global_batch_size
-        left = rows % step_rows
+        rest = rows % step_rows
         may_drop = 0
         may_repeat = 0
         if self.adapter.tail == "drop":
-            may_drop = left
+            may_drop = rest
         elif self.adapter.tail == "pad":
-            may_repeat = -left % step_rows
+            may_repeat = -rest % step_rows
         return find_miscount(batches, rows, may_drop=may_drop, may_repeat=may_repeat)
