@@ -133,7 +133,9 @@ def from_megatron(config: ForeignConfig) -> Json:
         "window": {"row_length": length + 1, "stride": length},
         "sources": [source_facts(f"{prefix}.bin") for prefix in prefixes],
         "orders": [order],
-        "stages": one_stage(config, steps, batch_size, "contiguous", None, rows),
+        "stages": one_stage(
+            config, steps, batch_size, layout="contiguous", micro_batch_size=rows
+        ),
         "inferred": assumed,
     }
 
@@ -222,7 +224,7 @@ def from_olmo_core(config: ForeignConfig) -> Json:
         "window": {"row_length": length, "stride": length},
         "sources": [source_facts(path) for path in dataset.get("paths") or []],
         "orders": [order_facts(name, loader["seed"], options=options)],
-        "stages": one_stage(config, steps, batch_size, "strided"),
+        "stages": one_stage(config, steps, batch_size, layout="strided"),
     }
     if not facts["sources"]:
         facts["listed"] = {
@@ -299,7 +301,14 @@ def from_llm_c(config: ForeignConfig) -> Json:
         "window": {"row_length": length + 1, "stride": length},
         "sources": [source_facts(path, 1024) for path in paths],
         "orders": [order_facts("llm_c", 0, options=options)],
-        "stages": one_stage(config, steps, batch_size, "contiguous", ranks, rows),
+        "stages": one_stage(
+            config,
+            steps,
+            batch_size,
+            layout="contiguous",
+            dp_size=ranks,
+            micro_batch_size=rows,
+        ),
     }
 
 

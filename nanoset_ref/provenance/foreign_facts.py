@@ -151,10 +151,11 @@ def stage_facts(
 def one_stage(
     config: ForeignConfig,
     steps: int,
-    *others: Any,
+    batch_size: int,
+    **options: Any,
 ) -> list[Json]:
-    """The only stage of a run of `steps` steps; `others`: the next arguments of `stage_facts`."""
-    return [stage_facts(config, 0, range(1, steps + 1), *others)]
+    """The only stage of a run of `steps` steps; `options`: the others of `stage_facts`."""
+    return [stage_facts(config, 0, range(1, steps + 1), batch_size, **options)]
 
 
 def read_arguments(path: PathLike) -> Json:

@@ -106,8 +106,8 @@ def _packed_rows(
     options = facts.get("options", {})
     length = card.facts["window"]["row_length"]
     try:
-        ends = options["eos_token_id"]
-        files = [open_tokens(path, card.facts["dtype"], ends) for path in paths]
+        eos_token_id = options["eos_token_id"]
+        files = [open_tokens(path, card.facts["dtype"], eos_token_id) for path in paths]
         samples = card.num_positions(number)
         return OLMoCorePackedRows(files, length, samples, facts["seed"], options)
     except KeyError as error:

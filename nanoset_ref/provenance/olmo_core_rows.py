@@ -94,10 +94,10 @@ class OLMoCorePackedRows(Rows):
 
     def _packed_documents(self, members: list[int], fragment: bool) -> Int64Array:
         """(row, start, stop, candidates) of each document of a group of files."""
-        spans = np.concatenate([self._closed_documents(number) for number in members])
+        spans = np.concatenate([self._ended_documents(number) for number in members])
         return packed_instances(spans, self.row_length, fragment=fragment)
 
-    def _closed_documents(self, number: int) -> Int64Array:
+    def _ended_documents(self, number: int) -> Int64Array:
         """(start, stop) in its group of each document of a file, without an unclosed last one."""
         file = self._files[number]
         offsets = file.require_document_offsets()

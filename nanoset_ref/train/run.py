@@ -240,13 +240,13 @@ class Run:
 def learning_rate(config: OptimizerConfig, step: int, train_steps: int) -> float:
     """The learning rate of a step; steps count from 1 (see `LRScheduleConfig`)."""
     schedule = config.learning_rate_scheduler
-    highest = schedule.learning_rate
-    lowest = schedule.min_decay_lr
+    peak = schedule.learning_rate
+    final = schedule.min_decay_lr
     warmup = schedule.lr_warmup_steps
     if step <= warmup:
-        return highest * step / warmup
+        return peak * step / warmup
     done = (step - warmup) / max(1, train_steps - warmup)
-    return lowest + (highest - lowest) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+    return final + (peak - final) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
 
 
 def make_deterministic() -> None:
