@@ -97,7 +97,7 @@ def run(
     """
     words = command_line(arguments)
 
-    def work() -> int:
+    def parse_and_run() -> int:
         _prepare_process(prog, log_level)
         call = _parse(function, words, prog)
         result = function(*call.args, **call.kwargs)
@@ -107,7 +107,7 @@ def run(
         return int(result or 0)
 
     try:
-        code, problem = _outcome(work, prog, interrupted)
+        code, problem = _run_and_explain(parse_and_run, prog, interrupted)
         if problem:
             print(f"{prog}: error: {problem}", file=sys.stderr)
         _discard_output()
@@ -122,10 +122,12 @@ def command_line(arguments: Sequence[str] | None) -> list[str]:
     return list(sys.argv[1:] if arguments is None else arguments)
 
 
-def _outcome(work: Callable[[], int], prog: str, interrupted: str) -> tuple[int, str]:
+def _run_and_explain(
+    command: Callable[[], int], prog: str, interrupted: str
+) -> tuple[int, str]:
     """Run a command; return its exit code, and its error in one line or ""."""
     try:
-        return work(), ""
+        return command(), ""
     except BrokenPipeError:  # `| head` has seen enough
         return 0, ""
     except UsageError as error:

@@ -24,16 +24,16 @@ def begin_command() -> None:
     """
     end_with_launcher()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, _exit_at_once)
 
 
 def interrupts_raise() -> None:
     """Let Ctrl-C raise KeyboardInterrupt again; the command reports it."""
-    if signal.getsignal(signal.SIGINT) is _end:
+    if signal.getsignal(signal.SIGINT) is _exit_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _end(*_: Any) -> None:
+def _exit_at_once(*_: Any) -> None:
     if is_main_rank():
         os.write(
             2, b"nanoset_ref: error: interrupted before it began; nothing was written\n"

@@ -17,7 +17,12 @@ from nanoset_ref.cli.card_commands import (
     show_public_rows,
 )
 from nanoset_ref.cli.command import NotNegative, UsageError
-from nanoset_ref.cli.run_options import RunOptions, exactly_one, one_step, segment_at
+from nanoset_ref.cli.run_options import (
+    RunOptions,
+    require_one_of,
+    segment_at,
+    step_given_once,
+)
 from nanoset_ref.io.checks import check_index
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.load.schedule import Schedule, Slot
@@ -55,7 +60,7 @@ def show(
         mirror: the server to read published files from, such as http://localhost:8000; for a run
             card without --data.
     """
-    exactly_one(sample=sample, document=document, position=position, step=step)
+    require_one_of(sample=sample, document=document, position=position, step=step)
     if options.is_card_alone and document is None and position is None:
         show_public_rows(options, options.card(schedule), step, sample, source, mirror)
         return
@@ -132,7 +137,7 @@ def where(
         step: optimizer step, from 1.
         text: decode the rows, too.
     """
-    number = one_step(step_number, step)
+    number = step_given_once(step_number, step)
     if options.is_card_alone and not text:
         show_card_step(options, options.card(schedule), number)
         return
@@ -194,7 +199,7 @@ def when(
             [SOURCE:]FIRST_BYTE-STOP_BYTE. The answers are a table with tabs between its columns.
         source: number of the file, from 0.
     """
-    exactly_one(
+    require_one_of(
         document=document, text=text, sample=sample, byte_range=byte_range, bulk=bulk
     )
     if bulk is not None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nanoset_ref import provenance, train  # each loads its modules when used
 from nanoset_ref.cli.card_commands import show_card_audit, show_skipped_rows
 from nanoset_ref.cli.command import NotNegative, Positive
-from nanoset_ref.cli.run_options import RunOptions, one_step, segment_at
+from nanoset_ref.cli.run_options import RunOptions, segment_at, step_given_once
 from nanoset_ref.io.files import atomic_write, refuse_existing, refuse_input
 from nanoset_ref.io.paths import read_json
 from nanoset_ref.load.schedule import Schedule
@@ -63,7 +63,7 @@ def replay(
         overwrite: replace an existing file.
         mirror: see `show`.
     """
-    first = one_step(step_number, step)
+    first = step_given_once(step_number, step)
     numbers = range(first, first + steps)
     inputs: list[Any] = [options.config or options.run or ""]
     if options.is_card_alone:

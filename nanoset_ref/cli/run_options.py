@@ -329,7 +329,7 @@ def segment_at(segments: Sequence[RunSegment], step: int) -> RunSegment:
     raise IndexError(f"step {step} is not one of this run's steps {first} to {last}")
 
 
-def exactly_one(**options: Any) -> None:
+def require_one_of(**options: Any) -> None:
     """UsageError unless exactly one option is not None."""
     given = [name for name, value in options.items() if value is not None]
     if len(given) != 1:
@@ -337,7 +337,7 @@ def exactly_one(**options: Any) -> None:
         raise UsageError(f"give exactly one of {names}")
 
 
-def one_step(number: int | None, step: int | None) -> int:
+def step_given_once(number: int | None, step: int | None) -> int:
     """The step of a command that takes it as its first word or as --step."""
     given = [value for value in (number, step) if value is not None]
     if len(given) != 1:
