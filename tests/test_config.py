@@ -145,7 +145,7 @@ START, PATHS = (
         (
             "model.model_config.vocab_size",
             299,
-            "300 ids, model.model_config.vocab_size is only 299",
+            "300 ids, but model.model_config.vocab_size is only 299",
         ),
         (
             "model.model_config.model_type",
@@ -198,7 +198,7 @@ def test_a_trial_that_ends_before_later_stages_says_which_are_not_reached(load, 
         ("Genera", range(1, 15)),
         ("Second", range(15, 16)),
     ]
-    unreached = "the stage 'Third purpose training (Blended dataset)' is not reached: it begins at step 25, tokens."
+    unreached = "the stage 'Third purpose training (Blended dataset)' is not reached: it begins at step 25, but tokens."
     assert [record.getMessage()[: len(unreached)] for record in caplog.records] == [
         unreached
     ]
@@ -257,7 +257,7 @@ def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
     named = {"tokenizer": {"tokenizer_name_or_path": str(folder)}}
     with pytest.raises(
         ConfigError,
-        match=rf"300 ids, the tokenizer of tokenizer.tokenizer_name_or_path has {size}",
+        match=rf"300 ids, but the tokenizer of tokenizer.tokenizer_name_or_path has {size}",
     ):
         load(named)
 
@@ -267,7 +267,7 @@ def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
     }
     with pytest.raises(ConfigError) as error:
         load(named | small)
-    only = f"ids, model.model_config.vocab_size is only {size - 1}"
+    only = f"ids, but model.model_config.vocab_size is only {size - 1}"
     for what in (
         f"or_path: the tokenizer has {size} {only}",
         f"a_input_ids.npy has 300 {only}",

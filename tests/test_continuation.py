@@ -148,7 +148,7 @@ def test_what_cannot_be_compared_or_has_no_ledger_is_refused(files):
     state = state_of(nanoset, 5)
     with pytest.raises(
         ValueError,
-        match="counts 1152921504606846976 samples, its plan has 15 in an epoch",
+        match="counts 1152921504606846976 samples, but its plan has 15 in an epoch",
     ):
         compare(state | {"consumed_train_samples": 2**60}, nanoset)
     state["plan"]["files"][0]["num_tokens"] = 2**31
@@ -158,7 +158,7 @@ def test_what_cannot_be_compared_or_has_no_ledger_is_refused(files):
         compare(state, nanoset)
     late = StatelessOrder([15], None, 20, start={"position": 8, "reads": [8]})
     with pytest.raises(
-        ValueError, match="begins at position 8, the saved run had read up to 4"
+        ValueError, match="begins at position 8, but the saved run had read up to 4"
     ):
         compare(
             state_of(Nanoset(a, None, 4, 20, order="stateless"), 4),

@@ -444,7 +444,7 @@ def test_damaged_shards_are_refused(tmp_path):
         whole[:1024],
     ):
         path.write_bytes(damaged)
-        with pytest.raises(TokenFileError, match="its header asks for version 1"):
+        with pytest.raises(TokenFileError, match="its header requires version 1"):
             open_tokens(path)
     path.write_bytes(whole[:1000])
     with pytest.raises(TokenFileError, match="does not begin with the header"):

@@ -187,7 +187,8 @@ def test_when_begins_where_the_schedule_begins(paths):
 
 def test_unknown_steps_files_documents_and_tokens_are_refused(paths, blend):
     with pytest.raises(
-        IndexError, match="step 11 reads positions 60 to 65, the dataset has 60"
+        IndexError,
+        match="step 11 reads positions 60 to 65, but the dataset has only 60",
     ):
         where(Nanoset(paths, None, 4, 60), Schedule(micro_batch_size=6), 11)
     for dataset in (Nanoset(paths, None, 4, 60), blend):

@@ -187,7 +187,8 @@ def test_an_order_file_overwritten_in_place_never_names_what_is_no_instance(
     assert np.array_equal(order[:7], np.array(whole)[:, :7])
     for positions in (7, slice(0, 13), np.array([7])):
         with pytest.raises(
-            ValueError, match=f"names instance {number:,}, these files have 15 in all"
+            ValueError,
+            match=f"names instance {number:,}, but these files have 15 in all",
         ):
             order[positions]
 
@@ -234,9 +235,9 @@ def test_the_fingerprint_is_that_of_the_numbers(numbers, tmp_path):
 @pytest.mark.parametrize(
     ("numbers", "weights", "message"),
     [
-        ([0, 15, 3], None, "names instance 15, these files have 15"),
+        ([0, 15, 3], None, "names instance 15, but these files have 15"),
         ([0, -1, 3], None, "names instance -1"),
-        ([0, 1], None, "orders 2 samples, the run asks for 3"),
+        ([0, 1], None, "lists 2 samples, but 3 are requested"),
         ([0.5, 1, 2], None, r"must hold instance numbers \[n\], got float64 \[3\]"),
         ([[0, 1, 2]], None, r"got int64 \[1, 3\]"),
         ([0, 1, 2], [1, 1, 1, 1], "leave the weights out"),

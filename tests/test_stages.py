@@ -259,12 +259,12 @@ def test_what_has_been_done_cannot_be_changed(make):
     ):
         with pytest.raises(
             ConfigError,
-            match=r"did its 18 steps in the stages .*\('two', 11\)\], now they would be",
+            match=r"did its 18 steps in the stages .*\('two', 11\)\], but now they would be",
         ):
             run(make(stages), 0, state)
     run(make([ONE, TWO, ("three", 19, "a", {})]), 1, state)
     with pytest.raises(
-        ConfigError, match=r"has done 18 steps, tokens.train_steps is 17"
+        ConfigError, match=r"has done 18 steps, but tokens.train_steps is 17"
     ):
         run(make([ONE, TWO], steps=17), 0, state)
 

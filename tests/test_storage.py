@@ -175,7 +175,7 @@ def test_pairs_and_ds_files_are_read_by_ranges(bucket, folder, server, scheme, n
         assert f"'{place}/a'" in repr(there)
         server.keep("/tokens/a.bin", (folder / "a.bin").read_bytes()[:-2])
         with pytest.raises(
-            TokenFileError, match=f"{place}/a.bin has .* bytes, its index a.idx"
+            TokenFileError, match=f"{place}/a.bin has .* bytes, but its index a.idx"
         ):
             open_tokens(f"{place}/{name}")
 

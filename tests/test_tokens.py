@@ -179,7 +179,7 @@ def test_an_existing_file_is_not_overwritten_unasked(path):
         (5, ">u2", "token_dtype=>u2 contradicts the manifest, which says uint16"),
         (b"\x93NUMPY" + b"\0" * 130, None, r"NumPy header.*astype\('uint16'\)\.tofile"),
         (5, "int32", "token_dtype=int32 contradicts the manifest, which says uint16"),
-        (4, None, "holds 4 ids, its manifest says 5"),
+        (4, None, "holds 4 ids, but its manifest says 5"),
     ],
 )
 def test_what_holds_no_ids_or_other_ones_is_refused(path, content, dtype, message):

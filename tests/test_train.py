@@ -572,7 +572,7 @@ def test_the_checkpoints_of_another_model_are_refused(runs, whole):
     ranks = runs.start("whole", dp=2, model=GPT2 | {"n_head": 2})  # of the same shapes
     assert 1 in ranks.wait_for_codes()
     assert (
-        "continue with that one, or take another checkpoints_path"
+        "continue with that one, or use another checkpoints_path"
         in ranks.log.read_text()
     )
     assert runs.lines("whole") == whole
@@ -618,7 +618,7 @@ def test_another_number_of_steps_is_another_learning_rate_and_a_warning(runs):
         runs.finish("longer", steps=steps) and (runs.folder / "longer.log").read_text()
         for steps in (8, 8, 10)
     ]
-    said = "WARNING: train_steps was 8, now it is 10: the learning rate follows another curve"
+    said = "WARNING: train_steps was 8 and is now 10: the learning rate follows another curve"
     assert [text.count(said) for text in warnings] == [0, 0, 1]
     assert [text.count("WARNING") for text in warnings] == [0, 0, 1]
     *_, before, after, last = (line["learning_rate"] for line in runs.lines("longer"))

@@ -330,7 +330,8 @@ def test_data_that_cannot_fill_its_steps_is_refused(example):
         "split": "1,0,0",
     }
     with pytest.raises(
-        ConfigError, match="the stage reads 8000 samples, its train split has 2"
+        ConfigError,
+        match="the stage reads 8000 samples, but its train split has only 2",
     ):
         run(example("megatron", {**only(unweighted), "tokens.train_steps": 2000}), 1)
     with pytest.raises(ConfigError, match=r"data.dataset.text: text needs a tokenizer"):

@@ -214,8 +214,8 @@ def card(
         text = json.dumps(card.facts, separators=(",", ":")) + "\n"
     if len(text) > MAX_CARD_BYTES:
         raise ValueError(
-            f"this card would have {len(text):,} bytes, a card has at most {MAX_CARD_BYTES:,}: "
-            f"publish the list of its files and name it in `listed` (docs/cards.md)"
+            f"this card would have {len(text):,} bytes, but a card has at most {MAX_CARD_BYTES:,}: "
+            "publish the list of its files and name it in `listed` (docs/cards.md)"
         )
     if output is None:
         print(text, end="")

@@ -113,8 +113,7 @@ def _part_of_file(
         return f"document {document}", file, file.tokens[start:stop]
     if not isinstance(dataset, Nanoset):
         raise ValueError(
-            "a sample of Megatron-style data is not one piece of a file; show a --position or a "
-            "--document"
+            "a sample of this run is not one piece of a file; show a --position or a --document"
         )
     number = check_index(sample, dataset.dataset_lengths[source], "sample")
     start = number * int(dataset.strides[source])

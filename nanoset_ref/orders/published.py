@@ -106,7 +106,8 @@ class PublishedOrder(ListedOrder):
         listed = len(self.instances)
         if self.num_samples > listed:
             raise ValueError(
-                f"{self.name} orders {listed:,} samples, the run asks for {self.num_samples:,}"
+                f"{self.name} lists {listed:,} samples, but {self.num_samples:,} are requested: "
+                "request fewer, or use a longer file"
             )
         largest = self._check_instances(self.instances)
         if largest < 0.99 * (self.samples_per_epoch - 1):
@@ -129,8 +130,8 @@ class PublishedOrder(ListedOrder):
         extreme = smallest if smallest < 0 else largest
         if not 0 <= extreme < self.samples_per_epoch:
             raise ValueError(
-                f"{self.name} names instance {extreme:,}, these files have "
-                f"{self.samples_per_epoch:,} in all: take the order made for them"
+                f"{self.name} names instance {extreme:,}, but these files have "
+                f"{self.samples_per_epoch:,} in all: use the order that was made for them"
             )
         return largest
 

@@ -137,8 +137,8 @@ class CardFacts:
             differ = differ or recorded not in (None, size)
         if differ:
             raise ValueError(
-                f"the files of {self.name} have {known} bytes, these have {sizes}: give its own, "
-                "in its order"
+                f"the files of {self.name} have {known} bytes, but these have {sizes}: give the "
+                "files of the run, in its order"
             )
         for source, file in zip(self.sources, files, strict=False):
             recorded = source.get("checksum") or ""
@@ -146,7 +146,7 @@ class CardFacts:
             actual = file.checksum or ""
             if actual.startswith(f"{algorithm}:") and actual != recorded:
                 raise ValueError(
-                    f"{file.path} has the checksum {actual}, {source['name']} of {self.name} has "
+                    f"{file.path} has the checksum {actual}, but {source['name']} of {self.name} has "
                     f"{recorded}: give the files of the run, in its order"
                 )
         names = [source["name"] for source in self.sources] or [

@@ -42,7 +42,7 @@ def fetch_sizes(
     sha256 = hashlib.sha256(content).hexdigest()
     if listed["sha256"] not in (None, sha256):
         raise ValueError(
-            f"{names or listed['url']} has the sha256 {sha256}, the card says {listed['sha256']}"
+            f"{names or listed['url']} has the sha256 {sha256}, but the card says {listed['sha256']}"
         )
     addresses = addresses_in(content.decode(), listed)
     # 2.
@@ -65,7 +65,7 @@ def addresses_in(text: str, listed: Json) -> list[str]:
     names = re.findall(listed["pattern"], text)
     if len(names) != listed["files"]:
         raise ValueError(
-            f"the list names {len(names)} files, the card says {listed['files']}"
+            f"the list names {len(names)} files, but the card says {listed['files']}"
         )
     tokenizer = listed.get("tokenizer", "")
     return [

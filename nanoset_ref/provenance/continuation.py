@@ -154,7 +154,8 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     first = new_order.first_position
     if first > consumed:
         raise ValueError(
-            f"the new plan begins at position {first}, the saved run had read up to {consumed}"
+            f"the new plan begins at position {first}, but the saved run had read up to "
+            f"{consumed}: give the ledger of its state, `ledger_of(state)`"
         )
     reads_before = old_order.reads_of_samples(old_order.first_position, consumed)
     reads_saved = old_order.reads_of_samples(consumed, until)
@@ -218,12 +219,12 @@ class _PlanFiles:
             version = plan.get("version")
             if version != PLAN_VERSION:
                 raise ValueError(
-                    f"the state holds a plan of version {version}, this package reads "
+                    f"the state holds a plan of version {version}, but this package reads "
                     f"{PLAN_VERSION}"
                 )
             if plan["order"].get("kind") in ("megatron", "blend"):
                 raise ValueError(
-                    "only plans of token files can be compared; the state is of Megatron's samples"
+                    "only plans of token files can be compared; this state is for Megatron's samples"
                 )
             self.plan = plan
             self.keys: list[Key] = []
@@ -349,11 +350,12 @@ def _check_counts(
         size = sizes.get(content, tokens)
         if content.startswith("xxh3_128:") and size != tokens:
             raise ValueError(
-                f"the saved plan counts {tokens} tokens in a file that holds {size}: damaged"
+                f"the saved plan counts {tokens} tokens in a file that holds {size}: the state is "
+                "damaged; use an earlier checkpoint"
             )
     epoch = sum(saved.lengths)
     if not 0 <= consumed <= MAX_EPOCHS * epoch:
         raise ValueError(
-            f"the saved run counts {consumed} samples, its plan has {epoch} in an epoch: "
-            "it is damaged"
+            f"the saved run counts {consumed} samples, but its plan has {epoch} in an epoch: "
+            "the state is damaged; use an earlier checkpoint"
         )

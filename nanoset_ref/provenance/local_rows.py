@@ -151,5 +151,5 @@ def _check_probes(
         if read != pair:
             raise ValueError(
                 f"these are not the files of {card.name}: position {position} reads file and "
-                f"sample {read}, the card says {pair}"
+                f"sample {read}, but the card says {pair}"
             )

@@ -57,7 +57,7 @@ def where(
     if positions.stop > len(dataset):
         reads = f"{positions.start} to {positions.stop - 1}"
         raise IndexError(
-            f"step {step} reads positions {reads}, the dataset has {len(dataset)}"
+            f"step {step} reads positions {reads}, but the dataset has only {len(dataset)}"
         )
     slots = [schedule.slot(position) for position in positions]
     slots.sort(key=lambda slot: (slot.micro_batch, slot.dp_rank, slot.row))

@@ -40,7 +40,7 @@ def fetch_rows(
         if not published:
             raise ValueError(
                 f"this needs the token files of {card.name}, which does not say where {row.path} "
-                f"is public: give them with --data"
+                "is public: give them with --data"
             )
         parts += published
         source = card.sources[row.source]
@@ -57,8 +57,8 @@ def fetch_rows(
     for address, file in objects.items():
         if file.size != sizes[address]:
             raise ValueError(
-                f"{file.path} has {file.size:,} bytes, by the card {card.name} {sizes[address]:,}: "
-                f"this is another file"
+                f"{file.path} has {file.size:,} bytes, but the card {card.name} says "
+                f"{sizes[address]:,}: this is another file"
             )
     extents = [(objects[address], first, last) for address, first, last in parts]
     content = b"".join(fetch(extents))

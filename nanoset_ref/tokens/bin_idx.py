@@ -173,7 +173,7 @@ class MMapIndexedDataset(Tokens):
             )
         if num_bytes != total:
             raise TokenFileError(
-                f"{self.path} has {num_bytes} bytes, its index {self.idx_path.name} requires "
+                f"{self.path} has {num_bytes} bytes, but its index {self.idx_path.name} requires "
                 f"{total}: it is truncated or belongs to another index; copy or write both again"
             )
         self.num_tokens = total // itemsize

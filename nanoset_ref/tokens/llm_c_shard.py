@@ -59,7 +59,7 @@ class LlmCFile(Tokens):
         expected = HEADER_BYTES + self.num_tokens * self.dtype.itemsize
         if header[1] != version or size != expected or self.num_tokens < 1:
             raise TokenFileError(
-                f"{self.path} has version {header[1]} and {size} bytes, its header asks for "
+                f"{self.path} has version {header[1]} and {size} bytes, but its header requires "
                 f"version {version} and {expected} bytes: copy it again"
             )
 

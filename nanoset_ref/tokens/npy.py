@@ -140,7 +140,7 @@ class TokenFile(Tokens):
         """Compare the number of ids and the EOS id with the manifest's."""
         if self.num_tokens != manifest.num_tokens:
             raise TokenFileError(
-                f"{self.path} holds {self.num_tokens} ids, its manifest says "
+                f"{self.path} holds {self.num_tokens} ids, but its manifest says "
                 f"{manifest.num_tokens}: the file was truncated or replaced"
             )
         known = {None, self.eos_token_id, manifest.eos_token_id}

@@ -283,11 +283,11 @@ def _vocabulary_problems(owner: str, size: int, valid: Sections) -> Iterator[str
     if "model" in valid:
         embeddings = transformers_config(valid["model"].fields).vocab_size
         if size > embeddings:
-            yield f"{owner} has {size} ids, model.model_config.vocab_size is only {embeddings}"
+            yield f"{owner} has {size} ids, but model.model_config.vocab_size is only {embeddings}"
     tokenizer = valid.get("tokenizer")
     if tokenizer and size != tokenizer.size:
         yield (
-            f"{owner} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has "
+            f"{owner} has {size} ids, but the tokenizer of tokenizer.tokenizer_name_or_path has "
             f"{tokenizer.size}"
         )
 

@@ -48,7 +48,7 @@ def _warn_of_unreached_stages(config: Config) -> None:
         start = stage.start_training_step
         if start > steps:
             logger.warning(
-                "the stage %r is not reached: it begins at step %d, tokens.train_steps is %d",
+                "the stage %r is not reached: it begins at step %d, but tokens.train_steps is %d",
                 stage.name,
                 start,
                 steps,

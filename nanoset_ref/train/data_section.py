@@ -161,7 +161,7 @@ class TokenFilesSection(DatasetSection):
         """Count the samples in one epoch of all files whose weight is not 0.
 
         Args:
-            opened: the result of `tokens`.
+            opened: the result of `open_files`.
             sequence_length: tokens per sample.
         """
         total = 0
@@ -238,7 +238,7 @@ class MegatronSection(DatasetSection):
         available = len(rows or ())
         if available < num_samples:
             raise ConfigError(
-                f"the stage reads {num_samples} samples, its train split has {available}: "
+                f"the stage reads {num_samples} samples, but its train split has only {available}: "
                 "give weights (a blend without weights is one epoch), a larger num_samples "
                 "or fewer steps"
             )

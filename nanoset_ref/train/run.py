@@ -93,7 +93,7 @@ class Run:
         current = self.config.tokens.train_steps
         if saved not in (None, current):
             logger.warning(
-                "train_steps was %s, now it is %d: the learning rate follows another curve",
+                "train_steps was %s and is now %d: the learning rate follows another curve",
                 saved,
                 current,
             )
@@ -105,14 +105,14 @@ class Run:
         if not isinstance(state, dict) or not {"model", "data"} <= state.keys():
             raise CheckpointError(
                 f"the checkpoint after step {step} in {folder} does not belong to a "
-                "training run: its state lacks the model or the data; take another checkpoints_path"
+                "training run: its state lacks the model or the data; use another checkpoints_path"
             )
         # JSON has no integer keys
         model = json.loads(json.dumps(self.config.model.fields))
         if state["model"] != model:
             raise CheckpointError(
-                f"the checkpoints in {folder} belong to the model {state['model']}, the config has "
-                f"{model}: continue with that one, or take another checkpoints_path"
+                f"the checkpoints in {folder} belong to the model {state['model']}, but the config "
+                f"has {model}: continue with that one, or use another checkpoints_path"
             )
 
     def save(self) -> None:

@@ -252,14 +252,14 @@ class StagedLoader:
         last = self.config.tokens.train_steps
         if step > last:
             raise ConfigError(
-                f"the saved run has done {step} steps, tokens.train_steps is {last}"
+                f"the saved run has done {step} steps, but tokens.train_steps is {last}"
             )
         done = [(record.name, record.start_training_step) for record in records]
         begun = self._stages_begun_by(step)
         if done != begun:
             raise ConfigError(
                 f"the saved run did its {step} steps in the stages (name, start_training_step) "
-                f"{done}, now they would be {begun}: stages may be added, moved and removed "
+                f"{done}, but now they would be {begun}: stages may be added, moved and removed "
                 f"after step {step}, not before"
             )
         if records:

@@ -223,7 +223,7 @@ def test_a_published_file_of_another_size_is_refused(
     serve(url.removeprefix("https://huggingface.co"), size, {})
     mirror = f"http://127.0.0.1:{server.port}"
     with pytest.raises(
-        ValueError, match=f"{size:,} bytes, by the card pythia-1.4b {expected:,}"
+        ValueError, match=f"{size:,} bytes, but the card pythia-1.4b says {expected:,}"
     ):
         fetch_rows(card, card.when(sample), mirror)
 
@@ -342,7 +342,7 @@ def test_a_run_without_some_documents(run, ask, demo):
 def test_other_files_than_those_of_the_card_are_refused(run, demo):
     error = run("where", "--run", "demo", FILES[0], FILES[2], FILES[1], "--step", 1)[2]
     assert (
-        "the files of demo have [236152, 332380] bytes, these have [332380, 236152]"
+        "the files of demo have [236152, 332380] bytes, but these have [332380, 236152]"
         in error
     )
 

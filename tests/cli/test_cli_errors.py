@@ -70,7 +70,7 @@ from nanoset_ref.provenance import RunSegment
         ),
         (
             "audit --data raw.npy --sequence-length 4 --state half.json",
-            "a plan of version None, this package",
+            "a plan of version None, but this package",
         ),
         (
             "audit --data m.bin --sequence-length 4 --state half.json",

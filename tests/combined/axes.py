@@ -198,7 +198,7 @@ REFUSALS = [
         "a published order is as long as the run",
         lambda draw: draw["order"] == "published short",
         (ValueError,),
-        "orders 9 samples, the run asks for",
+        "lists 9 samples, but .* are requested",
     ),
     Refusal(
         "files without boundaries have no documents",

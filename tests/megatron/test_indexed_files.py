@@ -177,7 +177,7 @@ def test_what_a_merge_refuses(write_corpus, tmp_path):
     assert lists(MMapIndexedDataset(tmp_path / "n")) == [[0, 1]] * 2
     Path(f"{two}.bin").write_bytes(b"1234567")
     with pytest.raises(
-        TokenFileError, match=r"two.bin has 7 bytes, its index two.idx requires 8"
+        TokenFileError, match=r"two.bin has 7 bytes, but its index two.idx requires 8"
     ):
         merge_corpora([two], tmp_path / "m")
     assert not list(tmp_path.glob("m.*"))
@@ -230,7 +230,7 @@ def spoil(prefix, suffix, start, content):
         (
             34 + 3 * 4,
             struct.pack("<i", 2),
-            "corpus.bin has 20 bytes, its index corpus.idx requires 22",
+            "corpus.bin has 20 bytes, but its index corpus.idx requires 22",
         ),
     ],
 )
