@@ -344,7 +344,7 @@ def test_of_many_differences_the_first_ones_are_told_in_short_lines(raw):
 )
 def test_a_state_of_a_version_without_such_plans_is_refused_with_the_way_out(raw, plan):
     with pytest.raises(
-        PlanMismatch, match="plans of version None, now .* to null .*; or begin"
+        PlanMismatch, match="a plan of version None, but .* to null .*; or begin"
     ):
         check_plan(plan, rows_of(raw).plan)
     loader = build_nanoset_dataloader(rows_of(raw), micro_batch_size=2)

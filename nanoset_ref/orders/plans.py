@@ -50,7 +50,7 @@ MAX_CHARACTERS = 90
 
 
 class PlanMismatch(ValueError):
-    """A state was saved under another plan, so its run would continue with other tokens."""
+    """A state was saved under another plan, so its run would continue with different tokens."""
 
 
 class Difference(NamedTuple):
@@ -182,8 +182,8 @@ def check_plan(saved: Plan | None, current: Plan | None) -> None:
         )
     if saved.get("version") != current.get("version"):
         raise PlanMismatch(
-            f"this state was saved with plans of version {saved.get('version')}, now they are of "
-            f"version {current.get('version')}, so position k may hold other tokens: "
+            f"this state holds a plan of version {saved.get('version')}, but this package writes "
+            f"version {current.get('version')}, so position k may hold different tokens: "
             'to continue unchecked, set the state\'s "plan" to null (a '
             "TokenStream: seek to its count); or begin a new run"
         )
@@ -191,7 +191,7 @@ def check_plan(saved: Plan | None, current: Plan | None) -> None:
     if lines:
         listed = "".join(f"  {line}\n" for line in lines)
         raise PlanMismatch(
-            "this state was saved under another plan, so position k would hold other tokens:\n"
+            "this state was saved under another plan, so position k would hold different tokens:\n"
             f"{listed}Continue with the saved plan, or begin a new run."
         )
 
