@@ -209,12 +209,12 @@ def _dataset_of_stage(segments: Sequence[RunSegment], stage: str | None) -> Nano
         stage = segments[0].name
     if stage not in datasets:
         raise ValueError(
-            f"it was saved in the stage {stage!r}, this run has {[*datasets]}"
+            f"the state was saved in the stage {stage!r}, but this run has {[*datasets]}"
         )
     dataset = datasets[stage]
     if not isinstance(dataset, Nanoset):
         raise ValueError(
-            "only plans of token files can be compared; this run reads .bin/.idx pairs"
+            "only plans of token files can be compared; this run reads rows of another kind"
         )
     return dataset
 

@@ -74,7 +74,7 @@ from nanoset_ref.provenance import RunSegment
         ),
         (
             "audit --data m.bin --sequence-length 4 --state half.json",
-            "reads .bin/.idx pairs",
+            "this run reads rows of another kind",
         ),
         ("inspect m.bin --png nofolder/a.png", "the folder nofolder does not exist"),
         ("inspect m.bin --png m.bin", "m.bin is read and cannot be written"),
