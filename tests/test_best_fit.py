@@ -442,7 +442,7 @@ def test_what_cannot_be_packed_says_why(paths, tmp_path):
     np.arange(40, dtype=np.uint16).tofile(tmp_path / "raw.npy")
     with pytest.raises(
         TokenFileError,
-        match=r"raw.npy has no manifest or index with boundaries; give the end-of-doc",
+        match=r"raw.npy records no document boundaries; give the id that ends",
     ):
         packed(tmp_path / "raw.npy")
     rows = packed(open_tokens(tmp_path / "raw.npy", eos_token_id=9), order="identity")

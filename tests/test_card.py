@@ -135,7 +135,8 @@ def test_a_card_with_wrong_probes_answers_nothing():
     assert len(probes) == 24 and probes["5"] == [1, 0]
     wrong = toy(orders=[FACTS["orders"][0] | {"probes": probes | {"5": [1, 1]}}])
     with pytest.raises(
-        ValueError, match="toy and its order 0 disagree at position 5, and at 0 other"
+        ValueError,
+        match="order 0 of the card toy disagrees with its probe at position 5, and at 0 other",
     ):
         Card(wrong).where(1)
 

@@ -321,7 +321,7 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": "x"}, "^seed must be a whole number, got 'x'$"),
+        ({"seed": "x"}, "^seed must be an integer, got 'x'$"),
         ({"seed": 2**64}, "^seed must lie in "),
         (
             {"shuffle": True},

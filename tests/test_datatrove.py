@@ -301,10 +301,10 @@ def test_broken_folders_are_named(golden, tmp_path):
         datatrove_files(tmp_path)
     shutil.copytree(golden / "datatrove/plain", tmp_path / "plain")
     path = tmp_path / "plain/00000_unshuffled.ds"
-    with pytest.raises(TokenFileError, match="got '2', where token_size=4"):
+    with pytest.raises(TokenFileError, match=r"got '2' \(token_size=4"):
         DatatroveFile(path, token_size=4)
     path.with_name(path.name + ".metadata").unlink()
-    with pytest.raises(TokenFileError, match="bytes of an id>, got '3'"):
+    with pytest.raises(TokenFileError, match="bytes per id, 2 or 4>; got '3'"):
         DatatroveFile(path, token_size=3)
 
 

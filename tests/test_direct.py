@@ -171,7 +171,8 @@ def test_a_file_that_was_cut_short_is_an_error_and_the_queue_can_be_used_again(
     os.truncate(path, 2 * 7000)
     starts = np.arange(400) * 20
     with pytest.raises(
-        OSError, match=r"short.npy, tokens from (6,99|7,).* on: the file was cut short"
+        OSError,
+        match=r"short.npy cannot be read from token (6,99|7,).* on: it was cut short",
     ):
         reads_the_first(short, files, starts, 10)
     assert reads_the_first(DirectGatherer(files), files, starts, 10)

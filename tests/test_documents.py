@@ -220,7 +220,7 @@ def test_the_manifest_knows_boundaries_that_no_token_shows(tmp_path):
 
 def test_without_a_manifest_there_is_a_clear_error(tmp_path):
     np.arange(40, dtype=np.uint16).tofile(tmp_path / "raw.npy")
-    with pytest.raises(ValueError, match="raw.npy has no manifest or index"):
+    with pytest.raises(ValueError, match="raw.npy records no document boundaries"):
         nanoset = Nanoset([tmp_path / "raw.npy"], None, 4, 4)
         build_nanoset_dataloader(
             nanoset, micro_batch_size=1, documents=DocumentOptions(eod_mask_loss=True)

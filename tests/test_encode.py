@@ -583,7 +583,7 @@ def test_separators_are_one_token_each_and_what_an_encoder_cannot_do_is_an_error
         (
             tokenizer,
             {"eos_text": "<end>"},
-            r"eos_text '<end>' is \d tokens .* take one of its special .*'</s>'",
+            r"eos_text '<end>' must be a single token .* use one of its special .*'</s>'",
         ),
         (without_eos, {"append_eod": True}, "this tokenizer has none"),
         (slow, {}, "mine has no fast form"),
@@ -661,7 +661,8 @@ def test_a_separator_that_the_tokenizer_does_not_know_is_refused(tmp_path, name)
     model = models.BPE(vocab={"a": 0, "b": 1}, merges=[])
     fast = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model))
     with pytest.raises(
-        TokenizerError, match=f"{name} '#' is 0 tokens of this tokenizer"
+        TokenizerError,
+        match=f"{name} '#' must be a single token of this tokenizer, but is 0",
     ):
         Encoder(fast, backend="hf", **{name: "#"})
     assert Encoder(fast, backend="hf", **{name: "b"}).encode_batch(["a"])[0].size == 2

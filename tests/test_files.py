@@ -187,7 +187,7 @@ def test_a_folder_in_the_way_leaves_the_old_set_whole(tmp_path):
         path.write_text("old")
     paths[1].mkdir()
     with (
-        pytest.raises(IsADirectoryError, match="a.seal is a folder, and a file"),
+        pytest.raises(IsADirectoryError, match="a.seal is a folder, but a file"),
         atomic_write_set(paths, overwrite=True, mode="w") as files,
     ):
         files[0].write("new")

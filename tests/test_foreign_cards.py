@@ -217,7 +217,9 @@ def test_megatrons_arguments_are_read_from_a_script(tmp_path, pair):
     with pytest.raises(ValueError, match="batch_size .*dtype"):
         card(tmp_path, "megatron", hidden)
     for growing in ("rampup-batch-size 2 2 10", "step-batch-size-schedule 0:4 2B:8"):
-        with pytest.raises(ValueError, match=rf"\({growing.split()[0]}\) has a stage"):
+        with pytest.raises(
+            ValueError, match=rf"\({growing.split()[0]}\): write it by hand"
+        ):
             card(tmp_path, "megatron", script.replace("--seed 7", f"--{growing}"))
 
 
@@ -342,7 +344,7 @@ def test_rows_whose_documents_are_uncertain_say_so(golden, tmp_path, capsys, num
     assert certain
     main(["where", "1", "--run", str(path), "--data", *paths])
     assert (
-        "documents of this length: that depends on NumPy's version"
+        "documents of this length: which one depends on NumPy's version"
         in capsys.readouterr().out
     )
 
@@ -427,7 +429,7 @@ def test_what_a_config_does_not_read_is_said(tmp_path):
     text = json.dumps(
         OLMO | {"trainer": {}} | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}}
     )
-    with pytest.raises(ValueError, match="steps: must be a whole number, got 'three'"):
+    with pytest.raises(ValueError, match="steps: must be an integer, got 'three'"):
         card(tmp_path, "olmo-core", text, steps="three")
     stage = {"name": "first", "start_training_step": 1, "data": {"seed": 1}}
     for dataset in (None, {"hf_dataset_or_datasets": "c4"}):
@@ -444,7 +446,7 @@ def test_what_a_config_does_not_read_is_said(tmp_path):
     [
         ("--seed $SEED", "the config lacks .*seed .of the order.*--given"),
         ("--seed 7 --split $SPLIT", "only the shell knows the value of .SPLIT"),
-        ("--seed 7 --rampup-batch-size $A $B $C", "growing batch .rampup-batch-size"),
+        ("--seed 7 --rampup-batch-size $A $B $C", "each batch size .rampup-batch-size"),
         ("--seed 7 --dataloader-type cyclic", "the order of dataloader_type=cyclic"),
         ("--seed 7 --fim-data", "the order of fim_data=True"),
         ("--seed 7 --data-path 0.5 $A 0.5 $B", "only the shell knows the value of .A"),

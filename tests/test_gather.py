@@ -168,7 +168,7 @@ def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_o
     os.truncate(files[0].path, 8192)
     with pytest.raises(
         OSError,
-        match=r"0.npy, tokens from 190,000 on: the file was cut short after it was opened",
+        match=r"0.npy cannot be read from token 190,000 on: it was cut short after it was opened",
     ):
         rows_of(gather, [1, 0, 0], [5, 7, 190_000], 10)
     assert rows_of(gather, [0, 1], [7, 90], 10) == [[*range(7, 17)], [*range(90, 100)]]
@@ -180,7 +180,9 @@ def test_a_file_that_is_cut_to_nothing_before_it_is_mapped_is_the_same_error(tmp
     rows_of(gather, [0], [0], 10)
     os.truncate(files[0].path, 0)
     gather.python_rows_left = 0
-    with pytest.raises(OSError, match=r"0.npy, tokens from 0 on: the file was cut"):
+    with pytest.raises(
+        OSError, match=r"0.npy cannot be read from token 0 on: it was cut"
+    ):
         rows_of(gather, [0], [0], 10)
 
 

@@ -399,6 +399,6 @@ def test_positions_are_a_row_of_integers_of_any_kind(tmp_path):
 def test_paths_without_an_order_are_refused(tmp_path, kind):
     paths = [write_range(tmp_path / f"{name}.npy", 64) for name in "ab"]
     with pytest.raises(
-        TypeError, match="a list of them, in an order that every process"
+        TypeError, match="a list of paths in the same order in every process"
     ):
         Nanoset(kind(paths), None, 4)

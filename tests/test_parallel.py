@@ -38,7 +38,7 @@ def test_wrong_layouts_are_refused():
         layout_of_rank(0, {"data": 4})
     with pytest.raises(
         ValueError,
-        match=r"are 4 processes, but 1 were started: torchrun --nproc-per-node 4",
+        match=r"needs 4 processes, not 1: start 4 with torchrun",
     ):
         start_world(dp=2, pp=2)
 

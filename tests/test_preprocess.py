@@ -66,7 +66,7 @@ def test_the_golden_file_byte_for_byte(golden, tmp_path, caplog, backend, worker
     written = (tmp_path / "out_input_ids.npy").read_bytes()
     assert written == (golden / "preprocess" / "corpus_input_ids.npy").read_bytes()
     assert sorted(os.listdir(tmp_path)) == FILES
-    assert "nothing is put between documents" in caplog.text
+    assert "nothing separates the documents" in caplog.text
 
 
 def torchrun(*arguments):
@@ -107,7 +107,7 @@ def test_the_golden_file_under_torchrun(golden, tmp_path):
         f"{tmp_path / 'out'}_input_ids.npy: 31 documents, 3,069 tokens in "
     )
     assert "tokens/s" in ended.stderr
-    assert ended.stderr.count("nothing is put between documents") == 1
+    assert ended.stderr.count("nothing separates the documents") == 1
     assert sorted(os.listdir(tmp_path)) == FILES
 
 

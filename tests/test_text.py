@@ -162,8 +162,8 @@ def test_a_folder_says_which_links_it_does_not_read_and_reads_no_manifest(
     texts = texts_of(open_text(tmp_path / "in"))
     assert texts == ["a", "b", "no token file stands beside it"]
     assert [record.getMessage().partition("/in/")[2] for record in caplog.records] == [
-        "gone.jsonl is a link to a missing file: nothing is read from it",
-        "more is a link to a folder: nothing is read from it",
+        "gone.jsonl is a link to a missing file and is skipped",
+        "more is a link to a folder and is skipped",
     ]
 
 
@@ -272,9 +272,9 @@ def test_inputs_that_are_none(tmp_path, monkeypatch):
     for wrong, options, error, message in [
         ("empty.jsonl", {}, InputError, "the input is empty"),
         ([], {}, InputError, "an empty list: the input is empty"),
-        ("a.csv", {}, InputError, "unknown kind of file; known are .json, "),
+        ("a.csv", {}, InputError, "unknown type of file; known types are .json, "),
         ("b.jsonl", {}, FileNotFoundError, "no such file"),
-        ("nothing", {}, FileNotFoundError, "no file matches; known kinds are .json, "),
+        ("nothing", {}, FileNotFoundError, "no file matches; known types are .json, "),
         ("*.jsonl.gz", {}, FileNotFoundError, "no file matches"),
         (
             "nobody/has-this-dataset",

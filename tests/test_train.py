@@ -439,7 +439,7 @@ def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):
     assert main(["--config", config]) == 1
     said = capsys.readouterr().err
     assert said.startswith("nanoset_ref.train: error: ") and said.count("\n") == 1
-    assert "are 2 processes, but 1 were started: torchrun --nproc-per-node 2" in said
+    assert "needs 2 processes, not 1: start 2 with torchrun" in said
     for path, words in (
         (runs.config("wrong", pp=2), "got 'gpt2'"),
         ("nowhere.yaml", "nowhere.yaml"),

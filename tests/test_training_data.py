@@ -226,7 +226,7 @@ def test_chunks_keep_the_size_of_global_batches(example, stop, rows):
     """Of another size, train_0 would fill more steps or fewer: read again from its start, or left in the middle."""
     whole = rows_read(example("chunks"), 20)
     before, state = run(example("chunks"), stop)
-    with pytest.raises(ConfigError, match=r"'mix, train_0'.*: keep their size"):
+    with pytest.raises(ConfigError, match=r"'mix, train_0'.*: keep the global"):
         run(example("chunks", ranks(1, rows)), 1, state)
     after, _ = run(example("chunks", ranks(2, 2)), 20 - stop, state)
     assert [sample for _, samples in before + after for sample in samples] == whole

@@ -89,7 +89,7 @@ def tokenize(
     ]
     if not incomplete:
         return 0
-    print(f"more than 1 % of the documents were left out of {', '.join(incomplete)}")
+    print(f"in {', '.join(incomplete)}, more than 1 % of the documents were left out")
     return LEFT_OUT_MANY
 
 

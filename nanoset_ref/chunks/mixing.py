@@ -252,7 +252,7 @@ def _write_lines(
 ) -> FileEntry:
     """Write the lines that start at the given offsets of each content.
 
-    A file that exists is complete, and stays; ManifestError if it has other lines. `seed` is (seed,
+    A file that exists is complete, and stays; ManifestError if its lines differ. `seed` is (seed,
     chunk), for RandomState; None keeps the order of the inputs.
     """
     part_of_line = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
@@ -265,8 +265,8 @@ def _write_lines(
         with open(path, "rb") as file:
             if any(old != new for old, new in zip_longest(file, lines)):
                 raise ManifestError(
-                    f"{path} has other lines than this command writes; move it, and run the "
-                    "command again"
+                    f"{path} does not have the lines that this command writes; move it, and run "
+                    "the command again"
                 )
     else:
         path.parent.mkdir(parents=True, exist_ok=True)

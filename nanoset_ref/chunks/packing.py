@@ -46,9 +46,7 @@ class Packer:
 
     def __init__(self, row_length: int, *, wrap: bool = True) -> None:
         if row_length < 1:
-            raise ValueError(
-                f"row_length must be at least 1, got row_length={row_length}"
-            )
+            raise ValueError(f"row_length must be at least 1, got {row_length}")
         self.row_length = row_length
         self.wrap = wrap
         self.tail: NDArray[np.integer] = np.empty(0, dtype=np.uint16)

@@ -59,7 +59,7 @@ def show_card_when(
     """Print the steps that read a sample, or bytes."""
     rows = card.when(sample, source=source, byte_range=byte_range)
     lines = [f"step {row.step:,}, {_line(row)}" for row in rows]
-    options.print_result(rows, *(lines or ["it is not read in this run"]))
+    options.print_result(rows, *(lines or ["this run does not read it"]))
 
 
 def show_public_rows(
@@ -99,9 +99,9 @@ def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> Non
         shift = stage["before"] + stage["rows"]
         lines += [
             f"{name}{stage['rows']:,} rows are removed, in {stage['steps']:,} steps",
-            "    with their loss masked instead, only these steps change",
+            "    if their loss is masked instead, only these steps change",
             f"    from step {stage['first_step']:,} on later rows move forward, by {shift:,} positions "
-            f"at the end of the stage",
+            "at the end of the stage",
         ]
     options.print_result(stages, *lines)
 
@@ -145,9 +145,9 @@ def show_card_audit(options: FileOptions, card: Card) -> int:
 def compare(
     first: str, second: str, /, *, sizes: Sequence[str] = (), options: FileOptions
 ) -> int:
-    """The differences of two run cards, and the first step at which they read other rows.
+    """The differences of two run cards, and the first step at which they read different rows.
 
-    Exit code 1 if they read other rows, or if that cannot be computed.
+    Exit code 1 if they read different rows, or if that cannot be computed.
 
     Args:
         first: a card: a file, or the name of a shipped one.
@@ -163,7 +163,7 @@ def compare(
     lines = [f"  {part}" for part in comparison["differences"]]
     if comparison["problem"]:
         lines.append(
-            f"which step is the first cannot be computed: {comparison['problem']}"
+            f"the first step that differs cannot be computed: {comparison['problem']}"
         )
     elif comparison["step"] is None:
         lines.append(
@@ -171,8 +171,8 @@ def compare(
         )
     else:
         lines.append(
-            f"from step {comparison['step']:,} on they read other rows: "
-            f"{comparison['rows']:,} of that step's"
+            f"from step {comparison['step']:,} on they read different rows: "
+            f"{comparison['rows']:,} of that step differ"
         )
     options.print_result(comparison, *lines)
     return 1 if comparison["step"] or comparison["problem"] else 0

@@ -151,7 +151,7 @@ def at_least(minimum: int) -> Callable[[str], int]:
             if int(text) >= minimum:
                 return int(text)
         raise argparse.ArgumentTypeError(
-            f"must be a whole number of at least {minimum}, got {text!r}"
+            f"must be an integer of at least {minimum}, got {text!r}"
         )
 
     return number
@@ -191,8 +191,8 @@ def _path_and_weight(item: str) -> tuple[str, float | None]:
     elif _exists(item):
         if _exists(path):
             raise ValueError(
-                f"{item} and {path} both exist: {item}=1 is the first with the weight 1, "
-                f"{path}={float(text)} the second with this weight"
+                f"{item} and {path} both exist: write {item}=1 for the first with the weight 1, or "
+                f"{path}={float(text)} for the second with this weight"
             )
         return item, None
     try:

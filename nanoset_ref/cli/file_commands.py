@@ -166,7 +166,7 @@ class CopyOptions(FileOptions):
 
 
 def convert(source: str, target: str, /, *, options: CopyOptions) -> None:
-    """Convert between .npy, .bin/.idx and .ds, proven by a hash of ids and boundaries.
+    """Convert between .npy, .bin/.idx and .ds, verified by a hash of ids and boundaries.
 
     Args:
         source: a .npy token file, a .bin/.idx pair or a .ds file.
@@ -176,7 +176,7 @@ def convert(source: str, target: str, /, *, options: CopyOptions) -> None:
 
 
 def merge(*sources_and_target: str, options: CopyOptions) -> None:
-    """Put the documents of several files one after another into one file.
+    """Join the documents of several files, one after another, into one file.
 
     From .bin/.idx pairs to a pair, the sequences of a document and their modes are kept.
 
@@ -221,7 +221,7 @@ def split(
     overwrite: bool = False,
     options: FileOptions,
 ) -> None:
-    """Hold out documents: write a file without them, and one of them.
+    """Hold out documents: write them to one file, and all others to another.
 
     Args:
         source: a .npy token file, a .bin/.idx pair or a .ds file.

@@ -170,8 +170,8 @@ def _part_line(dataset: Rows, part: Any) -> str:
         line += f" of {dataset.files[part.source].path}"
         if part.candidates > 1:
             line += (
-                f"; or another of {part.candidates} documents of this length: that depends "
-                f"on NumPy's version and the CPU of the run"
+                f"; or another of the {part.candidates} documents of this length: which one "
+                "depends on NumPy's version and the CPU of the run"
             )
     return line
 
@@ -219,7 +219,7 @@ def when(
     for source, number, tokens in ranges:
         for segment, file in _segments_with(options, segments, source):
             answers += _reads(segment, file, (source, number, tokens))
-    lines = [line for _, line in answers] or ["it is not read in this run"]
+    lines = [line for _, line in answers] or ["this run does not read it"]
     options.print_result([row for row, _ in answers], *lines)
 
 
@@ -302,7 +302,7 @@ def _ranges_of_text(
         ranges += [(number, document, (start, stop)) for document, start, stop in hits]
     if not ranges:
         raise ValueError(
-            f"no document holds {text!r}; give whole words of it, and the --tokenizer of the files"
+            f"no document contains {text!r}; give whole words, and the --tokenizer of the files"
         )
     return ranges
 

@@ -100,7 +100,7 @@ class RunOptions(FileOptions):
         """Read the YAML file; UsageError if options describe the ranks, too."""
         if schedule is not None:
             raise UsageError(
-                "ranks, batches and first steps are those of the config; drop their options, or "
+                "the config determines ranks, batches and first steps; drop these options, or "
                 "change the config"
             )
         return self._config
@@ -192,7 +192,7 @@ class RunOptions(FileOptions):
             return prefixes, weights, True
         if self.split:
             raise UsageError(
-                "--split is of Megatron's samples of .bin/.idx pairs; cut other files by "
+                "--split applies to Megatron's samples of .bin/.idx pairs; divide other files with "
                 "`nanoset-ref split`"
             )
         return paths, weights, False
@@ -250,7 +250,7 @@ class RunOptions(FileOptions):
         """
         if weights and self.num_samples is None:
             raise ValueError(
-                "a weighted blend of .bin/.idx pairs has no epoch of its own; give --num-samples"
+                "a weighted blend of .bin/.idx pairs has no epoch; give --num-samples"
             )
         blend: list[Any] = list(prefixes)
         if weights:

@@ -27,7 +27,7 @@ def whole_number(
     except TypeError:
         number = None
     if number is None or isinstance(value, (bool, np.bool_)):
-        expected = "a whole number"
+        expected = "an integer"
         if minimum is not None:
             expected = f"an integer of at least {minimum}"
         raise ValueError(f"{name} must be {expected}, got {value!r:.200}")

@@ -132,7 +132,7 @@ def atomic_write_set(
             refuse_existing(target, overwrite)
         for target in filter(Path.is_dir, targets):
             raise IsADirectoryError(
-                f"{target} is a folder, and a file of this name is to be written; move it"
+                f"{target} is a folder, but a file of this name would be written; move it"
             )
         yield files
         # 1. flush and sync the temporaries

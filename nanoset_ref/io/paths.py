@@ -147,7 +147,7 @@ def as_list(values: Any, *single: type) -> list[Any]:
         return [values]
     if isinstance(values, (set, frozenset, bytes)):
         raise TypeError(
-            "give a str, a path or a list of them, in an order that every process has; got "
+            "give a path, or a list of paths in the same order in every process; got "
             f"{values!r}"
         )
     return list(values)
@@ -162,7 +162,8 @@ def read_json(path: PathLike, version: FileVersion | None = None) -> Any:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not a regular file, has over 64 MiB, or is not JSON; the message names it.
+        ValueError: it is not a regular file, is larger than 64 MiB, or is not JSON; the message
+            names it.
     """
     version = version or file_version(path)
     if version and version[0] > MAX_JSON_BYTES:

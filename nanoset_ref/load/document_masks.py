@@ -219,19 +219,19 @@ def require_masked_padding(rows: Any, collate_fn: Any) -> None:
     if not getattr(collate_fn, "masks_padding", True):
         problem = "does not mask the padding in which these rows end"
     elif masked not in (None, rows.pad_id):
-        own = f"these rows end in the pad_id {rows.pad_id}: take that one"
+        own = f"these rows end in the pad_id {rows.pad_id}: use that one"
         problem = f"masks the pad_id {masked}, {own}"
     elif masked is not None and _is_in_documents(rows, masked):
         raise ValueError(
             f"{type(collate_fn).__name__} takes every token {masked} for padding, but documents of "
             "these rows begin or end with it: pad with an id that no document holds; or leave "
-            "collate_fn out, or take DataCollatorForCLM with DocumentOptions(eod_mask_loss=True)"
+            "collate_fn out, or use DataCollatorForCLM with DocumentOptions(eod_mask_loss=True)"
         )
     else:
         return
     raise ValueError(
         f"the loss would count padding: {type(collate_fn).__name__} {problem}; leave collate_fn "
-        "out, or take DataCollatorForCLM with DocumentOptions(eod_mask_loss=True)"
+        "out, or use DataCollatorForCLM with DocumentOptions(eod_mask_loss=True)"
     )
 
 

@@ -283,8 +283,8 @@ def _close(descriptors: list[int]) -> None:
 def truncation_error(file: Tokens, first_token: int) -> OSError:
     """The error for a row that begins at a token and cannot be read."""
     return OSError(
-        f"{file.path}, tokens from {first_token:,} on: the file was cut short after it was opened, "
-        "or the disk fails"
+        f"{file.path} cannot be read from token {first_token:,} on: it was cut short after it was "
+        "opened, or the disk is failing"
     )
 
 

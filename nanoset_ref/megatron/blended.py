@@ -94,7 +94,9 @@ class BlendedNanoset(PieceRows):
         lengths = length_of[self.dataset_index]
         lacks = self.dataset_sample_index >= lengths
         if lengths[lacks].min(initial=2) < 2:
-            raise TokenFileError("GPT-NeoX cannot read a part of 1 sample twice")
+            raise TokenFileError(
+                "GPT-NeoX cannot read a corpus of 1 sample twice: leave it out"
+            )
         wrapped = self.dataset_sample_index % np.maximum(lengths - 1, 1)
         self.dataset_sample_index = np.where(lacks, wrapped, self.dataset_sample_index)
 

@@ -169,7 +169,7 @@ class NanosetConfig(DocumentOptions):
     def _broken_rules(self) -> Iterator[str]:
         """Yield a message for each rule that valid fields break together."""
         if self.needs_starts:
-            yield "flags about documents need the id at their end: give eos_token_id"
+            yield "the document flags need the id that ends a document: give eos_token_id"
         has_path = self.data_path is not None
         has_split = self.split is not None
         is_alone = self.data_path_per_split is not None
@@ -266,7 +266,7 @@ def read_blend(data_path: DataPath) -> Blend:
         )
     if weights and not all(0 < weight < math.inf for weight in weights):
         raise ValueError(
-            f"weights must be positive numbers, got {weights}; leave a corpus out to give it none"
+            f"weights must be positive numbers, got {weights}; to give a corpus none, leave it out"
         )
     refuse_too_many(len(entries))
     return Blend([prefix_of(path) for path in entries], weights)

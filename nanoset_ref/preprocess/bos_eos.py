@@ -44,8 +44,8 @@ def separator_ids(tokenizer: Any, fast: Tokenizer, name: str, text: str) -> list
     if len(ids) != 1:
         known = ", ".join(map(repr, tokenizer.all_special_tokens)) or "it has none"
         raise TokenizerError(
-            f"{name} {text!r} is {len(ids)} tokens of this tokenizer and would not be seen as "
-            f"one; take one of its special tokens: {known}"
+            f"{name} {text!r} must be a single token of this tokenizer, but is {len(ids)}; "
+            f"use one of its special tokens: {known}"
         )
     return ids
 

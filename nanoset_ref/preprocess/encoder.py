@@ -209,8 +209,8 @@ class Encoder(BatchEncoder):
         """Log a warning if nothing separates documents."""
         if not self.prefix and not self.suffix:
             logger.warning(
-                "nothing is put between documents, so a model cannot tell where one ends; "
-                "append_eod (--append-eod) puts the EOS token after each"
+                "nothing separates the documents, so a model cannot tell where one ends; "
+                "append_eod (--append-eod) adds the EOS token after each"
             )
 
     def encode_batch(self, texts: Iterable[str]) -> IdsAndLengths:

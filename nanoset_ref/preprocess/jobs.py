@@ -110,7 +110,7 @@ def tokenize_documents(
     """
     ranks = other_ranks()
     if num_workers < 1 or (num_workers > 1 and ranks):
-        rule = "num_workers must be at least 1, and 1 under torchrun, whose ranks work"
+        rule = "num_workers must be at least 1, and 1 under torchrun, whose ranks are the workers"
         raise ValueError(f"{rule}; got {num_workers}")
     bar = _progress_bar(source.num_bytes, progress)
     encoder.warn_without_separator()

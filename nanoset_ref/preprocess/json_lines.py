@@ -25,7 +25,7 @@ HOW_TO_MAKE_LINES = (
 
 
 class InputError(ValueError):
-    """The input as a whole is unusable: no match, unknown kind, missing column, damaged file."""
+    """The input as a whole is unusable: no match, unknown type, missing column, damaged file."""
 
 
 class DocumentError(InputError):

@@ -107,7 +107,7 @@ def open_text(
 
     Raises:
         FileNotFoundError: no such file, or no match.
-        InputError: wrong kind of file, empty input, unknown split or configuration, missing column;
+        InputError: wrong type of file, empty input, unknown split or configuration, missing column;
             the message lists the alternatives.
     """
     if on_error not in get_args(OnError):
@@ -188,7 +188,7 @@ def _files(name: str) -> list[str] | None:
         return None
     if not files:
         raise FileNotFoundError(
-            f"{name}: no file matches; known kinds are {', '.join(SUFFIXES)}"
+            f"{name}: no file matches; known types are {', '.join(SUFFIXES)}"
         )
     return files
 
@@ -208,7 +208,7 @@ def text_files(folder: Path) -> list[Path]:
         is_text = file.name.endswith(SUFFIXES)
         if file.is_symlink() and (file.is_dir() or (is_text and not file.exists())):
             what = "folder" if file.is_dir() else "missing file"
-            logger.warning("%s is a link to a %s: nothing is read from it", file, what)
+            logger.warning("%s is a link to a %s and is skipped", file, what)
         elif is_text and file.is_file() and not _is_manifest(file):
             files.append(file)
     return files

@@ -33,10 +33,10 @@ SUFFIXES = tuple(
 
 
 def part_of_file(path: str, columns: tuple[str, ...], on_error: OnError) -> TextPart:
-    """The part that a file is, by the kind that its name shows."""
+    """The part that a file is, by the type that its name shows."""
     if not path.endswith(SUFFIXES):
         raise InputError(
-            f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}"
+            f"{path}: unknown type of file; known types are {', '.join(SUFFIXES)}"
         )
     read_blocks = _line_blocks
     if path.endswith(".parquet"):

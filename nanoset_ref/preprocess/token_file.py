@@ -125,7 +125,7 @@ def report(counts: Counts | None, **options: Any) -> int:
         return 0
     print(
         f"{counts.target}: {counts.documents:,} documents, {counts.tokens:,} tokens "
-        f"in {counts.seconds:.1f} s after the start-up ({counts.backend} backend)"
+        f"in {counts.seconds:.1f} s, not counting start-up ({counts.backend} backend)"
     )
     for reason, number in counts.skipped.items():
         print(f"skipped {number:,}: {reason}")

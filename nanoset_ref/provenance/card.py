@@ -181,7 +181,7 @@ class Card(CardFacts):
             if not 0 <= number < num_rows:
                 raise IndexError(
                     f"there is no sample {number} in {file['name']}: there are {num_rows:,}, "
-                    f"counted from 0"
+                    "counted from 0"
                 )
             return range(number, number + 1)
         start, stop = byte_range

@@ -250,7 +250,7 @@ class CardFacts:
     def _missing_error(self, what: str) -> ValueError:
         return ValueError(
             f"the card {self.name} does not hold {what}: `nanoset-ref card complete` fetches sizes "
-            f"(then give --sizes), or give the files (--data)"
+            "(then give --sizes), or give the files (--data)"
         )
 
     def source_numbers(self, number: int) -> Sequence[int]:
@@ -264,8 +264,9 @@ class CardFacts:
         wrong = self.wrong_probes(number, order)
         if wrong:
             raise ValueError(
-                f"the card {self.name} and its order {number} disagree at position {wrong[0]}, and "
-                f"at {len(wrong) - 1} other probes: the sizes or the order are not those of the run"
+                f"order {number} of the card {self.name} disagrees with its probe at position "
+                f"{wrong[0]}, and at {len(wrong) - 1} others: the sizes or the order are not those "
+                "of the run"
             )
         return order
 

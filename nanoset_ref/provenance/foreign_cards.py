@@ -105,7 +105,7 @@ def from_megatron(config: ForeignConfig) -> Json:
         if name in values:
             option = name.replace("_", "-")
             raise ValueError(
-                f"a card of a growing batch ({option}) has a stage for each: write it by hand"
+                f"a card needs a stage for each batch size ({option}): write it by hand"
             )
     for name, supported in SUPPORTED_VALUES.items():
         if values.get(name) not in (None, False, *supported):
@@ -287,7 +287,7 @@ def from_llm_c(config: ForeignConfig) -> Json:
     paths = sorted(glob.glob(str(values.get("i", ""))))
     if not paths:
         raise ValueError(
-            f"no shard matches -i {values.get('i')}: write the card where they are"
+            f"no shard matches -i {values.get('i')}: run this command where the shards are"
         )
     length = config.fact("sequence_length", values.get("t"))
     rows = config.fact("micro_batch_size", values.get("b"))

@@ -75,7 +75,7 @@ class ForeignConfig:
         try:
             return int(value)
         except ValueError:
-            raise ValueError(f"{name}: must be a whole number, got {value!r}") from None
+            raise ValueError(f"{name}: must be an integer, got {value!r}") from None
 
     def check(self) -> None:
         """Raise ValueError with the names of all needed facts that are missing."""

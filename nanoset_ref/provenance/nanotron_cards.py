@@ -33,7 +33,7 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
         if not {"dataset_path", "dataset_folder"} & {*(dataset or {})}:
             raise ValueError(
                 f"stage {stage.get('name')} reads no token files: its dataset has no "
-                f"dataset_folder (2024: dataset_path)"
+                "dataset_folder (2024: dataset_path)"
             )
     if any(dataset.get("shuffle_files") for dataset in datasets):
         raise ValueError("shuffle_files is not supported: write this card by hand")

@@ -206,7 +206,7 @@ class MMapIndexedDatasetBuilder:
             wrong = ids[stored != ids]
             if wrong.size:
                 raise TokenFileError(
-                    f"id {wrong[:1]} does not fit the {self.dtype.name} of {self.bin_path}: take "
+                    f"id {wrong[0]} does not fit the {self.dtype.name} of {self.bin_path}: use "
                     "a wider dtype, int32 for vocabularies above 65,536"
                 )
         if self.multimodal:

@@ -62,8 +62,8 @@ def read_boundaries(path: PathLike, num_documents: int, num_tokens: int) -> Int6
     fits = offsets.dtype == np.int64 and offsets.shape == (size,)
     if not fits or offsets[0] != 0 or offsets[-1] != num_tokens:
         raise TokenFileError(
-            f"{path} must hold int64 [{size}] from 0 to {num_tokens}. Does it belong to another "
-            "token file?"
+            f"{path} must hold {size} int64 offsets from 0 to {num_tokens}; does it belong to "
+            "another token file? Copy both again"
         )
     return offsets
 

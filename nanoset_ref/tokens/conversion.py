@@ -135,8 +135,8 @@ def _check_target(
     rests = (source.require_document_offsets() % row_length for source in sources)
     if any(map(np.any, rests)):
         raise ValueError(
-            f"a choice of documents would tear rows of {row_length} tokens apart: "
-            "choose among the texts instead"
+            f"choosing single documents would break up rows of {row_length} tokens: "
+            "choose documents of the text, before it is cut into rows"
         )
 
 
@@ -147,7 +147,7 @@ def _refuse_torn_rows(sources: Sequence[Tokens]) -> None:
         if rest:
             raise ValueError(
                 f"{source.path} ends with {rest} tokens of a row of {source.row_length}, so the rows "
-                "of the next file would be torn: name it last"
+                "of the next file would be shifted: name this file last"
             )
 
 
@@ -168,10 +168,10 @@ def _check_source(source: Tokens, target: Path) -> None:
     if isinstance(source, TokenFile) and source.manifest and source.manifest.sources:
         lost.append("the labels of documents")
     if source.windows != _windows_of_copy(source, target):
-        lost.append(f"its {source.windows} windows")
+        lost.append(f"the {source.windows} windows")
     if lost:
         what = " and ".join(lost)
-        logger.warning("%s does not keep of %s: %s", target, source.path, what)
+        logger.warning("%s does not keep %s of %s", target, what, source.path)
 
 
 def require_marked_padding(path: PathLike, target: Path) -> None:
@@ -214,8 +214,8 @@ def agreed_facts(sources: Sequence[Tokens]) -> Facts:
     if len(row_lengths) > 1:
         listed = " and ".join(sorted(map(str, row_lengths)))
         raise ValueError(
-            f"one file cannot hold both: sources are cut into rows of {listed} tokens (None: not "
-            "cut into rows)"
+            f"one file cannot hold rows of several lengths: the sources have row_length {listed} "
+            "(None: not cut into rows)"
         )
     for source in sources:
         for name, value in source.facts.items():
@@ -257,12 +257,12 @@ def split(
         count = round(held_out * documents)
     else:
         raise ValueError(
-            f"held_out must be a share between 0 and 1 or a whole number, got {held_out}"
+            f"held_out must be a share between 0 and 1 or an integer, got {held_out}"
         )
     if not 0 < count < documents:
         raise ValueError(
-            f"{held_out} asks for {count} of {documents} documents: hold out at least 1, and leave "
-            "at least 1"
+            f"held_out={held_out} selects {count} of {documents} documents; hold out at least 1, "
+            "and leave at least 1"
         )
     is_held_out = np.zeros(documents, dtype=np.bool_)
     generator = np.random.default_rng(seed)

@@ -72,8 +72,8 @@ class DatatroveFile(Tokens):
         tokenizer, _, size = first_line.rpartition("|")
         if size not in ("2", "4") or token_size not in (None, int(size)):
             raise TokenFileError(
-                f"{metadata} must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}, "
-                f"where token_size={token_size}"
+                f"{metadata} must begin with <tokenizer>|<bytes per id, 2 or 4>; got {size!r} "
+                f"(token_size={token_size})"
             )
         self._tokenizer = tokenizer
         if tokenizer.lower() in ("unknown", "unknown tokenizer"):
@@ -114,7 +114,7 @@ class DatatroveFile(Tokens):
         index = self.companion(f"{self.path.suffix}.index")
         if recorded != checksum_of_set(text, self.location, index):
             raise TokenFileError(
-                f"{self.path}, its index or its metadata has changed since they were written"
+                f"{self.path}, its index or its metadata was changed; copy or write all three again"
             )
         return True
 

@@ -187,7 +187,7 @@ class Tokens(ABC):
         offsets = self.document_offsets
         if offsets is None:
             raise TokenFileError(
-                f"{self.path} has no manifest or index with boundaries; give the end-of-document id"
+                f"{self.path} records no document boundaries; give the id that ends a document"
             )
         return offsets
 

@@ -117,7 +117,7 @@ class TokenFileWriter:
             return None
         except TokenFileError as error:
             raise FileExistsError(
-                f"{error}; one would replace it: take another name"
+                f"{error}; a manifest would replace it: take another name"
             ) from error
 
     def _write_offsets_header(self) -> None:

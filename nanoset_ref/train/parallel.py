@@ -163,8 +163,8 @@ def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
     started = int(os.environ.get("WORLD_SIZE", 1))
     if started != needed:
         raise ValueError(
-            f"dp={dp} x pp={pp} x tp={tp} are {needed} processes, but {started} were started: "
-            f"torchrun --nproc-per-node {needed} (times the nodes), or another parallelism"
+            f"dp={dp} x pp={pp} x tp={tp} needs {needed} processes, not {started}: start "
+            f"{needed} with torchrun (--nproc-per-node times --nnodes), or change the parallelism"
         )
     # 1. the device
     device = torch.device("cpu")

@@ -285,8 +285,8 @@ class StagedLoader:
         if rows_left < 0 or (is_filled and rows_left >= size):
             raise ConfigError(
                 f"stage {stage.name!r} has read {record.position} of {rows} samples, and would "
-                f"read {steps_left} more global batches of {size}: keep their size within a "
-                "chunk; ranks, micro_batch_size and accumulation may change"
+                f"read {steps_left} more global batches of {size}: keep the global batch size "
+                "within a chunk; ranks, micro_batch_size and accumulation may change"
             )
 
     def _stages_begun_by(self, step: int) -> list[tuple[str, int]]:

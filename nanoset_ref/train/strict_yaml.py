@@ -37,7 +37,7 @@ def read_yaml(path: PathLike) -> Any:
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(
             f"has more than {MAX_CHARACTERS:,} characters; "
-            "a config names files, it does not contain data"
+            "a config names files; it does not contain data"
         )
     parser = YAML(typ="safe", pure=True)
     try:

@@ -125,7 +125,7 @@ def test_more_than_one_percent_left_out_is_exit_code_3_and_so_it_is_when_nothing
             == 3
         )
         assert capsys.readouterr().out.endswith(
-            "more than 1 % of the documents were left out of a\n"
+            "in a, more than 1 % of the documents were left out\n"
         )
 
 

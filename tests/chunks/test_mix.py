@@ -251,7 +251,9 @@ def test_a_foreign_chunk_is_not_taken_for_one_of_an_interrupted_mix(
     foreign = tmp_path / "out/train/train_2.jsonl"
     foreign.parent.mkdir(exist_ok=True)
     foreign.write_text(lines)
-    with pytest.raises(ManifestError, match="train_2.jsonl has other lines than this"):
+    with pytest.raises(
+        ManifestError, match="train_2.jsonl does not have the lines that this"
+    ):
         mix(*arguments)
     assert foreign.read_text() == lines
     foreign.unlink()

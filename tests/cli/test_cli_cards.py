@@ -477,7 +477,7 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
     code, text, _ = run("compare", "demo", path)
     assert code == 1
     assert "orders[1] (stateless).seed: first 1234, second 7" in text
-    assert "from step 11 on they read other rows: 4 of that step's" in text
+    assert "from step 11 on they read different rows: 4 of that step differ" in text
     sources = [source | {"name": "moved.npy"} for source in facts["sources"]]
     sources[0]["checksum"] = None
     path.write_text(json.dumps(facts | {"sources": sources}))
@@ -489,16 +489,18 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
     path.write_text(json.dumps(doubled | {"stages": [stage]}))
     for pair in (("pythia-1.4b", path), (path, "pythia-1.4b")):
         text = run("compare", *pair)[1]
-        assert "from step 1 on they read other rows: 1,024 of that step's" in text
+        assert (
+            "from step 1 on they read different rows: 1,024 of that step differ" in text
+        )
     path.write_text(json.dumps(doubled | {"stages": [stage | {"first_step": 5}]}))
     text = run("compare", path, "pythia-1.4b-deduped")[1]
-    assert "from step 5 on they read other rows: 2,048 of that step's" in text
+    assert "from step 5 on they read different rows: 2,048 of that step differ" in text
     code, text, _ = run("compare", "pythia-1.4b", "pythia-1.4b-deduped")
-    assert code == 1 and "from step 1 on they read other rows" in text
+    assert code == 1 and "from step 1 on they read different rows" in text
     code, text, _ = run("compare", "polypythias-seed1", "polypythias-seed2")
     assert (
         code == 1
-        and "which step is the first cannot be computed: polypythias-seed1" in text
+        and "the first step that differs cannot be computed: polypythias-seed1" in text
     )
 
 
@@ -512,10 +514,10 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
         ("audit --config x.yaml --token-dtype int32", "--token-dtype is fixed by the"),
         (
             "replay --config x.yaml 3 --dp-size 2",
-            "batches and first steps are those of",
+            "determines ranks, batches and first steps",
         ),
-        ("estimate --config x.yaml --layout contiguous", "are those of the config"),
-        ("audit --config x.yaml --dp-size 1", "are those of the config"),
+        ("estimate --config x.yaml --layout contiguous", "the config determines ranks"),
+        ("audit --config x.yaml --dp-size 1", "the config determines ranks"),
         ("audit --config x.yaml --num-loading-workers 0", "belongs to --data alone"),
         ("estimate --config x.yaml --num-loading-workers 2", "belongs to --data"),
         ("audit --run demo --num-loading-workers 0", "belongs to --data alone"),

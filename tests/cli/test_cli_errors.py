@@ -40,7 +40,7 @@ from nanoset_ref.provenance import RunSegment
         ),
         (
             "where --data raw.npy --sequence-length 4 --split 9,1 --step 1",
-            "--split is of Megatron's samples",
+            "--split applies to Megatron's samples",
         ),
         (
             "card broken.yaml --name x --date 2026-11 --given seed=9",
@@ -93,7 +93,7 @@ from nanoset_ref.provenance import RunSegment
         ),
         (
             "verify m.bin --vocab-size 0",
-            "must be a whole number of at least 1, got '0'",
+            "must be an integer of at least 1, got '0'",
         ),
         (
             "show --data raw.npy --sequence-length 4 --position -1",
@@ -107,10 +107,10 @@ from nanoset_ref.provenance import RunSegment
         ("split m.bin a.npy a.npy --held-out 1", "two files, got a.npy for both"),
         (
             "split m.bin a.npy b.npy --held-out nan",
-            "a share between 0 and 1 or a whole number, got nan",
+            "a share between 0 and 1 or an integer, got nan",
         ),
-        ("split m.bin a.npy b.npy --held-out 9", "9 asks for 9"),
-        ("inspect raw.npy", "raw.npy has no manifest"),
+        ("split m.bin a.npy b.npy --held-out 9", "held_out=9 selects 9"),
+        ("inspect raw.npy", "raw.npy records no document boundaries"),
         (
             "show --data raw.npy --sequence-length 4 --sample 99",
             "there is no sample 99",
@@ -122,7 +122,7 @@ from nanoset_ref.provenance import RunSegment
         ),
         (
             "audit --data raw.npy --sequence-length 4 --num-loading-workers -1",
-            "must be a whole number of at least 0, got",
+            "must be an integer of at least 0, got",
         ),
         (
             "show --data raw.npy --sequence-length 4 --num-samples -3 --position 0",

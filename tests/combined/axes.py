@@ -204,7 +204,7 @@ REFUSALS = [
         "files without boundaries have no documents",
         lambda draw: draw["files"] == "raw" and needs_boundaries(draw),
         (ValueError,),
-        "no manifest or index with boundaries",
+        "records no document boundaries",
     ),
     Refusal(
         "a bucket is not read by forked workers",

@@ -251,7 +251,7 @@ def test_a_file_whose_name_ends_in_a_number_is_no_weight(tmp_path, monkeypatch):
     ]
     with pytest.raises(
         ValueError,
-        match="both=3 and both both exist: both=3=1 is the first .*, both=3.0 the sec",
+        match="both=3 and both both exist: write both=3=1 for the first .*, or both=3.0 for the sec",
     ):
         parse_data_path(["both=3"])
     assert parse_data_path(["both=3=1", "both=3.0"]) == [1.0, "both=3", 3.0, "both"]

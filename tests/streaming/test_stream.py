@@ -436,7 +436,7 @@ def test_nothing_is_appended_unasked_and_a_warning_says_so(tmp_path, caplog):
     path.write_text('{"body": "1 2 3"}\n{"body": "4 5"}\n')
     text = open_text(str(path), column="body")
     assert ids(streaming.TokenStream(text, TOKENIZER, 4)) == [[1, 2, 3, 4, 5]]
-    assert caplog.text.count("nothing is put between documents") == 1
+    assert caplog.text.count("nothing separates the documents") == 1
     caplog.clear()
     assert ids(TokenStream(text, TOKENIZER, 4)) == [[1, 2, 3, EOS, 4]]
     assert "between documents" not in caplog.text

@@ -145,8 +145,8 @@ def build_mappings(
     widest = np.iinfo(np.int32).max
     if stop > widest:
         raise ValueError(
-            f"the document index numbers sequences in int32, but the corpus has over {stop}: "
-            "split it"
+            f"the document index numbers sequences in int32, but this split ends at {stop}: "
+            "divide the corpus"
         )
     # 1. repeat the documents
     documents = np.tile(np.arange(first, stop, dtype=np.int32), plan.num_epochs)

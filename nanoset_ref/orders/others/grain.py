@@ -63,8 +63,8 @@ class GrainOrder(EpochOrder):
         if self._repeats_one and not self._accept_repeat:
             raise ValueError(
                 f"grain's shuffle of {self.epoch_length:,} samples is no permutation: it reads "
-                f"one of them twice in an epoch and the last never. Leave a sample out, or "
-                f"reproduce it with accept_repeat=1"
+                "one of them twice in an epoch and the last never. Leave a sample out, or "
+                "reproduce it with accept_repeat=1"
             )
 
     def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:

@@ -99,7 +99,7 @@ class NanotronMainOrder(Order):
             raise ValueError(
                 f"folder {folder} has {rows[folder]:.0f} rows; this stage would read "
                 f"{self._states[-1, folder]:.0f} from {self.offsets[folder]} on, where Nanotron "
-                f"raises IndexError"
+                "raises IndexError"
             )
 
     def lookup(self, positions: Int64Array) -> Pairs:
