@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SpecialTokens = Literal["keep", "split", "refuse"]
 # (index of the document, id) of each special token, int64 [found] both
 FoundTokens = tuple[NDArray[np.int64], NDArray[np.int64]]
-ADVICE = "--special-tokens split encodes them as plain text; refuse stops at the first"
+ADVICE = "--special-tokens split encodes them as plain text, and refuse stops at the first"
 # characters whose UTF-8 forms contain every byte that occurs in UTF-8
 CHARACTERS = [
     *range(0x800),
@@ -169,5 +169,5 @@ class SpecialTokenCounter:
                 f"{count:,} x {token}" for token, count in self.tokens.most_common()
             )
             logger.warning(
-                f"documents that hold special tokens: {self.documents:,} ({tokens}). {ADVICE}"
+                f"documents that hold special tokens: {self.documents:,} ({tokens}); {ADVICE}"
             )
