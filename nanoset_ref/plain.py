@@ -200,8 +200,9 @@ def positions_left(
     """The positions that are left in an epoch after all ranks together consumed some samples.
 
     The global count `consumed_train_samples` is all a resume needs, even if the number of ranks
-    changes. An incomplete last micro-batch is dropped, or filled from the beginning of the epoch:
-    to a multiple of dp_size ("pad"), or to a full micro-batch on every rank ("loop").
+    changes. Positions that do not fill a last micro-batch on every rank are dropped, or filled up
+    from the beginning of the epoch: to a multiple of dp_size ("pad"), or to a full micro-batch on
+    every rank ("loop").
 
     >>> positions_left(11, 6, 2, 2)
     [6, 7, 8, 9]
@@ -374,7 +375,7 @@ def read_megatron(prefix):
 
 
 def split_corpus(split, num_sequences):
-    """The first and the last (exclusive) sequence of train, valid and test.
+    """For train, valid and test, the first sequence and the one after the last.
 
     >>> split_corpus("90,8,2", 62)
     [(0, 56), (56, 61), (61, 62)]
@@ -389,7 +390,7 @@ def split_corpus(split, num_sequences):
 def megatron_epochs(
     num_tokens, num_samples, sequence_length, extra=1, keep_partial=False
 ):
-    """(epochs, samples in all of them, samples before the final epoch if it is shuffled alone).
+    """(epochs, samples in all of them, samples before a final epoch that is shuffled separately).
 
     Takes the fewest epochs that hold `num_samples` (None: one epoch). If less than 80% of the last
     epoch is needed, its samples are shuffled separately, so that a run of `num_samples` reads the
@@ -448,7 +449,7 @@ def megatron_sample_index(
 def megatron_indexes(lengths, split, plan, sequence_length, seed, extra=1):
     """Megatron's document, sample and shuffle index of a split, from `megatron_epochs`' plan.
 
-    The split is sequences (first, stop).
+    The split is (first sequence, stop).
 
     >>> megatron_indexes([5, 2, 4], (0, 3), (1, 3, 3), 3, seed=2)
     (array([2, 1, 0]), [(0, 0), (0, 3), (2, 0), (2, 3)], array([2, 0, 1]))
@@ -506,9 +507,10 @@ def read_spans(sequences, spans):
 
 
 def blend_targets(weights, size, surplus=0.005):
-    """Samples that a weighted blend takes of each corpus, and that are built, with a reserve.
+    """How many samples a weighted blend takes of each corpus, and how many are built for it.
 
-    The reserve covers the rounding. The blend is `greedy_blend(normalize(weights), sum(taken))`.
+    More are built, to cover the rounding. The blend is
+    `greedy_blend(normalize(weights), sum(taken))`.
 
     >>> blend_targets([3, 7], 1001)
     ([301, 701], [303, 705])
@@ -696,7 +698,7 @@ def stateless_at(k, lengths, weights, seed):
 def window_of(position, lengths, weights, seed):
     """The window of a position: (first position, reads of each source before it, its sources).
 
-    1. A tree of shares divides the window: side by side, its places are 2 2 1 1 1 0 0 0 ...
+    1. A tree of shares divides the 64 places of the window among the sources: 2 2 1 1 1 0 0 0 ...
     2. Twelve stages of coin flips shuffle the places, with strides 1, 2, 4, 8, 16, 32 and the same
        again. Each pair of places p and p + stride flips a coin: they swap, or they stay.
     3. The last window of an epoch may be short. Positions that are sent beyond its end are left
@@ -795,7 +797,7 @@ def derive(key, *numbers):
 
 
 def permute(x, n, key, back=False):
-    """The place of x in a keyed permutation of range(n); with `back`, the x at place x.
+    """The place of x in a keyed permutation of range(n); with `back`, the number at place x.
 
     1. Lay range(n) out row by row on a board, nearly square, of at least 7 x 8 cells.
     2. In twelve rounds, alternately shift each column down by a hash of its column number, and
@@ -819,7 +821,7 @@ def permute(x, n, key, back=False):
         cell = list(divmod(x, columns))
         # 2.
         for round_number in rounds:
-            # 0: the row index changes (a column slides), 1: the column index
+            # 0: a column slides, so the row index changes; 1: a row slides, so the column index does
             moved = round_number % 2
             line = cell[1 - moved]
             step = slide_by(line, round_number, key, sides[moved])

@@ -232,7 +232,7 @@ def test_another_model_is_refused(checkpoints):
     for wrong in ({"model.bias": torch.zeros(3)}, {"model.weight": torch.zeros(4, 4)}):
         with pytest.raises(
             CheckpointError,
-            match=rf"belongs to another model .*{next(iter(wrong))}.*take another",
+            match=rf"belongs to another model .*{next(iter(wrong))}.*use another",
         ):
             checkpoints.load(5, wrong)
 

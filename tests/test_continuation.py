@@ -158,7 +158,7 @@ def test_what_cannot_be_compared_or_has_no_ledger_is_refused(files):
         compare(state, nanoset)
     late = StatelessOrder([15], None, 20, start={"position": 8, "reads": [8]})
     with pytest.raises(
-        ValueError, match="begins at position 8, but the saved run had read up to 4"
+        ValueError, match="begins at position 8, but the saved run read up to 4"
     ):
         compare(
             state_of(Nanoset(a, None, 4, 20, order="stateless"), 4),
@@ -223,6 +223,6 @@ def test_a_damaged_plan_is_named_with_the_way_out(files, field, value):
     state["plan"][field] = value
     with pytest.raises(
         ValueError,
-        match="plan is damaged, or was edited: .*take the state from an earlier",
+        match="plan is damaged, or was edited: .*use the state of an earlier",
     ):
         ledger_of(state)

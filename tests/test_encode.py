@@ -350,7 +350,7 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
     list(encoder.stream(islice(batches_of(source), 600)))
     with pytest.raises(
         TokenizerError,
-        match=rf"{path}:601: gigatoken gives other ids .* begin again with backend hf",
+        match=rf"{path}:601: gigatoken produces different ids .* begin again with backend hf",
     ):
         list(encoder.stream(batches_of(source)))
 

@@ -223,7 +223,7 @@ def test_documents_that_hold_special_tokens_are_counted_in_a_warning_or_split_or
     assert (ends(), "special tokens" in caplog.text) == (3, False)
     refused = command("--overwrite", "--special-tokens", "refuse", input=path)
     assert (
-        f"{path}:1: the document holds the special token '</s>'; remove it, or take --special-tokens"
+        f"{path}:1: the document holds the special token '</s>'; remove it, or use --special-tokens"
         in refused
     )
     assert ends() == 3

@@ -258,7 +258,7 @@ def test_an_order_of_fewer_instances_than_there_are_is_pointed_out(tmp_path, cap
         PublishedOrder([60, 40], None, 100, path=tmp_path / "order.npy")
         assert not caplog.records
         PublishedOrder([120, 80], None, 100, path=tmp_path / "order.npy")
-    assert "names no instance after 99 of 200" in caplog.text
+    assert "names no instance above 99 of 200" in caplog.text
 
 
 def test_ids_that_samples_cannot_be_read_from_are_refused(tmp_path):

@@ -383,7 +383,8 @@ def test_interrupted_under_torchrun_the_first_rank_says_so_once_before_the_trace
     # the first rank may end before torchrun says that it sends the signal to the second
     ours = [line for line in before.splitlines() if "closing signal" not in line]
     assert (
-        f"{INTERRUPTED} (a traceback after this line is of torchrun itself)" in ours[-1]
+        f"{INTERRUPTED} (a traceback after this line comes from torchrun itself)"
+        in ours[-1]
     )
     assert [line for line in ours if "error:" in line] == ours[-1:]
     assert "Traceback" not in torchruns

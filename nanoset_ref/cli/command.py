@@ -40,7 +40,7 @@ _ended = threading.Event()  # the command has ended
 
 
 class UsageError(Exception):
-    """The command line is wrong (exit code 2), though each of its options is right."""
+    """The command line is wrong (exit code 2), although each option by itself is valid."""
 
 
 class _Terminated(SystemExit):
@@ -113,7 +113,7 @@ def run(
         _discard_output()
         _ended.set()
         return code
-    except _Terminated:  # while another error was being reported, or since
+    except _Terminated:  # while another error was being reported, or after that
         return 1
 
 

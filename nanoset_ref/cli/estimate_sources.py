@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nanoset_ref.orders import Order
     from nanoset_ref.tokens import Tokens
 
-BLEND_BYTES = 10  # of the corpus and sample at a position of a blend
+BLEND_BYTES = 10  # per position of a blend: its corpus and sample
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

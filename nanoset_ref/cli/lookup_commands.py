@@ -310,7 +310,7 @@ def _ranges_of_text(
 def _print_answers(
     bulk: Path, source: int, options: RunOptions, schedule: Schedule | None
 ) -> None:
-    """Print the table of `when --bulk`, and on a terminal's standard error how long it is."""
+    """Print the table of `when --bulk`; on a terminal, its length on standard error."""
     if options.json:
         raise UsageError("--bulk writes a table with tabs; drop --json")
     readers, parser = options.readers(schedule, source)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nanoset_ref.tokens import Tokens
 
 CARD_FIELDS = "sequence_length", "row_length", "num_samples", "seed", "order", "split"
-# by the kind of file that names a run, the options that would contradict it
+# the options that a run's card or config already fixes
 FIXED_FIELDS = {
     "card": CARD_FIELDS,
     "config": (*CARD_FIELDS, "token_dtype", "eos_token_id"),
@@ -52,12 +52,12 @@ class RunOptions(FileOptions):
             sequence length, Pythia: 2049), instead of --sequence-length.
         num_samples: samples of the run (default: one epoch).
         seed: the seed of the order (default: 1234).
-        order: the order of token files: nanotron (the default), stateless, identity, or an .npy
+        order: the order of token files: nanotron (the default), stateless, identity, or a .npy
             file of instance numbers, such as OLMo's global_indices.npy.
         split: the shares of Megatron-style data for train, valid, test; the first part is read
             (default: 1,0,0).
         tokenizer: name or folder; default: the config's, or else the file's.
-        layout: the layout of the ranks, if it is given; `Schedule` has this option, too.
+        layout: how ranks share a micro-batch, if it is given; also an option of `Schedule`.
     """
 
     config: str | None = None

@@ -6,7 +6,7 @@ version at all is refused, unless `open_tokens(..., allow_unversioned=True)` or
 NANOSET_REF_ALLOW_UNVERSIONED=1 allows it; its answers are never cached.
 
 If a server fails, stalls or truncates its answers, the request is repeated with growing pauses for
-NANOSET_REF_TIMEOUT seconds (default 60), or twice as long if the last answer arrives slowly; the
+NANOSET_REF_TIMEOUT seconds (default 60), or up to twice as long if the last answer is slow; the
 log has a line about it, at most one per bucket in ten seconds. obstore finds credentials:
 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_ENDPOINT_URL for a server other than Amazon's,
 AWS_SKIP_SIGNATURE=true for a public bucket), GOOGLE_APPLICATION_CREDENTIALS,

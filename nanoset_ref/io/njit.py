@@ -1,4 +1,4 @@
-"""`njit` for the package's kernels: run by Python at first, and compiled by numba after that.
+"""`njit` for the package's kernels: run by Python at first, and later compiled by numba.
 
 Importing numba and loading a compiled order take a second, compiling it 8 seconds. Plain Python
 answers a question about a few rows in a millisecond. So a kernel that can count its `work` starts

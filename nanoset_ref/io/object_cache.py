@@ -57,7 +57,7 @@ def read_cached(
 
     Args:
         folder: the folder that the user names; created if needed.
-        limit: the most bytes that all pieces may take together.
+        limit: the maximum size of all pieces together, in bytes.
         extents: the wanted ranges.
         fetch: returns the bytes of each extent.
 

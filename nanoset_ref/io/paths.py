@@ -34,7 +34,7 @@ def as_path(path: Any) -> Path:
 
 
 def location_of(path: Any, allow_unversioned: bool = False) -> Any:
-    """As `as_path`, but a local path is a str, which takes less time and memory than a Path."""
+    """Like `as_path`, but a local path is a str, which takes less time and memory than a Path."""
     text = os.fspath(path)
     if ":/" not in text:
         return text

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Handle Ctrl-C and SIGTERM at the end of this context, not in it.
+    """Handle Ctrl-C and SIGTERM at the end of this context, not inside it.
 
     Python discards an exception that a signal raises while the hooks of a fork run. A forked
     process never leaves this context, so it ignores both. (Forking in another thread is no

@@ -32,7 +32,7 @@ class Corpus(NamedTuple):
         rows: rows of each source; the first row of a source follows the last row of the source
             before.
         weights: the weights of the sources, with sum 1; None: there is one source.
-        sequence_length: S, tokens in a row. An .npy file (raw uint16) ends with an extra token, for
+        sequence_length: S, tokens in a row. A .npy file (raw uint16) ends with an extra token, for
             labels.
     """
 

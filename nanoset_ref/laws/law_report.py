@@ -61,7 +61,7 @@ class LawReport:
     adapter: Adapter
     outcomes: dict[str, Outcome]
     seed: int = 0
-    laws: list[str] = field(default_factory=list)  # that were to be judged
+    laws: list[str] = field(default_factory=list)  # the requested ones
 
     def status(self, law: str) -> str:
         outcome = self.outcomes[law]
@@ -77,7 +77,7 @@ class LawReport:
 
     @property
     def unjudged(self) -> list[str]:
-        """The laws that were to be judged, and for which no case was."""
+        """The requested laws of which no case was judged."""
         return [law for law in self.laws if self.status(law) == "not judged"]
 
     def line(self, law: str) -> str:

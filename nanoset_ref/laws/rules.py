@@ -88,7 +88,7 @@ def law_repeat(trial: Trial) -> Verdict:
 
 
 def law_seed(trial: Trial) -> Verdict:
-    """Another seed gives another order of the same rows."""
+    """Another seed gives a different order of the same rows."""
     return _check_reordered(trial, "seed", trial.case.other)
 
 
@@ -255,7 +255,7 @@ def _find_fault(
 
 
 def _measure(trial: Trial, rows: int) -> dict[str, float]:
-    """The least seconds and bytes of three runs until the first batch, by unit."""
+    """The smallest time and memory of three runs until the first batch, by unit."""
     data = trial.data(rows)
     traces = [trial.run(data=data, steps=1, trace_memory=True) for _ in range(3)]
     return {

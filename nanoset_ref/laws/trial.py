@@ -85,7 +85,7 @@ class Trial:
         return self.corpus(lengths)
 
     def corpus(self, rows: list[int], weights: list[float] | None = None) -> Corpus:
-        # plain names: some libraries take a path for a pattern
+        # plain names: some libraries read a path as a pattern
         parts = ["rows", *rows, "weights", *(weights or [])]
         folder = self.folder / "-".join(map(str, parts))
         return write_corpus(folder, self.adapter.format, rows, weights)

@@ -1,4 +1,4 @@
-"""From token files to batches: rows, who reads them when, and the loader of one rank.
+"""From token files to batches: rows, which rank reads them when, and the loader of one rank.
 
 rows                       the interface: position -> sequence_length + 1 token ids
 nanoset, best_fit          rows of token files: cut into samples, or packed with whole documents

@@ -75,7 +75,7 @@ class BlockSizes(NamedTuple):
     """How many batches a block has, and how many blocks are in memory.
 
     Attributes:
-        max_batches: the most batches in a block.
+        max_batches: the maximum number of batches in a block.
         num_buffers: how many blocks are in memory at the same time.
         shape: [rows, row_length] of each.
     """

@@ -11,7 +11,7 @@ from nanoset_ref.tokens import Tokens
 
 
 class BucketGatherer:
-    """As `Gatherer`, for files in buckets, perhaps among local ones.
+    """Like `Gatherer`, but some files are in buckets.
 
     The rows of a call are read at the same time.
 

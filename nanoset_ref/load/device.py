@@ -15,7 +15,7 @@ def to_device(
     moved. Every other field is moved by itself.
 
     Args:
-        batch: of DataCollatorForCLM, with or without either side.
+        batch: of DataCollatorForCLM, on any pipeline rank.
         device: where to.
         non_blocking: as in `Tensor.to`; works for pinned batches (pin_memory=True).
     """

@@ -9,10 +9,10 @@ Linux's own asynchronous reads (io_submit(2)):
     2. another call collects rows that have arrived, in any order, and each is widened to int32 into
        its place in the output
 
-Two workers read as fast as the disk sends (`benchmarks.cold`, with fio), one process at two
-thirds of that; two workers that use the page cache, at half. Threads with pread, tried first, read
-59,000 rows of 512 tokens a second where a prototype of this read 97,000, because every row wakes a
-thread; io_uring would do as well, but containers often forbid it.
+Two workers reach the speed of the disk (`benchmarks.cold`, with fio), one process two thirds of it,
+and two workers through the page cache half of it. Threads with pread, tried first, read 59,000 rows
+of 512 tokens per second where a prototype of this read 97,000, because every row wakes a thread;
+io_uring would do as well, but containers often forbid it.
 
 The kernel is in `direct_kernel`, which imports numba. The first `MAX_PYTHON_ROWS` rows are read
 without it, so that the first batch need not wait for that import.
@@ -39,7 +39,7 @@ from nanoset_ref.tokens import Tokens
 
 DISK_BLOCK = 1 << 12  # bytes; reads past the page cache begin and end at its multiples
 DEPTH = 64  # rows in flight; with 128, two workers read less: their memory leaves the CPU's cache
-# memory of a queue for them; fewer rows are in flight if they are long
+# memory of a queue; if rows are long, fewer of them are in flight
 QUEUE_BYTES = 8 << 20
 HUGE_PAGE = 1 << 21  # bytes
 # rows that may be read one after another, without the kernel
@@ -57,7 +57,7 @@ os.register_at_fork(after_in_child=_idle_queues.clear)  # a queue belongs to one
 
 
 class DirectGatherer:
-    """As `Gatherer`, past the page cache.
+    """Like `Gatherer`, past the page cache.
 
     Attributes:
         python_rows_left: rows that may still be read without the kernel.
@@ -75,7 +75,7 @@ class DirectGatherer:
             )
         self._files = files
         self._open_files = OpenFiles(files, os.O_DIRECT)
-        # some file systems open such files, and then do not read them
+        # some file systems accept O_DIRECT, and then fail to read
         for _, descriptors in self._open_files.row_slices(np.zeros(1, dtype=np.int64)):
             os.preadv(int(descriptors[0]), [mmap.mmap(-1, DISK_BLOCK)], 0)
         self.python_rows_left = MAX_PYTHON_ROWS

@@ -133,7 +133,7 @@ def document_spans(file: Tokens, start: int, stop: int) -> list[Span]:
 def samples_holding(
     start: Any, stop: Any, num_samples: int, *, stride: int, row_length: int
 ) -> tuple[Any, Any]:
-    """The range of a file's samples that hold one of its tokens [start, stop), not empty.
+    """The range of a file's samples that hold one of its tokens [start, stop), start < stop.
 
     Sample j holds tokens j * stride .. j * stride + row_length - 1.
 
@@ -238,7 +238,7 @@ def require_masked_padding(rows: Any, collate_fn: Any) -> None:
 def _is_in_documents(rows: Any, pad_id: int) -> bool:
     """Whether documents begin or end with an id, by the facts of a file or by its ids.
 
-    The ids of Megatron's own datasets are not asked: upstream takes an EOD for padding, too.
+    Megatron's own datasets are not checked: upstream, too, treats an EOD as padding.
     """
     if any(file.facts.get("eos_token_id") == pad_id for file in rows.files):
         return True

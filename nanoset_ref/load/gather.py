@@ -35,7 +35,7 @@ from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.tokens import Tokens
 
 MAX_PYTHON_ROWS_PER_CALL = 256  # rows that may be read without the kernel
-MAX_PYTHON_ROWS = 4096  # the same for all calls together
+MAX_PYTHON_ROWS = 4096  # the same, over all calls
 ADVISED_ROWS = 64  # rows that a disk fetches at once
 MAX_OPEN_FILES = 1 << 14  # Linux allows a process 65,530 mappings
 ROWS_PER_OPEN = 16  # rows whose files are opened for one call
@@ -281,7 +281,7 @@ def _close(descriptors: list[int]) -> None:
 
 
 def truncation_error(file: Tokens, first_token: int) -> OSError:
-    """The error for a row that begins at a token and cannot be read."""
+    """The error for a row that begins at this token and cannot be read."""
     return OSError(
         f"{file.path} cannot be read from token {first_token:,} on: it was cut short after it was "
         "opened, or the disk is failing"

@@ -50,7 +50,7 @@ class Nanoset(Rows):
         random_seed: the order's seed; an `Order` has its own.
         token_dtype: the dtype of files without a manifest (default uint16).
         order: "nanotron", bit for bit the order of Nanotron's Nanoset; "stateless", which stores
-            nothing; "identity"; the path of an .npy file of instance numbers; or an `Order`.
+            nothing; "identity"; the path of a .npy file of instance numbers; or an `Order`.
         disjoint: cut every file into rows of S + 1 tokens that share none, as OLMo and Pythia do.
             A file shorter than a row then has no samples.
 
@@ -262,7 +262,7 @@ class Nanoset(Rows):
             uses.append(use)
         return uses
 
-    # ---- the index, to look at
+    # ---- the index, for inspection
 
     @property
     def dataset_weights(self) -> NDArray[np.float64]:
@@ -294,7 +294,7 @@ class Nanoset(Rows):
         return "\n".join(lines)
 
     def _file_names(self) -> list[str]:
-        """The name of each file, or the whole path if several files have the name."""
+        """The name of each file, or the whole path if several files share the name."""
         names = [file.path.name for file in self.files]
         count = Counter(names)
         unique = []

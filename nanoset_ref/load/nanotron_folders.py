@@ -107,8 +107,8 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
 
     Raises:
         ValueError: as `DataCollatorForCLM`; cp_size is not in 1 .. S, or cp_rank not in
-            0 .. cp_size - 1; cp_size is above 1 with attention_mask or cu_seqlens, which have no
-            columns of a rank.
+            0 .. cp_size - 1; cp_size is above 1 with attention_mask or cu_seqlens, which cannot
+            be cut into columns.
 
     Warns (by logging): cp_size does not divide S, so columns are lost.
     """
@@ -141,7 +141,7 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         if lost:
             logger.warning(
                 "sequence_length=%d is not a multiple of cp_size=%d: the last %d columns of "
-                "every row reach no rank, as in Nanotron; take another sequence_length",
+                "every row reach no rank, as in Nanotron; use another sequence_length",
                 self.sequence_length,
                 self.cp_size,
                 lost,
@@ -149,7 +149,7 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         del self._pointers["input_mask"]
 
     def split(self, block: RowBlock) -> Iterable[Batch]:
-        """As `Collator.split`."""
+        """See `Collator.split`."""
         starts = block.starts
         if not self.use_doc_masking:
             starts = np.zeros(block.rows.shape, dtype=np.bool_)

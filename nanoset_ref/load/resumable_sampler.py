@@ -154,7 +154,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         """The positions that iterating yields, many batches at a time.
 
         Args:
-            max_batches: the most batches of a block. The first blocks have 1, 2, 4, ... batches.
+            max_batches: the maximum number of batches in a block. The first have 1, 2, 4, ...
 
         Yields int64 [batches * B]. A last batch made by `tail` is a block by itself. The global
         count advances when a block is yielded.

@@ -158,7 +158,7 @@ class Rows(_TorchDataset):
 
     @abstractmethod
     def _plan_without_probes(self) -> Json:
-        """The plan (see `plans`) without version and probes: its part that needs no tokens."""
+        """The part of the plan that needs no tokens: all but version and probes (see `plans`)."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -308,7 +308,7 @@ class Rows(_TorchDataset):
         return 0
 
     def _fingerprint_positions(self) -> list[int]:
-        """Positions that `fill` can read; here the last one depends on the number of rows."""
+        """Positions that `fill` can read; this default depends on the number of rows."""
         # only plans and states need it
         from nanoset_ref.orders.plans import probe_positions
 

@@ -29,7 +29,7 @@ Layout = Literal["strided", "contiguous"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slot:
-    """One place in a run. Steps count from 1; micro-batches, ranks and rows from 0."""
+    """Where a run reads a position. Steps count from 1; micro-batches, ranks and rows from 0."""
 
     position: int
     step: int
@@ -75,7 +75,7 @@ class Schedule:
 
     @property
     def samples_per_micro_step(self) -> int:
-        """Samples that all ranks together read in a micro-step: D * B."""
+        """Samples of a micro-step, which is one micro-batch on every rank: D * B."""
         return self.dp_size * self.micro_batch_size
 
     @property

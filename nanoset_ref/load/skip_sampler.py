@@ -10,7 +10,7 @@ from nanoset_ref.io.checks import whole_number
 
 
 class SkipBatchSampler(Sampler[Any]):
-    """Skips the first items of another sampler, in the first iteration alone: a resume.
+    """Skips the first items of another sampler, in the first iteration only, to resume.
 
     Args:
         batch_sampler: yields samples or batches of samples. If it can be sliced

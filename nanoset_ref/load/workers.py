@@ -1,4 +1,6 @@
-"""How a DataLoader worker begins: with a seed of its own, and bound to end with its trainer."""
+"""What a DataLoader worker does first: it takes a seed of its own, and sees to it that it ends with
+its trainer.
+"""
 
 import multiprocessing
 import os

@@ -5,11 +5,11 @@ computes these fields in the dataset, sample by sample, and stacks them. Here
 `nanoset_ref.load.document_masks` computes them for a whole batch, so one dataset serves models with
 any of the flags.
 
-As in Megatron-LM, pads and the EOD are found by their ids. A real token with the pad's id gets no
+As in Megatron-LM, padding and the EOD are found by their ids. A real token with the pad_id gets no
 loss and becomes 0, so choose an id that does not occur in documents; rows of a PackedNanoset whose
 documents begin or end with it are refused. One defect of Megatron-LM is not reproduced: if no flag
 about documents is set, all samples of a process get the loss mask of the first sample that the
-process reads, pads included.
+process reads, padding included.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class MegatronCollator(Collator):
     Called with B samples {"input_ids": [row_length]} (or a SampleBlock), it returns a dict of
 
         tokens, labels   int64 [B, S]; the labels are the next tokens
-        loss_mask        float32 [B, S], 0 if the label is a pad, or (eod_mask_loss) the token EOD
+        loss_mask        float32 [B, S], 0 if the label is padding, or (eod_mask_loss) the token EOD
         position_ids     int64 [B, S]
         attention_mask   bool [B, 1, S, S], True = masked, with create_attention_mask
         cu_seqlens       int32 [documents + 1] over the B*S tokens, with create_cu_seqlens
@@ -65,11 +65,11 @@ class MegatronCollator(Collator):
         ids = block.rows.numpy()
         for first in range(0, len(ids), block.batch_size):
             part = ids[first : first + block.batch_size]
-            # 1. int64 [B, S + 1]; without the extra token the last label is a pad
+            # 1. int64 [B, S + 1]; without the extra token the last label is padding
             tokens = np.empty((len(part), config.sequence_length + 1), dtype=np.int64)
             tokens[:, -1] = config.pad_id
             tokens[:, : config.row_length] = part
-            # 2. documents, pads, and the labels with a loss
+            # 2. documents, padding, and the labels with a loss
             fields = self.documents.fields(tokens) if self.documents.field_names else {}
             padded = tokens == config.pad_id
             counted = ~padded[:, 1:]

@@ -113,7 +113,7 @@ class PieceRows(Rows):
             copy_from_file(corpus, pieces, out)
 
     def _starts(self, positions: Int64Array) -> Starts:
-        """Starts of sequences, which are Megatron's documents; every pad is also a document."""
+        """Starts of sequences, which are Megatron's documents; each padding token counts as one."""
         starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
         starts[:, 0] = True
         filled = np.zeros((len(positions), 1), dtype=np.int64)
@@ -121,7 +121,7 @@ class PieceRows(Rows):
             rows, first_tokens, stops, columns = pieces.T
             is_empty = first_tokens == stops
             starts[rows, np.where(is_empty, 0, columns)] = True
-            # the last piece of a row decides
+            # the last piece of a row sets the value
             filled[rows, 0] = columns + stops - first_tokens
         return starts | (np.arange(self.row_length) >= filled)
 

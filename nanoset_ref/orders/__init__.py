@@ -11,14 +11,14 @@ stateless                 an order that stores nothing, built from the three bel
 share_tree, interleaving  exact shares, the source of each position
 permutation               shuffles by formula
 named_options             options in the name of an order, or beside it
-order_check               an order made beforehand: does it belong to the files?
+order_check               checks that an order made beforehand belongs to the files
 folders                   Nanotron's order over folders of files
 published                 identity, and orders that a file lists
 others                    orders of other loaders
 traced_shuffle            a few values of NumPy's shuffle, without shuffling all of them
 inverse                   the positions of many samples, in one pass
 skipping                  an order without some of its positions
-plans                     a run's tokens described as JSON; a state of another plan is refused
+plans                     a run's tokens described as JSON; a state from another plan is refused
 plots                     pictures and tables for notebooks
 """
 
@@ -46,10 +46,10 @@ def build_order(
     random_seed: int = 1234,
     **options: object,
 ) -> Order:
-    """The order of a name: "nanotron", "stateless", "identity", one of `orders.others`, or the path
-    of an .npy file of instance numbers.
+    """Build the order of this name: "nanotron", "stateless", "identity", one of `orders.others`, or
+    the path of a .npy file of instance numbers.
 
-    `options` are the order's own keyword arguments; whole numbers may also stand in the name:
+    `options` are the order's own keyword arguments; integers may also be given in the name:
     "olmo_core:chunk_size=2".
 
     Raises:

@@ -60,7 +60,7 @@ class Order(ABC):
     overrides the class attributes that apply:
 
         algorithm: the algorithm's version, from 1. It increases, and CHANGELOG names it, whenever
-            the same arguments give other pairs; plans of different versions do not agree.
+            the same arguments give different pairs; plans of different versions do not agree.
         endless: whether `lookup` also answers beyond num_samples, as a longer order would.
         options: further keyword arguments of `build_order` that made this order, as JSON; part of
             its identity.

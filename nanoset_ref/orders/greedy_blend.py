@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
 
-FEW_GROUPS = 32  # that are all compared at every position
+FEW_GROUPS = 32  # up to this many groups are all compared at every position
 
 
 @njit
@@ -94,7 +94,7 @@ def blend(lengths, weights, source_offsets, members, ends, instances):
     [sources], group by group; ends: int64 [groups], of the groups in `members`.
     """
     starts = np.append(0, ends[:-1])
-    cursors = starts.copy()  # where each group's next source stands in `members`
+    cursors = starts.copy()  # where each group's next source is in `members`
     next_sources = members[starts]
     shares = weights[next_sources]
     taken = np.zeros(len(ends))  # samples of the next source, exact below 2**53

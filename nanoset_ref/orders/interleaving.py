@@ -8,7 +8,7 @@ and Telephone Traffic, 1965).
 
     a window (8 of its 64), quotas 5 and 3              places 0 1 2 3 4 | 5 6 7
     the network sends positions 0 1 2 3 4 5 6 7 to places      6 0 3 7 1   2 5 4
-    so the first source has positions 1 2 4 5 7; position 5 is its number 3 of this window
+    so the first source has positions 1 2 4 5 7; position 5 is its number 3 in this window
 
 The network also maps a set of places back to positions, all in the bits of one word: that counts
 the earlier positions of a source without visiting them.

@@ -59,7 +59,7 @@ def _shuffle(values, state, used):
             twist(state)
             used = 0
         # 1. draw places in [0, i], [0, i-1], ...: mask a word to the bits of i, and reject it if it
-        #    is still above. The mask holds while i > mask // 2, and i falls by at most one per word
+        #    is still above. The mask stays while i > mask // 2, and i falls by at most one per word
         mask = 1
         while mask < i:
             mask = 2 * mask + 1

@@ -2,7 +2,7 @@
 
 A generalized Feistel cipher (J. Black and P. Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA
 2002). It lays range(n) out on a board and slides the columns and the rows alternately, each by a
-hash of its number. It needs no memory. The board has fewer than 2 * sqrt(n) cells too many, so a
+hash of its number. It needs no memory. The board has fewer than 2 * sqrt(n) surplus cells, so a
 number rarely goes through the rounds again, except below n = 50: boards smaller than 7 x 8 shuffle
 badly.
 

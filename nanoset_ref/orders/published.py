@@ -44,7 +44,7 @@ class IdentityOrder(Order):
 
     @property
     def identity(self) -> Json:
-        """As `Order.identity`: the seed changes nothing."""
+        """See `Order.identity`; the seed changes nothing."""
         return identity_of_instances(self.dataset_lengths)
 
     def lookup(self, positions: Int64Array) -> Pairs:
@@ -112,7 +112,7 @@ class PublishedOrder(ListedOrder):
         largest = self._check_instances(self.instances)
         if largest < 0.99 * (self.samples_per_epoch - 1):
             logger.warning(
-                "%s names no instance after %d of %d: are these its files?",
+                "%s names no instance above %d of %d: are these the right files?",
                 self.name,
                 largest,
                 self.samples_per_epoch,
@@ -157,7 +157,7 @@ class PublishedOrder(ListedOrder):
         return identity
 
     def lookup(self, positions: Int64Array) -> Pairs:
-        """As `Order.lookup`. The numbers are checked again, because the file is mapped: if someone
+        """See `Order.lookup`. The numbers are checked again, because the file is mapped: if someone
         overwrites it in place, a kernel must not read outside of the token files.
         """
         check_not_truncated(self.instances)

@@ -3,7 +3,7 @@ r"""The number of samples that each source gets of the first n, in exact shares,
 The tree is Huffman's, over the sources' parts of the whole. If the left child of a node has l of
 its d parts, round(n * l / d) of the node's first n items go left. The number of items at the root
 thus determines the number at each source. Each is less than two items off its exact share: rounding
-costs half an item a level, and an error k levels up reaches the source divided by the k-th
+costs half an item per level, and an error k levels up reaches the source divided by the k-th
 Fibonacci number, (1 + 1 + 1/2 + 1/3 + 1/5 + ...) / 2 < 1.68 in all.
 
     parts 5 2 1 of sources 0 1 2                 8 items     64 items

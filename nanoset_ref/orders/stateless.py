@@ -160,7 +160,7 @@ class StatelessOrder(Order):
             )
         for count in (start.position, *start.reads):
             whole_number(count, "a count of a ledger", 0)
-        # sources that were added since are behind those of the ledger
+        # sources that were added since follow those of the ledger
         for source, length in enumerate(start.lengths or ()):
             if length != lengths[source] and self.dataset_weights[source] > 0:
                 raise ValueError(

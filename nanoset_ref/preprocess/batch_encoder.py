@@ -100,8 +100,8 @@ class BatchEncoder:
             (ids [total] of `dtype`, back to back; lengths int64 [texts]; the special tokens found).
 
         Raises:
-            TokenizerError: the library gives other ids than the tokenizer itself, or an id that is
-                not below `vocab_size`.
+            TokenizerError: the library produces different ids from the tokenizer itself, or an id
+                that is not below `vocab_size`.
         """
         # 1.
         if self.backend != "hf":
@@ -122,15 +122,15 @@ class BatchEncoder:
     def _check_excerpts(
         self, texts: list[str], describe_text: Callable[[int], str]
     ) -> None:
-        """Raise TokenizerError if the library gives other ids for the middle of some texts."""
+        """Raise TokenizerError if the library produces different ids for parts of some texts."""
         number = min(MAX_EXCERPTS, len(texts))
         for index in [k * len(texts) // number for k in range(number)]:
             start = max(0, (len(texts[index]) - EXCERPT_CHARS) // 2)
             excerpt = [texts[index][start : start + EXCERPT_CHARS]]
             if not equal_encodings(self.encode(excerpt), self._hf_encode(excerpt)):
                 raise TokenizerError(
-                    f"{describe_text(index)}: gigatoken gives other ids than the tokenizer itself; "
-                    "begin again with backend hf (--backend hf)"
+                    f"{describe_text(index)}: gigatoken produces different ids from the tokenizer "
+                    "itself; begin again with backend hf (--backend hf)"
                 )
 
 

@@ -47,10 +47,10 @@ class PieceCutter:
 
     Args:
         tokenizer: the Rust tokenizer that encodes them.
-        piece_chars: the least length of a piece, in characters.
+        piece_chars: the minimum length of a piece, in characters.
 
     Attributes:
-        min_length: the least length of a document that is cut, in characters.
+        min_length: the minimum length of a document that is cut, in characters.
     """
 
     def __init__(self, tokenizer: Tokenizer, piece_chars: int = PIECE_CHARS) -> None:
@@ -145,7 +145,7 @@ class PieceCutter:
 def _is_local(pre_tokenizer: Any) -> bool:
     """Whether a pre-tokenizer splits a text in the same way with and without the text before it.
 
-    Also if an opening mark stands before it.
+    Also if an opening mark precedes it.
     """
     if not pre_tokenizer:
         return True

@@ -1,9 +1,9 @@
-"""Encode texts in batches, with the fastest library that gives the right token ids.
+"""Encode texts in batches, with the fastest library that produces the right token ids.
 
 The ids always equal those of hf, the Hugging Face tokenizer (see `backends`):
 
-1. "auto" uses gigatoken if it gives the same ids on special tokens, odd texts, and documents of up
-   to 20 files of the corpus; else hf.
+1. "auto" uses gigatoken if it produces the same ids on special tokens, odd texts, and documents of
+   up to 20 files of the corpus; else hf.
 2. While gigatoken runs, both encode 2 excerpts of 256 characters from every batch (about a MiB).
    The first difference ends the job with an error that names the document, so a change of language
    halfway is noticed. This is a sample: a difference outside the excerpts is not found. Use
@@ -129,7 +129,7 @@ class Encoder(BatchEncoder):
         self._choose_backend(backend, probe)
 
     def _choose_backend(self, backend: Backend, probe: Iterable[str]) -> None:
-        """Use gigatoken if it is chosen and gives the right ids."""
+        """Use gigatoken if it is chosen and produces the right ids."""
         if backend != "hf":
             problem = self._gigatoken_problem(probe)
             if problem is None:

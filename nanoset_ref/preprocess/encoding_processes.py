@@ -7,9 +7,9 @@ shared memory when the whole group is killed, and its processes keep each other'
 their parent has died.) A forked process starts with the tokenizer; a new one would load libraries
 for a second.
 
-Ranks find each other through the store of torchrun's agent, over all nodes of the job, and end with
-their launcher (see `cli.launcher`), so no later job can join this one. A connection requires a key
-from that store.
+Ranks on all nodes of the job find each other through the store of torchrun's agent. They end with
+their launcher (see `cli.launcher`), so a later job cannot join this one. A connection requires a
+key from that store.
 
 Messages are JSON and arrays, never pickles:
     {"tokenizer": ...}        an `Encoder.worker_config`
@@ -151,7 +151,7 @@ def _serve_until_the_end(
     """Serve each connection in a thread, in a forked process."""
 
     def serve_one(connection: Connection) -> None:
-        with connection:  # so that the other process notices whatever ends this thread
+        with connection:  # so that the other process notices, whatever ends this thread
             serve(connection, encoder)
 
     try:

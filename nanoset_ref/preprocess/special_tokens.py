@@ -12,7 +12,7 @@ the BOS or EOS.
 
 The tokens are found as ids, after encoding and before a BOS or EOS is added around the document. So
 the counts are exact and do not depend on the backend, and a batch without special tokens costs only
-its largest and least ids.
+a search for its largest and smallest ids.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SpecialTokens = Literal["keep", "split", "refuse"]
 # (index of the document, id) of each special token, int64 [found] both
 FoundTokens = tuple[NDArray[np.int64], NDArray[np.int64]]
-ADVICE = "--special-tokens split encodes them as plain text, and refuse stops at the first"
+ADVICE = "--special-tokens split encodes them as text, and refuse stops at the first"
 # characters whose UTF-8 forms contain every byte that occurs in UTF-8
 CHARACTERS = [
     *range(0x800),
@@ -150,12 +150,12 @@ class SpecialTokenCounter:
         held = f"the document holds the special token {token!r}"
         if self.special_tokens == "refuse":
             raise InputError(
-                f"{describe(first)}: {held}; remove it, or take --special-tokens keep or split"
+                f"{describe(first)}: {held}; remove it, or use --special-tokens keep or split"
             )
         if self.special_tokens == "split":
             raise InputError(
                 f"{describe(first)}: the special token {token!r} cannot be split: this tokenizer "
-                "also makes it from plain text; take --special-tokens keep or refuse"
+                "also makes it from plain text; use --special-tokens keep or refuse"
             )
         if not self.documents and not self.quiet:
             logger.warning("%s: %s, which is kept; %s", describe(first), held, ADVICE)

@@ -68,7 +68,7 @@ class TextSource:
             yield from block.documents()
 
     def beginning(self) -> Iterator[str]:
-        """Yield the beginnings of the first documents of evenly spaced parts, to try a tokenizer.
+        """Yield beginnings of the first documents of evenly spaced parts, to try a tokenizer on.
 
         An unreadable document ends its part here; reading the whole part will report the error.
         """
@@ -233,7 +233,7 @@ def hub_problem() -> str:
 
 
 def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any, str]:
-    """Load a dataset; return it and its name in errors."""
+    """Load a dataset; return it, and its name for errors."""
     with extra("text", "reading a dataset"):
         import datasets
 

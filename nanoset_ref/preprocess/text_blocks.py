@@ -23,7 +23,7 @@ from nanoset_ref.preprocess.json_lines import (
 )
 
 OnError = Literal["raise", "skip"]
-# (reads the lines or values of a batch, the number of its rows; 0 for lines, which are one batch)
+# (a function that reads the lines or values of a batch, and its number of rows; 0 for lines)
 Content = tuple[Callable[[], bytes | list[Any]], int]
 
 

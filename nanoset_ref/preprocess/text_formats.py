@@ -68,7 +68,7 @@ def _lines_between(part: TextPart, start: int, stop: int) -> bytes:
     """The lines of a file whose first byte is in [start, stop)."""
     with open(part.path, "rb") as file:
         lines = _whole_lines(file, start, stop)
-    part.check_unchanged()  # the other blocks are of the version that was opened
+    part.check_unchanged()  # the other blocks belong to the version that was opened
     return lines
 
 

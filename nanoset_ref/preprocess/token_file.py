@@ -71,9 +71,9 @@ def preprocess(
             becomes that token, as in Nanotron's own tool, and a warning counts them; split: it is
             encoded as plain text; refuse: stop at the first.
         backend: hf: the tokenizers library; gigatoken: much faster, for tokenizers it can load;
-            auto: gigatoken, if it gives the same ids on documents from all over this input, else
-            hf. gigatoken is compared with hf all the time, and a difference stops the job: the ids
-            are those of hf.
+            auto: gigatoken, if it produces the same ids on documents from all over this input, else
+            hf. gigatoken is compared with hf throughout, and a difference stops the job: the ids
+            are always those of hf.
         on_error: raise: stop at the first unusable line, naming file and line; skip: leave such
             lines out and count them. More than 1 % left out is a warning, and exit code 3; the
             files are complete all the same.

@@ -37,7 +37,7 @@ class TokenizerError(ValueError):
 
 
 class TokenizerFile:
-    """A folder's tokenizer.json, with what encoding and showing need of transformers' class.
+    """A folder's tokenizer.json, and what encoding and `show` need of transformers' class.
 
     Args:
         folder: the folder.

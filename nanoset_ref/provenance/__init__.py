@@ -9,7 +9,7 @@ card_facts, card              cards: the order of a whole run in at most 10 kB
 card_validation, card_sizes   what a card may hold; the sizes of its files
 local_rows, remote_rows       the rows of a card, from its token files or from public places
 olmo_core_rows                rows that OLMo-core packs, read from its files
-card_of_run                   the card of a run of our own
+card_of_run                   the card of a run of nanoset_ref
 foreign_cards, foreign_facts  cards from the configs of other systems
 nanotron_cards                cards from Nanotron's configs
 card_audit                    audit and compare cards

@@ -42,7 +42,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class SegmentReport:
-    """The checks of one segment, how it uses each file, and (of a Nanoset) how evenly.
+    """The checks of one segment, how much of each file it uses and, for a Nanoset, how evenly.
 
     `uneven` counts from the beginning of the order, as `SourceUse.distinct` does.
     """
@@ -121,7 +121,7 @@ def audit(segments: Sequence[RunSegment]) -> Report:
        per source.)
     4. Samples delivered + dropped at the end = positions; tokens in samples + tails = tokens in the
        files.
-    5. If the samples of a file are not read equally often, to one read, list the exceptions.
+    5. If a file's samples are not read equally often, give or take one read, list the exceptions.
        Measure how evenly files are spread over the steps (see `spread`).
     6. A segment with the plan of an earlier one must continue at its stop, or begin again at 0.
 
@@ -140,7 +140,7 @@ def audit(segments: Sequence[RunSegment]) -> Report:
             left = max(0, len(segment.dataset) - consumed)
             raise ValueError(
                 f"{segment.name} has {steps} steps: the {left:,} samples left are fewer than "
-                f"a step reads, {segment.schedule.global_batch_size:,}; take fewer ranks, a "
+                f"a step reads, {segment.schedule.global_batch_size:,}; use fewer ranks, a "
                 "smaller batch or more samples"
             )
         plan = segment.dataset.fingerprint

@@ -1,4 +1,6 @@
-"""Bulk queries: when a run reads each of a million documents, and the rows to skip to avoid it."""
+"""Bulk queries: when a run reads each of a million documents, and which rows to skip so that it
+does not.
+"""
 
 import functools
 import itertools

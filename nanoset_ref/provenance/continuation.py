@@ -154,8 +154,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     first = new_order.first_position
     if first > consumed:
         raise ValueError(
-            f"the new plan begins at position {first}, but the saved run had read up to "
-            f"{consumed}: give the ledger of its state, `ledger_of(state)`"
+            f"the new plan begins at position {first}, but the saved run read up to {consumed}"
         )
     reads_before = old_order.reads_of_samples(old_order.first_position, consumed)
     reads_saved = old_order.reads_of_samples(consumed, until)
@@ -315,13 +314,13 @@ class _PlanFiles:
 
 @contextlib.contextmanager
 def _refusing_damage() -> Iterator[None]:
-    """Raise ValueError where a plan lacks a field, or one has a value of another kind."""
+    """Raise ValueError where a plan lacks a field, or a field has a value of the wrong type."""
     try:
         yield
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(
-            "the saved plan is damaged, or was edited: a field is missing or has another kind of "
-            f"value ({type(error).__name__}: {error}); take the state from an earlier checkpoint"
+            "the saved plan is damaged, or was edited: a field is missing or has a value of the "
+            f"wrong type ({type(error).__name__}: {error}); use the state of an earlier checkpoint"
         ) from error
 
 

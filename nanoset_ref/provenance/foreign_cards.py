@@ -282,7 +282,7 @@ def _olmo_core_steps(values: Mapping[str, Any]) -> int | None:
 
 
 def from_llm_c(config: ForeignConfig) -> Json:
-    """The arguments of llm.c's train_gpt2cu, perhaps behind mpirun -np RANKS."""
+    """The arguments of llm.c's train_gpt2cu, perhaps after mpirun -np RANKS."""
     values = config.values
     paths = sorted(glob.glob(str(values.get("i", ""))))
     if not paths:

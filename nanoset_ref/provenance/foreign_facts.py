@@ -55,7 +55,7 @@ class ForeignConfig:
         *,
         needed: bool = True,
     ) -> Any:
-        """The value of the config if it has one, else the given one; a whole number unless a dtype.
+        """The value of the config if it has one, else the given one; an integer, but for the dtype.
 
         If both are missing: None, or 1 as a placeholder for a needed fact: call `check` before use.
 
@@ -122,7 +122,7 @@ def stage_facts(
     """A stage of a card that reads order `number` from position 0 on.
 
     Args:
-        config: may be given the numbers that follow.
+        config: may supply the ranks and their micro-batches.
         number: of the stage and its order, from 0.
         steps: the optimizer steps.
         batch_size: rows of a step.

@@ -23,8 +23,8 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
 
     Args:
         config: the config.
-        is_main: whether it is of the main branch, with folders of .ds files; else of the Nanosets
-            of 2024, with token files or folders of one .ds file each.
+        is_main: whether it belongs to the main branch, with folders of .ds files; else to the
+            Nanosets of 2024, with token files or folders of one .ds file each.
     """
     tokens = config.values["tokens"]
     stages = sorted(config.values["data_stages"], key=first_step)

@@ -29,8 +29,8 @@ class PackedSpan(NamedTuple):
     Attributes:
         document, start, stop, first_byte, end_byte: as in `Span`.
         source: the number of its file.
-        candidates: documents of this length in the group of files. If not 1, which of them stands
-            here depends on NumPy's version and on the CPU of the run.
+        candidates: documents of this length in the group of files. If there are several, which one
+            is here depends on NumPy's version and on the CPU of the run.
     """
 
     document: int
@@ -43,7 +43,7 @@ class PackedSpan(NamedTuple):
 
 
 class OLMoCorePackedRows(Rows):
-    """The packed rows of files, which have known documents, in the order of a run.
+    """The packed rows of files whose documents are known, in the order of a run.
 
     Args:
         files: in the order of the run's config.

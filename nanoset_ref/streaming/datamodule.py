@@ -120,7 +120,7 @@ class SuperDataModule(LightningDataModule):
         """Keep the state for the loaders that are built next.
 
         Raises:
-            PlanMismatch: the state is of another batch_size, num_workers or world_size.
+            PlanMismatch: the state was saved with another batch_size, num_workers or world_size.
             ValueError: it is not a state.
         """
         self._start = check_state(state_dict, self._start | {"plan": self._plan})

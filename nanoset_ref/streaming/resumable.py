@@ -201,7 +201,7 @@ def position_at(schedule: Schedule, start: int, dp_rank: int, item: int) -> int:
 
 
 def rank_item(item: int, worker: int, num_workers: int, batch_size: int) -> int:
-    """Where a DataLoader worker's `item`-th sample stands in the sequence of its rank.
+    """The number, within its rank, of a DataLoader worker's `item`-th sample.
 
     torch hands out whole batches to the workers in turn: with 2 workers and batches of 2, worker 0
     makes samples 0 1, 4 5, 8 9 and worker 1 makes 2 3, 6 7, 10 11. All counts begin at 0.

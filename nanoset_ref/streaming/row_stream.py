@@ -33,14 +33,14 @@ from nanoset_ref.preprocess.text import TextSource
 from nanoset_ref.preprocess.text_blocks import TextBatch, TextBlock
 from nanoset_ref.streaming.resumable import State
 
-# version of rows and windows: raised, with a line in CHANGELOG, if the same text gives other rows
+# version of rows and windows: raised, with a line in CHANGELOG, if a text gives different rows
 ALGORITHM = 2
 
 
 @refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """What determines rows and their order; `backend` and `micro_batch_size` change neither.
+    """A stream's options; all but `backend` and `micro_batch_size` determine rows or their order.
 
     Args:
         sequence_length: S, in tokens; rows have S + 1.

@@ -59,7 +59,7 @@ from nanoset_ref.streaming.row_stream import (
 )
 
 RowSample = dict[str, NDArray[np.int32]]
-# options that a plan leaves out: two without an effect on ids, two that the encoder's identity has
+# options that a plan leaves out: two do not affect ids, two are in the encoder's identity
 NOT_IN_PLAN = "micro_batch_size", "backend", "append_eod", "add_special_tokens"
 
 

@@ -3,11 +3,10 @@
     <stem>.npy             the ids back to back, no header (the format Nanotron writes and reads)
     <stem>.json            the manifest: dtype, counts, tokenizer, EOS id, checksum
     <stem>.documents.npy   int64 [num_documents + 1], the token offset of each document, and the end
-    <stem>.sources.npz     only in a file made of chunks: each row's label
+    <stem>.sources.npz     only for a file converted from chunks: each row's label
 
-Opening a file reads its size, its version and its first bytes (a NumPy header is refused); ids
-read later stay in the page cache. A file without a manifest can be read too; then the caller gives
-the dtype.
+Opening a file reads its size, its version and its first bytes, and refuses a NumPy header. Ids are
+read later, through the page cache. For a file without a manifest the caller gives the dtype.
 
 All formats implement one interface, `Tokens`: .npy, .bin/.idx (Megatron), .ds (datatrove) and the
 shards of llm.c.
@@ -21,7 +20,7 @@ ds, llm_c_shard          files of datatrove and of llm.c
 content                  all documents of a file, in blocks, and a hash of them
 conversion               from any format to any other
 description              statistics of a file's documents
-verification             a file compared with its checksums and facts; seals: checksums of other
+verification             compare a file with its checksums and facts; seals: checksums of other
                          tools' files
 """
 

@@ -4,8 +4,8 @@
     <prefix>.idx   "MMIDIDX\\0\\0", u64 version = 1, u8 dtype code,
                    u64 S sequences, u64 D document entries,
                    int32 [S] lengths in tokens, int64 [S] byte offsets in .bin,
-                   int64 [D] running sequence counts at the document ends, the first 0 (if that is
-                             the only one, as in Pythia's index, each sequence is a document),
+                   int64 [D] the sequences before each document, and of all (a single 0, as in
+                             Pythia's index, makes each sequence a document),
                    int8 [S] modes, if multimodal
     <prefix>.seal  in pairs of this package: a checksum of both, JSON; upstream ignores it
 
@@ -50,7 +50,7 @@ DTYPES = [np.dtype(name) for name in NAMES]  # of codes 1, 2, ...
 SEQUENCES_AT_ONCE = 1 << 16  # checked when an index is opened
 ARRAYS = "sequence_lengths sequence_pointers document_indices sequence_modes".split()
 SEAL_BEGINNING = b'"xxh3_128:'  # of the checksum in a .seal, as JSON
-_warned: list[Path] = []  # the pair whose missing seal was logged
+_warned: list[Path] = []  # the first pair without a seal, which was logged
 logger = logging.getLogger(__name__)
 
 

@@ -27,7 +27,7 @@ from nanoset_ref.tokens.manifest import (
     TokenFileError,
 )
 
-# what may stand beside a file of each format, in place of its suffix
+# what may lie beside a file of each format, in place of its suffix
 COMPANIONS = {
     ".npy": (MANIFEST_SUFFIX, DOCUMENTS_SUFFIX, LABELS_SUFFIX),
     ".bin": (".idx", ".seal"),
@@ -36,7 +36,7 @@ COMPANIONS = {
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:
-    """Drop the files that stand beside another one: manifests, boundaries, indexes, seals, ..."""
+    """Drop the companions of other files: manifests, boundaries, indexes, seals, ..."""
     companions = {f"{path}.seal" for path in paths}
     for path in paths:
         stem, suffix = os.path.splitext(path)

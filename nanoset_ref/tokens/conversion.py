@@ -152,7 +152,7 @@ def _refuse_torn_rows(sources: Sequence[Tokens]) -> None:
 
 
 def _check_source(source: Tokens, target: Path) -> None:
-    """Warn of what the target does not keep; ValueError if it would be read wrongly."""
+    """Warn of what the target cannot keep; ValueError if a reader would misread it."""
     if source.windows == "padded":
         require_marked_padding(source.path, target)
     lost = []

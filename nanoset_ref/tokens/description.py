@@ -17,7 +17,7 @@ from nanoset_ref.tokens.manifest import TokenFileError
 
 Statistics = dict[str, Any]
 
-MAX_ID = 1 << 24  # ids are counted one by one, up to the largest
+MAX_ID = 1 << 24  # larger values are no ids: the counts take an array up to the largest
 
 
 def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:

@@ -2,8 +2,8 @@
 
     00000.ds            raw token ids, uint16 or uint32, little endian
     00000.ds.index      uint64 [documents], where each document ends, in tokens
-    00000.ds.metadata   text: "<tokenizer>|<bytes per id>", the number of tokens, and the same for
-                        people;
+    00000.ds.metadata   text: "<tokenizer>|<bytes per id>", the number of tokens, and that number
+                        for humans;
                         in files of this package also the checksum of these lines and of the
                         other two files
 

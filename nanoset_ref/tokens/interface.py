@@ -80,11 +80,11 @@ class Tokens(ABC):
 
     @property
     def path(self) -> Path:
-        """A Path, or a BucketPath for a URL; built on each access, since 100,000 would be large."""
+        """A Path, or a BucketPath for a URL; built on each access: 100,000 would take memory."""
         return as_path(self.location)
 
     def companion(self, suffix: str) -> Any:
-        """The location of a companion, which has another suffix."""
+        """The location of the companion with this suffix."""
         if isinstance(self.location, str):
             # a local name with a suffix (".npy" is a name without one) needs no Path
             stem, _, own_suffix = self.location.rpartition(".")
@@ -93,7 +93,7 @@ class Tokens(ABC):
         return location_of(self.path.with_suffix(suffix))
 
     def refuse_link_without_companions(self, *suffixes: str) -> None:
-        """Raise TokenFileError if the target of this link alone has a companion with its dtype."""
+        """Raise TokenFileError if companions with the dtype lie beside this link's target alone."""
         target = self.path.resolve()
         for suffix in suffixes:
             companion = target.with_suffix(suffix)
@@ -124,7 +124,7 @@ class Tokens(ABC):
 
     @property
     def seal_path(self) -> Path:
-        """The checksum of a file that another tool wrote; see `tokens.verification.write_seal`."""
+        """The file with the checksum of a token file of another tool; see `write_seal`."""
         return as_path(f"{self.path}.seal")
 
     @property
@@ -249,7 +249,7 @@ class Tokens(ABC):
         if self.num_tokens <= sequence_length and not disjoint:
             raise TokenFileError(
                 f"{self.path} holds {self.num_tokens} tokens; one sample of "
-                f"sequence_length={sequence_length} needs {sequence_length + 1}: take a shorter "
+                f"sequence_length={sequence_length} needs {sequence_length + 1}: use a shorter "
                 "sequence_length or leave the file out"
             )
         stride = self.stride(sequence_length, disjoint)
@@ -294,5 +294,5 @@ def _changed_error(path: PathLike) -> TokenFileError:
 
 
 def count_samples(num_tokens: int, row_length: int, stride: int) -> int:
-    """Samples in a file: one row, and another for each stride that follows it."""
+    """The samples in a file: one row, and one more for each further stride."""
     return max(0, (num_tokens - row_length) // stride + 1)

@@ -1,4 +1,4 @@
-"""The shards of llm.c and modded-nanogpt: token ids behind a header of 256 int32.
+"""The shards of llm.c and modded-nanogpt: token ids after a header of 256 int32.
 
     int32 [256]      magic, version, number of tokens, 0, 0, ...
     uint16 or uint32 the ids, little endian

@@ -78,7 +78,7 @@ class TokenFile(Tokens):
         token_dtype: DTypeLike | None = None,
         eos_token_id: int | None = None,
     ) -> None:
-        # 1. of a local file the version, the first bytes, and whether it is a link
+        # 1. for a local file: its version, its first bytes, and whether it is a link
         location = location_of(path)
         version = None
         head = b""
@@ -131,7 +131,7 @@ class TokenFile(Tokens):
         self.manifest = manifest = Manifest.read(location, version)
         self.windows = manifest.windows
         self.row_length = manifest.row_length
-        # boundaries belong to a manifest: without one they are not even looked for
+        # without a manifest, boundaries are not looked for
         documents = self.companion(DOCUMENTS_SUFFIX)
         if not skip_denied or may_read(documents):
             versions[DOCUMENTS_SUFFIX] = file_version(documents)

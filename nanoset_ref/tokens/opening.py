@@ -32,7 +32,7 @@ def open_tokens(
     Args:
         path: the file, or the URL of a .npy, .bin/.idx or .ds (see `nanoset_ref.io.buckets`).
         token_dtype: the ids' dtype, for a .npy or .ds file that does not record it; any other
-            file must have it.
+            file must agree with it.
         eos_token_id: the id that ends each document, for a .npy file that does not record it; the
             id that begins each, for a shard of llm.c.
         allow_unversioned: whether to read from a server that reports no object versions, so that a

@@ -14,7 +14,7 @@ from nanoset_ref.tokens.llm_c_shard import LlmCFile, has_header
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy import TokenFile, name_of_dtype
 
-# of text, and of files that stand beside token files
+# of text, and of files that lie beside token files
 SUFFIXES_WITHOUT_IDS = tuple(
     ".json .jsonl .parquet .gz .zst .npz .seal .ds.index .ds.metadata".split()
 )

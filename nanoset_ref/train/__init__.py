@@ -5,8 +5,7 @@ Start it with `python -m nanoset_ref.train`.
 strict_yaml, config_file       read the YAML file and report all its problems
 config, data_section           the sections of the YAML file
 stages, staged_loader          which data a run reads at each step; the steps of one rank
-parallel, model                the processes, and sums over them; the model sharded over them, with
-                               its loss
+parallel, model                the processes and sums over them; the sharded model and its loss
 checkpoint, metrics, progress  saving, a log line per step, and progress on the terminal
 run, launch                    the training loop, and the command
 """

@@ -198,7 +198,7 @@ class Checkpoints:
             load(tensors, storage_reader=HuggingFaceStorageReader(str(path)))
         except CheckpointException as error:
             raise CheckpointError(
-                f"{path} belongs to another model ({_cause(error)}): take another checkpoints_path"
+                f"{path} belongs to another model ({_cause(error)}): use another checkpoints_path"
             ) from None
 
     def _path(self, step: int) -> Path:

@@ -79,7 +79,7 @@ def main(
     """
     message = "the same command continues after the newest checkpoint, if there is one"
     if under_torchrun():
-        message += " (a traceback after this line is of torchrun itself)"
+        message += " (a traceback after this line comes from torchrun itself)"
     code = command.run(
         train, arguments, prog, log_level=logging.INFO, interrupted=message
     )

@@ -187,7 +187,7 @@ class StagedLoader:
         self.step = 0
         self.records: list[StageRecord] = []
         self._loader: Any = None
-        # None: to be opened, also after a step that was interrupted
+        # None: opened at the next step, also after an interrupted one
         self._batches: Iterator[Batch] | None = None
 
     @property

@@ -160,7 +160,7 @@ from nanoset_ref.provenance import RunSegment
         ("estimate", "name a run"),
         (
             "audit --data raw.npy --sequence-length 4 --micro-batch-size 99",
-            "run has 0 steps: the 10 samples left are fewer than a step reads, 99; take fewer",
+            "run has 0 steps: the 10 samples left are fewer than a step reads, 99; use fewer",
         ),
     ],
 )

@@ -1,6 +1,6 @@
 """Orders of other loaders, each equal to the real one at the version that its module names.
 
-`build_order` takes the names of `OTHERS`, with the options of the class behind a colon:
+`build_order` takes the names of `OTHERS`, with the options of the class after a colon:
 "olmo_core:chunk_size=2,batch_size=2048". `docs/loaders.md` compares the loaders.
 
 grain, maxtext                   google/grain, and MaxText with it

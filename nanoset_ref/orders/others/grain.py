@@ -23,7 +23,7 @@ class GrainOrder(EpochOrder):
     """Place x of n in an epoch reads the instance that a cipher of x names.
 
     1. four keys are drawn from ``std::seed_seq{(seed + epoch) mod 2**32}``
-    2. x has two halves of w bits, together an even number, at least 16 and enough for n - 2
+    2. x has two halves of w bits each; 2 * w is at least 16, and enough for n - 2
     3. four rounds change one half by the other: ``left ^= F(right) ^ key``, then right by left, ...
     4. again from 2 with the result, until it is below n
 

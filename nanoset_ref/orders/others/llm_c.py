@@ -69,7 +69,7 @@ class LlmCOrder(Order):
         if batches.min() < 1:
             raise ValueError(
                 f"every file must fill a batch of {self._batch} samples; file {batches.argmin()} "
-                f"has {self.dataset_lengths.min()}: leave it out, or take smaller batches"
+                f"has {self.dataset_lengths.min()}: leave it out, or use smaller batches"
             )
         self._ends = np.cumsum(batches)
         self._first_batches = self._ends - batches

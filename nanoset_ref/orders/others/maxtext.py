@@ -24,9 +24,9 @@ class MaxTextOrder(Order):
     """`GrainOrder` shuffles each source, hosts take its places in turn, and each host blends.
 
     1. weights (None: equal) are divided by their sum, then by the smallest one, times 100, and
-       truncated to whole numbers p
-    2. a host's first k elements: source 0 leaves k * (left - p[0]) // left of them to the sources
-       behind it, where left is the sum of p; source 1 does the same with these and the rest of p
+       truncated to integers p
+    2. of a host's first k elements, source 0 leaves k * (left - p[0]) // left to the later
+       sources, where left is the sum of p; source 1 does the same with these and the rest of p
     3. a host's element j of a source is place host + j * hosts of the source's shuffle, over epochs
 
     Ranks are hosts, and they stride: position k is element k // hosts of host k % hosts.

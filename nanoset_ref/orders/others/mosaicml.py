@@ -50,7 +50,7 @@ class Py1eOrder(EpochOrder):
     """
 
     name = "py1e"
-    reverse_lookup_each = Order.reverse_lookup_each  # reads the order through
+    reverse_lookup_each = Order.reverse_lookup_each  # scans the order
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Py1eOrder(EpochOrder):
         nodes = self._nodes
         if n < nodes:
             raise ValueError(
-                f"{n} samples are fewer than canonical_nodes={nodes}: take fewer"
+                f"{n} samples are fewer than canonical_nodes={nodes}: use fewer"
             )
         self.epoch_length = -(-n // nodes) * nodes
         self._bounds = np.arange(nodes + 1) * n // nodes

@@ -83,7 +83,7 @@ class OLMoCoreOrder(EpochOrder):
         if not self.epoch_length:
             raise ValueError(
                 f"an epoch must hold a batch of {self.batch_size} rows; in whole chunks of "
-                f"{self.chunk_size} these files have {rows}: take smaller batches or chunks"
+                f"{self.chunk_size} these files have {rows}: use smaller batches or chunks"
             )
 
     def _shuffle(self, epoch: int) -> NDArray[np.uint32]:

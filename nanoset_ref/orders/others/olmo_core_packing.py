@@ -21,8 +21,8 @@ def packed_instances(
 ) -> Int64Array:
     """The documents of the rows of one group of files: int64 [documents, 4], row after row.
 
-    A line of the result is (row, start, stop, candidates). Where candidates is not 1, so many
-    documents have this length, and which of them stands here depends on NumPy's version and on the
+    A line of the result is (row, start, stop, candidates). `candidates` documents have this length;
+    if there are several, which one is here depends on NumPy's version and on the
     CPU: OLMo-core sorts by ``np.argsort(-lengths)``, which does not keep equal lengths in order.
 
     1. a document of more than S tokens loses the rest, or with `fragment` becomes several
@@ -38,7 +38,7 @@ def packed_instances(
 
     Args:
         documents: int64 [documents, 2], start and stop of each, with its EOS, in the tokens of the
-            group's files put one after another. OLMo-core drops tokens behind a file's last EOS.
+            group's files put one after another. OLMo-core drops tokens after a file's last EOS.
         sequence_length: S, in tokens.
         fragment: the run's long_doc_strategy is "fragment".
         cached: `documents` are OLMo-core's own, as its ``document-indices-*.npy`` holds them (raw
