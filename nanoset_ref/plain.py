@@ -821,7 +821,7 @@ def permute(x, n, key, back=False):
         cell = list(divmod(x, columns))
         # 2.
         for round_number in rounds:
-            # 0: a column slides, so the row index changes; 1: a row slides, so the column index does
+            # 0: a column slides, so the row index changes; 1: a row slides, the column index does
             moved = round_number % 2
             line = cell[1 - moved]
             step = slide_by(line, round_number, key, sides[moved])
