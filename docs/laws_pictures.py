@@ -51,7 +51,7 @@ PICTURES = {
     ],
     "ranks": [
         Lane("rank 0", "4 1 | 0 5"),
-        Lane("rank 1", "+2 +3 | -", "no batch: rank 0 waits for ever"),
+        Lane("rank 1", "+2 +3 | -", "no batch: rank 0 waits forever"),
     ],
     "order": [
         Lane("1 rank", "5 1 4 0 | 2 3 6 7"),

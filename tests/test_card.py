@@ -146,7 +146,7 @@ def test_a_card_with_wrong_probes_answers_nothing():
     [
         (("dtype",), "float", "dtype: must be the dtype of the ids; got 'float'"),
         (("date",), "April", "date: must be the year and month"),
-        (("window", "stride"), 0, "window.stride: must be tokens from the begin"),
+        (("window", "stride"), 0, "window.stride: must be tokens from the start"),
         (("window", "stride"), True, "window.stride: must be"),
         (("stages", 1, "steps"), "4", "stages[1].steps: must be a whole number from 1 on; got '4'"),
         (("stages", 1, "first_step"), 4, "stages[1].first_step: must be 3, the step after"),

@@ -92,7 +92,7 @@ def test_the_sentences_follow() -> None:
     times = 2e12 / (speed(LLAMA) * 4)
     assert f"*{round(times, -3):,.0f} times*" in PAGE
     rows = speed(SMOL) / 4096
-    assert f"*{round(rows, -2):,.0f} rows a second*" in PAGE
+    assert f"*{round(rows, -2):,.0f} rows per second*" in PAGE
     ranks = first("GPUs (H100)", LLAMA) / (
         8 * 16
     )  # data-parallel: tensor 8 x pipeline 16 GPUs each
