@@ -245,7 +245,7 @@ def test_a_collator_that_would_count_padding_is_refused(paths, collator):
     rows = packed(paths)
     refused = f"{type(collator).__name__} does not mask the padding"
     if isinstance(collator, MegatronCollator):
-        refused = f"masks the pad_id {collator.pad_id}, these rows end in the pad_id {PAD}: take"
+        refused = f"masks the pad_id {collator.pad_id}, but these rows end in the pad_id {PAD}: use"
     with pytest.raises(ValueError, match=refused):
         build_nanoset_dataloader(rows, micro_batch_size=1, collate_fn=collator)
     with pytest.raises(ValueError, match=refused):

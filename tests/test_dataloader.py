@@ -325,7 +325,7 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered):
         ({"seed": 2**64}, "^seed must lie in "),
         (
             {"shuffle": True},
-            "^shuffle cannot be set: .*; choose the order, micro_batch_",
+            "^shuffle cannot be set: .*; use order, micro_batch_",
         ),
         (
             {"batch_size": 4},
@@ -333,7 +333,7 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered):
         ),
         ({"num_workers": 4}, "num_workers: use num_loading_workers$"),
         ({"read_ahead": "2"}, "read_ahead must be an integer of at least 0, got '2'"),
-        ({"drop_last": True}, "drop_last cannot be set: .*; choose"),
+        ({"drop_last": True}, "drop_last cannot be set: .*; use"),
         (
             {"prefetch_facto": 2},
             "^build_nanoset_dataloader: prefetch_facto: unknown key, did you mean 'prefetch_factor'.$",

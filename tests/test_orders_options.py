@@ -173,7 +173,7 @@ def test_what_no_order_can_be_made_of_is_refused(
     ],
 )
 def test_an_unknown_order_is_refused_with_those_that_exist(name, what_is_said):
-    listed = r"\(choose one of 'nanotron', 'stateless', .*, or an .npy file\)"
+    listed = r"\(choose one of 'nanotron', 'stateless', .*, or a .npy file\)"
     kind = name.partition(":")[0]
     with pytest.raises(
         ValueError, match=f"the order '{kind}': {what_is_said} {listed}"

@@ -56,7 +56,7 @@ def chunks_to_tokens(
     Args:
         paths: files of rows, or folders of them, all of one row length R.
         output: the file; its suffix decides the format: .npy for a token file, by convention
-            `<prefix>_input_ids.npy`; .bin for a pair with an .idx; .ds for a file of datatrove.
+            `<prefix>_input_ids.npy`; .bin for a pair with a .idx; .ds for a file of datatrove.
             Only the set of a token file has the rows' labels, for `where`, and only it can hold
             rows packed by best fit.
         vocab_size: the size of the vocabulary, for files without a manifest; every id must be below

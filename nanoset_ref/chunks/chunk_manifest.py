@@ -228,8 +228,8 @@ def claim_folder(
             folder, settings, outputs, overwrite
         ):
             raise ManifestError(
-                f"another run fills {folder}, or has just filled it: begin again when it has "
-                "ended, or choose another output folder"
+                f"another run is filling {folder}, or has just filled it: run this again when it "
+                "has ended, or choose another output folder"
             )
         yield _prepare_folder(folder, settings, outputs, facts)
 

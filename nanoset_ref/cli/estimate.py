@@ -144,7 +144,8 @@ def estimate(
 ) -> None:
     """Hours, memory, disk and epochs of a run before it begins.
 
-    No index is built, and no token is read. An order in a file, or of another loader, is counted.
+    No index is built, and no token is read. An order in a file, or of another loader, has its reads
+    counted.
 
     Args:
         tokens_per_second: throughput of the whole run; adds hours to the report.

@@ -58,8 +58,8 @@ def replay(
         step_number: the first optimizer step, from 1; here or as --step.
         step: the first optimizer step, from 1.
         steps: the number of steps.
-        output: write an .npy file [rows of all these steps, tokens of a row] instead of printing a
-            row a line.
+        output: write a .npy file [rows of all these steps, tokens of a row] instead of printing one
+            row per line.
         overwrite: replace an existing file.
         mirror: see `show`.
     """
@@ -93,7 +93,7 @@ def replay(
 def _print_rows(
     options: RunOptions, numbers: range, batches: Iterator[NDArray[Any]]
 ) -> None:
-    """Print the rows of steps, a row a line."""
+    """Print the rows of steps, one row per line."""
     results = []
     lines = []
     for number, batch in zip(numbers, batches, strict=True):
@@ -162,7 +162,7 @@ def audit(
     options: RunOptions,
     schedule: Schedule | None = None,
 ) -> int:
-    """Simulate all ranks of a run and prove that every position is read once.
+    """Simulate all ranks of a run and check that every position is read once.
 
     Args:
         num_loading_workers: DataLoader workers per rank, of a run named by --data (default: 0).

@@ -16,10 +16,11 @@ all of its predictions. Step 3 searches a binary tree over the numbers of free t
 n log S. Documents share a row only because their lengths fit, so a model must know where they
 begin.
 
-The index takes 12 bytes per piece and 8 per row; building it takes about 60 bytes per piece and one
-second for 6 million documents on one core (2 million documents, 666 tokens on average, S = 2,048;
-3 million where S is above 65,535). It is cached on disk and mapped (see `index_cache`), so ranks
-and workers share it. Rows are read through mappings of the files, as Megatron's are.
+The index takes 12 bytes per piece and 8 per row. Building it takes about 60 bytes per piece; one
+core packs 6 million documents per second (measured with 2 million of 666 tokens on average, S =
+2,048; 3 million per second where S is above 65,535). It is cached on disk and mapped (see
+`index_cache`), so ranks and workers share it. Rows are read through mappings of the files, as
+Megatron's are.
 
 Source: Ding and others, Fewer Truncations Improve Language Modeling, 2024,
 https://arxiv.org/abs/2404.10830
@@ -178,12 +179,12 @@ class PackedNanoset(Nanoset):
     Args:
         dataset_paths, dataset_weights, sequence_length, random_seed, order: see Nanoset. A sample
             is a packed row, so the packing determines the samples of an epoch. Document boundaries
-            must be known: from a manifest, an .idx, a .ds index, or
+            must be known: from a manifest, a .idx, a .ds index, or
             open_tokens(path, eos_token_id=...). order="identity" reads long documents first.
         train_split_num_samples: N = len(self), in samples; None: one epoch.
         pad_id: the id that fills the end of a row, such as the EOS id. It must be in the model's
-            vocabulary; no loss counts it. MegatronCollator knows padding by this id alone, so for
-            it no document may hold the id.
+            vocabulary; no loss counts it. MegatronCollator recognizes padding by this id alone,
+            so with it no document may contain the id.
         path_to_cache: folder of the index; None: every process builds it in memory.
 
     Every token of the files is in exactly one row, and every document in as few rows as its length
@@ -263,7 +264,7 @@ class PackedNanoset(Nanoset):
         return state
 
     def _pieces(self, positions: Int64Array) -> Iterator[tuple[Tokens, Int64Array]]:
-        """Yield each file that the rows at these positions come from, with its pieces of the rows.
+        """Yield each file that the rows at these positions read, with its pieces of these rows.
 
         Pieces are int64 [pieces, 4], as `copy_pieces` takes them: the number of the row, the start
         and the end in the file (in tokens), and the column at which the piece begins in the row.

@@ -144,7 +144,7 @@ class DataCollatorForCLM(Collator):
         label_ids   int32 [B, S]    on the output rank, input_ids shifted by one
         label_mask  bool [B, S]     on the output rank, all True unless documents.eod_mask_loss
 
-    The ids of Megatron's corpora with 64 bits are int64.
+    Ids from Megatron's corpora of 64-bit ids are int64.
     `documents` adds position_ids on the input rank, and attention_mask, cu_seqlens and max_seqlen
     on both. A field that this rank does not hold is a TensorPointer to the rank that does. Every
     field may be written to.
@@ -204,7 +204,7 @@ class DataCollatorForCLM(Collator):
             rows = rows.clamp(min=0)
         # for `documents`; taken before the lazy copies below: after them, numpy() would really copy
         ids = rows.numpy()
-        # rows of each batch; unsafe_split(batch_size) would take 0.1 microseconds more a tensor
+        # rows of each batch; unsafe_split(batch_size) would take 0.1 microseconds longer per tensor
         full, rest = divmod(len(rows), block.batch_size)
         sizes = [block.batch_size] * full
         if rest:

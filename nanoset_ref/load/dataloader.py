@@ -92,7 +92,7 @@ class OneIterationLoader(DataLoader[Any], ABC):
 
     @abstractmethod
     def batches(self) -> Generator[Any, None, None]:
-        """A new iteration, from the state of the loader when its first batch is asked for."""
+        """A new iteration; it starts from the loader's state when its first batch is requested."""
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         self.end_iteration()
@@ -107,7 +107,7 @@ class OneIterationLoader(DataLoader[Any], ABC):
             earlier.close()
 
     def torch_iterator(self) -> Iterator[Any]:
-        """An iteration of torch's DataLoader, which draws its seed on the default device."""
+        """An iteration of torch's DataLoader, whose seed must be drawn on the CPU."""
         with torch.device("cpu"):
             return super().__iter__()
 
@@ -120,7 +120,7 @@ class NanosetDataLoader(OneIterationLoader):
     """A DataLoader that knows how many samples it has delivered and can continue from there.
 
     Args:
-        dataset: of `batch_sampler.num_samples` samples.
+        dataset: has `batch_sampler.num_samples` samples.
         batch_sampler: the positions that this rank reads; the loader counts in a copy of it.
         plan: the dataset's plan, kept in the state; a state with another plan is refused. With None
             nothing is compared. A function is called each time the plan or a state is requested.
@@ -151,7 +151,7 @@ class NanosetDataLoader(OneIterationLoader):
     """
 
     batch_sampler: ResumableBatchSampler  # type: ignore[assignment]
-    # accelerate would shard again what is sharded already
+    # otherwise accelerate would shard the batches a second time
     _is_accelerate_prepared = True
 
     def __init__(
@@ -446,7 +446,7 @@ def build_nanoset_dataloader(
     if tail != "drop":
         # raises now if position 0, which fills the last batch, cannot be read
         dataset.origin(0)
-    # a rank without data needs it beside a `collate_fn`: placeholders for empty samples
+    # also with a `collate_fn`: a rank without data turns empty samples into placeholders
     default_collator = DataCollatorForCLM(
         dataset.sequence_length,
         input_pp_rank,
@@ -500,7 +500,7 @@ def refuse_unknown_options(
 def _set_worker_options(
     options: Options, has_data: bool, seed: int, dp_rank: int
 ) -> None:
-    """Initialize the workers, unless the caller does; a rank without data has none."""
+    """Initialize the workers, unless the caller does; a rank without data has no workers."""
     if has_data:
         from nanoset_ref.load.workers import init_worker  # only workers need it
 
@@ -518,7 +518,7 @@ def _refuse_options_that_change_batches(options: Options) -> None:
     if refused:
         raise ValueError(
             f"{refused[0]} cannot be set: the dataset's order and the batch sampler decide what is "
-            "in a batch; choose the order, micro_batch_size and tail"
+            "in a batch; use order, micro_batch_size and tail instead"
         )
     if not options.get("in_order", True):
         raise ValueError(

@@ -219,7 +219,7 @@ def require_masked_padding(rows: Any, collate_fn: Any) -> None:
     if not getattr(collate_fn, "masks_padding", True):
         problem = "does not mask the padding in which these rows end"
     elif masked not in (None, rows.pad_id):
-        own = f"these rows end in the pad_id {rows.pad_id}: use that one"
+        own = f"but these rows end in the pad_id {rows.pad_id}: use that one"
         problem = f"masks the pad_id {masked}, {own}"
     elif masked is not None and _is_in_documents(rows, masked):
         raise ValueError(

@@ -30,7 +30,7 @@ def order_with_options(
         known = [*ORDERS, *OTHERS]
         raise ValueError(
             f"the order {kind!r}: {unknown_key_problem(kind, known, 'order')} "
-            f"(choose one of {str(known)[1:-1]}, or an .npy file)"
+            f"(choose one of {str(known)[1:-1]}, or a .npy file)"
         )
     parameters = inspect.signature(order).parameters.values()
     names = [

@@ -16,7 +16,7 @@ A plan holds everything that determines the tokens at every position; nothing el
 Two plans agree if all of this is equal, except that a checksum and documents_end_with are compared
 only if both plans have them, and a probe only if both plans have its position. The number of
 samples is not part of a plan: a longer run has the same one. Probes alone detect another algorithm
-under the same version, a stale compiled kernel, and other ids in a file without a checksum.
+under the same version, a stale compiled kernel, and different ids in a file without a checksum.
 
 Probes are read from the files, so a dataset makes its plan when the plan or a state is first asked
 for; opening a dataset reads only the first bytes of its files.
@@ -154,7 +154,7 @@ def check_state(state: Json, loader: Any) -> int:
         raise PlanMismatch(
             f"this state counts an epoch of {saved_length:,} samples, whose last {dropped} filled no "
             f"batch and were dropped; here an epoch has {length:,}. To read them, set the state's "
-            f'"consumed_train_samples" to {saved_length - dropped}; to go on behind them, its '
+            f'"consumed_train_samples" to {saved_length - dropped}; to go on after them, its '
             f'"num_samples" to {length}'
         )
     if saved_length != length and consumed > min(saved_length, length):

@@ -137,7 +137,7 @@ def compare_two_cards(one: Card, two: Card) -> Json:
     Returns:
         {"differences": lines,
         "steps": the number of steps that both have,
-        "step": the first step that reads other rows, or None,
+        "step": the first step that reads different rows, or None,
         "rows": how many rows of that step differ,
         "problem": why the step cannot be computed, or None}
     """

@@ -270,7 +270,7 @@ def test_two_mixes_do_not_fill_one_folder_at_once(tmp_path, monkeypatch):
         for seed in (0, 1):
             with pytest.raises(
                 ManifestError,
-                match="another run fills .*out, or has just filled it: begin again",
+                match="another run is filling .*out, or has just filled it: run this again",
             ):
                 mix(tmp_path / "in", tmp_path / "out", "a", 4, 4, random_seed=seed)
         return real(path, lines)

@@ -284,7 +284,7 @@ def test_a_subset_that_another_run_fills_is_left_alone(
         for settings in (config, other):
             with pytest.raises(
                 ManifestError,
-                match="another run fills .*out/b, or has just filled it: begin again",
+                match="another run is filling .*out/b, or has just filled it: run this again",
             ):
                 tokenize(*call, settings)
         return real(*args, **options)
