@@ -136,7 +136,7 @@ def test_a_card_with_wrong_probes_answers_nothing():
     wrong = toy(orders=[FACTS["orders"][0] | {"probes": probes | {"5": [1, 1]}}])
     with pytest.raises(
         ValueError,
-        match="order 0 of the card toy disagrees with its probe at position 5, and at 0 other",
+        match="order 0 of toy disagrees with its probe at position 5 and 0 others",
     ):
         Card(wrong).where(1)
 

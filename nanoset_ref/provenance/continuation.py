@@ -349,8 +349,7 @@ def _check_counts(
         size = sizes.get(content, tokens)
         if content.startswith("xxh3_128:") and size != tokens:
             raise ValueError(
-                f"the saved plan counts {tokens} tokens in a file that holds {size}: the state is "
-                "damaged; use an earlier checkpoint"
+                f"damaged state: {tokens} tokens in a file that holds {size}; use an older checkpoint"
             )
     epoch = sum(saved.lengths)
     if not 0 <= consumed <= MAX_EPOCHS * epoch:
