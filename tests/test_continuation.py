@@ -153,7 +153,7 @@ def test_what_cannot_be_compared_or_has_no_ledger_is_refused(files):
         compare(state | {"consumed_train_samples": 2**60}, nanoset)
     state["plan"]["files"][0]["num_tokens"] = 2**31
     with pytest.raises(
-        ValueError, match="damaged state: 2147483648 tokens in a file that holds 61"
+        ValueError, match="damaged state: 2147483648 tokens in a file of 61"
     ):
         compare(state, nanoset)
     late = StatelessOrder([15], None, 20, start={"position": 8, "reads": [8]})

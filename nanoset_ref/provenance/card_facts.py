@@ -264,8 +264,8 @@ class CardFacts:
         wrong = self.wrong_probes(number, order)
         if wrong:
             raise ValueError(
-                f"order {number} of {self.name} disagrees with its probe at position {wrong[0]} and "
-                f"{len(wrong) - 1} others: the sizes or the order are not those of the run"
+                f"order {number} of {self.name} disagrees with its probe at position {wrong[0]} "
+                f"and {len(wrong) - 1} others: the sizes or the order are not those of the run"
             )
         return order
 

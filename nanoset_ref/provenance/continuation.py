@@ -349,7 +349,7 @@ def _check_counts(
         size = sizes.get(content, tokens)
         if content.startswith("xxh3_128:") and size != tokens:
             raise ValueError(
-                f"damaged state: {tokens} tokens in a file that holds {size}; use an older checkpoint"
+                f"damaged state: {tokens} tokens in a file of {size}; use an older checkpoint"
             )
     epoch = sum(saved.lengths)
     if not 0 <= consumed <= MAX_EPOCHS * epoch:

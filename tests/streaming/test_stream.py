@@ -396,7 +396,7 @@ def test_wrong_arguments_say_what_is_right(paths, tmp_path):
     ):
         with pytest.raises(ValueError, match=f"{name} must be at least"):
             TokenStream(paths, TOKENIZER, **{"sequence_length": 4, name: value})
-    with pytest.raises(ValueError, match="seed must be a whole number, got 'x'"):
+    with pytest.raises(ValueError, match="seed must be an integer, got 'x'"):
         TokenStream(paths, TOKENIZER, 4, seed="x")
     for wrong in (
         {"consumed_train_samples": -1},
