@@ -129,7 +129,7 @@ def test_without_a_manifest_or_index_the_tokens_are_named_but_no_document(
     assert part.document is None
     assert list(range(part.start, part.stop)) == nanoset[0]["input_ids"].tolist()
     assert (part.first_byte, part.end_byte) == (part.start * 2, part.stop * 2)
-    with pytest.raises(ValueError, match="no manifest"):
+    with pytest.raises(ValueError, match="records no document boundaries"):
         when(nanoset, Schedule(), 0)
 
 
