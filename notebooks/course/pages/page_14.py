@@ -228,7 +228,7 @@ def answer_4(comparison):
         print(f"of those read instead, {it.again / it.repeated:.0%} had been read before")
     show(
         pictures.difference(changes, "Another seed loses what the saved plan would have read"),
-        "The rest of the epoch, file by file, in tokens; each bar is the whole rest of that file's. Upper bars: the "
+        "The rest of the epoch, file by file, in tokens; each bar is all that is left of its file. Upper bars: the "
         "saved plan, with what is lost in a dashed frame. Lower bars: seed 8; yellow was already read before the stop, "
         "gray was not.",
         "Paired bars for three files: tokens that both plans read, tokens lost with the new seed, tokens it "
