@@ -232,7 +232,7 @@ def displayed(monkeypatch) -> list:
 
 def test_a_table_has_its_numbers_at_the_right(displayed) -> None:
     show_table(["way", "cut"], [["wrap", "3.5%"], ["pad", "0.0%"]])
-    lines = "| way | cut |\n| --- | ---: |\n| wrap | 3.5% |\n| pad | 0.0% |"
+    lines = "| way | cut |\n| :--- | ---: |\n| wrap | 3.5% |\n| pad | 0.0% |"
     assert displayed[0].data == lines
 
 

@@ -33,7 +33,8 @@ Pictures = dict[str, bytes]  # by file name in images/
 
 # the second cell of each page, whose code Colab and JupyterLab show folded, and what stands in it
 OPENING = """# @title The first picture. On Colab, this gets the package and the course before it.
-!test -d course || curl -Ls https://github.com/nanoset-ref/nanoset_ref/raw/HEAD/notebooks/colab.sh | sh
+!test -d course || curl -Ls \\
+    https://github.com/nanoset-ref/nanoset_ref/raw/HEAD/notebooks/colab.sh | sh
 from course import opening
 
 opening("{}")"""

@@ -44,7 +44,7 @@ def show(shown: Figure | Moving, caption: str, alt: str) -> None:
 
 def show_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Show a table: the names in its first column, numbers at the right of the others."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    lines = [head, [":---", *["---:"] * (len(head) - 1)], *rows]
     display(Markdown("\n".join(f"| {' | '.join(line)} |" for line in lines)))
 
 

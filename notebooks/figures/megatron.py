@@ -17,7 +17,7 @@ Rows = Mapping[
     str, Sequence[tuple[Any, Kind, float]]
 ]  # by name, the (text, what colours it, width) of each cell
 SAMPLES = list(
-    zip(COLOURS[1:5], ("#b84e00", "#007a58", "#8e4585", "#806600"), strict=True)
+    zip(COLOURS[1:5], ("#b84e00", "#007a58", "#8e4585", "#5f6600"), strict=True)
 )  # fill and line of each
 SAMPLES.append((COLOURS[6], RED))
 # six documents of the stories: blues whose lightness leaps from each to the next
@@ -255,5 +255,10 @@ def mask_losses(
         axes.margins(y=0.12)
     left, right = figure.axes
     left.set(xlabel="step", ylabel="loss (nats per token)")
-    right.set(xlabel="place in its document", xticks=range(len(ranges)), xticklabels=ranges)
+    right.set(
+        xlabel="place in its document",
+        ylabel="loss (nats per token)",
+        xticks=range(len(ranges)),
+        xticklabels=ranges,
+    )
     return figure

@@ -42,12 +42,15 @@ def hierarchy(rungs: Mapping[str, Sequence[tuple[str, float, str]]], title: str)
     """
     figure, axes = canvas(0.72 * len(rungs) + 0.9)
     for row, marks in enumerate(rungs.values()):
+        rates = [rate for _, rate, kind in marks if kind != "limit"]
         for text, rate, kind in marks:
             style = MARKS[kind] | ({"color": OURS} if text == "nanoset_ref" else {})
             axes.plot(rate, row, **style)
-            x, y, side = (
-                (1.45 * rate, row, "left") if kind == "limit" else (rate, row - 0.33, "center")
-            )
+            x, y, side = rate, row - 0.33, "center"
+            if kind == "limit":
+                x, y, side = 1.45 * rate, row, "left"
+            elif any(rate < other < 3 * rate for other in rates):  # room for the next name
+                x, side = 1.15 * rate, "right"
             axes.text(x, y, text, ha=side, va="center", size=9.5, color=style["color"])
     consumed = [rate for _, rate, _ in next(iter(rungs.values()))]
     axes.axvspan(min(consumed), max(consumed), color=IDLE, zorder=0)

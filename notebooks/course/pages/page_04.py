@@ -124,9 +124,7 @@ def answer_3():
     )
     batch = next(iter(sampler))
     assert batch == range(5 * 10**11 + 3, 5 * 10**11 + 32, 8)
-    print(
-        batch, "takes", sys.getsizeof(batch), "bytes, and nothing was walked through to get there"
-    )
+    print(batch, "takes", sys.getsizeof(batch), "bytes; nothing was walked through")
 
 
 @answer("04.4", (16, 16, 8), words=("same *set* of samples", "half of the samples"))

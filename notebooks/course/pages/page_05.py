@@ -431,7 +431,7 @@ def answer_7(paths):
         except (OSError, TokenFileError) as error:
             kind, said = type(error).__name__, str(error).removeprefix("data/05_tiny/")
             print(f"{name}: {kind}")
-            print(textwrap.indent(textwrap.fill(said, 90), " " * 9))
+            print(textwrap.indent(textwrap.fill(said, 80), " " * 9))
 
 
 @answer("05.8", 28, words=("computed: 28",))

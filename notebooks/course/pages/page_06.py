@@ -209,7 +209,7 @@ def answer_3(before, whole, newest):
     losses = [line["loss"] for line in whole]
     farthest = max(abs(loss - losses[step - 1]) for run in starts.values() for step, loss in run)
     print(len(after), "steps; the largest difference of a loss is", farthest)
-    stages = {"stories": 1, "stories and sums": 16, "mostly programs": 31}
+    stages = {"stories": 1, "stories and arithmetic": 16, "mostly programs": 31}
     show(
         plots.same_losses(losses, starts, stages, killed=20),
         "Wide and gray: the run that was never killed; both starts of the killed run lie on it, the first solid, the "
@@ -309,8 +309,8 @@ def answer_4(folder):
         plots.lanes(
             rows, {}, f"{folder.name}/: two thirds of a checkpoint belong to the optimizer", 0.4
         ),
-        "The files of one checkpoint; lengths are bytes. AdamW keeps two numbers per weight; each rank "
-        "writes its half.",
+        "The files of one checkpoint; lengths are bytes (of state.json so few that its bar would be "
+        "invisible). AdamW keeps two numbers per weight; each rank writes its half.",
         "Three rows, one per file. The two shards, one written by each rank, hold three equal parts: the "
         "model, first moments and second moments. Below them state.json with the state of the data.",
     )
@@ -365,16 +365,16 @@ def answer_6(whole, STAGES):
 
 
 @answer("06.7", 360, words=("position 360",))
-def answer_7(STAGES, SUMS):
+def answer_7(STAGES, ARITHMETIC):
     state = read_state(Path("data/06_whole/step-00000045"))["state"]["data"]
 
-    loader = continued([*STAGES, stage("sums", 46, SUMS)], state)
+    loader = continued([*STAGES, stage("arithmetic", 46, ARITHMETIC)], state)
     step, record = loader.next_step(), loader.records[-1]
     print(
         f"step {step.number} is of stage {step.stage!r}; it begins at position {record.first_position} of its order"
     )
     assert record.first_position == sum(record.first_reads) == 45 * 8
-    print("from step 40:", refusal([*STAGES, stage("sums", 40, SUMS)], state))
+    print("from step 40:", refusal([*STAGES, stage("arithmetic", 40, ARITHMETIC)], state))
 
 
 @rule(

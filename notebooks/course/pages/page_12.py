@@ -147,6 +147,13 @@ def trained_as_dealt():
     return train(ids, held_out_rows())
 
 
+def without_column(name, table):
+    """A printed table without one of its columns."""
+    begin = table.index(name)
+    end = begin + len(name)
+    return "\n".join(line[:begin] + line[end:] for line in table.splitlines())
+
+
 def opening():
     prepared()
     _, sources = read_chunks(ROOT / "dealt", 4)

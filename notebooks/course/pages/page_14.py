@@ -147,7 +147,7 @@ def agrees_with_the_loader(run, schedule, step):
     return True
 
 
-def print_report(text, width=98):
+def print_report(text, width=88):
     """Print a report of `audit`: a line a property, the files by their sources, and last the account of tokens."""
     blanks = " " * (len(prepared().paths[0]) - len(NAMES[0]))
     account = ""
@@ -158,7 +158,7 @@ def print_report(text, width=98):
         short = short.replace(" workers, all steps simulated", " workers")
         if "nothing is lost: " in short:
             short, account = short.split(": ", 1)
-        print(short)
+        print(short.replace("step; ", f"step;\n{' ' * 10}"))
     print(textwrap.fill(account, width, initial_indent="  ", subsequent_indent="  "))
 
 
@@ -182,7 +182,7 @@ def figure_2(tiny, layout):
             flow.append((NAMES[origin.source], document, *who, part.stop - part.start))
     show(
         pictures.step(flow, "Step 3 of a small run: four rows, cut from documents of three files"),
-        "Read from right to left: each rank has two positions, each position holds one sample of nine "
+        "Follow a rank back, from the right: it has two positions, each position holds one sample of nine "
         "tokens, each sample is cut from one or more documents (number: tokens), each document lies in a "
         "file. Heights are tokens.",
         "A flow diagram of one training step. Three files feed pieces of documents, these make the "

@@ -112,7 +112,7 @@ def opening():
     }
     rungs["memory delivers"].append(("memcpy", memory["memcpy"], "limit"))
     rungs["a disk"] += [
-        ("nanoset_ref", disk["nanoset_ref, O_DIRECT, 2 workers"], "measured"),
+        ("nanoset_ref", disk["nanoset_ref, O_DIRECT"], "measured"),
         ("the disk", disk["the disk"], "limit"),
     ]
     rungs["a bucket"].append(("obstore alone", far["the limit"], "limit"))
@@ -120,11 +120,10 @@ def opening():
         plots.hierarchy(
             rungs, "From memory all are fast enough; a disk or a bucket needs many requests at once"
         ),
-        "Rows of 2,048 tokens at random places: what one reading process delivers (nanoset_ref from a disk: two "
-        "workers), beside what eight H100s consume (gray). Full dots: measured, in memory with a warm page cache, "
-        "from a disk with an empty one, from a bucket that answers after 50 ms. Bars: yardsticks, each measured in "
-        "the same run. Memory: Intel Xeon, two cores, 4 rounds; disk and bucket: AMD EPYC, two cores. Open dot: "
-        "arithmetic. Orange, here and below: this package.",
+        "Rows of 2,048 tokens at random places: what one reading process delivers, beside what eight H100s consume "
+        "(gray). Full dots: measured, in memory with a warm page cache, from a disk with an empty one, from a bucket "
+        "that answers after 50 ms. Bars: yardsticks, each measured in the same run. Memory: Intel Xeon, two cores, 4 "
+        "rounds; disk and bucket: AMD EPYC, two cores. Open dot: arithmetic. Orange, here and below: this package.",
         "Four lines of marks on a logarithmic axis of tokens per second: what eight GPUs consume, what memory,"
         " a disk and a bucket deliver. Readers from memory lie right of what is consumed; Nanotron from a disk lies"
         " at its edge, a bucket with one request at a time left of it; nanoset_ref lies near each "

@@ -79,7 +79,7 @@ def answer_2(report):
     for line in laws_and_epochs:
         if line and "not claimed" not in line:
             print(
-                *textwrap.wrap(line, 98, subsequent_indent=" " * 22, drop_whitespace=False) or [""],
+                *textwrap.wrap(line, 90, subsequent_indent=" " * 22, drop_whitespace=False) or [""],
                 sep="\n",
             )
     stopped, uneven = (report.outcomes[law].finding for law in ("resume", "ranks"))
