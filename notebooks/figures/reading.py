@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from figures.draw import GREY, IDLE, INK, LINES, Lines, canvas, curves, panels
 
 OURS, OTHERS = LINES[1], LINES[0]
-PEERS = (LINES[0], LINES[2], LINES[3])
+PEERS = (LINES[0], LINES[2], LINES[3], INK, GREY)
 DASHES = [
     ("--", "s"),
     ("-.", "^"),
