@@ -153,6 +153,7 @@ class NanosetDataLoader(OneIterationLoader):
     batch_sampler: ResumableBatchSampler  # type: ignore[assignment]
     # otherwise accelerate would shard the batches a second time
     _is_accelerate_prepared = True
+    _dropped = 0  # samples that `tail` left out at the end of the last epoch
 
     def __init__(
         self,
@@ -197,7 +198,6 @@ class NanosetDataLoader(OneIterationLoader):
         self.read_ahead = whole_number(read_ahead, "read_ahead", 0)
         self.consumed_train_samples = batch_sampler.consumed_train_samples
         self._options = options
-        self._dropped = 0  # at the end of the last epoch
         self._workers: Any = None  # persistent workers, reused by the next iteration
 
     def __getstate__(self) -> dict[str, Any]:

@@ -269,11 +269,6 @@ def rows_to_skip(
         first_step = steps[0] if steps else None
         if before or ledger_changes:
             first_step = reader.schedule.first_step
-        breaks = np.flatnonzero(np.diff(positions) > 1) + 1
-        ranges = []
-        for part in np.split(positions, breaks):
-            if len(part):
-                ranges.append([int(part[0]), int(part[-1]) + 1])
         stage = {
             "stage": reader.name,
             "rows": len(positions),
@@ -281,7 +276,14 @@ def rows_to_skip(
             "first_step": first_step,
             "before": before,
             "ledger_changes": bool(ledger_changes),
-            "ranges": ranges,
+            "ranges": _ranges_of(positions),
         }
         stages.append(stage)
     return stages
+
+
+def _ranges_of(positions: Int64Array) -> list[list[int]]:
+    """Ascending positions [n] as ranges [start, stop): 3 4 5 9 -> [3, 6], [9, 10]."""
+    breaks = np.flatnonzero(np.diff(positions) > 1) + 1
+    parts = np.split(positions, breaks)
+    return [[int(part[0]), int(part[-1]) + 1] for part in parts if len(part)]
