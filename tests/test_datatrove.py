@@ -20,9 +20,11 @@ from nanoset_ref.load.document_masks import (
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.rows import SampleBlock
+from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.folders import FolderOrder
 from nanoset_ref.orders.plans import PlanMismatch
+from nanoset_ref.provenance import RunSegment, audit
 from nanoset_ref.tokens import DatatroveFile, TokenFileError, datatrove_files
 
 
@@ -319,3 +321,39 @@ def test_files_below_a_folder_are_found_but_a_nanoset_has_none_of_them(tmp_path)
         ["a.ds", "b.ds"],
         ["a.ds"],
     ]
+
+
+@pytest.mark.parametrize("has_boundaries", [True, False])
+def test_positions_begin_again_at_the_id_that_the_options_name(
+    tmp_path, has_boundaries
+):
+    """In a loader as in a list of samples, whatever boundaries the file has."""
+    ids = np.arange(45) % 11
+    if has_boundaries:
+        write_ds(tmp_path / "a.ds", ids, [9, 20, 45])
+        file = DatatroveFile(tmp_path / "a.ds")
+    else:
+        ids.astype("<u2").tofile(tmp_path / "a.npy")
+        file = tmp_path / "a.npy"
+    rows = Nanoset(file, None, 8, 4, order="identity")
+    documents = DocumentOptions(
+        eos_token_id=7, reset_position_ids=True, eod_mask_loss=True
+    )
+    collator = DataCollatorForCLMWithPositionIds(8, 0, 0, 0, documents)
+    plain_collator = DataCollatorForCLM(8, 0, 0, 0, documents)
+    [batch] = build_nanoset_dataloader(rows, micro_batch_size=4, collate_fn=collator)
+    samples = [{"input_ids": row} for row in rows.read(np.arange(4))]
+    for other in (collator(samples), plain_collator(samples)):
+        assert torch.equal(batch["position_ids"], other["position_ids"])
+        assert torch.equal(batch["label_mask"], other["label_mask"])
+
+
+def test_an_audit_of_weighted_folders_expects_no_shares_of_their_files(tmp_path):
+    """Nanotron reads the first samples of a folder, so mostly its first file."""
+    for folder, count in (("fa", 2), ("fb", 1)):
+        for number in range(count):
+            write_ds(tmp_path / folder / f"{number}.ds", range(401), [401])
+    folders = [tmp_path / "fa", tmp_path / "fb"]
+    rows = DatatroveNanoset(folders, [0.2, 0.8], 4, 200)
+    report = audit([RunSegment("run", rows, Schedule(micro_batch_size=4), 50)])
+    assert report.ok

@@ -208,3 +208,27 @@ def test_an_epoch_that_does_not_fit_into_memory_names_the_way_out():
 def test_an_option_that_an_order_does_not_have_is_refused(name, options, message):
     with pytest.raises(ValueError, match=message):
         build_order(name, [10], None, 5, **options)
+
+
+@given(
+    st.lists(st.integers(0, 59), max_size=3), st.lists(st.integers(0, 39), max_size=3)
+)
+def test_orders_that_skip_the_same_positions_are_equal_however_they_are_nested(
+    outer, inner
+):
+    order = NanotronOrder([60], None, 60)
+
+    def ranges_of(starts, stop):
+        free = sorted({*starts})
+        ends = [*free, stop][1:] if free else []
+        return [(a, min(a + 2, b)) for a, b in zip(free, ends, strict=True)]
+
+    once = SkippingOrder(order, ranges_of(outer, 60))
+    nested = SkippingOrder(
+        once, ranges_of([it for it in inner if it < len(once)], len(once))
+    )
+    read = {nested[k][1] for k in range(len(nested))}
+    kept = [k for k in range(60) if order[k][1] in read]
+    gaps = [(k, k + 1) for k in range(60) if k not in kept]
+    assert nested.identity == SkippingOrder(order, gaps).identity
+    assert [nested[k] for k in range(len(nested))] == [order[k] for k in kept]

@@ -169,6 +169,10 @@ def compare(
         lines.append(
             f"{one.name} and {two.name} read the same rows in all {comparison['steps']:,} steps"
         )
+        lines += [
+            f"    if {a} and {b} are the same: they have one size, and no checksums to compare"
+            for a, b in comparison["assumed"]
+        ]
     else:
         lines.append(
             f"from step {comparison['step']:,} on they read different rows: "

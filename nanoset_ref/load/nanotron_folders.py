@@ -120,8 +120,8 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.needs_starts = self.use_doc_masking
-        self.masks_padding = self.use_doc_masking and self.documents.eod_mask_loss
+        self.needs_starts = self.use_doc_masking and self.documents.needs_starts
+        self.masks_padding = self.needs_starts and self.documents.eod_mask_loss
         if not 1 <= self.cp_size <= self.sequence_length:
             rule = f"cp_size must lie in 1 .. sequence_length = {self.sequence_length}"
             raise ValueError(

@@ -33,6 +33,9 @@ class FolderOrder(ListedOrder):
             lengths += folder
             weights += [weight * length for length in folder]
         super().__init__(lengths, weights, len(folders), folders.random_seed)
+        # of a folder with a weight, an epoch reads the first samples, so mostly of its first files
+        if folders.weighted and max(map(len, file_lengths)) > 1:
+            self.keeps_shares = False
 
     @property
     def identity(self) -> Json:

@@ -75,18 +75,40 @@ class SkippingOrder(Order):
 
     @property
     def identity(self) -> Json:
-        """The identity of the original order, and the ranges, if any, with adjacent ones merged."""
-        identity = self.order.identity
-        if not self.ranges:
-            return identity
+        """The identity of the innermost order, and the ranges of it that are left out, if any."""
+        ranges = self.ranges_of_innermost()
+        identity = self.innermost.identity
+        return identity | {"skipped": ranges} if ranges else identity
+
+    @property
+    def innermost(self) -> Order:
+        """The original order; of an original that skips positions itself, its innermost."""
+        if isinstance(self.order, SkippingOrder):
+            return self.order.innermost
+        return self.order
+
+    def ranges_of_innermost(self) -> list[list[int]]:
+        """The ranges in positions of the innermost order, sorted; adjacent ones are merged."""
+        ranges = [list(pair) for pair in self.ranges]
+        if isinstance(self.order, SkippingOrder):
+            bounds = np.array(ranges, dtype=int).reshape(-1, 2)
+            bounds[:, 0] = self.order.original_of_innermost(bounds[:, 0])
+            bounds[:, 1] = self.order.original_of_innermost(bounds[:, 1] - 1) + 1
+            ranges = sorted([*self.order.ranges_of_innermost(), *bounds.tolist()])
         merged: list[list[int]] = []
-        for start, stop in self.ranges:
-            if merged and merged[-1][1] == start:
-                merged[-1][1] = stop
+        for start, stop in ranges:
+            if merged and start <= merged[-1][1]:
+                merged[-1][1] = max(stop, merged[-1][1])
             else:
                 merged.append([start, stop])
-        skipped_before = identity.get("skipped", [])
-        return identity | {"skipped": [*skipped_before, merged]}
+        return merged
+
+    def original_of_innermost(self, positions: Int64Array) -> Int64Array:
+        """Positions in the innermost order."""
+        original = self.original(positions)
+        if isinstance(self.order, SkippingOrder):
+            return self.order.original_of_innermost(original)
+        return original
 
     def epoch_of(self, position: int) -> int:
         """See `Order.epoch_of`."""

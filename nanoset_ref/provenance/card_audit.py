@@ -136,6 +136,8 @@ def compare_two_cards(one: Card, two: Card) -> Json:
 
     Returns:
         {"differences": lines,
+        "assumed": [name, name] of files that are taken for the same: they have one size, and no
+            checksums to compare,
         "steps": the number of steps that both have,
         "step": the first step that reads different rows, or None,
         "rows": how many rows of that step differ,
@@ -147,23 +149,72 @@ def compare_two_cards(one: Card, two: Card) -> Json:
     for difference in differences(*facts):
         line = str(difference).replace(": saved ", ": first ", 1)
         lines.append(line.replace(", now ", ", second "))
+    matched = _MatchedSources(one, two)
     comparison: Json = {
         "differences": lines,
+        "assumed": matched.assumed,
         "steps": steps,
         "step": None,
         "rows": 0,
         "problem": None,
     }
-    sources = [{"sources": fact["sources"]} for fact in facts]
-    if differences(*sources):
+    listed = [card.facts.get("listed") for card in (one, two)]
+    if matched.are_all_different or listed[0] != listed[1]:
         first = one.stages[0]
         comparison |= {"step": first["first_step"], "rows": first["batch_size"]}
-    elif lines:
+    elif lines or matched.are_reordered:
         try:
-            comparison |= _first_differing_step(one, two, steps)
+            comparison |= _first_differing_step(one, two, steps, matched)
         except ValueError as error:
             comparison["problem"] = str(error)
     return comparison
+
+
+class _MatchedSources:
+    """The sources of two cards; files that may be the same have one number in common.
+
+    Two files are the same if their bytes, and their checksums or, without these, their names agree.
+    Of what is left, files of one size at the same place of both lists are taken for the same.
+
+    Attributes:
+        numbers_of_two: for each source of the second card, its number in the first, or a new one.
+        assumed: the names of files that are taken for the same.
+    """
+
+    def __init__(self, one: Card, two: Card) -> None:
+        left = dict(enumerate(one.sources))
+        numbers: dict[int, int] = {}
+        self.assumed: list[list[str]] = []
+        for number, source in enumerate(two.sources):
+            same = [k for k in left if _are_same(left[k], source, by_name=True)]
+            if same:
+                numbers[number] = same[0]
+                del left[same[0]]
+        for number, source in enumerate(two.sources):
+            other = left.get(number)
+            if number in numbers or other is None:
+                continue
+            if _are_same(other, source, by_name=False):
+                numbers[number] = number
+                self.assumed.append([other["name"], source["name"]])
+        self.are_all_different = bool(one.sources and two.sources) and not numbers
+        first_new = len(one.sources)
+        self.numbers_of_two = np.array(
+            [numbers.get(k, first_new + k) for k in range(len(two.sources))], dtype=int
+        )
+        self.are_reordered = any(k != number for k, number in numbers.items())
+
+
+def _are_same(one: Json, two: Json, *, by_name: bool) -> bool:
+    """Whether two sources may be one file; names count if there are no checksums to compare."""
+    if differences({"source": one}, {"source": two}):
+        return False
+    has_checksums = one.get("checksum") and two.get("checksum")
+    return bool(has_checksums) or not by_name or _base_name(one) == _base_name(two)
+
+
+def _base_name(source: Json) -> str:
+    return str(source["name"]).rpartition("/")[2]
 
 
 def _compared_facts(card: Card) -> Json:
@@ -181,13 +232,16 @@ def _first_differing_step(
     one: Card,
     two: Card,
     steps: int,
+    matched: _MatchedSources,
 ) -> dict[str, int]:
     """{"step", "rows"} of the first step at which one of the cards reads rows that the other does
     not; or {}.
     """
-    for step in range(one.stages[0]["first_step"], steps + 1):
+    first = max(card.stages[0]["first_step"] for card in (one, two))
+    for step in range(first, steps + 1):
         read = one.samples_of(step)
         other = two.samples_of(step)
+        other[:, 0] = matched.numbers_of_two[other[:, 0]]
         if np.array_equal(read, other):
             continue
         rows = Counter(map(tuple, read.tolist()))

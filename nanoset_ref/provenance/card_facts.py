@@ -128,8 +128,15 @@ class CardFacts:
             files: `Tokens`, in the order of the card.
 
         Raises:
-            ValueError: other sizes or checksums, or another number of files, than in the card.
+            ValueError: other sizes or checksums, or another number of files, than in the card; or
+                files of the same names in another order.
         """
+        given = [file.path.name for file in files]
+        listed = [source["name"].rpartition("/")[2] for source in self.sources]
+        if given != listed and sorted(given) == sorted(listed):
+            raise ValueError(
+                f"the files of {self.name} are {listed}, in this order; got {given}"
+            )
         sizes = [num_bytes(file) for file in files]
         known = [source["bytes"] for source in self.sources]
         differ = bool(known) and len(known) != len(sizes)

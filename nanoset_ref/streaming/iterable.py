@@ -64,7 +64,8 @@ class IterableDataset(Resumable):
     generator function makes several elements of one line. Such elements are skipped only by making
     them, and once the first of several workers runs out of lines, `start_from_step` is no longer
     exact (it warns). `state_dict` and `load_state_dict` are exact even then, in a plain loop and in
-    torchdata's StatefulDataLoader; the state is the same on every rank.
+    torchdata's StatefulDataLoader. The state is then each rank's own, because it counts the lines
+    of that rank, and ranks may end at different times; otherwise it is the same on every rank.
 
     Raises:
         ValueError: hparams lack a name or have a value below 1, the step or epoch is negative, or
@@ -102,6 +103,12 @@ class IterableDataset(Resumable):
     def dropped(self) -> int:
         """The number of elements dropped at the end of an epoch, known once a worker gets there."""
         return int(self._dropped)
+
+    @property
+    def plan(self) -> State:
+        """See `ResumableDataset.plan`; with the rank, if a state is the rank's own."""
+        own = {"dp_rank": self.dp_rank} if self._expands else {}
+        return super().plan | own
 
     def first_progress(self, epoch: int) -> State:
         """{"part", "line", "within"}: a part, its next line, the elements done from there on."""

@@ -92,7 +92,9 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         return dict(self._resume_from or self._progress or self._next_progress())
 
     def state_dict(self) -> State:
-        """The progress and the plan; JSON-serializable. Any rank's state resumes every rank."""
+        """The progress and the plan; JSON-serializable. Any rank's state resumes every rank,
+        unless the plan names the rank.
+        """
         _, workers = worker_and_num_workers()
         layout = {
             "dp_size": self.dp_size,

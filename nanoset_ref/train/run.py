@@ -253,6 +253,10 @@ def make_deterministic() -> None:
     """Fix the threads and algorithms that can change the last bits of a sum."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # OpenMP takes a list, too: one number for each level of nested threads
-    threads, _, _ = os.environ.get("OMP_NUM_THREADS", "1").partition(",")
+    threads, _, _ = (os.environ.get("OMP_NUM_THREADS") or "1").partition(",")
+    if not threads.isdecimal() or int(threads) < 1:
+        raise ValueError(
+            f"OMP_NUM_THREADS must be a number of threads, got {threads!r}"
+        )
     torch.set_num_threads(int(threads))
     torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())

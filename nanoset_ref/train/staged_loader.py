@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.extras import extra
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
@@ -243,7 +244,7 @@ class StagedLoader:
             PlanMismatch: the current stage now reads other data; the message lists the differences.
         """
         try:
-            step = int(state["step"])
+            step = whole_number(state["step"], "step", 0)
             records = [StageRecord(**record) for record in state["stages"]]
         except (LookupError, TypeError, ValueError) as error:
             raise ConfigError(

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from bucket_server import server_of_process
 from cli_parts import ids_of
+from test_nanoset import write_range
 
 from nanoset_ref.cli.run_options import RunOptions
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
@@ -21,6 +23,7 @@ from nanoset_ref.orders.others import OLMoCoreOrder
 from nanoset_ref.preprocess import load_tokenizer
 from nanoset_ref.provenance import (
     Card,
+    RunSegment,
     card_of_segments,
     fetch_rows,
     segments_of_card,
@@ -159,7 +162,9 @@ def test_a_run_is_replayed_row_by_row(run, ask, demo):
     )
     with pytest.raises(IndexError, match="step 21 is not one of the steps"):
         Card.load("demo").replay(21, files)
-    with pytest.raises(ValueError, match="the files of demo have"):
+    with pytest.raises(
+        ValueError, match="the files of demo are .*, in this order; got"
+    ):
         Card.load("demo").replay(1, files[::-1])
 
 
@@ -342,7 +347,7 @@ def test_a_run_without_some_documents(run, ask, demo):
 def test_other_files_than_those_of_the_card_are_refused(run, demo):
     error = run("where", "--run", "demo", FILES[0], FILES[2], FILES[1], "--step", 1)[2]
     assert (
-        "the files of demo have [236152, 332380] bytes, but these have [332380, 236152]"
+        "the files of demo are ['stories_input_ids.npy', 'programs_input_ids.npy'], in this order"
         in error
     )
 
@@ -709,3 +714,39 @@ def test_stages_that_continue_each_other_are_in_the_card(run, ask, demo):
             [(row["sample"], Path(row["path"]).name) for row in rows] for rows in asked
         )
         assert of_card == of_config
+
+
+@pytest.mark.parametrize(
+    ("sources", "longer", "expected"),
+    [
+        ("ab", False, "read the same rows in all 10 steps"),
+        ("ba", False, "from step 1 on they read different rows: 2 of that step differ"),
+        ("ac", False, "read the same rows in all 10 steps\n    if b.npy and c.npy are"),
+        ("abc", True, "read the same rows in all 10 steps"),
+    ],
+)
+def test_files_without_checksums_are_told_apart_by_their_names(
+    run, tmp_path, sources, longer, expected
+):
+    """Files of one size; a longer run may read another file after the steps of the shorter one."""
+    for name in "abc":
+        write_range(tmp_path / f"{name}.npy", 41)
+
+    def card(name, letters, stages):
+        rows = Nanoset([tmp_path / f"{it}.npy" for it in letters[:2]], None, 4, 20)
+        made = [RunSegment("one", rows, Schedule(micro_batch_size=2), 10)]
+        if stages:
+            more = Nanoset(tmp_path / f"{letters[2]}.npy", None, 4, 10)
+            after = Schedule(micro_batch_size=2, first_step=11)
+            made.append(RunSegment("two", more, after, 5))
+        facts = card_of_segments(made, name=name, date="2026-11").facts
+        (tmp_path / f"{name}.json").write_text(json.dumps(facts))
+        return tmp_path / f"{name}.json"
+
+    one, two = card("one", "ab", False), card("two", sources, longer)
+    for pair in ((one, two), (two, one)):
+        code, text, error = run("compare", *pair)
+        if pair == (two, one):
+            expected = expected.replace("b.npy and c.npy", "c.npy and b.npy")
+        assert expected in text, error
+        assert code == ("different" in text)

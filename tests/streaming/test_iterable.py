@@ -359,3 +359,30 @@ def test_two_real_ranks_of_four_workers_deal_and_resume(tmp_path):
     assert sorted(e for whole, *_ in results for batch in whole for e in batch) == list(
         range(96)
     )
+
+
+def test_a_state_that_counts_lines_of_a_rank_is_of_this_rank():
+    """Where lines make different numbers of elements, the ranks are at different lines."""
+
+    class Uneven(Numbers):
+        def preprocess_line(self, line):
+            for copy in range(1 + line % 3):
+                yield (line, copy)
+
+    def rank(number):
+        return IterableDataset(hparams(1), Uneven(12), dp_rank=number, dp_size=2)
+
+    read = iter(rank(1))
+    before = [next(read) for _ in range(3)]
+    states = []
+    for number in (0, 1):
+        dataset = rank(number)
+        elements = iter(dataset)
+        for _ in range(3):
+            next(elements)
+        states.append(dataset.state_dict())
+    again = rank(1)
+    again.load_state_dict(states[1])
+    assert [*before, *again] == [*rank(1)]
+    with pytest.raises(PlanMismatch, match="dp_rank: saved 0, now 1"):
+        rank(1).load_state_dict(states[0])
