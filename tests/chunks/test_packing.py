@@ -54,5 +54,5 @@ def test_workers_hand_over_512_rows_in_turn_until_each_is_done():
 
 
 def test_rows_of_no_length_are_refused():
-    with pytest.raises(ValueError, match="row_length=0"):
+    with pytest.raises(ValueError, match="row_length must be at least 1, got 0"):
         Packer(0)

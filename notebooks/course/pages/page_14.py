@@ -241,7 +241,7 @@ def answer_5(run, schedule, skipping, first):
     loader = build_nanoset_dataloader(
         skipping, micro_batch_size=2, dp_size=2, consumed_train_samples=first
     )
-    assert loader.state_dict()["plan"]["order"]["skipped"] == [[[first, first + 24]]]
+    assert loader.state_dict()["plan"]["order"]["skipped"] == [[first, first + 24]]
     rows = [
         [(row.source, row.sample) for row in where(data, schedule, step=step)]
         for data, step in ((skipping, 200), (run, 203))
