@@ -177,8 +177,11 @@ class _MatchedSources:
     Of what is left, files of one size at the same place of both lists are taken for the same.
 
     Attributes:
-        numbers_of_two: for each source of the second card, its number in the first, or a new one.
+        numbers_of_two: for each source of the second card, its number in the first, or a new one;
+            int64 [sources].
         assumed: the names of files that are taken for the same.
+        are_all_different: whether both cards list files, and have none in common.
+        are_reordered: whether a file has another number in the second card.
     """
 
     def __init__(self, one: Card, two: Card) -> None:
