@@ -21,6 +21,7 @@ validation                         validate
 chunk_conversion                   convert
 row_format                         the rows of all these files
 chunk_manifest                     the manifest of a folder, and its counts, which must add up
+output_folder                      the folder that a command fills, and what it may remove there
 commands                           the commands
 corpus                             the embedded corpus of the course
 """

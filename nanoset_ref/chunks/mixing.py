@@ -33,11 +33,10 @@ from nanoset_ref.chunks.chunk_manifest import (
     ChunkManifest,
     FileEntry,
     ManifestError,
-    claim_folder,
     common_facts,
-    finished_manifest,
     manifests_above,
 )
+from nanoset_ref.chunks.output_folder import claim_folder, finished_manifest
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write

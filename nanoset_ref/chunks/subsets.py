@@ -30,16 +30,14 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.chunks.chunk_manifest import (
-    OUR_NAMES,
     ROWS_NAME,
     Account,
     ChunkManifest,
     FileEntry,
     RowFacts,
-    claim_folder,
-    finished_manifest,
     manifests_above,
 )
+from nanoset_ref.chunks.output_folder import OUR_NAMES, claim_folder, finished_manifest
 from nanoset_ref.chunks.packing import (
     PackedRow,
     Packer,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from nanoset_ref import preprocess, provenance, train
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
-from nanoset_ref.io.files import atomic_write, refuse_existing, refuse_input
+from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import numpy as np
 
 from nanoset_ref import preprocess, tokens  # each loads its modules when used
 from nanoset_ref.cli.command import NotNegative, Positive
-from nanoset_ref.io.files import atomic_write, refuse_existing, refuse_input
+from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 
 if TYPE_CHECKING:
     from nanoset_ref.tokens import Tokens

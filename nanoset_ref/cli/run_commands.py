@@ -15,7 +15,8 @@ from nanoset_ref import provenance, train  # each loads its modules when used
 from nanoset_ref.cli.card_commands import show_card_audit, show_skipped_rows
 from nanoset_ref.cli.command import NotNegative, Positive
 from nanoset_ref.cli.run_options import RunOptions, segment_at, step_given_once
-from nanoset_ref.io.files import atomic_write, refuse_existing, refuse_input
+from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 from nanoset_ref.io.paths import read_json
 from nanoset_ref.load.schedule import Schedule
 

@@ -1,6 +1,7 @@
 """Utilities: files that are complete or absent, paths, buckets, cached indexes, kernels, checks.
 
 files                     atomic writes of one file or a set; locks
+overwriting               which existing files a writer may replace
 paths, urls               names of files and objects: existence, versions, checksums
 buckets, bucket_ids       requests to s3://, gs://, az:// and http(s)://; ids read by ranges
 object_cache              pieces of objects, kept on the local disk

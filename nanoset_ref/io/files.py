@@ -13,13 +13,14 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
+from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_path, in_bucket
 
 
@@ -228,54 +229,6 @@ def run_uninterrupted(action: Callable[[], None]) -> None:
         # Ctrl-C while the thread starts would not wait for it
         thread.submit(int).result()
         thread.submit(action).result()
-
-
-def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Raise FileExistsError if the file exists and may not be replaced."""
-    # a link whose target is missing exists, too
-    if not overwrite and (path.exists() or os.path.islink(path)):
-        raise FileExistsError(
-            f"{path} exists and is left unchanged; --overwrite (overwrite=True) replaces it"
-        )
-
-
-def refuse_foreign(path: Path, has_form: Callable[[Path], bool]) -> None:
-    """Raise FileExistsError if a file is about to be replaced that another program wrote.
-
-    Args:
-        path: a file that the user did not name, such as a companion. An empty one may be replaced.
-        has_form: whether a file has the form of ours; it may raise any error.
-    """
-    try:
-        foreign = path.exists() and path.stat().st_size > 0 and not has_form(path)
-    except Exception:  # a file of another format raises errors of many types
-        foreign = True
-    if foreign:
-        raise FileExistsError(
-            f"{path} was written by another program, and this command would replace it: move it, "
-            "or take another name"
-        )
-
-
-def begins_with(beginning: bytes) -> Callable[[Path], bool]:
-    """A function that says whether a file begins with these bytes."""
-
-    def has_form(path: Path) -> bool:
-        with open(path, "rb") as file:
-            return file.read(len(beginning)) == beginning
-
-    return has_form
-
-
-def refuse_input(path: Path, inputs: Iterable[Any]) -> None:
-    """Raise ValueError if a file that is to be written is one of the inputs."""
-    for source in inputs:
-        if in_bucket(path) or in_bucket(source):
-            continue
-        if os.path.exists(source) and path.exists() and path.samefile(source):
-            raise ValueError(
-                f"{path} is read and cannot be written at the same time; give the target another name"
-            )
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.cli.command import UsageError, run
-from nanoset_ref.io.files import atomic_write, refuse_existing, refuse_input
+from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 from nanoset_ref.laws.runner import describe_error
 from nanoset_ref.laws.searching import check
 

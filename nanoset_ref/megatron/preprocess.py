@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.cli.command import command_line, run
-from nanoset_ref.io.files import refuse_existing
+from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.preprocess import (
     Backend,

@@ -30,10 +30,8 @@ from nanoset_ref.preprocess.text_formats import (
 
 logger = logging.getLogger(__name__)
 
-SAVED_FILE_NAMES = (
-    "state.json",
-    "dataset_dict.json",
-)  # Dataset.save_to_disk writes one of them
+# Dataset.save_to_disk writes one of them
+SAVED_FILE_NAMES = "state.json", "dataset_dict.json"
 # a tokenizer is tried on at most
 PROBE_PARTS = 20
 PROBE_DOCUMENTS = 500  # in all these parts, roughly

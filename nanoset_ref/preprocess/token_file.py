@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nanoset_ref.cli.command import run
-from nanoset_ref.io.files import refuse_existing
+from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.preprocess.encoder import Backend, Encoder
 from nanoset_ref.preprocess.encoding_processes import in_rank_0

@@ -248,9 +248,8 @@ def rows_to_skip(
     no_span = np.empty((0, 3), dtype=np.int64)
     spans = np.concatenate([no_span, *map(parser.spans, _batches(lines))])
     skipped: dict[str, Int64Array] = {}  # positions by order, in the stages so far
-    first_skipped: dict[
-        tuple[str, int], float
-    ] = {}  # position, by name and seed of an order
+    # the first skipped position, by name and seed of an order
+    first_skipped: dict[tuple[str, int], float] = {}
     stages = []
     for reader in readers:
         _, read_at, _, _ = reader.find(spans).T

@@ -18,12 +18,8 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike
 
-from nanoset_ref.io.files import (
-    atomic_write_set,
-    begins_with,
-    refuse_foreign,
-    refuse_input,
-)
+from nanoset_ref.io.files import atomic_write_set
+from nanoset_ref.io.overwriting import begins_with, refuse_foreign, refuse_input
 from nanoset_ref.io.paths import PathLike, as_list, as_path, checksum_of_set
 from nanoset_ref.tokens.bin_idx import (
     DTYPES,

@@ -9,7 +9,8 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from nanoset_ref.io.files import atomic_write, atomic_write_set, refuse_foreign
+from nanoset_ref.io.files import atomic_write, atomic_write_set
+from nanoset_ref.io.overwriting import refuse_foreign
 from nanoset_ref.io.paths import PathLike, as_path, checksum
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,

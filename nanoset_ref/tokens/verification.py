@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.files import atomic_write, begins_with, refuse_foreign
+from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.overwriting import begins_with, refuse_foreign
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.tokens.bin_idx import SEAL_BEGINNING
 from nanoset_ref.tokens.content import document_blocks

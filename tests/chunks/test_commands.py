@@ -11,10 +11,10 @@ from nanoset_ref.chunks.chunk_manifest import (
     Account,
     ChunkManifest,
     ManifestError,
-    finished_manifest,
     report,
 )
 from nanoset_ref.chunks.commands import main
+from nanoset_ref.chunks.output_folder import finished_manifest
 from nanoset_ref.tokens import TokenFile
 
 

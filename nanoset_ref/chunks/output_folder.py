@@ -1,0 +1,165 @@
+"""The folder that a command fills: locked for one run, and cleared of an earlier one's files.
+
+Only files that a command wrote are removed: their names and their form say so. A file of another
+program is an error, and then nothing is removed.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from nanoset_ref.chunks.chunk_manifest import (
+    MANIFEST_NAME,
+    ChunkManifest,
+    ManifestError,
+    RowFacts,
+    Settings,
+)
+from nanoset_ref.chunks.row_format import OPENING
+from nanoset_ref.io.files import lock
+from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, MANIFEST_SUFFIX, Manifest
+from nanoset_ref.tokens.npy_writer import holds_boundaries
+
+LOCK = ".manifest.lock"
+OUR_NAMES = re.compile(  # names of the files that commands write into a folder
+    r"train\.jsonl|train\d*_input_ids\.(npy|json|documents\.npy|sources\.npz)"  # a subset
+    r"|train/train_\d+\.jsonl|(valid|leftover)/(?s:.+)\.jsonl"  # a mix
+    r"|train/token_files/train_\d+_input_ids\.(npy|json|documents\.npy|sources\.npz|made_of|lock)"
+    r"|(.+/)?\.[^/]+\.\d+-[0-9a-f]{8}\.tmp"  # the temporary of a killed writer
+)
+
+
+def finished_manifest(
+    folder: Path, settings: Settings, outputs: Sequence[str], overwrite: bool
+) -> ChunkManifest | None:
+    """Read the manifest of a folder that is complete with these settings.
+
+    Args:
+        folder: the folder.
+        settings: the run's settings, JSON values.
+        outputs: patterns of the files or folders that the run writes into the folder.
+        overwrite: whether the run may replace another run's outputs.
+
+    Returns:
+        None if the run has to fill the folder.
+
+    Raises:
+        ManifestError: the folder contains complete outputs of other settings, or outputs without a
+            manifest, and `overwrite` is False.
+    """
+    manifest = ChunkManifest.read(folder)
+    if overwrite or (manifest and not manifest.complete):
+        return None
+    if manifest and manifest.settings == settings:
+        return manifest
+    existing = _existing(folder, [*outputs, MANIFEST_NAME])
+    if not existing:
+        return None
+    problem = "exists, and no manifest says that this command made it"
+    if manifest:
+        known = manifest.settings
+        differing = [key for key, value in settings.items() if known.get(key) != value]
+        problem = f"was made with other settings ({', '.join(differing)} differ)"
+    raise ManifestError(
+        f"{existing[0]} {problem}: choose another output folder, or --overwrite (overwrite=True), "
+        "which replaces only what this command made"
+    )
+
+
+def _lock_run(file: IO[Any]) -> bool:
+    """Take the lock of a folder's run; False if another run holds it."""
+    try:
+        return lock(file)
+    except OSError:  # the filesystem has no locks
+        return True
+
+
+@contextlib.contextmanager
+def claim_folder(
+    folder: Path,
+    settings: Settings,
+    outputs: Sequence[str],
+    facts: RowFacts,
+    overwrite: bool,
+) -> Iterator[ChunkManifest]:
+    """Lock `folder` for a run that `finished_manifest` allows, prepare it, and yield its manifest.
+
+    Files of an unfinished run with the same settings are complete and stay. Files of other settings
+    are removed first.
+
+    Raises:
+        ManifestError: another run fills the folder, or has filled it since `finished_manifest` was
+            called. Or a file was not written by a command; then nothing is removed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "a") as file:
+        # the other run may have ended since `finished_manifest` was called
+        if not _lock_run(file) or finished_manifest(
+            folder, settings, outputs, overwrite
+        ):
+            raise ManifestError(
+                f"another run is filling {folder}, or has just filled it: run this again when it "
+                "has ended, or choose another output folder"
+            )
+        yield _prepare_folder(folder, settings, outputs, facts)
+
+
+def _prepare_folder(
+    folder: Path, settings: Settings, outputs: Sequence[str], facts: RowFacts
+) -> ChunkManifest:
+    """See `claim_folder`."""
+    manifest = ChunkManifest.read(folder)
+    if manifest and manifest.settings == settings and not manifest.complete:
+        return manifest
+    old = []
+    tops = _existing(folder, outputs)
+    if manifest is None:
+        tops += _existing(folder, [MANIFEST_NAME])  # of another program
+    for top in tops:
+        for path in (top, *top.rglob("*")):
+            is_ours = _is_ours(path, path.relative_to(folder).as_posix(), manifest)
+            if path.is_symlink() or not (is_ours or path.is_dir()):
+                raise ManifestError(
+                    f"{path} was not written by this command and will not be deleted; move it first"
+                )
+            if not path.is_dir():
+                old.append(path)
+    manifest = ChunkManifest(format="nanoset_ref.chunks/2", settings={}, facts=facts)
+    manifest.write(folder)  # from now on, a run after a kill starts over
+    for path in old:
+        path.unlink()
+    return manifest.model_copy(update={"settings": settings}).write(folder)
+
+
+def _is_ours(path: Path, name: str, manifest: ChunkManifest | None) -> bool:
+    """Whether a command wrote the file of this name; a complete manifest lists those of subsets."""
+    if not OUR_NAMES.fullmatch(name):
+        return False
+    if path.is_file() and not _has_form(path):
+        return False
+    if not (manifest and manifest.complete) or name.endswith(".tmp"):
+        return True
+    return name in manifest.files or not name.startswith(("valid/", "leftover/"))
+
+
+def _has_form(path: Path) -> bool:
+    """Whether a file has the form of those that commands write under its name, or is empty."""
+    if path.stat().st_size == 0:
+        return True
+    try:
+        if path.suffix == ".jsonl":
+            with open(path, "rb") as file:
+                return OPENING.search(file.read(1 << 16)) is not None
+        if path.name.endswith(DOCUMENTS_SUFFIX):
+            return holds_boundaries(path)
+        if path.suffix in (".npy", ".json"):
+            Manifest.read(path.with_suffix(MANIFEST_SUFFIX))
+    except Exception:  # a file of another format raises errors of many types
+        return False
+    return True
+
+
+def _existing(folder: Path, outputs: Sequence[str]) -> list[Path]:
+    return [path for pattern in outputs for path in folder.glob(pattern)]
