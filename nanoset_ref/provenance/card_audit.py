@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,13 +186,18 @@ class _MatchedSources:
 
     def __init__(self, one: Card, two: Card) -> None:
         left = dict(enumerate(one.sources))
+        by_key: dict[str, list[int]] = {}
+        for number, source in left.items():
+            for key in _keys(source):
+                by_key.setdefault(key, []).append(number)
         numbers: dict[int, int] = {}
         self.assumed: list[list[str]] = []
         for number, source in enumerate(two.sources):
-            same = [k for k in left if _are_same(left[k], source, by_name=True)]
-            if same:
-                numbers[number] = same[0]
-                del left[same[0]]
+            for k in chain.from_iterable(by_key.get(key, ()) for key in _keys(source)):
+                if k in left and _are_same(left[k], source, by_name=True):
+                    numbers[number] = k
+                    del left[k]
+                    break
         for number, source in enumerate(two.sources):
             other = left.get(number)
             if number in numbers or other is None:
@@ -217,6 +223,11 @@ def _are_same(one: Json, two: Json, *, by_name: bool) -> bool:
 
 def _base_name(source: Json) -> str:
     return str(source["name"]).rpartition("/")[2]
+
+
+def _keys(source: Json) -> list[str]:
+    """What files that are the same have in common: one of these."""
+    return [*filter(None, [source.get("checksum")]), _base_name(source)]
 
 
 def _compared_facts(card: Card) -> Json:

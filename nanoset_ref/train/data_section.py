@@ -102,12 +102,10 @@ def _stored_path(path: str) -> str:
     """The absolute path; of a .bin/.idx pair that of the .bin, whichever of its names is given."""
     path = absolute(path)
     pair = path.removesuffix(".idx") + ".bin"
-    is_pair = os.path.isfile(pair) and os.path.isfile(pair[:-4] + ".idx")
-    return (
-        pair
-        if is_pair and (path.endswith(".idx") or not os.path.exists(path))
-        else path
-    )
+    names_pair = path.endswith(".idx") or not os.path.exists(path)
+    if names_pair and os.path.isfile(pair) and os.path.isfile(pair[:-4] + ".idx"):
+        return pair
+    return path
 
 
 class TokenFilesSection(DatasetSection):
