@@ -128,7 +128,8 @@ def _prepare_folder(
                 old.append(path)
     manifest = ChunkManifest(format="nanoset_ref.chunks/2", settings={}, facts=facts)
     manifest.write(folder)  # from now on, a run after a kill starts over
-    for path in old:
+    # manifests last: without one, the next run could not tell a token file from a foreign file
+    for path in sorted(old, key=lambda path: path.suffix == ".json"):
         path.unlink()
     return manifest.model_copy(update={"settings": settings}).write(folder)
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -476,3 +478,34 @@ def test_a_file_of_ones_own_with_the_name_of_rows_is_not_replaced(
         with pytest.raises(ManifestError, match=message):
             tokenize(root, tmp_path / "out", config, overwrite=overwrite)
         assert mine.read_text() == line
+
+
+def test_a_run_killed_while_it_removes_old_files_is_called_again(
+    tokenizer, tmp_path, monkeypatch
+):
+    """Whichever of them are left, the next run knows them for its own."""
+    root = write_subsets(tmp_path / "in")
+    options = {"tokenizer": tokenizer, "eos_text": "</s>", "format": "both"}
+    old, new = (TokenizeConfig(concat_tokens=length, **options) for length in (4, 5))
+    unlink = Path.unlink
+    removals = 0
+    while True:
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        tokenize(root, tmp_path / "out", old)
+        left = iter(range(removals))
+
+        def killed(path, missing_ok=False, left=left):
+            if path.name.startswith("train") and next(left, None) is None:
+                raise SystemExit
+            unlink(path, missing_ok=missing_ok)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", killed)
+            try:
+                tokenize(root, tmp_path / "out", new, overwrite=True)
+                break
+            except SystemExit:
+                removals += 1
+        made = tokenize(root, tmp_path / "out", new, overwrite=True)
+        assert all(manifest.complete for manifest in made.values())
+    assert removals >= 8  # four files of each subset
