@@ -376,8 +376,8 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # of two dtypes, ends that were dropped 477; one rule for the files of other programs in every writer 307;
         # dropped ends in states, restarts between stages, names of pairs, cursors, ledgers of skipped rows 385;
         # sources of two cards that are matched, nested skips, states of a rank's own lines 782;
-        # files for what may be replaced 237
-        {"package": 168_517},
+        # files for what may be replaced 237; links and folders of stages, a layout alone 325
+        {"package": 168_842},
     ),
     "tokens per line": (
         tokens_per_line,

@@ -284,6 +284,32 @@ def test_an_order_that_goes_on_from_a_ledger_is_probed_from_there_on(raw):
     )
 
 
+def test_positions_still_to_come_are_left_out_with_the_count_of_a_state(raw):
+    def loader_of(order, consumed=0):
+        dataset = Nanoset(raw, None, 4, len(order), order=order)
+        return build_nanoset_dataloader(
+            dataset, micro_batch_size=2, consumed_train_samples=consumed
+        )
+
+    whole = StatelessOrder(LENGTHS, None, 19, 7)
+    first = loader_of(whole)
+    batches = iter(first)
+    read = [next(batches) for _ in range(3)]
+    state = first.state_dict()
+    skipping = SkippingOrder(whole, [(8, 10)])
+    with pytest.raises(
+        PlanMismatch, match=r"order.skipped.*\n.*still to come"
+    ) as error:
+        loader_of(skipping).load_state_dict(state)
+    assert 'with the state\'s "consumed_train_samples"' in str(error.value)
+    rest = list(loader_of(skipping, state["consumed_train_samples"]))
+    expected = list(loader_of(whole))
+    got = [batch["input_ids"].tolist() for batch in read + rest]
+    del expected[4]
+    assert got == [batch["input_ids"].tolist() for batch in expected][: len(got)]
+    assert len(got) == 8
+
+
 def test_tokens_are_read_when_a_plan_is_asked_for_and_once(raw, monkeypatch):
     calls, read = [], Nanoset.read
     monkeypatch.setattr(

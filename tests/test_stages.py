@@ -9,6 +9,7 @@ import pytest
 import torch
 from resume_contract import check_resume_contract
 from run_config import run_tree
+from test_datatrove import write_ds
 
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders.plans import PlanMismatch
@@ -322,6 +323,40 @@ def test_a_stage_does_not_continue_what_a_restart_in_between_has_forgotten(make)
         config = make(kept, steps=12)
         whole, _ = run_with_stops(config, 12, (7, 8, 9, 10))
         assert len(whole) == 12
+
+
+def test_a_link_is_another_name_of_a_file(make, files, tmp_path):
+    link = tmp_path / "other_name_input_ids.npy"
+    link.symlink_to(files["a"])
+    files_and_link = {**files, "c": str(link)}
+    for order in ("nanotron", "stateless"):
+        wanted = {"order": order, "reuse": "continue"}
+
+        def stages(second, wanted=wanted):
+            two = {"dataset_path": [files_and_link[second]], **wanted}
+            return [("one", 1, "a", wanted), ("two", 5, "a", two)]
+
+        taken = [run(make(stages(second), steps=8), 8)[0] for second in "ac"]
+        assert taken[0] == taken[1]
+    with pytest.raises(ValueError, match="a file may be named once"):
+        make([("one", 1, "a", {"dataset_path": [files["a"], str(link)]})])
+
+
+def test_a_file_of_a_folder_that_an_earlier_stage_read_is_not_begun_silently(
+    make, files, tmp_path
+):
+    inside = write_ds(tmp_path / "folder/0.ds", range(30 * S + 1), [30 * S + 1])
+    both = [str(tmp_path / "folder")], [str(inside)]
+    for first, second in (both, both[::-1]):
+        config = make(
+            [
+                ("one", 1, "a", {"dataset_path": first}),
+                ("two", 5, "a", {"dataset_path": second, "reuse": "continue"}),
+            ],
+            steps=8,
+        )
+        with pytest.raises(ConfigError, match="'two' shares files with stage 'one'"):
+            stages_of(config)
 
 
 def samples_of(taken):

@@ -162,9 +162,11 @@ class RunOptions(FileOptions):
         card = self._card
         if self.data and "listed" in card.facts:
             card = card.with_files([self.open(path) for path in self.data])
-        if schedule is not None:
-            card = card.with_ranks(schedule, self.layout)
-        return card
+        if schedule is None:
+            return card
+        if self.layout and schedule == Schedule(layout=self.layout):
+            return card.with_layout(self.layout)  # --layout is the only option
+        return card.with_ranks(schedule, self.layout)
 
     def readers(
         self, schedule: Schedule | None, source: int

@@ -190,9 +190,15 @@ def check_plan(saved: Plan | None, current: Plan | None) -> None:
     lines = describe_differences(saved, current)
     if lines:
         listed = "".join(f"  {line}\n" for line in lines)
+        way_out = "Continue with the saved plan, or begin a new run."
+        if any(line.startswith("order.skipped") for line in lines):
+            way_out += (
+                " To leave out positions that are still to come, load no state: build the loader "
+                'with the state\'s "consumed_train_samples".'
+            )
         raise PlanMismatch(
-            "this state was saved under another plan, so position k would hold different tokens:\n"
-            f"{listed}Continue with the saved plan, or begin a new run."
+            "this state was saved under another plan, so position k would hold different tokens "
+            f"or masks:\n{listed}{way_out}"
         )
 
 

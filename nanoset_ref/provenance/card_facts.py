@@ -192,6 +192,22 @@ class CardFacts:
                 "layout": layout or stage["layout"] or schedule.layout,
             }
             stages.append(stage | ranks)
+        return self._with_stages(stages)
+
+    def with_layout(self, layout: Layout) -> Self:
+        """Spread the same steps over the ranks of the card in another layout.
+
+        Raises:
+            ValueError: the card does not know the ranks.
+        """
+        if any(stage["layout"] is None for stage in self.stages):
+            raise ValueError(
+                f"the card {self.name} does not know the ranks of the run: with --layout, give "
+                "--dp-size and --micro-batch-size"
+            )
+        return self._with_stages([stage | {"layout": layout} for stage in self.stages])
+
+    def _with_stages(self, stages: list[Json]) -> Self:
         sizes = [(source["name"], source["bytes"]) for source in self.sources]
         is_complete = bool(sizes) and all(size is not None for _, size in sizes)
         return type(self)(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from nanoset_ref import load, megatron, tokens  # each loads its modules when used
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.paths import as_list
+from nanoset_ref.io.paths import as_list, in_bucket
 from nanoset_ref.io.urls import absolute
 from nanoset_ref.tokens import Tokens, open_tokens
 from nanoset_ref.train.strict_yaml import ConfigError
@@ -91,7 +91,7 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
             "must be one path, a list of paths or a mapping of paths to weights, "
             f"got {reprlib.repr(dataset_path)}"
         )
-    if len(by_path) < len(paths):
+    if len(set(map(without_links, by_path))) < len(paths):
         raise ValueError(f"a file may be named once, got {reprlib.repr(dataset_path)}")
     if all(weight == 0 for weight in by_path.values()):
         raise ValueError("must name at least one file with a weight above 0")
@@ -106,6 +106,11 @@ def _stored_path(path: str) -> str:
     if names_pair and os.path.isfile(pair) and os.path.isfile(pair[:-4] + ".idx"):
         return pair
     return path
+
+
+def without_links(path: str) -> str:
+    """The file or folder that a path leads to; a URL as it is."""
+    return path if in_bucket(path) else os.path.realpath(path)
 
 
 class TokenFilesSection(DatasetSection):
@@ -140,6 +145,14 @@ class TokenFilesSection(DatasetSection):
     def names_folders(self) -> bool:
         """Whether the paths are folders of .ds files."""
         return all(map(os.path.isdir, self.dataset_path))
+
+    @property
+    def files_read(self) -> set[str]:
+        """The paths of its files without links, also of those in folders."""
+        paths: Any = self.dataset_path
+        if self.names_folders:
+            paths = [file.path for folder in paths for file in _ds_files(folder)]
+        return {without_links(str(path)) for path in paths}
 
     @model_validator(mode="after")
     def _check(self) -> TokenFilesSection:

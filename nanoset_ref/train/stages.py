@@ -23,6 +23,7 @@ from nanoset_ref.train.data_section import (
     ChunksSection,
     DataConfig,
     TokenFilesSection,
+    without_links,
 )
 from nanoset_ref.train.strict_yaml import ConfigError
 
@@ -68,7 +69,9 @@ def stages_of(config: Config) -> list[Stage]:
     """
     length = config.tokens.sequence_length
     stages: list[Stage] = []
+    names: dict[str, str] = {}
     for name, data, steps in _expand_chunks(config):
+        data = _with_first_names(data, names)
         continued = _continued_stage(name, data, stages)
         stages.append(Stage(len(stages), name, data, steps, length, continued))
     return stages
@@ -114,6 +117,23 @@ def _chunk_parts(
         )
 
 
+def _with_first_names(data: DataConfig, names: dict[str, str]) -> DataConfig:
+    """Name each file as the first stage that reads it does: a link is another name of a file.
+
+    Args:
+        names: {the path without links: the first name}, of earlier stages; this one's are added.
+    """
+    dataset: Any = data.dataset
+    if not dataset.names_token_files:
+        return data
+    by_name = {
+        names.setdefault(without_links(path), path): weight
+        for path, weight in dataset.dataset_path.items()
+    }
+    section = dataset.model_copy(update={"dataset_path": by_name})
+    return data.model_copy(update={"dataset": section})
+
+
 def _continued_stage(
     name: str, data: DataConfig, earlier: Sequence[Stage]
 ) -> Stage | None:
@@ -137,7 +157,7 @@ def _continued_stage(
         if _continuation_key(stage.data) == key:
             same_order = stage
             read_by |= dict.fromkeys(other.dataset_path, stage.name)
-        if other.dataset_path.keys() & dataset.dataset_path.keys():
+        if not other.files_read.isdisjoint(dataset.files_read):
             same_files = stage
     if same_files and _continuation_key(same_files.data) != key:
         raise ConfigError(

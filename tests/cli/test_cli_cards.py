@@ -579,6 +579,23 @@ def test_other_ranks_have_the_layout_that_is_given_or_else_that_of_the_card(run,
     assert ranks == expected.tolist()
 
 
+def test_a_layout_alone_spreads_the_rows_over_the_ranks_of_the_card(run, tmp_path):
+    words = "where", "7", "--run", "pythia-1.4b", "--layout", "strided"
+    code, rows, _ = run(*words, "--json")
+    card = Card.load("pythia-1.4b")
+    dp_size = card.stages[0]["dp_size"]
+    assert code == 0
+    assert [row["dp_rank"] for row in json.loads(rows)] == [
+        k % dp_size for k in range(1024)
+    ]
+    unknown = {"layout": None, "dp_size": None, "micro_batch_size": None}
+    stages = [stage | unknown for stage in card.facts["stages"]]
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps(card.facts | {"stages": stages}))
+    code, _, error = run(*words[:3], path, *words[4:])
+    assert code == 1 and "does not know the ranks of the run: with --layout" in error
+
+
 def test_documents_that_were_shuffled_are_read_from_their_pair(run, corpus, tmp_path):
     run("convert", ids_of(corpus), tmp_path / "pile.bin")
     config = NanosetConfig(
