@@ -740,6 +740,37 @@ def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_
             run(f"{bucket}/deep/other")
 
 
+def test_a_set_that_was_interrupted_is_written_again_and_a_foreign_companion_is_kept(
+    bucket, server
+):
+    if "NANOSET_TEST_S3" in os.environ:
+        pytest.skip("needs a server that refuses on request")
+    url = f"{bucket}/again_input_ids.npy"
+
+    def write():
+        with TokenFileWriter(url, dtype="uint16", overwrite=True) as writer:
+            writer.write_document(range(9))
+
+    server.denied.add("PUT /tokens/again_input_ids.json")
+    with pytest.raises(StorageError, match="again_input_ids.json: access is denied"):
+        write()
+    assert "/tokens/again_input_ids.documents.npy" in server.objects
+    server.denied.clear()
+    write()
+    assert open_tokens(url).tokens[:].tolist() == [*range(9)]
+    for name in ("json", "npy"):
+        as_path(f"{bucket}/again_input_ids.{name}").unlink()
+    companion = "/tokens/again_input_ids.documents.npy"
+    foreign = b"another program's notes about documents"
+    server.keep(companion, foreign)
+    with pytest.raises(FileExistsError, match="was written by another program"):
+        write()
+    assert as_path(f"{bucket}/again_input_ids.documents.npy").read_bytes() == foreign
+    server.denied.add(f"GET {companion}")
+    with pytest.raises(StorageError, match="documents.npy: access is denied"):
+        write()
+
+
 def test_large_objects_are_written_in_parts(bucket, server, monkeypatch):
     monkeypatch.setattr(buckets, "PART_BYTES", 5 << 20)
     with TokenFileWriter(f"{bucket}/large.npy", dtype="uint16") as writer:

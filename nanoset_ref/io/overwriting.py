@@ -4,12 +4,14 @@ A file that is being read is never replaced, and neither is one of another progr
 the user did not give, such as that of a companion.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.io.paths import in_bucket
+from nanoset_ref.io.paths import file_version, in_bucket
+from nanoset_ref.io.urls import local_copy
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
@@ -28,15 +30,18 @@ def refuse_foreign(path: Path, has_form: Callable[[Path], bool]) -> None:
         path: a file that the user did not name, such as a companion. An empty one may be replaced.
         has_form: whether a file has the form of ours; it may raise any error.
     """
-    try:
-        foreign = path.exists() and path.stat().st_size > 0 and not has_form(path)
-    except Exception:  # a file of another format raises errors of many types
-        foreign = True
-    if foreign:
-        raise FileExistsError(
-            f"{path} was written by another program, and this command would replace it: move it, "
-            "or take another name"
-        )
+    version = file_version(path)
+    if version is None or version[0] == 0:
+        return
+    with local_copy(path) as local:
+        # a file of another format raises errors of many types
+        with contextlib.suppress(Exception):
+            if has_form(local):
+                return
+    raise FileExistsError(
+        f"{path} was written by another program, and this command would replace it: move it, "
+        "or take another name"
+    )
 
 
 def begins_with(beginning: bytes) -> Callable[[Path], bool]:
