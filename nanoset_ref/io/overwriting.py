@@ -33,11 +33,10 @@ def refuse_foreign(path: Path, has_form: Callable[[Path], bool]) -> None:
     version = file_version(path)
     if version is None or version[0] == 0:
         return
-    with local_copy(path) as local:
-        # a file of another format raises errors of many types
-        with contextlib.suppress(Exception):
-            if has_form(local):
-                return
+    # a file of another format raises errors of many types
+    with local_copy(path) as local, contextlib.suppress(Exception):
+        if has_form(local):
+            return
     raise FileExistsError(
         f"{path} was written by another program, and this command would replace it: move it, "
         "or take another name"
