@@ -325,6 +325,26 @@ def test_a_stage_does_not_continue_what_a_restart_in_between_has_forgotten(make)
         assert len(whole) == 12
 
 
+def test_a_loader_goes_back_to_a_state_of_any_step(make):
+    config = make([ONE, ("two", 5, "b", {})], steps=8)
+    loader = StagedLoader(config, ParallelLayout())
+    states = [loader.state_dict()]
+    steps = []
+    for step in loader:
+        steps.append(step)
+        states.append(loader.state_dict())
+    with pytest.raises(IndexError, match="the run has 8 steps, and all of them"):
+        loader.next_step()
+    for number in (0, 8, 4, 0):
+        loader.load_state_dict(states[number])
+        assert loader.state_dict() == states[number]
+        for step, expected in zip(loader, steps[number:], strict=True):
+            assert np.array_equal(step.positions, expected.positions)
+            if step.number == 6:
+                break
+    assert loader.step == 6
+
+
 def test_a_link_is_another_name_of_a_file(make, files, tmp_path):
     link = tmp_path / "other_name_input_ids.npy"
     link.symlink_to(files["a"])

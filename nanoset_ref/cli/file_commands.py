@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from nanoset_ref import preprocess, tokens  # each loads its modules when used
-from nanoset_ref.cli.command import NotNegative, Positive
+from nanoset_ref.cli.command import NotNegative, Positive, UsageError
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 
@@ -86,10 +86,11 @@ def inspect(
         png: draw the lengths of the documents into this file.
         overwrite: replace an existing picture.
     """
+    opened = options.open(file)
     if png is not None:
-        refuse_input(png, [file])
+        refuse_input(png, [opened.path, *tokens.companions_of(opened.path)])
         refuse_existing(png, overwrite)
-    statistics = tokens.describe(options.open(file), options.eos_token_id)
+    statistics = tokens.describe(opened, options.eos_token_id)
     if png is not None:
         _draw_lengths(statistics["length_histogram"], png)
     options.print_result(statistics, tokens.as_text(statistics))
@@ -186,6 +187,8 @@ def merge(*sources_and_target: str, options: CopyOptions) -> None:
             .ds files, and last the file to write, whose suffix (.npy, .bin, .ds) is its format.
     """
     *names, target = sources_and_target
+    if options.tokenizer and target.endswith(".bin"):
+        raise UsageError("a .bin/.idx pair records no tokenizer; drop --tokenizer")
     sources = [options.open(name) for name in tokens.without_companions(names)]
     are_pairs = all(isinstance(source, tokens.MMapIndexedDataset) for source in sources)
     if are_pairs and target.endswith(".bin") and not options.dtype:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref import provenance, train  # each loads its modules when used
+from nanoset_ref import provenance, tokens, train  # each loads its modules when used
 from nanoset_ref.cli.card_commands import show_card_audit, show_skipped_rows
 from nanoset_ref.cli.command import NotNegative, Positive
 from nanoset_ref.cli.run_options import RunOptions, segment_at, step_given_once
@@ -66,14 +66,15 @@ def replay(
     """
     first = step_given_once(step_number, step)
     numbers = range(first, first + steps)
-    inputs: list[Any] = [options.config or options.run or ""]
+    named = options.config, options.run, options.order, options.sizes
+    inputs: list[Any] = [*filter(None, named)]
     if options.is_card_alone:
         step_rows = _published_rows(options.card(schedule), numbers, mirror)
     else:
         segments = options.segments(schedule)
         step_rows = _rows_of_files(segments, numbers)
-        for tokens in {tokens for it in segments for tokens in it.dataset.files}:
-            inputs += [tokens.path, *map(tokens.companion, tokens.companion_versions)]
+        for path in {file.path for it in segments for file in it.dataset.files}:
+            inputs += [path, *tokens.companions_of(path)]
     batches = itertools.islice(step_rows.steps, steps)
     if output is None:
         _print_rows(options, numbers, batches)

@@ -143,7 +143,8 @@ def compare_two_cards(one: Card, two: Card) -> Json:
         "rows": how many rows of that step differ,
         "problem": why the step cannot be computed, or None}
     """
-    steps = min(one.last_step, two.last_step)
+    first = max(card.stages[0]["first_step"] for card in (one, two))
+    steps = range(first, min(one.last_step, two.last_step) + 1)
     facts = [_compared_facts(card) for card in (one, two)]
     lines = []
     for difference in differences(*facts):
@@ -153,15 +154,20 @@ def compare_two_cards(one: Card, two: Card) -> Json:
     comparison: Json = {
         "differences": lines,
         "assumed": matched.assumed,
-        "steps": steps,
+        "steps": len(steps),
         "step": None,
         "rows": 0,
         "problem": None,
     }
-    listed = [card.facts.get("listed") for card in (one, two)]
-    if matched.are_all_different or listed[0] != listed[1]:
-        first = one.stages[0]
-        comparison |= {"step": first["first_step"], "rows": first["batch_size"]}
+    are_all_different = matched.are_all_different or any(
+        one.facts.get(name) != two.facts.get(name)
+        for name in ("listed", "dtype", "window")
+    )
+    if not steps:
+        comparison["problem"] = "they have no step in common"
+    elif are_all_different:
+        rows = max(card.stage(first)["batch_size"] for card in (one, two))
+        comparison |= {"step": first, "rows": rows}
     elif lines or matched.are_reordered:
         try:
             comparison |= _first_differing_step(one, two, steps, matched)
@@ -244,14 +250,13 @@ def _compared_facts(card: Card) -> Json:
 def _first_differing_step(
     one: Card,
     two: Card,
-    steps: int,
+    steps: range,
     matched: _MatchedSources,
 ) -> dict[str, int]:
     """{"step", "rows"} of the first step at which one of the cards reads rows that the other does
     not; or {}.
     """
-    first = max(card.stages[0]["first_step"] for card in (one, two))
-    for step in range(first, steps + 1):
+    for step in steps:
         read = one.samples_of(step)
         other = two.samples_of(step)
         other[:, 0] = matched.numbers_of_two[other[:, 0]]

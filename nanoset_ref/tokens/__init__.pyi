@@ -1,6 +1,7 @@
 from .bin_idx import MMapIndexedDataset as MMapIndexedDataset
 from .bin_idx_writer import MMapIndexedDatasetBuilder as MMapIndexedDatasetBuilder
 from .bin_idx_writer import merge_corpora as merge_corpora
+from .companions import companions_of as companions_of
 from .companions import without_companions as without_companions
 from .conversion import agreed_facts as agreed_facts
 from .conversion import convert as convert

@@ -37,11 +37,14 @@ COMPANIONS = {
 
 def without_companions(paths: Sequence[str]) -> list[str]:
     """Drop the companions of other files: manifests, boundaries, indexes, seals, ..."""
-    companions = {f"{path}.seal" for path in paths}
-    for path in paths:
-        stem, suffix = os.path.splitext(path)
-        companions |= {stem + end for end in COMPANIONS.get(suffix, ())}
+    companions = {companion for path in paths for companion in companions_of(path)}
     return [path for path in paths if path not in companions]
+
+
+def companions_of(path: PathLike) -> list[str]:
+    """The paths of all files that may belong to a token file."""
+    stem, suffix = os.path.splitext(path)
+    return [f"{path}.seal", *(stem + end for end in COMPANIONS.get(suffix, ()))]
 
 
 def read_boundaries(path: PathLike, num_documents: int, num_tokens: int) -> Int64Array:

@@ -201,8 +201,14 @@ class StagedLoader:
             yield self.next_step()
 
     def next_step(self) -> Step:
-        """Deliver the next step; begin a new stage if this is its first step."""
+        """Deliver the next step; begin a new stage if this is its first step.
+
+        Raises:
+            IndexError: the run has no more steps.
+        """
         number = self.step + 1
+        if number > self.config.tokens.train_steps:
+            raise IndexError(f"the run has {self.step} steps, and all of them are done")
         if len(self._stages_begun_by(number)) > len(self.records):
             self._begin_next_stage()
         remaining = self._batches or self._open_current_loader()
@@ -267,6 +273,7 @@ class StagedLoader:
             self._check_chunk(step, records[-1], self.stages[len(records) - 1])
         self.step = step
         self.records = records
+        self._loader = self._batches = None
         if step < last and begun == self._stages_begun_by(step + 1):
             # at once, so that another plan is refused early
             self._batches = self._open_current_loader()

@@ -500,6 +500,12 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
     path.write_text(json.dumps(doubled | {"stages": [stage | {"first_step": 5}]}))
     text = run("compare", path, "pythia-1.4b-deduped")[1]
     assert "from step 5 on they read different rows: 2,048 of that step differ" in text
+    path.write_text(json.dumps(doubled | {"stages": [stage | {"first_step": 200_000}]}))
+    code, text, _ = run("compare", path, "pythia-1.4b")
+    assert code == 1 and "cannot be computed: they have no step in common" in text
+    shorter = doubled | {"window": {"row_length": 1025, "stride": 1024}}
+    path.write_text(json.dumps(shorter))
+    assert "from step 1 on they" in run("compare", path, "pythia-1.4b")[1]
     code, text, _ = run("compare", "pythia-1.4b", "pythia-1.4b-deduped")
     assert code == 1 and "from step 1 on they read different rows" in text
     code, text, _ = run("compare", "polypythias-seed1", "polypythias-seed2")

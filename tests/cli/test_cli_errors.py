@@ -78,6 +78,14 @@ from nanoset_ref.provenance import RunSegment
         ),
         ("inspect m.bin --png nofolder/a.png", "the folder nofolder does not exist"),
         ("inspect m.bin --png m.bin", "m.bin is read and cannot be written"),
+        ("inspect m.bin --png m.idx --overwrite", "m.idx is read and cannot"),
+        ("inspect m --png m.bin --overwrite", "m.bin is read and cannot be written"),
+        (
+            "replay 1 --data raw.npy --sequence-length 4 --order order.npy --num-samples 9 "
+            "--output order.npy --overwrite",
+            "order.npy is read and cannot be written",
+        ),
+        ("merge m.bin m.bin n.bin --tokenizer t", "a .bin/.idx pair records no token"),
         ("inspect m.bin --png raw.npy", "raw.npy exists and is left unchanged"),
         (
             "merge m.bin m.bin m.bin --overwrite",
@@ -173,6 +181,7 @@ def test_bad_input_is_one_line_on_standard_error(
     assert run("convert", "raw.npy", "m.bin", "--eos-token-id", 7)[0] == 0
     (tmp_path / "broken.yaml").write_text("a: [1\nb: 2\n")
     (tmp_path / "list.json").write_text("[1]")
+    np.save(tmp_path / "order.npy", np.arange(10))
     (tmp_path / "half.json").write_text(
         '{"consumed_train_samples": 1, "plan": {"files": [{}]}}'
     )
