@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import default_collate
 
 from nanoset_ref import Nanoset, TokenFileWriter, build_nanoset_dataloader
 from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.load.document_masks import DocumentOptions
+from nanoset_ref.load.nanotron_folders import DataCollatorForCLMWithPositionIds
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.megatron import MegatronCollator, NanosetConfig
 from nanoset_ref.orders import (
@@ -110,6 +112,39 @@ def test_orders_of_one_identity_give_the_same_pairs(one, other):
     )
     assert same or one.identity != other.identity
     assert (one.identity == other.identity) == (one.fingerprint == other.fingerprint)
+
+
+def test_an_id_that_is_masked_as_padding_is_part_of_the_plan(tmp_path):
+    np.arange(101, dtype=np.uint16).tofile(tmp_path / "a.npy")
+    nanoset = Nanoset(tmp_path / "a.npy", None, 4, 20)
+
+    def loader(pad_id):
+        config = NanosetConfig(
+            random_seed=1,
+            sequence_length=4,
+            data_path="a",
+            split="1,0,0",
+            pad_id=pad_id,
+        )
+        return build_nanoset_dataloader(
+            nanoset, micro_batch_size=2, collate_fn=MegatronCollator(config)
+        )
+
+    state = loader(17).state_dict()
+    loader(17).load_state_dict(state)
+    with pytest.raises(PlanMismatch, match="masked_as_padding: saved 17, now 21"):
+        loader(21).load_state_dict(state)
+    unmasked = [
+        build_nanoset_dataloader(
+            nanoset,
+            micro_batch_size=2,
+            collate_fn=DataCollatorForCLMWithPositionIds(
+                4, 0, 0, 0, DocumentOptions(eos_token_id=eos, eod_mask_loss=True), False
+            ),
+        )
+        for eos in (3, 4)
+    ]
+    unmasked[0].load_state_dict(unmasked[1].state_dict())
 
 
 def test_what_changes_no_pair_is_no_part_of_an_identity(tmp_path):
@@ -240,8 +275,10 @@ def test_document_boundaries_are_part_of_the_plan_where_masks_read_them(tmp_path
 
     without, masked = loader({}).state_dict(), loader(options).state_dict()
     sealed(path, lengths=(33, 20))
-    for state, kind in ((without, {}), (without, options), (masked, {})):
-        loader(kind).load_state_dict(state)
+    loader({}).load_state_dict(without)
+    for state, kind in ((without, options), (masked, {})):
+        with pytest.raises(PlanMismatch, match="rows.within_documents: saved"):
+            loader(kind).load_state_dict(state)
     with pytest.raises(PlanMismatch, match=r"files\[0\] \(a.npy\).documents: saved"):
         loader(options).load_state_dict(masked)
 
@@ -321,7 +358,7 @@ def test_tokens_are_read_when_a_plan_is_asked_for_and_once(raw, monkeypatch):
     loader = build_nanoset_dataloader(rows, micro_batch_size=2)
     loader.load_state_dict({"consumed_train_samples": 2, "plan": None})
     assert calls == []
-    assert loader.state_dict()["plan"] == rows.plan
+    assert not differences(loader.state_dict()["plan"], rows.plan)
     assert calls == [len(rows.plan["probes"])]
 
 
@@ -432,12 +469,25 @@ def test_masks_that_find_documents_by_another_id_are_another_run(tmp_path):
     state = json.loads(json.dumps(loader(2).state_dict()))
     with pytest.raises(PlanMismatch, match="rows.documents_end_with: saved 2, now 7"):
         loader(7).load_state_dict(state)
-    for accepted in (
+    for changed in (
         loader(2, eod_mask_loss=True),
         loader(7, reset_position_ids=False),
         build_nanoset_dataloader(nanoset, micro_batch_size=2),
     ):
-        accepted.load_state_dict(state)
+        with pytest.raises(
+            PlanMismatch,
+            match=r"rows.within_documents: saved \['positions'\], now [\s\S]*still to come",
+        ):
+            changed.load_state_dict(state)
+    functions = build_nanoset_dataloader(
+        nanoset, micro_batch_size=2, collate_fn=default_collate
+    )
+    functions.load_state_dict(state)
+    check_plan(state["plan"], nanoset.plan)
+    attention = loader(2, reset_position_ids=False, create_cu_seqlens=True).state_dict()
+    loader(2, reset_position_ids=False, reset_attention_mask=True).load_state_dict(
+        attention
+    )
     config = NanosetConfig(
         random_seed=1,
         sequence_length=4,

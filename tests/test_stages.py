@@ -12,7 +12,7 @@ from run_config import run_tree
 from test_datatrove import write_ds
 
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.orders.plans import PlanMismatch
+from nanoset_ref.orders.plans import PlanMismatch, differences
 from nanoset_ref.train import (
     Config,
     ConfigError,
@@ -418,7 +418,7 @@ def test_a_planned_stage_is_the_stage_that_a_run_opens(make):
     )
     taken, state = run(config, 12)
     *_, (_, schedule, planned) = planned_stages(config)
-    assert planned.plan == state["stages"][2]["plan"]
+    assert not differences(planned.plan, state["stages"][2]["plan"])
     rows = planned.read(np.arange(schedule.consumed_train_samples, len(planned)))
     assert rows[:, 0].tolist() == [
         token for stage, samples in taken if stage == "three" for token in samples

@@ -191,19 +191,27 @@ def attention_mask(starts: Starts) -> NDArray[np.bool_]:
 
 
 def plan_with_documents(rows: Rows, collate_fn: Any) -> Plan:
-    """The plan of rows, and what the masks of a collator depend on, if it makes any.
+    """The plan of rows, and the masks of a collator with what they depend on.
 
-    That is the checksum of each file's document boundaries, or the id that ends documents.
+    That is the checksum of each file's document boundaries, or the id that ends documents, and the
+    id that is taken for padding. Of a collator that is any function, nothing is known.
     """
     plan = rows.plan
+    if not hasattr(collate_fn, "needs_starts"):
+        return plan
     options = getattr(collate_fn, "documents", None)
-    if getattr(collate_fn, "needs_starts", False):
+    if not getattr(collate_fn, "use_doc_masking", True):
+        options = None
+    plan["rows"]["within_documents"] = options.within_documents if options else []
+    if getattr(collate_fn, "pad_id", None) is not None:
+        plan["rows"]["masked_as_padding"] = collate_fn.pad_id
+    if collate_fn.needs_starts:
         eos_token_id = getattr(rows, "eos_token_id", None)  # of a DatatroveNanoset
         for entry, file in zip(plan["files"], rows.files, strict=True):
             entry["documents"] = file.documents_checksum
             if eos_token_id is not None:
                 entry["documents"] = f"end with the id {eos_token_id}"
-    elif isinstance(options, DocumentOptions) and options.field_names:
+    elif options and options.field_names:
         plan["rows"]["documents_end_with"] = options.eos_token_id
     return plan
 
@@ -302,6 +310,16 @@ class DocumentOptions:
             if getattr(self, option):
                 names += fields
         return names
+
+    @property
+    def within_documents(self) -> list[str]:
+        """What documents bound: "attention", "loss" and "positions", or some of them."""
+        bounded = {
+            "attention": self.reset_attention_mask or self.create_cu_seqlens,
+            "loss": self.eod_mask_loss,
+            "positions": self.reset_position_ids,
+        }
+        return [name for name, is_bounded in bounded.items() if is_bounded]
 
     def fields(self, rows: NDArray[Any], starts: Starts | None = None) -> Json:
         """The fields asked for, of rows [B, S + 1]: S inputs, and the labels one token later.

@@ -4,8 +4,9 @@ A plan holds everything that determines the tokens at every position; nothing el
 
     version    of the format of plans
     order      `Order.identity`: what determines its pairs, and the version of its algorithm
-    rows       how rows are cut: sequence_length, row_length, packing, padding; documents_end_with,
-               the id by which masks find documents
+    rows       how rows are cut: sequence_length, row_length, packing, padding; for loaders also the
+               masks: within_documents, what documents bound; documents_end_with, the id by which
+               masks find them; masked_as_padding, an id that is taken for padding
     files      for each file num_tokens, dtype, windows and checksum, and the checksum of its
                document boundaries where packing or masks use them. A checksum is the stored one
                next to the file; without one it is None, and the file is identified by its size and
@@ -13,10 +14,10 @@ A plan holds everything that determines the tokens at every position; nothing el
     probes     {position: [file, sample, hash of the tokens of the row]} at `probe_positions`
     recipe     how to build the order again; not compared, and neither are names of files
 
-Two plans agree if all of this is equal, except that a checksum and documents_end_with are compared
-only if both plans have them, and a probe only if both plans have its position. The number of
-samples is not part of a plan: a longer run has the same one. Probes alone detect another algorithm
-under the same version, a stale compiled kernel, and different ids in a file without a checksum.
+Two plans agree if all of this is equal, except that checksums and masks are compared only if both
+plans have them, and a probe only if both plans have its position. The number of samples is not part
+of a plan: a longer run has the same one. Probes alone detect another algorithm under the same
+version, a stale compiled kernel, and different ids in a file without a checksum.
 
 Probes are read from the files, so a dataset makes its plan when the plan or a state is first asked
 for; opening a dataset reads only the first bytes of its files.
@@ -42,7 +43,10 @@ PLAN_VERSION = 1  # of the format of plans
 PROBE_BITS = 48  # offsets of probes are below 2**PROBE_BITS
 NOT_COMPARED = {"name", "known_by", "recipe"}
 # compared only if both plans have them
-OPTIONAL = {"checksum", "documents", "documents_end_with"}
+MASKS = {"within_documents", "documents_end_with", "masked_as_padding"}
+OPTIONAL = {"checksum", "documents"} | MASKS
+# what a run may change on purpose for positions still to come
+CHANGEABLE = ("order.skipped", *(f"rows.{name}" for name in MASKS))
 # parts that differ if another part does
 CONSEQUENCES = ("probes", "order.dataset_lengths")
 MAX_LINES = 8
@@ -191,9 +195,9 @@ def check_plan(saved: Plan | None, current: Plan | None) -> None:
     if lines:
         listed = "".join(f"  {line}\n" for line in lines)
         way_out = "Continue with the saved plan, or begin a new run."
-        if any(line.startswith("order.skipped") for line in lines):
+        if all(line.startswith(CHANGEABLE) for line in lines):
             way_out += (
-                " To leave out positions that are still to come, load no state: build the loader "
+                " To change this for the positions still to come, load no state: build the loader "
                 'with the state\'s "consumed_train_samples".'
             )
         raise PlanMismatch(
