@@ -319,6 +319,25 @@ def test_a_link_without_the_companions_of_its_target_is_refused(
     assert as_lists(open_tokens(whole / path.name)) == DOCUMENTS
 
 
+@pytest.mark.parametrize("suffix", ["_input_ids.npy", ".bin", ".ds"])
+def test_a_companion_that_is_a_link_to_nothing_is_no_missing_companion(
+    source, tmp_path, suffix
+):
+    """int32 ids would be read as twice as many uint16 ids, or without their documents."""
+    path = convert([source], tmp_path / f"wide{suffix}", dtype="int32").path
+    for companion in tmp_path.glob("wide*"):
+        if companion == path or companion.suffix == ".seal":
+            continue
+        aside = tmp_path / "aside"
+        companion.rename(aside)
+        companion.symlink_to(tmp_path / "gone")
+        with pytest.raises(FileNotFoundError, match="a link to a file that does not"):
+            open_tokens(path).require_document_offsets()
+        companion.unlink()
+        aside.rename(companion)
+    assert as_lists(open_tokens(path)) == DOCUMENTS
+
+
 def test_a_link_to_raw_ids_is_read_like_them(source, tmp_path):
     raw = tmp_path / "raw_input_ids.npy"
     raw.write_bytes(source.path.read_bytes())

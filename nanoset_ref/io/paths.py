@@ -61,6 +61,7 @@ def file_version(path: PathLike) -> FileVersion | None:
 
     Raises:
         ValueError: the path is a folder, a pipe (which would block its reader) or a device.
+        FileNotFoundError: the path is a link to a file that does not exist.
         StorageError: the object's server reports no versions, and that was not allowed.
     """
     try:
@@ -70,6 +71,10 @@ def file_version(path: PathLike) -> FileVersion | None:
             return known_version(location_of(path))
         return version_of(os.stat(path), path)
     except FileNotFoundError:
+        if os.path.islink(path):
+            raise FileNotFoundError(
+                f"{path} is a link to a file that does not exist: remove the link, or restore the file"
+            ) from None
         return None
 
 

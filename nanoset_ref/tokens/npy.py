@@ -119,7 +119,7 @@ class TokenFile(Tokens):
             skip_denied: whether to leave out companions that the server does not allow to read.
         """
         location = self.companion(MANIFEST_SUFFIX)
-        if isinstance(location, str) and not os.access(location, os.F_OK):
+        if isinstance(location, str) and not os.path.lexists(location):
             return
         versions: dict[str, FileVersion | None] = {}
         self.companion_versions = versions
@@ -157,7 +157,7 @@ class TokenFile(Tokens):
         if self.manifest is not None:
             name = self.manifest.dtype
         elif (
-            os.fspath(self.location).endswith(".bin")
+            str(self.location).endswith(".bin")
             and self.path.with_suffix(".idx").is_file()
         ):
             raise TokenFileError(

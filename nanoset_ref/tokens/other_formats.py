@@ -47,7 +47,7 @@ def _open(path: Path, asked_for: str | None, eos_token_id: int | None) -> Tokens
         return DatatroveFile(path, token_size=token_size)
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
     # in a bucket the .idx is taken for granted; opening it will tell
-    is_pair = prefix != path if in_bucket(path) else os.access(f"{prefix}.idx", os.F_OK)
+    is_pair = prefix != path if in_bucket(path) else os.path.lexists(f"{prefix}.idx")
     if is_pair:
         return MMapIndexedDataset(prefix)
     if path.suffix == ".bin" and path.is_file() and has_header(path):
