@@ -338,6 +338,16 @@ def test_a_companion_that_is_a_link_to_nothing_is_no_missing_companion(
     assert as_lists(open_tokens(path)) == DOCUMENTS
 
 
+def test_a_token_file_is_not_named_like_the_boundaries_of_another(source, tmp_path):
+    owner = written(tmp_path / "owner.npy", [[1, 2], [3]])
+    boundaries = tmp_path / "owner.documents.npy"
+    before = boundaries.read_bytes()
+    with pytest.raises(ValueError, match=r"names in .documents.npy are those of"):
+        convert([source], boundaries, overwrite=True)
+    assert boundaries.read_bytes() == before
+    verify(owner)
+
+
 def test_a_link_to_raw_ids_is_read_like_them(source, tmp_path):
     raw = tmp_path / "raw_input_ids.npy"
     raw.write_bytes(source.path.read_bytes())

@@ -82,6 +82,21 @@ def test_ranges_that_make_no_sense_are_refused(spans):
         SkippingOrder(StatelessOrder([50], None, 100, 3), spans)
 
 
+@pytest.mark.parametrize(
+    ("spans", "said"),
+    [
+        ([(1.9, 3.9)], "a bound must be an integer, got 1.9"),
+        ([(True, 3)], "a bound must be an integer, got True"),
+        ([(1, 2**70)], "a bound must be below 2"),
+        (["13"], r"a pair \(start, stop\), got '13'"),
+        ([(1, 2, 3)], r"a pair \(start, stop\), got \(1, 2, 3\)"),
+    ],
+)
+def test_ranges_that_are_no_ranges_are_refused(spans, said):
+    with pytest.raises(ValueError, match=said):
+        SkippingOrder(StatelessOrder([50], None, 100, 3), spans)
+
+
 # ---- all orders
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nanoset_ref.preprocess import text_formats
 from nanoset_ref.preprocess.json_lines import DocumentError, InputError
 from nanoset_ref.preprocess.text import open_text
+from nanoset_ref.tokens import TokenFileWriter
 
 
 def write_lines(path, texts, column="text"):
@@ -159,9 +160,15 @@ def test_a_folder_says_which_links_it_does_not_read_and_reads_no_manifest(
     write_lines(tmp_path / "in/d_input_ids.json", ["no token file stands beside it"])
     (tmp_path / "in/t_input_ids.npy").write_bytes(b"")
     (tmp_path / "in/t_input_ids.json").write_text('{\n "dtype": "uint16"\n}')
-    texts = texts_of(open_text(tmp_path / "in"))
-    assert texts == ["a", "b", "no token file stands beside it"]
-    assert [record.getMessage().partition("/in/")[2] for record in caplog.records] == [
+    with TokenFileWriter(tmp_path / "in/train.npy", dtype="uint16") as writer:
+        writer.write_document([1, 2])
+    write_lines(tmp_path / "in/vectors.json", ["e"])
+    (tmp_path / "in/vectors.npy").write_bytes(b"no ids")
+    expected = ["a", "b", "no token file stands beside it", "e"]
+    assert texts_of(open_text(tmp_path / "in")) == expected
+    links = caplog.records[:]
+    assert texts_of(open_text(f"{tmp_path}/in/*.json*")) == expected
+    assert [record.getMessage().partition("/in/")[2] for record in links] == [
         "gone.jsonl is a link to a missing file and is skipped",
         "more is a link to a folder and is skipped",
     ]

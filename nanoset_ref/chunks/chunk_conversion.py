@@ -16,6 +16,7 @@ exclude it. In a .bin/.idx pair only EOS ids separate documents.
 Both formats take 2 or 4 bytes per token instead of 5 to 6. Only a few rows are in memory.
 """
 
+import contextlib
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -238,7 +239,10 @@ def _is_made_of(target: Path, record: Path, inputs: dict[str, Any]) -> bool:
     """Whether a chunk's token file is there, converted from these inputs."""
     if not target.exists() or not record.exists():
         return False
-    return bool(read_json(record) == _with_tokens(inputs, target))
+    # a damaged file is converted again
+    with contextlib.suppress(ValueError):
+        return bool(read_json(record) == _with_tokens(inputs, target))
+    return False
 
 
 def _with_tokens(inputs: dict[str, Any], target: Path) -> dict[str, Any]:

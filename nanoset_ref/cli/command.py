@@ -144,15 +144,16 @@ def _run_and_explain(
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
-    """A parser for whole numbers of at least `minimum`."""
+    """A parser for whole numbers of at least `minimum`, and below 2**63."""
 
     def number(text: str) -> int:
         with contextlib.suppress(ValueError):
-            if int(text) >= minimum:
+            if minimum <= int(text) < 2**63:
                 return int(text)
-        raise argparse.ArgumentTypeError(
-            f"must be an integer of at least {minimum}, got {text!r}"
-        )
+        rule = f"an integer of at least {minimum}"
+        if len(text) > 18:
+            rule += " and below 2**63"
+        raise argparse.ArgumentTypeError(f"must be {rule}, got {text!r}")
 
     return number
 

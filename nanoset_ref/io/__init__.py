@@ -13,5 +13,6 @@ extras                    optional packages, and which extra installs them
 arrays                    the type of most arrays
 threads                   concurrent calls, and closing a generator's threads
 signals                   Ctrl-C and SIGTERM, deferred while a process forks
+settings                  whole numbers in environment variables
 torchrun                  this process's rank, from the environment
 """

@@ -48,6 +48,10 @@ def check_loader(
     for path in filter(None, (html, script)):
         if not path.parent.is_dir():
             raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder; name a file")
+    if html and script and html.resolve() == script.resolve():
+        raise UsageError(f"--html and --script are two files, got {html} for both")
     made = _loader(loader)
     progress = None if json else partial(print, end="", flush=True)
     module = sys.modules[loader.partition(":")[0].removesuffix(".py")]

@@ -5,10 +5,12 @@ A lookup costs a binary search in the ranges.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.orders.base import Json, Order, Pairs
 
 
@@ -31,7 +33,7 @@ class SkippingOrder(Order):
 
     def __init__(self, order: Order, ranges: Sequence[tuple[int, int]]) -> None:
         self.order = order
-        self.ranges = sorted((int(start), int(stop)) for start, stop in ranges)
+        self.ranges = sorted(map(_checked_range, ranges))
         # e.g. 100 positions without 2 .. 3: the intervals 0 .. 1 and 4 .. 99 are kept
         table = np.array(self.ranges, dtype=int).reshape(-1, 2)
         firsts = table[:, 0]
@@ -141,3 +143,13 @@ class SkippingOrder(Order):
                 counts += self.order.counts(max(start, first))
                 counts -= self.order.counts(stop)
         return counts
+
+
+def _checked_range(bounds: Any) -> tuple[int, int]:
+    """(start, stop) as ints."""
+    if np.shape(bounds) != (2,):
+        raise ValueError(
+            f"a range to skip is a pair (start, stop), got {bounds!r:.200}"
+        )
+    start, stop = (whole_number(bound, "a bound", bits=62) for bound in bounds)
+    return start, stop

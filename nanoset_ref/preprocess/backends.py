@@ -22,12 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
+from nanoset_ref.io.settings import integer_setting
 from nanoset_ref.preprocess.cut import PieceCutter
 from nanoset_ref.preprocess.special_tokens import IdFinder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+MAX_THREADS = 1024
 BATCH_CHARS = 1 << 22  # encoded at a time, to bound the memory
 # ids [sum(lengths)], lengths [texts]
 IdsAndLengths = tuple[NDArray[Any], NDArray[np.int64]]
@@ -37,11 +39,12 @@ Encode = Callable[[list[str]], IdsAndLengths]
 def num_threads(processes: int = 1) -> int:
     """The number of threads that encode in each of `processes` on this machine.
 
-    RAYON_NUM_THREADS, or else a process's share of the cores that this one may run on.
+    RAYON_NUM_THREADS, or else (also if it is 0) a process's share of the cores that this one may
+    run on.
     """
-    setting = os.environ.get("RAYON_NUM_THREADS")
-    if setting:
-        return int(setting)
+    threads = integer_setting("RAYON_NUM_THREADS", 0)
+    if threads:
+        return min(threads, MAX_THREADS)
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))

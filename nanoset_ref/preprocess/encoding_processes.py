@@ -38,6 +38,7 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
+from nanoset_ref.io.settings import integer_setting
 from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import num_threads
@@ -250,7 +251,7 @@ def other_ranks() -> list[RemoteEncoder]:
     from torch.distributed.rendezvous import rendezvous
 
     store, rank, size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
-    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    ranks_here = integer_setting("LOCAL_WORLD_SIZE", size, 1)
     os.environ["RAYON_NUM_THREADS"] = str(num_threads(ranks_here))
     if rank == 0:
         key = secrets.token_hex()

@@ -27,7 +27,7 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import has_live_writer
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath
-from nanoset_ref.preprocess.backends import num_threads
+from nanoset_ref.preprocess.backends import MAX_THREADS, num_threads
 from nanoset_ref.preprocess.batch_encoder import BatchFunction, EncodedBatch
 from nanoset_ref.preprocess.encoder import Encoder
 from nanoset_ref.preprocess.encoding_processes import (
@@ -109,9 +109,9 @@ def tokenize_documents(
         JobError: another job writes the same target, or a worker died.
     """
     ranks = other_ranks()
-    if num_workers < 1 or (num_workers > 1 and ranks):
-        rule = "num_workers must be at least 1, and 1 under torchrun, whose ranks are the workers"
-        raise ValueError(f"{rule}; got {num_workers}")
+    if not 1 <= num_workers <= MAX_THREADS or (num_workers > 1 and ranks):
+        rule = f"num_workers must lie in 1 .. {MAX_THREADS}, and be 1 under torchrun, whose ranks "
+        raise ValueError(f"{rule}are the workers; got {num_workers}")
     bar = _progress_bar(source.num_bytes, progress)
     encoder.warn_without_separator()
     encoder.special_token_counts.reset()

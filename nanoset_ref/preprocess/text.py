@@ -27,6 +27,7 @@ from nanoset_ref.preprocess.text_formats import (
     blocks_of_dataset,
     part_of_file,
 )
+from nanoset_ref.tokens import MANIFEST_SUFFIX, Manifest, TokenFileError
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +176,8 @@ def _files(name: str) -> list[str] | None:
             f"{name} is neither a regular file nor a folder; copy its content into a file"
         )
     elif glob.has_magic(name):
-        files = sorted(filter(os.path.isfile, glob.glob(name, recursive=True)))
+        matches = sorted(filter(os.path.isfile, glob.glob(name, recursive=True)))
+        files = [match for match in matches if not _is_manifest(Path(match))]
     elif (
         name.endswith(SUFFIXES)
         or name.startswith((".", "/", "~"))
@@ -213,8 +215,13 @@ def text_files(folder: Path) -> list[Path]:
 
 
 def _is_manifest(file: Path) -> bool:
-    """Whether this is the manifest of a token file of `preprocess`."""
-    return file.name.endswith("_input_ids.json") and file.with_suffix(".npy").is_file()
+    """Whether this is the manifest of a token file."""
+    if file.suffix != MANIFEST_SUFFIX or not file.with_suffix(".npy").is_file():
+        return False
+    with contextlib.suppress(TokenFileError):
+        Manifest.read(file)
+        return True
+    return file.name.endswith("_input_ids.json")
 
 
 def hub_problem() -> str:

@@ -61,6 +61,11 @@ class TokenFileWriter:
         **description: Any,
     ) -> None:
         self.path = as_path(path)
+        if self.path.name.endswith(DOCUMENTS_SUFFIX):
+            raise ValueError(
+                f"{self.path}: names in {DOCUMENTS_SUFFIX} are those of document boundaries; take "
+                "another name"
+            )
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.num_tokens = 0
         self.num_documents = 0

@@ -24,6 +24,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from nanoset_ref.io.checks import refuses_unknown, whole_number
+from nanoset_ref.io.settings import integer_setting
 
 DIMENSIONS = ("dp", "pp", "tp")
 
@@ -160,7 +161,7 @@ def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
         ValueError: the number of started processes is not dp x pp x tp.
     """
     needed = dp * pp * tp
-    started = int(os.environ.get("WORLD_SIZE", 1))
+    started = integer_setting("WORLD_SIZE", 1, 1)
     if started != needed:
         raise ValueError(
             f"dp={dp} x pp={pp} x tp={tp} needs {needed} processes, not {started}: start "
@@ -170,7 +171,7 @@ def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
     device = torch.device("cpu")
     backend = "gloo"
     if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        device = torch.device("cuda", integer_setting("LOCAL_RANK", 0))
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(device)
     # 2. the process group

@@ -239,6 +239,21 @@ def test_a_chunk_that_was_replaced_is_converted_again_however_old_it_claims_to_b
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train_0_input_ids.npy", b"short"),
+        ("train_0_input_ids.made_of", b""),
+    ],
+)
+def test_a_converted_chunk_that_is_damaged_is_converted_again(tmp_path, name, content):
+    write_chunks(tmp_path, [4])
+    path = tmp_path / "train/train_0.jsonl"
+    before = chunk_tokens(path, None).tokens.tolist()
+    (tmp_path / "train/token_files" / name).write_bytes(content)
+    assert chunk_tokens(path, None).tokens.tolist() == before
+
+
 def test_a_chunk_is_converted_again_for_another_vocabulary_and_for_another_tokenizer(
     tmp_path,
 ):
