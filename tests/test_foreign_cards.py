@@ -119,6 +119,14 @@ tokens: {{sequence_length: 4, train_steps: 5, micro_batch_size: 3, batch_accumul
     ):
         card(tmp_path, "nanotron-2024", text)
     found = card(tmp_path, "nanotron-2024", text, dtype="uint16")
+    late = """- name: not reached
+  start_training_step: 100
+  data: {dataset: {dataset_path: late.npy}}
+parallelism"""
+    reached = card(
+        tmp_path, "nanotron-2024", text.replace("parallelism", late), dtype="uint16"
+    )
+    assert reached.facts == found.facts
     rows = Nanoset(paths, [0.2, 0.8], 4, 30, 9)
     for step in range(1, 6):
         read = [(row.source, row.sample) for row in found.where(step)]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 from nanoset_ref import Nanoset, TokenFileWriter, build_nanoset_dataloader
+from nanoset_ref.load.collator import DataCollatorForCLM
 from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.nanotron_folders import DataCollatorForCLMWithPositionIds
@@ -145,6 +146,43 @@ def test_an_id_that_is_masked_as_padding_is_part_of_the_plan(tmp_path):
         for eos in (3, 4)
     ]
     unmasked[0].load_state_dict(unmasked[1].state_dict())
+
+
+def test_a_state_is_json_whatever_a_collator_has_and_numbers_come_from(tmp_path):
+    np.arange(101, dtype=np.uint16).tofile(tmp_path / "a.npy")
+    nanoset = Nanoset(tmp_path / "a.npy", None, 4, 20)
+
+    class Own(DataCollatorForCLM):
+        pad_id = np.int64(3)
+
+        def split(self, block):
+            self.documents = None
+            yield from super().split(block)
+
+    states = []
+    for documents in (None, ["a"], {"b": 1}, 5):
+        own = Own(4, 0, 0, 0)
+        own.documents = documents
+        loader = build_nanoset_dataloader(nanoset, micro_batch_size=2, collate_fn=own)
+        next(iter(loader))
+        own.pad_id = "not an id" if documents == 5 else np.int64(3)
+        states.append(json.dumps(loader.state_dict()))
+    assert len(set(states[:3])) == 1
+    options = DocumentOptions(eos_token_id=np.int64(3), eod_mask_loss=True)
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=2, documents=options)
+    assert json.loads(json.dumps(loader.state_dict()))["plan"] == loader.plan
+    config = NanosetConfig(
+        random_seed=1,
+        sequence_length=4,
+        data_path="a",
+        split="1,0,0",
+        eos_token_id=np.uint16(3),
+        eod_mask_loss=True,
+    )
+    loader = build_nanoset_dataloader(
+        nanoset, micro_batch_size=2, collate_fn=MegatronCollator(config)
+    )
+    json.dumps(loader.state_dict())
 
 
 def test_what_changes_no_pair_is_no_part_of_an_identity(tmp_path):

@@ -253,6 +253,12 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
         {"dataset_path": str(tmp_path / "raw.npy"), "token_dtype": "int32"},
     ):
         assert rows_read(example("tokens", only(dataset)), 20) == expected
+    prefix.mkdir()  # such as the folder of the corpus, or its text: the pair is meant
+    assert rows_read(example("tokens", only({"dataset_path": str(prefix)})), 20) == (
+        expected
+    )
+    with pytest.raises(ConfigError, match="a file may be named once"):
+        example("tokens", only({"dataset_path": [str(prefix), f"{prefix}.bin"]}))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 # each loads its modules when used
-from nanoset_ref import preprocess, provenance, train
+from nanoset_ref import preprocess, provenance, tokens, train
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.files import atomic_write
@@ -207,10 +207,13 @@ def card(
         output: the file to write; default: standard output.
         overwrite: replace an existing file.
     """
+    inputs: list[Any] = [config]
     if loader == "nanoset_ref":
         if given:
             raise UsageError("--given is for configs of other --loader; drop it")
-        card = _card_of_own_config(config, name, date)
+        card, files = _card_of_own_config(config, name, date)
+        for path in files:
+            inputs += [path, *tokens.companions_of(path)]
     else:
         values = dict(map(_name_and_value, given))
         card = provenance.card_of_config(config, loader, name, date, values)
@@ -226,13 +229,13 @@ def card(
         print(text, end="")
         return
     refuse_existing(output, overwrite)
-    refuse_input(output, [config])
+    refuse_input(output, inputs)
     with atomic_write(output, "w") as file:
         file.write(text)
 
 
-def _card_of_own_config(config: str, name: str, date: str) -> Card:
-    """The card of a run of nanoset_ref.train."""
+def _card_of_own_config(config: str, name: str, date: str) -> tuple[Card, set[Path]]:
+    """The card of a run of nanoset_ref.train, and the token files of the run."""
     settings = train.load_config(config)
     tokenizer = None
     if settings.tokenizer:
@@ -242,7 +245,7 @@ def _card_of_own_config(config: str, name: str, date: str) -> Card:
     if tokenizer:
         encoder = preprocess.Encoder(preprocess.load_tokenizer(tokenizer))
         card.facts["tokenizer"]["hash"] = encoder.identity["tokenizer"]
-    return card
+    return card, {file.path for it in segments for file in it.dataset.files}
 
 
 def _name_and_value(text: str) -> tuple[str, str]:

@@ -263,7 +263,8 @@ def _stage_of_options(
         files = [(path, [options.open(path)]) for path in paths]
         shares: Sequence[float | None] = weights or [None] * len(paths)
         blend = token_blend(files, shares, length, order, bool(options.row_length))
-        kind = find_order(order)
+        # orders that are not in ORDERS refuse them themselves
+        kind = find_order(order) if order in ORDERS else None
         if weights is not None and kind and not kind.keeps_shares:
             raise ValueError(
                 f"the order {order!r} takes no weights; leave the weights out"

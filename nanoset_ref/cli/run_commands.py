@@ -232,7 +232,13 @@ def loss(metrics: str, /, *, lines: Positive = 20) -> None:
     if not rows:
         raise ValueError(f"{metrics} holds no step yet")
     # a step without a loss (null, or NaN in older files) does not count
-    losses = np.array([row.get("loss") for row in rows], dtype=np.float64)
+    given = [row.get("loss") for row in rows]
+    for loss in given:
+        if not isinstance(loss, (int, float, type(None))):
+            raise ValueError(
+                f"{metrics}: a loss must be a number or null, got {loss!r:.200}"
+            )
+    losses = np.array(given, dtype=np.float64)
     parts = np.array_split(np.arange(len(rows)), min(lines, len(rows)))
     means = []
     for part in parts:

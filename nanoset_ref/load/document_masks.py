@@ -15,7 +15,9 @@ Source: reset_position_ids, reset_attention_mask and eod_mask_loss of NVIDIA Meg
 and max_seqlen as in FlashAttention's varlen interface.
 """
 
+import contextlib
 import dataclasses
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -200,11 +202,13 @@ def plan_with_documents(rows: Rows, collate_fn: Any) -> Plan:
     if not hasattr(collate_fn, "needs_starts"):
         return plan
     options = getattr(collate_fn, "documents", None)
-    if not getattr(collate_fn, "use_doc_masking", True):
+    is_masked = getattr(collate_fn, "use_doc_masking", True)
+    if not is_masked or not isinstance(options, DocumentOptions):
         options = None
     plan["rows"]["within_documents"] = options.within_documents if options else []
-    if getattr(collate_fn, "pad_id", None) is not None:
-        plan["rows"]["masked_as_padding"] = collate_fn.pad_id
+    # a collator of the user's may have something else of this name
+    with contextlib.suppress(AttributeError, TypeError):
+        plan["rows"]["masked_as_padding"] = operator.index(collate_fn.pad_id)
     if collate_fn.needs_starts:
         eos_token_id = getattr(rows, "eos_token_id", None)  # of a DatatroveNanoset
         for entry, file in zip(plan["files"], rows.files, strict=True):
@@ -295,7 +299,8 @@ class DocumentOptions:
 
     def __post_init__(self) -> None:
         if self.eos_token_id is not None:
-            whole_number(self.eos_token_id, "eos_token_id", 0)
+            plain = whole_number(self.eos_token_id, "eos_token_id", 0)
+            object.__setattr__(self, "eos_token_id", plain)
 
     @property
     def needs_starts(self) -> bool:

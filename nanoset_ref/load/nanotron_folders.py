@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM, RowBlock, TensorPointer
 from nanoset_ref.load.document_masks import DocumentOptions, starts_after_eos
@@ -75,6 +76,8 @@ class DatatroveNanoset(Nanoset):
             random_seed,
             order=FolderOrder(order, file_lengths),
         )
+        if eos_token_id is not None:
+            eos_token_id = whole_number(eos_token_id, "eos_token_id", 0)
         self.eos_token_id = eos_token_id
 
     def _starts(self, positions: Int64Array) -> Starts:

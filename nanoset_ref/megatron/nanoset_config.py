@@ -133,6 +133,8 @@ class NanosetConfig(DocumentOptions):
             ),
             "pad_id": int(self.pad_id),
         }
+        if self.eos_token_id is not None:
+            plain["eos_token_id"] = int(self.eos_token_id)
         for name, value in plain.items():
             object.__setattr__(self, name, value)
 

@@ -2,6 +2,7 @@
 
 import glob
 import itertools
+import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -27,7 +28,13 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
             Nanosets of 2024, with token files or folders of one .ds file each.
     """
     tokens = config.values["tokens"]
-    stages = sorted(config.values["data_stages"], key=first_step)
+    # Nanotron does not reach a stage that begins after the last step
+    reached = [
+        stage
+        for stage in config.values["data_stages"]
+        if first_step(stage) <= tokens.get("train_steps", math.inf)
+    ]
+    stages = sorted(reached, key=first_step)
     datasets = [stage["data"]["dataset"] for stage in stages]
     for stage, dataset in zip(stages, datasets, strict=True):
         if not {"dataset_path", "dataset_folder"} & {*(dataset or {})}:

@@ -184,7 +184,7 @@ def dp_rank_and_size(
         raise ValueError(
             f"dp_rank and dp_size go together, 0 <= dp_rank < dp_size; got {dp_rank} and {dp_size}"
         )
-    return dp_rank, dp_size
+    return whole_number(dp_rank, "dp_rank"), whole_number(dp_size, "dp_size")
 
 
 def worker_and_num_workers() -> tuple[int, int]:

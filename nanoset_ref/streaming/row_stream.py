@@ -37,6 +37,16 @@ from nanoset_ref.streaming.resumable import State
 ALGORITHM = 2
 
 
+# the least value of each number in StreamOptions
+LEAST = {
+    "sequence_length": 1,
+    "micro_batch_size": 1,
+    "shards": 1,
+    "shuffle_buffer": 0,
+    "seed": None,
+}
+
+
 @refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamOptions:
@@ -72,10 +82,9 @@ class StreamOptions:
     special_tokens: SpecialTokens = "keep"
 
     def __post_init__(self) -> None:
-        for name in ("sequence_length", "micro_batch_size", "shards"):
-            whole_number(getattr(self, name), name, 1)
-        whole_number(self.shuffle_buffer, "shuffle_buffer", 0)
-        whole_number(self.seed, "seed")
+        for name, minimum in LEAST.items():
+            plain = whole_number(getattr(self, name), name, minimum)
+            object.__setattr__(self, name, plain)
         if self.shards > 1 and not self.repeat:
             raise ValueError(
                 f"shards={self.shards} end at different times; "

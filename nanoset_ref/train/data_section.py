@@ -86,7 +86,7 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
         by_path = {_stored_path(path): weights.get(path) for path in paths}
     except TypeError:
         by_path = {}
-    if not by_path or None in weights.values():
+    if not by_path or "" in paths or None in weights.values():
         raise ValueError(
             "must be one path, a list of paths or a mapping of paths to weights, "
             f"got {reprlib.repr(dataset_path)}"
@@ -101,11 +101,9 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
 def _stored_path(path: str) -> str:
     """The absolute path; of a .bin/.idx pair that of the .bin, whichever of its names is given."""
     path = absolute(path)
-    pair = path.removesuffix(".idx") + ".bin"
-    names_pair = path.endswith(".idx") or not os.path.exists(path)
-    if names_pair and os.path.isfile(pair) and os.path.isfile(pair[:-4] + ".idx"):
-        return pair
-    return path
+    prefix = path.removesuffix(".idx").removesuffix(".bin")
+    is_pair = os.path.isfile(f"{prefix}.bin") and os.path.isfile(f"{prefix}.idx")
+    return f"{prefix}.bin" if is_pair else path
 
 
 def without_links(path: str) -> str:

@@ -254,7 +254,7 @@ def make_deterministic() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # OpenMP takes a list, too: one number for each level of nested threads
     threads, _, _ = (os.environ.get("OMP_NUM_THREADS") or "1").partition(",")
-    if not threads.isdecimal() or int(threads) < 1:
+    if not threads.isdecimal() or not 1 <= int(threads) < 2**31:
         raise ValueError(
             f"OMP_NUM_THREADS must be a number of threads, got {threads!r}"
         )

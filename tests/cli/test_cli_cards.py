@@ -186,6 +186,7 @@ def test_an_output_that_is_read_is_left_as_it_is(run, demo):
         (replay, FILES[2]),
         (replay, "own.json"),
         (make_card, "tokens.yaml"),
+        (make_card, FILES[2]),
         (("card", "complete", "own.json"), "own.json"),
     ):
         before = Path(output).read_bytes()

@@ -157,6 +157,7 @@ from nanoset_ref.provenance import RunSegment
             "weights need --split-num-samples TRAIN VALID",
         ),
         ("loss list.json", "list.json holds no step yet"),
+        ("loss words.json", "words.json: a loss must be a number or null, got 'x'"),
         (
             "estimate --data raw.npy --sequence-length 4 --step-time 0",
             "--step-time must be a positive number, got 0.0",
@@ -181,6 +182,7 @@ def test_bad_input_is_one_line_on_standard_error(
     assert run("convert", "raw.npy", "m.bin", "--eos-token-id", 7)[0] == 0
     (tmp_path / "broken.yaml").write_text("a: [1\nb: 2\n")
     (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "words.json").write_text('{"step": 1, "loss": "x"}\n')
     np.save(tmp_path / "order.npy", np.arange(10))
     (tmp_path / "half.json").write_text(
         '{"consumed_train_samples": 1, "plan": {"files": [{}]}}'

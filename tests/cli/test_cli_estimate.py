@@ -78,6 +78,16 @@ def test_readings_and_what_is_never_read_are_those_of_the_run(
     )
 
 
+def test_an_order_that_takes_weights_sometimes_is_estimated_with_them(ask, files):
+    data = [f"{name}={weight}" for name, weight in zip(files, (1, 3), strict=True)]
+    options = ("--sequence-length", 4, "--num-samples", 60, "--order", "nanotron_main")
+    (stage,) = ask("estimate", "--data", *data, *options)["stages"]
+    dataset = Nanoset(files, [1, 3], 4, 60, order="nanotron_main")
+    assert [source["read"] for source in stage["sources"]] == (
+        dataset.order.counts(60).tolist()
+    )
+
+
 def test_a_file_that_is_given_twice_is_two_sources(ask, files):
     options = ("--sequence-length", 4, "--num-samples", 60)
     (stage,) = ask("estimate", "--data", "a.npy", "a.npy", *options)["stages"]
