@@ -133,6 +133,12 @@ class JSONLinesAdapter(LinesAdapter):
         return json.loads(line)
 
 
+def _require_character(value: Any, name: str) -> None:
+    """Raise ValueError unless a value is one character of a line."""
+    if not isinstance(value, str) or len(value) != 1 or value in "\r\n":
+        raise ValueError(f"{name} must be one character of a line, got {value!r}")
+
+
 class CSVAdapter(LinesAdapter):
     """Records of separated fields; a quoted field may contain line ends. `preprocess_line` parses.
 
@@ -147,8 +153,9 @@ class CSVAdapter(LinesAdapter):
     Quotes enclose whole fields; a quote in the middle of an unquoted field is not supported.
 
     Raises:
-        ValueError: the header is missing, or names a column twice. While preprocessing: a record
-            has more or fewer fields than the header, or a quote that is not closed.
+        ValueError: delimiter or quotechar is not one character, or both are the same; the header is
+            missing, or names a column twice. While preprocessing: a record has more or fewer fields
+            than the header, or a quote that is not closed.
     """
 
     keeps_blank_lines = False
@@ -162,6 +169,11 @@ class CSVAdapter(LinesAdapter):
         quotechar: str | None = '"',
         header: bool = True,
     ) -> None:
+        _require_character(delimiter, "delimiter")
+        if quotechar is not None:
+            _require_character(quotechar, "quotechar")
+        if delimiter == quotechar:
+            raise ValueError(f"delimiter and quotechar must differ, got {delimiter!r}")
         self.quote = quotechar
         super().__init__(hparams, filepath)
         quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL

@@ -84,6 +84,8 @@ class IterableDataset(Resumable):
         dp_size: int | None = None,
     ) -> None:
         super().__init__(count_option(hparams, "batch_size"), dp_rank, dp_size, trainer)
+        if not hasattr(adapter, "preprocess_line"):
+            raise TypeError(f"adapter must be an Adapter, got {adapter!r:.200}")
         self.hparams = hparams
         self.adapter = adapter
         self.start_from_epoch = whole_number(start_from_epoch, "start_from_epoch", 0)

@@ -90,6 +90,13 @@ def test_tsv_without_quoting_and_records_of_the_wrong_width(tmp_path):
         ready(CSVAdapter(None, write(tmp_path, 'a,b\n1,"2\n3,4\n')))
     with pytest.raises(ValueError, match="a column is named twice"):
         CSVAdapter(None, write(tmp_path, "a,a\n1,2\n"))
+    for wrong in ("ab", "", "\n", None, 3):
+        with pytest.raises(ValueError, match="delimiter must be one character"):
+            CSVAdapter(None, write(tmp_path, "a\n1\n"), delimiter=wrong)
+    with pytest.raises(ValueError, match="quotechar must be one character"):
+        CSVAdapter(None, write(tmp_path, "a\n1\n"), quotechar="''")
+    with pytest.raises(ValueError, match="delimiter and quotechar must differ"):
+        CSVAdapter(None, write(tmp_path, "a\n1\n"), delimiter='"')
 
 
 def test_a_csv_field_may_be_as_long_as_a_document(tmp_path):

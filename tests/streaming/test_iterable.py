@@ -286,6 +286,12 @@ def test_the_batches_of_a_step_may_be_the_trainers():
     assert list(both) == list(range(4, 30))
 
 
+@pytest.mark.parametrize("adapter", [None, [1, 2], (line for line in "ab")])
+def test_an_adapter_is_an_adapter(adapter):
+    with pytest.raises(TypeError, match="adapter must be an Adapter, got"):
+        IterableDataset(hparams(), adapter)
+
+
 def test_wrong_arguments_say_what_is_right():
     for settings_, options, message in (
         (
