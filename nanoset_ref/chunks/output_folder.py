@@ -1,7 +1,7 @@
 """The folder that a command fills: locked for one run, and cleared of an earlier one's files.
 
-Only files that a command wrote are removed: their names and their form say so. A file of another
-program is an error, and then nothing is removed.
+Only files that a command wrote are removed: a manifest beside them, their names and their form say
+so. A file of another program is an error, and then nothing is removed.
 """
 
 import contextlib
@@ -57,14 +57,17 @@ def finished_manifest(
     existing = _existing(folder, [*outputs, MANIFEST_NAME])
     if not existing:
         return None
-    problem = "exists, and no manifest says that this command made it"
-    if manifest:
-        known = manifest.settings
-        differing = [key for key, value in settings.items() if known.get(key) != value]
-        problem = f"was made with other settings ({', '.join(differing)} differ)"
+    if manifest is None:
+        raise ManifestError(
+            f"{existing[0]} exists, and no manifest says that this command made it: choose another "
+            "output folder, or move it first"
+        )
+    known = manifest.settings
+    differing = [key for key, value in settings.items() if known.get(key) != value]
     raise ManifestError(
-        f"{existing[0]} {problem}: choose another output folder, or --overwrite (overwrite=True), "
-        "which replaces only what this command made"
+        f"{existing[0]} was made with other settings ({', '.join(differing)} differ): choose "
+        "another output folder, or --overwrite (overwrite=True), which replaces only what this "
+        "command made"
     )
 
 
@@ -136,11 +139,11 @@ def _prepare_folder(
 
 def _is_ours(path: Path, name: str, manifest: ChunkManifest | None) -> bool:
     """Whether a command wrote the file of this name; a complete manifest lists those of subsets."""
-    if not OUR_NAMES.fullmatch(name):
+    if manifest is None or not OUR_NAMES.fullmatch(name):
         return False
     if path.is_file() and not _has_form(path):
         return False
-    if not (manifest and manifest.complete) or name.endswith(".tmp"):
+    if not manifest.complete or name.endswith(".tmp"):
         return True
     return name in manifest.files or not name.startswith(("valid/", "leftover/"))
 

@@ -462,7 +462,15 @@ def test_configurations_are_checked_at_once():
             TokenizeConfig(tokenizer="t", **options)
 
 
-@pytest.mark.parametrize("line", ['{"text": "my own corpus"}', "[1, 2]", "mine"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"text": "my own corpus"}',
+        "[1, 2]",
+        "mine",
+        '{"token_ids": [1, 2, 3], "source": "of the Amber script"}',
+    ],
+)
 def test_a_file_of_ones_own_with_the_name_of_rows_is_not_replaced(
     tokenizer, tmp_path, line
 ):
