@@ -27,7 +27,8 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizerFast
 
-from nanoset_ref.preprocess import backends, text_formats
+from nanoset_ref.cli import main
+from nanoset_ref.preprocess import backends, preprocess, text_formats
 from nanoset_ref.preprocess.backends import LIBRARIES, hf_encoder
 from nanoset_ref.preprocess.bos_eos import special_ids
 from nanoset_ref.preprocess.cut import PieceCutter
@@ -39,6 +40,8 @@ from nanoset_ref.preprocess.tokenizer import (
     load_tokenizer,
     rebuild_tokenizer,
 )
+from nanoset_ref.tokens import open_tokens
+from nanoset_ref.train.config import TokenizerConfig
 
 TEXTS = [
     "",
@@ -545,6 +548,27 @@ def test_a_prompt_that_is_cut_short_cuts_no_document_short(golden):
     assert (
         rebuild_tokenizer(encoder.worker_config["tokenizer"], False).truncation is None
     )
+
+
+def test_every_id_is_below_the_size_of_a_vocabulary_with_gaps(tmp_path):
+    """Also for a config, and for a file that is given its tokenizer later."""
+    inner = Tokenizer(models.WordLevel({"a": 0, "b": 1, "</s>": 5}, unk_token="a"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>")
+    fast.save_pretrained(tmp_path / "tokenizer")
+    (tmp_path / "text.jsonl").write_text('{"text": "a b"}\n')
+    preprocess(
+        tmp_path / "text.jsonl", tmp_path / "t", tmp_path / "tokenizer", append_eod=True
+    )
+    path = tmp_path / "t_input_ids.npy"
+    assert open_tokens(path).facts["vocab_size"] == 6
+    assert TokenizerConfig(tokenizer_name_or_path=str(tmp_path / "tokenizer")).size == 6
+    copy = tmp_path / "copy.npy"
+    raw = tmp_path / "raw.npy"
+    raw.write_bytes(path.read_bytes())
+    options = ["--tokenizer", str(tmp_path / "tokenizer"), "--eos-token-id", "5"]
+    assert main(["convert", str(raw), str(copy), *options]) == 0
+    assert open_tokens(copy).facts["vocab_size"] == 6
 
 
 def test_the_dtype_follows_the_largest_id():

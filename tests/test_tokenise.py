@@ -273,7 +273,7 @@ def test_an_input_without_documents_a_full_disk_and_no_workers_are_errors(
             preprocess(
                 tmp_path / "a.jsonl", *job.args[1:], **job.keywords, on_error="skip"
             )
-    with pytest.raises(ValueError, match="workers must be at least 1, .*got 0"):
+    with pytest.raises(ValueError, match="workers must lie in 1 .. 1024, .*got 0"):
         job(num_workers=0)
 
     def full(*arguments):

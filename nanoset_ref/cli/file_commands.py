@@ -257,7 +257,7 @@ def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> Facts:
         sources: the files with the ids.
     """
     tokenizer = preprocess.load_tokenizer(name)
-    facts = {"tokenizer": name, "vocab_size": len(tokenizer)}
+    facts = {"tokenizer": name, "vocab_size": preprocess.vocabulary_size(tokenizer)}
     return facts | _facts_of_eos(tokenizer.eos_token_id, sources)
 
 

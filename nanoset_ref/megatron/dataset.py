@@ -78,7 +78,6 @@ class MegatronNanoset(PieceRows):
                 "algorithm": ALGORITHM,
                 "idx": corpus.idx_checksum,
                 **self._index_facts,
-                "pad_id": config.pad_id,
             },
             ("document_index", "sample_index", "shuffle_index"),
             self._build_index,

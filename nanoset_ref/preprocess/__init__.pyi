@@ -12,3 +12,4 @@ from .token_file import preprocess as preprocess
 from .token_file import report as report
 from .tokenizer import load_tokenizer as load_tokenizer
 from .tokenizer import open_tokenizer as open_tokenizer
+from .tokenizer import vocabulary_size as vocabulary_size

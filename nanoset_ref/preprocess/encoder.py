@@ -36,7 +36,11 @@ from nanoset_ref.preprocess.batch_encoder import (
 from nanoset_ref.preprocess.bos_eos import separator_ids, special_ids, with_eos
 from nanoset_ref.preprocess.special_tokens import SpecialTokenCounter, SpecialTokens
 from nanoset_ref.preprocess.text_blocks import TextBatch
-from nanoset_ref.preprocess.tokenizer import TokenizerError, unshared_tokenizer
+from nanoset_ref.preprocess.tokenizer import (
+    TokenizerError,
+    unshared_tokenizer,
+    vocabulary_size,
+)
 from nanoset_ref.tokens import token_dtype_for
 from nanoset_ref.tokens.interface import Facts
 
@@ -74,7 +78,7 @@ class Encoder(BatchEncoder):
         special_tokens: "keep", "split" or "refuse" special tokens in texts (see `special_tokens`).
 
     Attributes:
-        vocab_size: every id is below it; len(tokenizer), or more if its ids have gaps.
+        vocab_size: see `vocabulary_size`.
         dtype: np.dtype of the ids, the one for `vocab_size`.
         eos_token_id: int or None.
         backend: the library that encodes: "hf" or "gigatoken".
@@ -109,7 +113,7 @@ class Encoder(BatchEncoder):
             )
         self.tokenizer = tokenizer
         fast = unshared_tokenizer(tokenizer)
-        vocab_size = max(fast.get_vocab_size(), max(fast.get_vocab().values()) + 1)
+        vocab_size = vocabulary_size(tokenizer)
         self.eos_token_id: int | None = tokenizer.eos_token_id
         self._adds_special_tokens = add_special_tokens
         before, after = special_ids(fast) if add_special_tokens else ([], [])

@@ -176,6 +176,12 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
     return tokenizer
 
 
+def vocabulary_size(tokenizer: Any) -> int:
+    """The number that every id is below: that of its ids, or more if they have gaps."""
+    ids = getattr(tokenizer, "backend_tokenizer", tokenizer).get_vocab()
+    return max(len(ids), max(ids.values()) + 1)
+
+
 def normalizer_of(model: Path) -> Any:
     """A SentencePiece model's rules for spaces, as a normalizer of the `tokenizers` library.
 

@@ -35,7 +35,7 @@ class Manifest:
         num_documents: number of documents; their boundaries are in `<stem>.documents.npy`.
         checksum: "xxh3_128:<hex>" of the token file's bytes.
         tokenizer: name or folder from which the tokenizer was loaded, None if unknown.
-        vocab_size: len(tokenizer): every id is below it, None if unknown.
+        vocab_size: every id is below it, None if unknown.
         eos_token_id: the tokenizer's end-of-sequence id, None if it has none.
         appended_eod: whether an EOS id was written after each document.
         added_special_tokens: whether the tokenizer's own special tokens (such as BOS) were written.

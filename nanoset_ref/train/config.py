@@ -80,7 +80,8 @@ class TokenizerConfig(Section):
     @functools.cached_property
     def size(self) -> int:
         """The number of its ids; the first access loads the tokenizer."""
-        return len(preprocess.load_tokenizer(self.tokenizer_name_or_path))
+        tokenizer = preprocess.load_tokenizer(self.tokenizer_name_or_path)
+        return preprocess.vocabulary_size(tokenizer)
 
 
 class ModelConfig(Section):

@@ -180,6 +180,26 @@ def build(data_path, cache):
     return NanosetBuilder(config).build()[0]
 
 
+def test_fields_that_change_no_index_share_an_entry(write_corpus, tmp_path):
+    prefix = write_corpus([[9], [5], [30]])
+
+    def entries(**options):
+        config = NanosetConfig(
+            random_seed=1,
+            sequence_length=4,
+            data_path=str(prefix),
+            split="1,0,0",
+            path_to_cache=tmp_path / "cache",
+            **options,
+        )
+        NanosetBuilder(config).build()
+        return len(list((tmp_path / "cache").glob("*.json")))
+
+    assert entries() == 1
+    assert entries(pad_id=0) == entries(eos_token_id=3, eod_mask_loss=True) == 1
+    assert entries(add_extra_token_to_sequence=False) == 2
+
+
 def test_a_corpus_that_was_replaced_is_another_entry(write_corpus, tmp_path):
     """Same path, same size; upstream reuses the old index and reads nonsense."""
     cache = tmp_path / "cache"
