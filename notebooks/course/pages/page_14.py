@@ -115,6 +115,15 @@ def losses():
     return json.loads(LOSSES.read_text(encoding="utf-8"))
 
 
+def jumps_of(losses, around=5):
+    """By step, how far its loss lies above the mean of so many steps before and after it."""
+    return {
+        step: losses[step - 1]
+        - np.mean(losses[step - 1 - around : step - 1] + losses[step : step + around])
+        for step in range(1 + around, len(losses) + 1 - around)
+    }
+
+
 def text_of(origin, part):
     """The text of a part of a sample, with a dot before each EOS."""
     ids = open_tokens(origin.path).tokens[part.first_byte // 2 : part.end_byte // 2]
@@ -194,6 +203,13 @@ def figure_2(tiny, layout):
 def answer_1(run, schedule):
     steps = sorted({slot.step for slot in when(run, schedule, BLOB, source=2)})
     print("a part of it is read in steps", steps)
+    jumps = jumps_of(losses())
+    highest = sorted(jumps, key=lambda step: -jumps[step])
+    for step in steps:
+        print(
+            f"step {step}: {jumps[step]:.2f} nats above the ten steps around it, "
+            f"number {highest.index(step) + 1} of the highest jumps"
+        )
     show(
         pictures.jump(losses(), range(1, 501), steps, "Three steps read the same document"),
         "The whole run. Dots: the steps that `when` names.",
