@@ -119,7 +119,7 @@ def answer_3(Loader):
 @answer("18.4", 12, words=("nothing is left to lose",))
 def answer_4(breaks, trail):
     strips = [
-        (f"{case.rows} rows, {case.world_size} x {case.batch_size}", *strip(breaks(case)))
+        (f"{case.rows} rows, {case.world_size} \u00d7 {case.batch_size}", *strip(breaks(case)))
         for case in trail
     ]
     assert [len(strips[place][2]) for place in (0, -1)] == [12, 1]
@@ -127,7 +127,7 @@ def answer_4(breaks, trail):
     show(
         plots.shrinking(strips, "53 rows shrink to two, and the bug stays"),
         "One line for each smaller case that still breaks the law. A cell is a row, in the order in which it"
-        " should be read; dashed ones are never read. At the left: rows, and ranks x batch size.",
+        " should be read; dashed ones are never read. At the left: rows, and ranks \u00d7 batch size.",
         "Lines of cells, each shorter than the one above. Of 53 rows 12 are lost as drawn; with one rank and"
         " batches of one it is a single row; then the rows shrink to two, and one of the two is lost.",
     )
