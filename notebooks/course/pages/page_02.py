@@ -25,7 +25,8 @@ def opening():
     blend = readings(NanotronOrder(LENGTHS, [8, 1, 1], num_samples=3 * sum(LENGTHS)))
     show(
         orders.times_read(
-            blend, "The shares are right, yet most arithmetic and most programs are never read"
+            blend,
+            "The shares are right, yet most of the arithmetic and of the programs is never read",
         ),
         "Three epochs of Nanotron's order with weights 8 : 1 : 1. The height is how often a sample is read.",
         "Three panels, one per source, along the samples of its file. Stories are read 9 or 12 times each; "
@@ -122,10 +123,10 @@ def figure_1():
         "epochs": [1, 2, 3, 4, 10, 30, 100, 300],
     }
     show(
-        Moving(controls, state, ("Nanotron", 8, 3)),
+        Moving(controls, state, ("Nanotron", 8, 3), length=max(LENGTHS) + 4),
         "The samples of each file by how often they are read; at the left, the share that the file got. "
-        "Nanotron reads the beginning of a file and never its end; the stateless order reads samples from "
-        "all over the file.",
+        "The Nanosets of 2024 read the beginning of a file and never its end; the stateless order reads samples from "
+        "all over it.",
         "Three bars, as long as their files. With Nanotron's order, weights 8 : 1 : 1 and three epochs, "
         "stories are read 12 or 9 times; of arithmetic and programs a quarter is read 3 times, and 1,005 and"
         " 940 samples are dashed: never read.",
