@@ -129,7 +129,7 @@ def nodes(
         title: the takeaway.
     """
     figure, axes = canvas(4.35)
-    axes.set(xlim=(0, 7.5), ylim=(3.85, -0.05), title=title)
+    axes.set(xlim=(-0.02, 7.5), ylim=(3.85, -0.05), title=title)
     axes.axis("off")
     for node in range(2):
         ranks = range(node * per_node, (node + 1) * per_node)
