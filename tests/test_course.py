@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -27,6 +28,7 @@ from nanoset_ref import (
     Encoder,
     Nanoset,
     TokenFile,
+    TokenFileWriter,
     load_tokenizer,
     plain,
     prepare_corpus,
@@ -70,6 +72,19 @@ def test_the_last_line_of_a_page_leads_to_the_next_one_of_the_map() -> None:
         text = "\n".join("".join(cell["source"]) for cell in cells)
         summary = text.split("## Summary")[1].split("## References")[0]
         assert f"({following})" in summary.rstrip().splitlines()[-1], page
+
+
+def test_a_page_names_the_next_one_of_the_map_at_its_top_and_at_its_end() -> None:
+    pages = [page for _, page, _, _ in ROW.findall(MAP)]
+    for place, (page, following) in enumerate(itertools.pairwise(pages), 1):
+        cells = json.loads((NOTEBOOKS / page).read_text(encoding="utf-8"))["cells"]
+        top, end = ("".join(cells[it]["source"]) for it in (0, -1))
+        assert f"*Page {place} of {len(pages)} in the order of the [map]" in top, page
+        assert f"Next: [{following[:2]}]({following})." in top, page
+        assert end.splitlines()[-1].endswith(f"]({following})"), page
+        if place > 1:
+            before = pages[place - 2]
+            assert f"Before: [{before[:2]}]({before})." in top, page
 
 
 def test_the_minutes_of_the_map_are_about_those_of_the_pages() -> None:
@@ -308,8 +323,6 @@ def test_a_file_in_a_bucket_takes_six_requests_to_open_as_notebook_15_says(
     """Of a file with a manifest; the arithmetic of the page's 1,024 ranks and 1,000 files follows."""
     from bucket_server import server_of_process
 
-    from nanoset_ref import Nanoset, TokenFileWriter
-
     server = server_of_process()
     server.reset()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
@@ -354,6 +367,28 @@ def test_a_special_token_in_a_text_ends_a_document_as_notebook_03_says(
     assert tokenizer.eos_token_id not in split
 
 
+@pytest.mark.parametrize("order", ["stateless", "nanotron"])
+def test_a_file_of_masks_is_read_in_the_order_of_the_ids_as_notebook_03_says(
+    tmp_path: Path, order: str
+) -> None:
+    paths: dict[str, list[Path]] = {"ids": [], "mask": []}
+    for source, length in (("a", 1000), ("b", 700)):
+        ids = np.random.default_rng(length).integers(1, 300, length)
+        for kind, values in (("ids", ids), ("mask", ids % 2)):
+            paths[kind].append(tmp_path / f"{source}_{kind}.npy")
+            with TokenFileWriter(
+                paths[kind][-1], dtype="uint16", vocab_size=300
+            ) as writer:
+                writer.write_document(values.tolist())
+    rows, masks = (
+        Nanoset(paths[kind], [3, 1], 32, 200, random_seed=7, order=order).read(
+            np.arange(200)
+        )
+        for kind in ("ids", "mask")
+    )
+    assert np.array_equal(rows % 2, masks)
+
+
 def stored(benchmark: str) -> dict:
     return json.loads(
         (NOTEBOOKS.parent / f"benchmarks/results/{benchmark}.json").read_text()
@@ -384,7 +419,8 @@ def test_notebook_13_says_what_benchmarks_order_build_measured() -> None:
         for by_order in stored("order_build")["nanoseconds"].values()
         for time in by_order["stateless"].values()
     ]
-    assert f"The price is {min(times)} to {max(times)} ns per lookup" in page_text("13")
+    said = f"{min(times)} ns per lookup with one source, and {max(times)} ns with a thousand"
+    assert f"The price is {said}" in page_text("13")
 
 
 def test_notebook_11_says_what_benchmarks_streaming_measured() -> None:
