@@ -39,7 +39,7 @@ def tokens_of(dataset, k):
         for token in range(span.start, span.stop):
             text = next(texts)
             if token == span.start:
-                text = f"{span.document}:\u00a0{text.lstrip()}"
+                text = f"{span.document}:\u00a0{text}"
             cells.append((text, span.document, 1))
     return cells
 
