@@ -123,7 +123,8 @@ def opening():
         "Rows of 2,048 tokens at random places: what one reading process delivers, beside what eight H100s consume "
         "(gray). Full dots: measured, in memory with a warm page cache, from a disk with an empty one, from a bucket "
         "that answers after 50 ms. Bars: yardsticks, each measured in the same run. Memory: Intel Xeon, two cores, 4 "
-        "rounds; disk and bucket: AMD EPYC, two cores. Open dot: arithmetic. Orange, here and below: this package.",
+        "rounds; disk and bucket: AMD EPYC, two cores. Open dot: arithmetic. Orange, here and in the "
+        "next pictures of readers: this package.",
         "Four lines of marks on a logarithmic axis of tokens per second: what eight GPUs consume, what memory,"
         " a disk and a bucket deliver. Readers from memory lie right of what is consumed; Nanotron from a disk lies"
         " at its edge, a bucket with one request at a time left of it; nanoset_ref lies near each "
@@ -207,8 +208,8 @@ def answer_4():
         "through the page cache, **O_DIRECT** past it; **a kept map** asks for a row when it needs it. Dashed: "
         "**fio**, from the same disk in blocks of the same size. AMD EPYC, two cores.",
         "A row per reader on a logarithmic axis. nanoset_ref past the page cache lies at two thirds of the dashed "
-        "line of the disk, with two workers on it; with announced rows at a third, with two workers at a half; "
-        "litdata at a fifth, the others at a sixteenth or less.",
+        "line of the disk, with two workers on it; with announced rows at a third, with two workers at three "
+        "fifths; litdata at a quarter, the others at a sixteenth or less.",
     )
 
 
@@ -275,7 +276,7 @@ def answer_6():
         plots.memory(
             lines,
             memory["allowed_mib"],
-            "Page cache grows until the limit stops it; the process's own memory does not",
+            "Mapped pages grow until the kernel takes them back; the process's own memory does not",
         ),
         "Resident memory while the file (sparse, so no disk is waited for) is read in four ways. **nanoset_ref**, "
         "told to use the page cache, reads a place first with a system call, then through a map. AMD EPYC, two "
