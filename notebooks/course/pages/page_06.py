@@ -155,9 +155,9 @@ def opening():
     processes = {
         "torchrun": [(0, "the command", IDLE, 24), (26, "the same command", IDLE, 31)],
         "rank 0": rank,
-        "its loader": worker,
+        "loader of rank 0": worker,
         "rank 1": rank,
-        "its loader ": worker,
+        "loader of rank 1": worker,
         "checkpoint of step": saved,
     }
     show(
@@ -165,8 +165,8 @@ def opening():
             processes, {24: "SIGKILL"}, "The second start continues from the checkpoint of step 18"
         ),
         "A sketch of this notebook's run, drawn from its plan: widths are steps, and a start is as wide as four. "
-        "Colors: the three stages of its data. Dashed: steps that are lost and done again. **Its loader**: the worker "
-        "that stage 2 asks for; in the other stages the rank reads for itself.",
+        "Colors: the three stages of its data. Dashed: steps that are lost and done again. **Loader of a rank**: the "
+        "worker that stage 2 asks for; in the other stages the rank reads for itself.",
         "Six rows of bars: torchrun, two ranks, a loading process for each, and checkpoints. All processes "
         "end at a line called SIGKILL after step 20; the second start continues with step 19, so steps 19 and "
         "20 are dashed as lost. Checkpoints are those of steps 6, 12, 18, 24, 30, 36, 42 and 45. The loading"
