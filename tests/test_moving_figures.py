@@ -258,7 +258,7 @@ def test_documents_are_placed_as_the_fast_kernel_places_them() -> None:
         ends = np.cumsum([lengths[document] for document in range(placed)])
         begins = ends - [lengths[document] for document in range(placed)]
         cut = int((begins // 15 != (ends - 1) // 15).sum())
-        said = f"wrap: {placed} documents in {-(-ends[-1] // 15)} rows, {cut} cut"
+        said = f"Wrap: {placed} documents in {-(-ends[-1] // 15)} rows, {cut} cut"
         assert shown["wrap", str(placed)][0] == said
 
 
