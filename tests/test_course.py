@@ -423,6 +423,17 @@ def test_notebook_13_says_what_benchmarks_order_build_measured() -> None:
     assert f"The price is {said}" in page_text("13")
 
 
+def test_notebook_09_says_what_its_longer_runs_found() -> None:
+    stored = json.loads((NOTEBOOKS / "course/masks.json").read_text())
+    ends = [found["480"] for found in stored.values()]
+    ahead = [it["causal -> causal"] - it["document -> document"] for it in ends]
+    assert (len(ahead), f"{min(ahead):.1f}", f"{max(ahead):.1f}") == (3, "0.2", "0.5")
+    assert "a head start, of 0.2 to 0.5 nats" in page_text("09")
+    for it in ends:
+        assert it["document -> causal"] > it["document -> document"] + 1
+        assert abs(it["causal -> document"] - it["causal -> causal"]) < 0.05
+
+
 def test_notebook_11_says_what_benchmarks_streaming_measured() -> None:
     rates, page = stored("streaming")["tokens_per_core_second"], page_text("11")
     slow, fast = (rates[f"stream, {backend}"] for backend in ("hf", "gigatoken"))

@@ -1,10 +1,20 @@
-"""Notebook 09: its opening, what its folds and figures show, and the rules of its exercises."""
+"""Notebook 09: its opening, what its folds and figures show, and the rules of its exercises.
+
+The table of its section 3 is stored in `course/masks.json`; `python -m course.pages.page_09 SEED ...`, in
+`notebooks/`, trains the models of these seeds and adds them (for the stored ones, without the file: 0 1 2).
+"""
+
+import itertools
+import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from course import pieces, show, tiny_corpus
+from course.pictures import show_table
 from course.registry import answer, figure, rule
 from figures import megatron as plots
 from figures.draw import SOURCES, printable
@@ -22,9 +32,10 @@ from nanoset_ref.tokens import convert
 
 EOS = 0
 S = 128  # of the trained models
+LONGER = Path(__file__).parents[1] / "masks.json"
 
 
-def config_for(path, length, samples=None):
+def config_for(path, length, samples=None, seed=1):
     """A config of Megatron's data with every flag for documents on."""
     data = {
         "data_path": path,
@@ -34,13 +45,13 @@ def config_for(path, length, samples=None):
     }
     flags = ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"]
     flags += ["create_attention_mask", "create_cu_seqlens"]
-    return NanosetConfig(random_seed=1, eos_token_id=EOS, **data, **dict.fromkeys(flags, True))
+    return NanosetConfig(random_seed=seed, eos_token_id=EOS, **data, **dict.fromkeys(flags, True))
 
 
-def new_model():
+def new_model(seed=0):
     """A small Llama for S tokens, the same every time."""
     torch.set_num_threads(1)  # so small a model gains nothing from more
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     size = {
         "hidden_size": 64,
         "intermediate_size": 192,
@@ -80,9 +91,9 @@ def losses_of(model, batch, masked):
     )
 
 
-def trained(rows, steps, batch_size, masked):
+def trained(rows, steps, batch_size, masked, seed=0):
     """A model trained with a document mask or a causal one, and its loss at each step."""
-    model, losses = new_model(), []
+    model, losses = new_model(seed), []
     collate = MegatronCollator(rows.config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for step in range(steps):
@@ -97,24 +108,63 @@ def trained(rows, steps, batch_size, masked):
 
 def short_documents(samples):
     """Rows of documents of at most S tokens: so many for training, and every tenth document held out."""
-    corpus = prepare_corpus("data")
+    write_short_documents(prepare_corpus("data").domains.values(), "09")
+    return rows_of_short_documents(samples, "09")
+
+
+def write_short_documents(files, name):
+    """Two corpora, to train on and held out, of the documents of at most S tokens in some files."""
     tokenizer = {
         "tokenizer_type": "HuggingFaceTokenizer",
-        "tokenizer_model": corpus.tokenizer,
+        "tokenizer_model": prepare_corpus("data").tokenizer,
         "append_eod": True,
     }
     options = tokenizer | {"backend": "hf", "overwrite": True, "progress": False}
-    preprocess_corpus(list(corpus.domains.values()), "data/09_all", **options)
-    everything = MMapIndexedDataset("data/09_all_text_document")
+    preprocess_corpus(list(files), f"data/{name}_all", **options)
+    everything = MMapIndexedDataset(f"data/{name}_all_text_document")
     short = np.flatnonzero(everything.sequence_lengths <= S)
     chosen = {"train": np.delete(short, np.s_[::10]), "held_out": short[::10]}
-    for name, numbers in chosen.items():
-        convert([everything], f"data/09_{name}.bin", chosen=[numbers], overwrite=True)
+    for part, numbers in chosen.items():
+        convert([everything], f"data/{name}_{part}.bin", chosen=[numbers], overwrite=True)
+
+
+def rows_of_short_documents(samples, name, seed=1):
+    """So many rows to train on, and all that are held out."""
     sizes = {"train": samples, "held_out": None}
     return [
-        NanosetBuilder(config_for(f"data/09_{name}", S, size)).build()[0]
-        for name, size in sizes.items()
+        NanosetBuilder(config_for(f"data/{name}_{part}", S, size, seed)).build()[0]
+        for part, size in sizes.items()
     ]
+
+
+def write_more_text():
+    """Five times the text of the course's corpus, by its generator, and its short documents."""
+    import corpus_generator
+
+    corpus_generator.DOMAIN_BYTES *= 5
+    files = []
+    for domain in corpus_generator.WRITERS:
+        files.append(Path(f"data/09_more_{domain}.jsonl"))
+        documents = map(json.dumps, corpus_generator.write_documents(domain))
+        files[-1].write_text("\n".join(documents) + "\n")
+    write_short_documents(files, "09_more")
+
+
+MASKS = {"causal": False, "document": True}
+
+
+def longer(seed, steps, trained_with, batch_size=8):
+    """The held-out loss after a longer run with a mask, by the mask when reading."""
+    train, held_out = rows_of_short_documents(steps * batch_size, "09_more", seed)
+    test = MegatronCollator(train.config)([held_out[k] for k in range(len(held_out))])
+    model, _ = trained(train, steps, batch_size, MASKS[trained_with], seed)
+    with torch.no_grad():
+        losses = {name: losses_of(model, test, seen) for name, seen in MASKS.items()}
+    counts = test["loss_mask"] > 0
+    return {
+        f"{trained_with} -> {name}": round(it[counts].mean().item(), 3)
+        for name, it in losses.items()
+    }
 
 
 def three_documents():
@@ -169,7 +219,11 @@ def figure_1():
                 Box(int(place[other]), printable(text), colour, 1, look)
             )
         own = int((seen & (document == document[token])).sum())
-        says = f"{mask} mask: token {token} sees {own} tokens of its own document, {int(seen.sum()) - own} of others"
+        others = int(seen.sum()) - own
+        name = mask.capitalize()
+        says = (
+            f"{name} mask: token {token} sees {own} tokens of its own document, {others} of others"
+        )
         return State(says, rows)
 
     show(
@@ -243,6 +297,18 @@ def answer_4(masked, test, counts, mean):
     print(f"{mean['causal mask'] - ignored:.1f} nats better than the model that never had one")
 
 
+def show_longer():
+    """The stored held-out losses of longer runs: the mean of the seeds, and the least and the greatest."""
+    stored = json.loads(LONGER.read_text())
+    ways = list(stored["0"]["60"])
+    rows = []
+    for steps in ("60", "480"):
+        by_way = [[found[steps][way] for found in stored.values()] for way in ways]
+        cells = [f"{np.mean(it):.2f} ({min(it):.2f} to {max(it):.2f})" for it in by_way]
+        rows.append([steps, *cells])
+    show_table(["steps", *[way.replace("->", "→") for way in ways]], rows)
+
+
 @answer("09.5", "higher", words=("Slightly higher",))
 def answer_5(own, mean, counts):
     everywhere = own["causal mask"].mean().item()
@@ -282,3 +348,19 @@ def rule_3(f):
         np.array_equal(f(offsets, begin, 9), starts_at_boundaries(offsets, np.array([begin]), 9)[0])
         for begin in range(33)
     )
+
+
+def repeat(seeds):
+    """Train the models of some seeds and store each one's losses; what is stored already is kept."""
+    if not Path("data/09_more_held_out.idx").exists():
+        write_more_text()
+    for seed, steps, mask in itertools.product(seeds, ("60", "480"), MASKS):
+        found = json.loads(LONGER.read_text()) if LONGER.exists() else {}
+        losses = found.setdefault(seed, {}).setdefault(steps, {})
+        if f"{mask} -> causal" not in losses:
+            losses.update(longer(int(seed), int(steps), mask))
+            LONGER.write_text(json.dumps(found) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    repeat(sys.argv[1:])
