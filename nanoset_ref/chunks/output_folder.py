@@ -1,7 +1,9 @@
 """The folder that a command fills: locked for one run, and cleared of an earlier one's files.
 
-Only files that a command wrote are removed: a manifest beside them, their names and their form say
-so. A file of another program is an error, and then nothing is removed.
+Only files that a command wrote are removed. Without a manifest of a command, none are: the folder
+may belong to the user or to another program. A complete manifest lists its files; in an unfinished
+folder, which had none of these names when it was claimed, their names and their form tell them.
+Any other file is an error, and then nothing is removed.
 """
 
 import contextlib
@@ -46,22 +48,20 @@ def finished_manifest(
         None if the run has to fill the folder.
 
     Raises:
-        ManifestError: the folder contains complete outputs of other settings, or outputs without a
-            manifest, and `overwrite` is False.
+        ManifestError: the folder contains outputs without a manifest; or complete outputs of other
+            settings, and `overwrite` is False.
     """
     manifest = ChunkManifest.read(folder)
-    if overwrite or (manifest and not manifest.complete):
-        return None
-    if manifest and manifest.settings == settings:
-        return manifest
     existing = _existing(folder, [*outputs, MANIFEST_NAME])
-    if not existing:
-        return None
-    if manifest is None:
+    if manifest is None and existing:
         raise ManifestError(
             f"{existing[0]} exists, and no manifest says that this command made it: choose another "
-            "output folder, or move it first"
+            "output folder, or move it first; --overwrite (overwrite=True) does not replace it"
         )
+    if manifest is None or overwrite or not manifest.complete:
+        return None
+    if manifest.settings == settings:
+        return manifest
     known = manifest.settings
     differing = [key for key, value in settings.items() if known.get(key) != value]
     raise ManifestError(
@@ -117,12 +117,9 @@ def _prepare_folder(
     if manifest and manifest.settings == settings and not manifest.complete:
         return manifest
     old = []
-    tops = _existing(folder, outputs)
-    if manifest is None:
-        tops += _existing(folder, [MANIFEST_NAME])  # of another program
-    for top in tops:
+    for top in _existing(folder, outputs):  # none without a manifest
         for path in (top, *top.rglob("*")):
-            is_ours = _is_ours(path, path.relative_to(folder).as_posix(), manifest)
+            is_ours = _is_ours(path, folder, manifest)
             if path.is_symlink() or not (is_ours or path.is_dir()):
                 raise ManifestError(
                     f"{path} was not written by this command and will not be deleted; move it first"
@@ -137,15 +134,20 @@ def _prepare_folder(
     return manifest.model_copy(update={"settings": settings}).write(folder)
 
 
-def _is_ours(path: Path, name: str, manifest: ChunkManifest | None) -> bool:
-    """Whether a command wrote the file of this name; a complete manifest lists those of subsets."""
+def _is_ours(path: Path, folder: Path, manifest: ChunkManifest | None) -> bool:
+    """Whether the run of this manifest, which fills or filled the folder, wrote the file."""
+    name = path.relative_to(folder).as_posix()
     if manifest is None or not OUR_NAMES.fullmatch(name):
         return False
     if path.is_file() and not _has_form(path):
         return False
-    if not manifest.complete or name.endswith(".tmp"):
+    if not manifest.complete or name.endswith(".tmp") or name in manifest.files:
         return True
-    return name in manifest.files or not name.startswith(("valid/", "leftover/"))
+    token_file, found, suffix = path.name.partition("_input_ids.")
+    if path.parent.name == "token_files":  # a chunk that was converted when it was read
+        record = path.with_name(f"{token_file}_input_ids.made_of")
+        return record.exists() or suffix == "lock"
+    return bool(found) and f"{token_file}_input_ids.npy" in manifest.files
 
 
 def _has_form(path: Path) -> bool:

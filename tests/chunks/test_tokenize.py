@@ -17,7 +17,7 @@ from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets, tokenize
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
-from nanoset_ref.tokens import TokenFile
+from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TEXTS = {
     "web/a": ["one two three", "", "four five", "six"],
@@ -462,6 +462,28 @@ def test_configurations_are_checked_at_once():
             TokenizeConfig(tokenizer="t", **options)
 
 
+@pytest.mark.parametrize("beside", ["nothing of ours", "complete rows"])
+def test_a_token_file_of_ones_own_with_a_name_of_ours_is_not_removed(
+    tokenizer, tmp_path, beside
+):
+    root = write_subsets(tmp_path / "in")
+    options = {"tokenizer": tokenizer, "eos_text": "</s>"}
+    if beside == "complete rows":
+        tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=4, **options))
+    folder = tmp_path / "out/b"
+    folder.mkdir(parents=True, exist_ok=True)
+    with TokenFileWriter(folder / "train_input_ids.npy", dtype="uint16") as writer:
+        writer.write_document([1, 2, 3])
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    config = TokenizeConfig(concat_tokens=5, **options)
+    with pytest.raises(
+        ManifestError,
+        match="no manifest says|_input_ids.* was not written by this command",
+    ):
+        tokenize(root, tmp_path / "out", config, subfolders="b", overwrite=True)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -479,11 +501,10 @@ def test_a_file_of_ones_own_with_the_name_of_rows_is_not_replaced(
     mine = tmp_path / "out/b/train.jsonl"
     mine.parent.mkdir(parents=True)
     mine.write_text(line)
-    for overwrite, message in (
-        (False, "train.jsonl exists, and no manifest says"),
-        (True, "train.jsonl was not written by this command"),
-    ):
-        with pytest.raises(ManifestError, match=message):
+    for overwrite in (False, True):
+        with pytest.raises(
+            ManifestError, match="train.jsonl exists, and no manifest says"
+        ):
             tokenize(root, tmp_path / "out", config, overwrite=overwrite)
         assert mine.read_text() == line
 
