@@ -22,6 +22,13 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.extras import extra
 
 ROW_LENGTH = 8  # S
+NPY_ROWS = (
+    2**16 // ROW_LENGTH - 2
+)  # whose tokens, and the label after them, fit raw uint16
+
+
+class CorpusTooLarge(ValueError):
+    """The format cannot hold that many rows."""
 
 
 class Corpus(NamedTuple):
@@ -66,12 +73,20 @@ def write_corpus(
         form: "rows", or a format of `WRITERS`.
         rows: rows of each source.
         weights: the weights of the sources, with sum 1.
+
+    Raises:
+        CorpusTooLarge: the format is npy, and a token does not fit its uint16.
     """
     if form == "rows":
         return Corpus([], rows, weights)
     if form not in WRITERS:
         raise ValueError(
             f"format must be rows or one of {', '.join(WRITERS)}, got {form!r}"
+        )
+    if form == "npy" and sum(rows) > NPY_ROWS:
+        raise CorpusTooLarge(
+            f"the format npy is raw uint16, which has numbers for {NPY_ROWS:,} rows, got "
+            f"{sum(rows):,}: use bin or ds"
         )
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -94,11 +109,19 @@ def _npy(path: Path, tokens: Int64Array) -> None:
     np.append(tokens, label).astype("<u2").tofile(path)
 
 
+def _dtype_for(tokens: Int64Array) -> np.dtype[Any]:
+    """The dtype of the ids in .bin and .ds files, which record it: uint16 if they fit."""
+    # only these formats need it
+    from nanoset_ref.tokens import token_dtype_for
+
+    return token_dtype_for(int(tokens[-1, -1]) + 1)
+
+
 def _bin(path: Path, tokens: Int64Array) -> None:
     # no other format needs it
     from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
-    builder = MMapIndexedDatasetBuilder(path, dtype=np.uint16)
+    builder = MMapIndexedDatasetBuilder(path, dtype=_dtype_for(tokens))
     for row in tokens:
         builder.add_document(row, [ROW_LENGTH])
     builder.finalize(path.with_suffix(".idx"))
@@ -108,7 +131,7 @@ def _ds(path: Path, tokens: Int64Array) -> None:
     # no other format needs it
     from nanoset_ref.tokens.ds import DatatroveWriter
 
-    with DatatroveWriter(path, dtype="<u2") as writer:
+    with DatatroveWriter(path, dtype=_dtype_for(tokens)) as writer:
         writer.write(tokens.ravel(), [ROW_LENGTH] * len(tokens))
 
 

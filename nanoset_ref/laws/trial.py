@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.laws.corpora import Corpus, write_corpus
+from nanoset_ref.laws.corpora import Corpus, CorpusTooLarge, write_corpus
 from nanoset_ref.laws.findings import (
     Batches,
     Finding,
@@ -53,7 +53,7 @@ class LoaderFailed(Exception):
 
 
 class CaseRefused(Exception):
-    """A loader refuses a case before it delivers anything."""
+    """A loader refuses a case before it delivers anything, or the format cannot hold its rows."""
 
 
 class Trial:
@@ -88,7 +88,10 @@ class Trial:
         # plain names: some libraries read a path as a pattern
         parts = ["rows", *rows, "weights", *(weights or [])]
         folder = self.folder / "-".join(map(str, parts))
-        return write_corpus(folder, self.adapter.format, rows, weights)
+        try:
+            return write_corpus(folder, self.adapter.format, rows, weights)
+        except CorpusTooLarge as error:
+            raise CaseRefused(str(error)) from error
 
     def run(self, *, kill: bool = False, **changes: Any) -> EpochTrace:
         """Run an epoch of this case, with changes.

@@ -33,10 +33,32 @@ from nanoset_ref.laws.batch_rows import mask_fault, overwrite, rows_in
 from nanoset_ref.laws.corpora import WRITERS, tokens_of_rows
 from nanoset_ref.laws.law_report import Outcome
 from nanoset_ref.laws.pytest_plugin import Laws
+from nanoset_ref.laws.trial import CaseRefused
 from nanoset_ref.tokens import open_tokens
 
 ROWS = tokens_of_rows(3, 2)
 WITH_LABEL = np.array([[*range(32, 41)], [*range(40, 49)]])
+
+
+def in_file_order(data: Any, *, batch_size: int, **settings: Any) -> list[Any]:
+    tokens = open_tokens(data.path).tokens
+    rows = tokens[: len(tokens) // 8 * 8].reshape(-1, 8)
+    starts = range(0, len(rows), batch_size)
+    return [np.array(rows[start : start + batch_size]) for start in starts]
+
+
+@pytest.mark.parametrize("form", ["npy", "bin", "ds"])
+def test_rows_whose_tokens_do_not_fit_uint16(form: str) -> None:
+    """A pair and a .ds file take int32; raw ids have no dtype to tell, so the case is refused."""
+    largest, larger = (Case(rows=rows, batch_size=5) for rows in (8190, 8300))
+    assert judge(in_file_order, "once", largest, format=form, claims="once") is None
+    if form != "npy":
+        assert judge(in_file_order, "once", larger, format=form, claims="once") is None
+        return
+    with pytest.raises(CaseRefused, match="has numbers for 8,190 rows, got 8,300"):
+        judge(in_file_order, "once", larger, format=form, claims="once")
+    growth = check(in_file_order, format=form, claims="growth", examples=1)
+    assert "has numbers for 8,190 rows, got 65,536" in growth.line("growth")
 
 
 @pytest.mark.parametrize(
