@@ -31,6 +31,7 @@ from nanoset_ref.chunks.row_format import Row, read_row, row_files
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write, lock, write_together
 from nanoset_ref.io.paths import PathLike, as_list, checksum, read_json
+from nanoset_ref.io.urls import local_path
 from nanoset_ref.tokens import TokenFile, token_dtype_for
 from nanoset_ref.tokens.conversion import (
     WRITERS,
@@ -75,7 +76,7 @@ def chunks_to_tokens(
         FileExistsError: `output` exists, and `overwrite` is False.
     """
     files = row_files(paths)
-    target = Path(output)
+    target = local_path(output, "output")
     facts = common_facts(manifests_above(files), as_list(paths)).model_dump()
     vocab_size = facts["vocab_size"] or vocab_size
     if vocab_size is None:

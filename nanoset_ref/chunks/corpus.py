@@ -14,6 +14,7 @@ from nanoset_ref.cli.command import run
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import read_json
+from nanoset_ref.io.urls import local_path
 
 DATA = Path(__file__).with_name("corpus.json.zst")  # {path: content}
 
@@ -41,6 +42,7 @@ def prepare_corpus(folder: str | Path) -> TextCorpus:
     with extra("text", "the embedded corpus"):
         import zstandard
     texts = json.loads(zstandard.decompress(DATA.read_bytes()))
+    folder = local_path(folder, "the folder of the corpus")
     files = {Path(folder, name): text for name, text in texts.items()}
     *_, stamp = files  # written last: if it exists, everything was written
     is_current = stamp.is_file() and stamp.read_bytes() == files[stamp].encode()

@@ -21,6 +21,7 @@ from nanoset_ref.cli.command import UsageError
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import lock
 from nanoset_ref.io.paths import PathLike, as_list
+from nanoset_ref.io.urls import local_path
 
 with extra("text", "downloading a corpus"):
     from huggingface_hub import HfApi, snapshot_download
@@ -69,12 +70,11 @@ def download(
         "allow_patterns": _patterns(include) or None,
         "ignore_patterns": _patterns(exclude),
     }
+    out_root = local_path(out_root, "out_root")
     if bool(repo) == bool(urls):
         raise UsageError("give either --urls or --repo")
     if repo:
-        return [
-            _download_dataset(repo, Path(out_root), max_workers=num_workers, **chosen)
-        ]
+        return [_download_dataset(repo, out_root, max_workers=num_workers, **chosen)]
     targets = _targets(str(urls))
     paths = list(filter_repo_objects(targets, **chosen))
     if not paths:

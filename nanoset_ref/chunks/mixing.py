@@ -41,6 +41,7 @@ from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike, checksum
+from nanoset_ref.io.urls import local_path
 
 with extra("text", "preparing a corpus"):
     from tqdm import tqdm
@@ -115,8 +116,8 @@ def mix(
     whole_number(num_chunks, "num_chunks", 1)
     whole_number(num_valid, "num_valid_samples_per_subfolder", 0)
     whole_number(random_seed, "random_seed", 0, bits=32)
-    out = Path(out_root)
-    paths = _subset_files(subfolders, Path(input_root))
+    out = local_path(out_root, "out_root")
+    paths = _subset_files(subfolders, local_path(input_root, "input_root"))
     # an earlier call, which this one resumes or repeats, is no input
     inputs = manifests_above(paths.values(), other_than=out)
     facts = common_facts(inputs, paths.values())

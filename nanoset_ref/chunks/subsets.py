@@ -48,6 +48,7 @@ from nanoset_ref.chunks.row_format import format_row
 from nanoset_ref.chunks.tokenize_config import TokenizeConfig
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike, checksum
+from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess import (
     Encoder,
     in_rank_0,
@@ -74,8 +75,8 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
     Raises:
         InputError: there is no subset, or both folders are the same.
     """
-    root = Path(input_root).resolve()
-    out = Path(out_root).resolve()
+    root = local_path(input_root, "input_root").resolve()
+    out = local_path(out_root, "out_root").resolve()
     if root == out:
         raise InputError(
             f"{out} is the input, and the next run would read the output as input: "

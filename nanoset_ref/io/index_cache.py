@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.files import atomic_write_set, lock
 from nanoset_ref.io.paths import PathLike, checksum_of_set, read_json
+from nanoset_ref.io.urls import local_path
 
 FORMAT_VERSION = 6  # of entries
 Arrays = Sequence[NDArray[Any]]
@@ -65,7 +66,10 @@ def load_or_build(
     if folder is None:
         return build()
     text = json.dumps({"format_version": FORMAT_VERSION, **description}, sort_keys=True)
-    entry = Path(folder) / f"{xxhash.xxh3_128(text.encode()).hexdigest()}.json"
+    entry = (
+        local_path(folder, "path_to_cache")
+        / f"{xxhash.xxh3_128(text.encode()).hexdigest()}.json"
+    )
     paths = [entry.with_suffix(f".{name}.npy") for name in names]
     for path in (*paths, entry):
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):

@@ -1,7 +1,9 @@
 """URLs of objects: how they are parsed, which are refused, and local copies of objects.
 
-Every option that names a file also takes an s3://, gs://, az:// or http(s):// URL. A `BucketPath`
-has the Path methods that this package uses, so a token file in a bucket is opened like a local one.
+Every option that names a token file also takes an s3://, gs://, az:// or http(s):// URL, and so
+does preprocess --output-prefix; other files and folders are local (see `local_path`). A
+`BucketPath` has the Path methods that this package uses, so a token file in a bucket is opened like
+a local one.
 `io.buckets` sends the requests; it is imported lazily.
 """
 
@@ -186,6 +188,25 @@ def url_or_path(path: PathLike, allow_unversioned: bool = False) -> Path | Bucke
     if LOST_SLASH.match(text) and isinstance(path, Path):
         raise StorageError(
             f"{text}: give a URL as a string; a Path drops one of its two slashes"
+        )
+    return Path(path)
+
+
+def local_path(path: PathLike, what: str) -> Path:
+    """The path of a file or folder that cannot be in a bucket.
+
+    Args:
+        path: the path as given, not yet a Path: that drops one of the slashes of a URL.
+        what: its name in the message.
+
+    Raises:
+        ValueError: it is a URL.
+    """
+    text = os.fspath(path)
+    if URL.match(text) or (LOST_SLASH.match(text) and isinstance(path, Path)):
+        raise ValueError(
+            f"{what} must be a local path, got {redact(text)}: only token files may be in a "
+            "bucket; give a path on the disk"
         )
     return Path(path)
 

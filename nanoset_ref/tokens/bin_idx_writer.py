@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from nanoset_ref.io.files import atomic_write_set
 from nanoset_ref.io.overwriting import begins_with, refuse_foreign, refuse_input
 from nanoset_ref.io.paths import PathLike, as_list, as_path, checksum_of_set
+from nanoset_ref.io.urls import local_path
 from nanoset_ref.tokens.bin_idx import (
     DTYPES,
     HEADER,
@@ -61,7 +62,7 @@ class MMapIndexedDatasetBuilder:
             raise TokenFileError(
                 f"the format knows the dtypes {DTYPES}, got {self.dtype.name}"
             )
-        self.bin_path = Path(bin_path)
+        self.bin_path = local_path(bin_path, "a .bin file that is written")
         self.idx_path = self.bin_path.with_suffix(".idx")
         self.multimodal = multimodal
         self._lengths = array("i")

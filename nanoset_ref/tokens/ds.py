@@ -28,7 +28,7 @@ from numpy.typing import DTypeLike
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.overwriting import refuse_foreign
 from nanoset_ref.io.paths import PathLike, as_path, checksum_of_set, read_in_blocks
-from nanoset_ref.io.urls import local_copy
+from nanoset_ref.io.urls import local_copy, local_path
 from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
@@ -198,7 +198,8 @@ def datatrove_files(
     Raises:
         FileNotFoundError: no file matches.
     """
-    paths = sorted(Path(folder).glob("**/*.ds" if recursive else "*.ds"), key=str)
+    root = local_path(folder, "a folder of .ds files")
+    paths = sorted(root.glob("**/*.ds" if recursive else "*.ds"), key=str)
     if not paths:
         raise FileNotFoundError(
             f"{folder} has no file '*.ds'; datatrove's DocumentTokenizer writes them"

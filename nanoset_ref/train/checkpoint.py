@@ -44,6 +44,7 @@ from nanoset_ref.io.files import (
     sync_folder,
 )
 from nanoset_ref.io.paths import PathLike, checksum, read_json
+from nanoset_ref.io.urls import local_path
 from nanoset_ref.orders.base import Json
 from nanoset_ref.train.parallel import World
 
@@ -74,7 +75,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: PathLike, world: World, keep: int | None = None) -> None:
-        self.folder = Path(folder)
+        self.folder = local_path(folder, "the folder of checkpoints")
         self.world = world
         self.keep = keep
         # this job has read these and verified their checksums

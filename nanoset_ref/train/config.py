@@ -15,6 +15,7 @@ from typing import Any, Literal
 from nanoset_ref import preprocess  # loads its modules when they are used
 from nanoset_ref.io.checks import unknown_key_problem
 from nanoset_ref.io.extras import extra
+from nanoset_ref.io.urls import local_path
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.train.data_section import (
     SECTION_BY_KEY,
@@ -149,6 +150,12 @@ class CheckpointsConfig(Section):
     checkpoints_path: str = Field(min_length=1)
     checkpoint_interval: Count
     keep_checkpoints: Count | None = None
+
+    @field_validator("checkpoints_path")
+    @classmethod
+    def _check_path(cls, path: str) -> str:
+        local_path(path, "the folder of checkpoints")
+        return path
 
 
 class LRScheduleConfig(Section):
