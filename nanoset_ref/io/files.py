@@ -24,8 +24,8 @@ from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_path, in_bucket
 
 
-class _Part(NamedTuple):
-    """A file of a set: its finished temporary, and the path that it will have."""
+class _PendingFile(NamedTuple):
+    """A file that is written but not published: its temporary, and the path that it will have."""
 
     temporary: Path
     target: Path
@@ -45,12 +45,12 @@ class _Group(NamedTuple):
     """The sets of a `write_together`.
 
     Attributes:
-        sets: their parts.
+        sets: the files of each.
         temporaries: the stack that keeps their temporaries open.
         leftovers: temporaries of killed writers that were found.
     """
 
-    sets: list[list[_Part]]
+    sets: list[list[_PendingFile]]
     temporaries: contextlib.ExitStack
     leftovers: list[Path]
 
@@ -114,8 +114,8 @@ def atomic_write_set(
         from nanoset_ref.io.buckets import write_to_bucket  # only URLs need it
 
         refuse_existing(targets[-1], overwrite)
-        with write_to_bucket(targets) as parts:  # type: ignore[arg-type]
-            yield parts
+        with write_to_bucket(targets) as files:  # type: ignore[arg-type]
+            yield files
             refuse_existing(targets[-1], overwrite)
         return
     group = _group.get()
@@ -141,18 +141,18 @@ def atomic_write_set(
             file.flush()
             os.fsync(file.fileno())
         refuse_existing(targets[-1], overwrite)
-        parts = [
-            _Part(Path(file.name), target)
+        pending = [
+            _PendingFile(Path(file.name), target)
             for file, target in zip(files, targets, strict=True)
         ]
         if group:
-            group.sets.append(parts)
+            group.sets.append(pending)
         else:
-            run_uninterrupted(lambda: _publish([parts]))
+            run_uninterrupted(lambda: _publish([pending]))
 
 
 @contextlib.contextmanager
-def write_together(*last_files: Path) -> Iterator[list[list[_Part]]]:
+def write_together(*last_files: Path) -> Iterator[list[list[_PendingFile]]]:
     """Publish two sets of files at once, when both are complete.
 
     Args:
@@ -176,7 +176,7 @@ def write_together(*last_files: Path) -> Iterator[list[list[_Part]]]:
     the pair is incomplete, and replaces it. So a mark of one set counts for both.
 
     Yields:
-        The parts of both sets, in the order of writing; complete at the end of the block.
+        The pending files of both sets, in the order of writing; complete at the end of the block.
     """
     with contextlib.ExitStack() as temporaries:
         marks = [*chain.from_iterable(map(_temporaries_of, last_files))]
@@ -189,36 +189,36 @@ def write_together(*last_files: Path) -> Iterator[list[list[_Part]]]:
         run_uninterrupted(lambda: _publish(group.sets))
 
 
-def _publish(sets: list[list[_Part]]) -> None:
+def _publish(sets: list[list[_PendingFile]]) -> None:
     """Steps 2 and 3 of `atomic_write_set`, for one set or for the two sets of `write_together`."""
-    last_parts = [parts[-1] for parts in sets]
+    last_files = [files[-1] for files in sets]
     # 2. remove the old last files (the rename of a single file replaces the old one)
     if len(sets) > 1 or len(sets[0]) > 1:
-        last_parts = [part.renamed(part.marked_name(0)) for part in last_parts]
-        for part in reversed(last_parts):
-            part.target.unlink(missing_ok=True)
+        last_files = [file.renamed(file.marked_name(0)) for file in last_files]
+        for file in reversed(last_files):
+            file.target.unlink(missing_ok=True)
     # 3. rename the temporaries, the last files last
-    for parts in sets:
-        for part in parts[:-1]:
-            os.replace(part.temporary, part.target)
-    *first_parts, last = last_parts
-    for part in first_parts:
-        last = _mark_incomplete(part, last)
-        os.replace(part.temporary, part.target)
+    for files in sets:
+        for file in files[:-1]:
+            os.replace(file.temporary, file.target)
+    *others, last = last_files
+    for file in others:
+        last = _mark_incomplete(file, last)
+        os.replace(file.temporary, file.target)
     os.replace(last.temporary, last.target)
-    for folder in {part.target.parent for parts in sets for part in parts}:
+    for folder in {file.target.parent for files in sets for file in files}:
         sync_folder(folder)
 
 
-def _mark_incomplete(part: _Part, last: _Part) -> _Part:
-    """Rename the last temporary to the hidden name that marks `part` as half of a pair.
+def _mark_incomplete(file: _PendingFile, last: _PendingFile) -> _PendingFile:
+    """Rename the last temporary to the hidden name that marks `file` as half of a pair.
 
     On another disk the rename fails and the temporary keeps its name; if the writer is killed at
     this point, the first set looks complete.
     """
-    inode = part.temporary.stat().st_ino
+    inode = file.temporary.stat().st_ino
     try:
-        return last.renamed(part.marked_name(inode))
+        return last.renamed(file.marked_name(inode))
     except OSError:
         return last
 

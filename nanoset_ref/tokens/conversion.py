@@ -66,7 +66,7 @@ def convert(
 
 def convert_parts(
     sources: Sequence[Tokens],
-    parts: Mapping[PathLike, ChosenDocuments],
+    targets: Mapping[PathLike, ChosenDocuments],
     *,
     dtype: DTypeLike | None = None,
     overwrite: bool = False,
@@ -81,25 +81,25 @@ def convert_parts(
     for source in sources:
         source.check_content()
     description = (facts or {}) | agreed_facts(sources)
-    targets = [as_path(target) for target in parts]
-    for target, chosen in zip(targets, parts.values(), strict=True):
+    paths = [as_path(target) for target in targets]
+    for target, chosen in zip(paths, targets.values(), strict=True):
         _check_target(target, chosen, sources, description.get("row_length"))
         for source in sources:
             _check_source(source, target)
     options = description | {"dtype": id_dtype, "overwrite": overwrite}
     hashes = []
-    last_files = map(last_file_of, targets)
+    last_files = map(last_file_of, paths)
     with write_together(*last_files) as sets, contextlib.ExitStack() as stack:
-        writers = [WRITERS[target.suffix](target, **options) for target in targets]
+        writers = [WRITERS[path.suffix](path, **options) for path in paths]
         for writer in writers:
             stack.enter_context(writer)
-        for writer, chosen in zip(writers, parts.values(), strict=True):
+        for writer, chosen in zip(writers, targets.values(), strict=True):
             hashes.append(hash_blocks(_copy(sources, chosen, writer)))
     try:
-        return _opened(targets, hashes)
+        return _opened(paths, hashes)
     except Exception:
-        for part in reversed([*chain(*sets)]):
-            part.target.unlink(missing_ok=True)
+        for file in reversed([*chain(*sets)]):
+            file.target.unlink(missing_ok=True)
         raise
 
 
