@@ -27,8 +27,8 @@ from nanoset_ref.train.data_section import (
 )
 from nanoset_ref.train.strict_yaml import ConfigError
 
-# name, data and steps of a stage of the config, or of a chunk of one
-StagePart = tuple[str, DataConfig, range]
+# name, data and steps of a stage of the config, or of one chunk of it
+ExpandedStage = tuple[str, DataConfig, range]
 
 
 class Stage(NamedTuple):
@@ -77,7 +77,7 @@ def stages_of(config: Config) -> list[Stage]:
     return stages
 
 
-def _expand_chunks(config: Config) -> Iterator[StagePart]:
+def _expand_chunks(config: Config) -> Iterator[ExpandedStage]:
     """Yield the stages that start within train_steps; a folder of chunks yields one per chunk."""
     end = config.tokens.train_steps + 1
     by_start = {stage.start_training_step: stage for stage in config.data_stages}
@@ -87,15 +87,15 @@ def _expand_chunks(config: Config) -> Iterator[StagePart]:
         steps = range(start, stop)
         dataset = stage.data.dataset
         if isinstance(dataset, ChunksSection):
-            yield from _chunk_parts(stage, dataset, steps, config.global_batch_size)
+            yield from _stages_of_chunks(stage, dataset, steps, config.global_batch_size)
         else:
             yield stage.name, stage.data, steps
 
 
-def _chunk_parts(
+def _stages_of_chunks(
     stage: DataStage, chunks: ChunksSection, steps: range, batch_size: int
-) -> Iterator[StagePart]:
-    """Yield a part for each chunk, with as many steps as it fills completely."""
+) -> Iterator[ExpandedStage]:
+    """Yield a stage for each chunk, with as many steps as it fills completely."""
     first = steps.start
     for name, samples, section in chunks.each_chunk():
         if first == steps.stop:
