@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.streaming.file_map import FileMap
 
-PIECE_BYTES = 1 << 24
+SCAN_BYTES = 1 << 24  # compared at once
 
 
 class Adapter(ABC):
@@ -264,9 +264,9 @@ def _columns(value: Any) -> Mapping[str, Any]:
 
 
 def _offsets_of(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
-    """The offsets of an ASCII character, found in pieces: a mask is as large as the data."""
+    """The offsets of an ASCII character, SCAN_BYTES at a time: a mask is as large as its data."""
     offsets = [np.empty(0, np.int64)]
-    for start in range(0, len(data), PIECE_BYTES):
-        piece = data[start : start + PIECE_BYTES]
-        offsets.append(start + np.flatnonzero(piece == ord(character)))
+    for start in range(0, len(data), SCAN_BYTES):
+        is_match = data[start : start + SCAN_BYTES] == ord(character)
+        offsets.append(start + np.flatnonzero(is_match))
     return np.concatenate(offsets)
