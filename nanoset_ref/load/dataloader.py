@@ -274,9 +274,9 @@ class NanosetDataLoader(OneIterationLoader):
             ValueError: `state` is not a state.
         """
         consumed = consumed_in(state)
-        from nanoset_ref.orders.plans import check_state  # only states need it
+        from nanoset_ref.orders.plans import check_loader_state  # only states need it
 
-        self._dropped = check_state(state, self)
+        self._dropped = check_loader_state(state, self)
         self.end_iteration()
         self.consumed_train_samples = consumed
         self.batch_sampler.consumed_train_samples = consumed

@@ -136,7 +136,7 @@ def comparable_part(value: Any) -> Any:
 # ---- two plans
 
 
-def check_state(state: Json, loader: Any) -> int:
+def check_loader_state(state: Json, loader: Any) -> int:
     """Let a state of a `NanosetDataLoader` continue in another one; see `check_plan`.
 
     Returns:

@@ -19,7 +19,7 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.streaming.adapters import Adapter
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.map_style import MapDataset
-from nanoset_ref.streaming.resumable import State, check_state, count_option
+from nanoset_ref.streaming.resumable import State, checked_copy, count_option
 
 with extra("lightning", "a Lightning data module"):
     from lightning.pytorch import LightningDataModule
@@ -123,7 +123,7 @@ class SuperDataModule(LightningDataModule):
             PlanMismatch: the state was saved with another batch_size, num_workers or world_size.
             ValueError: it is not a state.
         """
-        self._start = check_state(state_dict, self._start | {"plan": self._plan})
+        self._start = checked_copy(state_dict, self._start | {"plan": self._plan})
 
     def _loader(self, name: str, epoch: int = 0, batches: int = 0) -> Any:
         adapter = getattr(self, f"{name}_adapter")

@@ -2,7 +2,7 @@
 
 Each iteration of a `Resumable` (or of a DataLoader of it) is one epoch. Its *progress* is a dict of
 JSON values that the subclass updates while it reads. A state is the progress and the plan.
-`check_state` validates the states of datasets and of loaders.
+`checked_copy` validates the states of datasets and of loaders.
 
 Each worker process has its own progress; torchdata's StatefulDataLoader saves and restores them.
 """
@@ -114,7 +114,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
             ValueError: `state` is not the state of such a dataset.
         """
         expected = {**self._next_progress(), "plan": self.state_dict()["plan"]}
-        self._resume_from = check_state(state, expected)
+        self._resume_from = checked_copy(state, expected)
         del self._resume_from["plan"]
 
     def _next_progress(self) -> State:
@@ -123,11 +123,8 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         return {"epoch": epoch, **self.first_progress(epoch)}
 
 
-def check_state(state: Any, expected: State) -> State:
-    """Check that a state has the names, types and plan of `expected`, and valid counts.
-
-    Returns:
-        A copy of the state.
+def checked_copy(state: Any, expected: State) -> State:
+    """Copy a state that has the names, types and plan of `expected`, and valid counts.
 
     Raises:
         PlanMismatch: the state belongs to another plan.

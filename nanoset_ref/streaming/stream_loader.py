@@ -12,7 +12,7 @@ from typing import Any
 from torch.utils.data import default_collate
 
 from nanoset_ref.load.dataloader import OneIterationLoader, refuse_unknown_options
-from nanoset_ref.streaming.resumable import State, check_state
+from nanoset_ref.streaming.resumable import State, checked_copy
 from nanoset_ref.streaming.stream import RowSample, TokenStream, next_epoch
 
 Collate = Callable[[list[RowSample]], Any]
@@ -123,7 +123,7 @@ class TokenStreamDataLoader(OneIterationLoader):
             PlanMismatch: the state belongs to another text, tokenizer or order.
             ValueError: `state` is not the state of a TokenStreamDataLoader.
         """
-        start = check_state(state, self.state_dict())
+        start = checked_copy(state, self.state_dict())
         del start["plan"]
         self.end_iteration()
         self._start = start

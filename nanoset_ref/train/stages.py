@@ -87,7 +87,9 @@ def _expand_chunks(config: Config) -> Iterator[ExpandedStage]:
         steps = range(start, stop)
         dataset = stage.data.dataset
         if isinstance(dataset, ChunksSection):
-            yield from _stages_of_chunks(stage, dataset, steps, config.global_batch_size)
+            yield from _stages_of_chunks(
+                stage, dataset, steps, config.global_batch_size
+            )
         else:
             yield stage.name, stage.data, steps
 
