@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.chunks.chunk_manifest import common_facts, manifests_above
-from nanoset_ref.chunks.packing import batches
+from nanoset_ref.chunks.packing import batched
 from nanoset_ref.chunks.row_format import Row, read_row, row_files
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write, lock, write_together
@@ -113,7 +113,7 @@ def _write_rows(writer: Any, rows: Iterator[Row], labeled: bool) -> int:
     numbers_of: dict[str, int] = {}  # {label: its number}
     label_numbers = array("I")  # of each document
     num_rows = 0
-    for batch in batches(rows, BATCH_ROWS):
+    for batch in batched(rows, BATCH_ROWS):
         lengths = []
         for row in batch:
             for length, label in _documents(row, labeled):

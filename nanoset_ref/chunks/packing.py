@@ -94,13 +94,13 @@ def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[Packed
 
 def interleave_workers(workers: Iterable[Iterable[T]]) -> Iterator[T]:
     """Yield the rows of several workers in the original script's order: 512 of each in turn."""
-    batches_of = [batches(rows, WORKER_BATCH) for rows in workers]
+    batches_of = [batched(rows, WORKER_BATCH) for rows in workers]
     for one_of_each in zip_longest(*batches_of, fillvalue=()):
         yield from chain.from_iterable(one_of_each)
 
 
-def batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield lists of `size` rows; the last one may be shorter."""
+def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield lists of `size` rows; the last one may be shorter. (Python 3.12 has such a function.)"""
     rows = iter(rows)
     while batch := list(islice(rows, size)):
         yield batch
