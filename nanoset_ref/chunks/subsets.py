@@ -88,9 +88,7 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
         if file.parent != root and out not in file.parents
     ]
     prepared = [
-        folder
-        for folder in manifests_above(files)
-        if folder.is_relative_to(root.resolve())
+        folder for folder in manifests_above(files) if folder.is_relative_to(root)
     ]
     subsets = defaultdict(list)
     for file in files:

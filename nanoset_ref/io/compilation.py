@@ -36,8 +36,8 @@ def sources_checksum() -> str:
 class _ChecksummedImpl(CompileResultCacheImpl):
     """numba's cache, but its entries are valid while `sources_checksum` stays the same.
 
-    The code has the checksum as well as the index: numba writes the index first, and a process
-    that ends there leaves an index of the new sources beside the code of the old ones.
+    Both files of an entry hold the checksum, because numba writes the index first: a process that
+    is killed in between leaves a new index beside old code.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -269,7 +269,7 @@ def explain_full_disk(
     Args:
         path: the file or folder that is written.
         folder: a folder on its disk.
-        needs: a clause that says what needs how many bytes; "" leaves it out.
+        needs: a clause such as "the index needs 10 bytes"; "" leaves it out.
         option: the option that names another folder.
 
     Raises:

@@ -28,7 +28,7 @@ import torch
 
 from nanoset_ref.load.collator import writable_copy
 
-# for madvise, Linux 5.14: gives a mapping the pages now that its first writes would give it
+# for madvise, Linux 5.14: allocates a mapping's own pages at once, not at its first writes
 POPULATE_WRITE = 23
 Mappings = set[weakref.ref[mmap.mmap]]
 

@@ -1,6 +1,4 @@
-"""What a DataLoader worker does first: it takes a seed of its own, and sees to it that it ends with
-its trainer.
-"""
+"""The start of a DataLoader worker: it gets its own seed, and exits when its trainer does."""
 
 import multiprocessing
 import os

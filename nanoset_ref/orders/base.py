@@ -284,8 +284,9 @@ class Order(ABC):
     def coverage(self, until: int) -> list[tuple[int, int]]:
         """For each source, (samples read at least once, reads of the most-read sample).
 
-        Counted from `first_position` to `until`. StatelessOrder also counts its ledger's reads, a
-        SkippingOrder of it does not: which samples they were depends on what was skipped.
+        Counted from `first_position` to `until`. A StatelessOrder also counts the reads of its
+        ledger. A SkippingOrder of one does not, since the skipped ranges decide which samples
+        those were.
         """
         start = min(self.first_position, until)
         coverage = []

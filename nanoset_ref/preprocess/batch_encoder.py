@@ -164,7 +164,7 @@ def encode_in_order(
 
     pending: deque[tuple[TextBatch, Future[EncodedBatch]]] = deque()
     pool = ThreadPoolExecutor(len(functions))
-    close = close_pool  # when the interpreter exits, this module has lost its names
+    close = close_pool  # bound here: at interpreter exit the module's globals are gone
     try:
         for batch in batches:
             pending.append((batch, pool.submit(run, batch)))

@@ -145,7 +145,7 @@ class PieceCutter:
 def _is_local(pre_tokenizer: Any) -> bool:
     """Whether a pre-tokenizer splits a text in the same way with and without the text before it.
 
-    Also if an opening mark precedes it.
+    An opening mark before the text must not change this either.
     """
     if not pre_tokenizer:
         return True

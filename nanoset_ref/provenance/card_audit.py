@@ -232,7 +232,7 @@ def _base_name(source: Json) -> str:
 
 
 def _keys(source: Json) -> list[str]:
-    """What files that are the same have in common: one of these."""
+    """The keys of a source. Two sources that are the same file share one of them."""
     return [*filter(None, [source.get("checksum")]), _base_name(source)]
 
 

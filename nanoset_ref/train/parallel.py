@@ -131,7 +131,7 @@ class World:
     def sum_over_stages(self, value: torch.Tensor) -> float:
         """Sum a loss, a count or a squared norm over the pipeline stages.
 
-        The part of a stage is the mean over its data- and tensor-parallel ranks.
+        Each stage contributes the mean over its data- and tensor-parallel ranks.
         """
         total = value.detach().clone()
         dist.all_reduce(total)
