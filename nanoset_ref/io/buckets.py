@@ -380,8 +380,9 @@ def write_to_bucket(targets: Sequence[BucketPath]) -> Iterator[list[Any]]:
     2. Delete the old last object: without it the old set is not valid.
     3. Upload in the order of `targets`, the new last object last.
 
-    A failed upload leaves no object, but may leave parts, which the bucket's lifecycle rules have
-    to remove. The temporaries are in TMPDIR.
+    A failed upload leaves no valid set: the last object is missing. Objects before it may stay,
+    until the next run replaces them, and parts of an upload, until the bucket's lifecycle rules
+    remove them. The temporaries are in TMPDIR.
 
     Raises:
         StorageError: write access is missing, or an upload failed.
