@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from test_nanoset import write_range
 
+from nanoset_ref.io.html_table import html_table
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import (
@@ -26,7 +27,6 @@ from nanoset_ref.orders.plots import (
     COLORS,
     REST,
     draw_sources,
-    html_table,
 )
 
 

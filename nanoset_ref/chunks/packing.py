@@ -100,7 +100,7 @@ def interleave_workers(workers: Iterable[Iterable[T]]) -> Iterator[T]:
 
 
 def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield lists of `size` rows; the last may be shorter. (itertools has this from Python 3.12 on.)"""
+    """Yield lists of `size` rows; the last may be shorter. (In itertools from Python 3.12 on.)"""
     rows = iter(rows)
     while batch := list(islice(rows, size)):
         yield batch

@@ -17,7 +17,7 @@ blocks, prefetch           many batches at a time, ahead of time
 shared_buffers             memory that workers fill, and copies of it
 dataloader                 batches, with exact resume
 workers, device            how workers begin; batches moved to a GPU
-html_tables                a dataset and a loader as tables, for notebooks
+notebook_tables            a dataset and a loader as tables, for notebooks
 """
 
 import lazy_loader

@@ -346,7 +346,9 @@ class NanosetDataLoader(OneIterationLoader):
         )
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.load.html_tables import loader_table  # only notebooks need it
+        from nanoset_ref.load.notebook_tables import (
+            loader_table,  # only notebooks need it
+        )
 
         return loader_table(self)
 

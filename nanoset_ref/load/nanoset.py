@@ -307,7 +307,9 @@ class Nanoset(Rows):
         return self.order.plot(self._file_names())
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.load.html_tables import nanoset_table  # only notebooks need it
+        from nanoset_ref.load.notebook_tables import (
+            nanoset_table,  # only notebooks need it
+        )
 
         return nanoset_table(self)
 

@@ -203,7 +203,7 @@ class PieceRows(Rows):
         )
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.orders.plots import html_table  # only notebooks need it
+        from nanoset_ref.io.html_table import html_table  # only notebooks need it
 
         facts = {
             "split": self.parts[0].split,

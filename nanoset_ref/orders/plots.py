@@ -5,16 +5,16 @@ matplotlib is imported when a picture is drawn. A long order is not read complet
 A picture of 10**12 samples takes as long as one of a million.
 """
 
-import html
 import io
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
+from nanoset_ref.io.html_table import html_table
 from nanoset_ref.orders.base import Order
 
 Ints = NDArray[np.int64]
@@ -28,7 +28,6 @@ MAX_SHOWN = 7  # sources that have a color of their own; the others are drawn as
 COLORS = ("#005a8f", "#bf5200", "#00795a", "#8e4585", "#1a76b5", "#8a6d00", "#b3261e")
 REST = "#6b6b6b"
 INK = "#222222"
-MAX_ROWS = 20  # of a table
 MAX_CHARACTERS = 26  # of a name
 
 
@@ -235,45 +234,3 @@ def _end_of_name(name: str) -> str:
     if len(name) <= MAX_CHARACTERS:
         return name
     return f"...{name[3 - MAX_CHARACTERS :]}"
-
-
-def html_table(
-    caption: str,
-    facts: Mapping[str, Any],
-    head: Sequence[str] = (),
-    rows: Sequence[Any] = (),
-) -> str:
-    """A small table for notebooks: facts by name, then rows under a head.
-
-    Text is escaped, numbers get commas, and only the first 20 rows are shown.
-    """
-    table = f"<table><caption>{_text(caption)}</caption>"
-    for name, value in facts.items():
-        table += (
-            f"<tr><th style='text-align:left'>{_text(name)}</th>{_cell(value)}</tr>"
-        )
-    table += "</table>"
-    if not head:
-        return table
-    names = "".join(f"<th>{_text(name)}</th>" for name in head)
-    table += f"<table><tr>{names}</tr>"
-    for row in rows[:MAX_ROWS]:
-        cells = "".join(_cell(value) for value in row)
-        table += f"<tr>{cells}</tr>"
-    others = len(rows) - MAX_ROWS
-    if others > 0:
-        table += f"<tr><td colspan='{len(head)}'>and {others:,} others</td></tr>"
-    return f"{table}</table>"
-
-
-def _cell(value: Any) -> str:
-    side = "right" if isinstance(value, (int, float)) else "left"
-    return f"<td style='text-align:{side}'>{_text(value)}</td>"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    return html.escape(str(value))

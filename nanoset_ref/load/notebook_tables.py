@@ -1,8 +1,8 @@
 """Tables of a dataset and of a loader, for notebooks."""
 
+from nanoset_ref.io.html_table import html_table
 from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.orders.plots import html_table
 
 
 def nanoset_table(nanoset: Nanoset) -> str:
