@@ -574,7 +574,7 @@ def test_boundaries_that_do_not_decrease_are_known(source):
     )
     np.save(path, np.load(path)[[0, 2, 3, 1, 4, 5]])
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"seal": None}))
-    with pytest.raises(TokenFileError, match="must not decrease"):
+    with pytest.raises(TokenFileError, match="do not ascend"):
         verify(source.path)
     with pytest.raises(
         TokenFileError, match=r"boundaries of a_input_ids\.npy; name that file"

@@ -45,6 +45,7 @@ from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders import Order
 from nanoset_ref.tokens import TokenFileError, Tokens
+from nanoset_ref.tokens.companions import DAMAGED_BOUNDARIES
 
 ARRAY_NAMES = ("row_offsets", "piece_starts", "piece_lengths")
 
@@ -74,9 +75,7 @@ def pack_documents(document_offsets: Int64Array, row_length: int) -> Arrays:
     offsets = np.asarray(document_offsets, dtype=np.int64)
     lengths = np.diff(offsets)
     if (lengths < 0).any():
-        raise ValueError(
-            "document boundaries do not ascend: their file is damaged, write the token file again"
-        )
+        raise ValueError(DAMAGED_BOUNDARIES)
     # 1. e.g. lengths 5 0 2, R = 3
     counts = -(-lengths // row_length)  # pieces of each document: 2 0 1
     # pieces of the same document before each: 0 1 0

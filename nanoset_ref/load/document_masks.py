@@ -33,6 +33,7 @@ from nanoset_ref.load.rows import Rows, Span, Starts
 from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.plans import Plan
 from nanoset_ref.tokens import Tokens
+from nanoset_ref.tokens.companions import DAMAGED_BOUNDARIES
 
 MAX_CHECKED = 64  # files that are looked at for an id, and documents in each
 
@@ -70,9 +71,7 @@ def starts_at_boundaries(
     rows = np.repeat(np.arange(len(first_tokens)), counts)
     columns = document_offsets[concatenated_ranges(first, counts)] - first_tokens[rows]
     if ((columns < 0) | (columns >= row_length)).any():
-        raise ValueError(
-            "document boundaries do not ascend: their file is damaged, write the token file again"
-        )
+        raise ValueError(DAMAGED_BOUNDARIES)
     starts[rows, columns] = True
     return starts
 

@@ -49,7 +49,6 @@ NAMES = "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()
 DTYPES = [np.dtype(name) for name in NAMES]  # of codes 1, 2, ...
 SEQUENCES_AT_ONCE = 1 << 16  # checked when an index is opened
 ARRAYS = "sequence_lengths sequence_pointers document_indices sequence_modes".split()
-SEAL_BEGINNING = b'"xxh3_128:'  # of the checksum in a .seal, as JSON
 _warned: list[Path] = []  # the first pair without a seal, which was logged
 logger = logging.getLogger(__name__)
 

@@ -26,10 +26,10 @@ from nanoset_ref.tokens.bin_idx import (
     DTYPES,
     HEADER,
     MAGIC,
-    SEAL_BEGINNING,
     MMapIndexedDataset,
     seal_of,
 )
+from nanoset_ref.tokens.companions import SEAL_BEGINNING
 from nanoset_ref.tokens.manifest import TokenFileError
 
 

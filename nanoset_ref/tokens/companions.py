@@ -27,6 +27,8 @@ from nanoset_ref.tokens.manifest import (
     TokenFileError,
 )
 
+SEAL_BEGINNING = b'"xxh3_128:'  # of the checksum in a .seal, as JSON
+DAMAGED_BOUNDARIES = "document boundaries do not ascend: their file is damaged, write the token file again"
 # what may lie beside a file of each format, in place of its suffix
 COMPANIONS = {
     ".npy": (MANIFEST_SUFFIX, DOCUMENTS_SUFFIX, LABELS_SUFFIX),
@@ -76,9 +78,7 @@ def require_ascending(offsets: Int64Array, path: PathLike) -> None:
     for first in range(0, len(offsets), BLOCK_IDS):
         block = offsets[first : first + BLOCK_IDS + 1]
         if np.any(block[1:] < block[:-1]):
-            raise TokenFileError(
-                f"{path}: the document boundaries must not decrease; write the file again"
-            )
+            raise TokenFileError(f"{path}: {DAMAGED_BOUNDARIES}")
 
 
 def search_boundaries(ids: NDArray[Any], eos_token_id: int) -> Int64Array:

@@ -39,7 +39,7 @@ class Progress:
         self.writes_lines = is_shown and self.bar.disable
         self._redirected = logging_redirect_tqdm()  # messages appear above the bar
         self.began = time.perf_counter()
-        self._start_window()
+        self._reset_counts()
 
     def __enter__(self) -> Self:
         self._redirected.__enter__()
@@ -49,7 +49,7 @@ class Progress:
         self._redirected.__exit__(*error)
         self.bar.close()
 
-    def _start_window(self) -> None:
+    def _reset_counts(self) -> None:
         self.tokens = 0
         self.seconds = 0.0
         self.waited = 0.0
@@ -84,4 +84,4 @@ class Progress:
             logger.info(
                 "step %d of %d (%s): %s, %s left", step, self.last, stage, text, left
             )
-        self._start_window()
+        self._reset_counts()
