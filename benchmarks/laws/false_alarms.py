@@ -166,7 +166,7 @@ def faults() -> dict[str, Any]:
         outcome = report.outcomes[law]
         seconds = round(time.perf_counter() - started, 1)
         found[fault] = {"law": law, "found": bool(report.broken), "seconds": seconds}
-        found[fault] |= {"words": str(outcome.finding), "case": str(outcome.case)}
+        found[fault] |= {"message": str(outcome.finding), "case": str(outcome.case)}
         print(fault, found[fault], flush=True)
     return found
 

@@ -57,12 +57,12 @@ def table() -> str:
         held = [
             f"`{law}`" + (f" ({outcome['cases']} cases)" if outcome["late"] else "")
             for law, outcome in laws.items()
-            if outcome["is"] == "holds"
+            if outcome["status"] == "holds"
         ]
-        broken = [law for law, outcome in laws.items() if outcome["is"] == "broken"]
+        broken = [law for law, outcome in laws.items() if outcome["status"] == "broken"]
         case = "-"
         if broken:
-            case = f"`{broken[0]}`: {laws[broken[0]]['finding']['words']}"
+            case = f"`{broken[0]}`: {laws[broken[0]]['finding']['message']}"
         if broken[1:]:
             case += f"; and `{'` `'.join(broken[1:])}`"
         loader = loader.replace("--no-data-sharding", "`--no-data-sharding`")

@@ -161,11 +161,11 @@ class LawReport:
         """The report as JSON; `table` is the same as in the text."""
         laws = {}
         for law, outcome in self.outcomes.items():
-            laws[law] = asdict(outcome) | {"is": self.status(law)}
+            laws[law] = asdict(outcome) | {"status": self.status(law)}
             if outcome.finding is not None:
                 laws[law]["finding"] = {
                     "kind": outcome.finding.kind,
-                    "words": outcome.finding.message,
+                    "message": outcome.finding.message,
                     "table": self._table(law),
                 }
         return json.dumps({"seed": self.seed, "laws": laws}, indent=1)
