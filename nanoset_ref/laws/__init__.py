@@ -7,7 +7,7 @@
     findings        differences between the rows read and the rows expected
     trial           runs a loader in one case, with changes
     rules           the laws, one function each
-    searching       hypothesis looks for a case that breaks a law, and shrinks it
+    case_search     hypothesis looks for a case that breaks a law, and shrinks it
     law_report      the result as text, HTML, JSON, a script and a badge
     laws_command    nanoset-ref laws
     pytest_plugin   a test of pytest for each law

@@ -1,10 +1,10 @@
 from .adapter import Adapter as Adapter
 from .adapter import adapter as adapter
+from .case_search import check as check
+from .case_search import judge as judge
 from .corpora import Corpus as Corpus
 from .corpora import write_corpus as write_corpus
 from .findings import Finding as Finding
 from .law_report import LawReport as LawReport
 from .rules import LAWS as LAWS
-from .searching import check as check
-from .searching import judge as judge
 from .trial import Case as Case

@@ -221,8 +221,10 @@ def _cell(
     """The batch of a rank at a step and, if it is wrong, the expected one."""
     if read != due:
         return f"{_batch_text(read)} (not {_batch_text(due)})"
-    is_marked = any(row in marked for batch in read for row in batch)
-    return _batch_text(read) + " !" * is_marked
+    text = _batch_text(read)
+    if any(row in marked for batch in read for row in batch):
+        text += " !"
+    return text
 
 
 def _batch_text(batches: list[Any]) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 from nanoset_ref.cli.command import UsageError, run
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input
+from nanoset_ref.laws.case_search import check
 from nanoset_ref.laws.runner import describe_error
-from nanoset_ref.laws.searching import check
 
 
 def check_loader(

@@ -27,7 +27,7 @@ class Laws:
         If no law was judged, skip the test; if only some were, warn of the others.
         """
         # pytest loads the plugin in every project
-        from nanoset_ref.laws.searching import as_adapter, check
+        from nanoset_ref.laws.case_search import as_adapter, check
 
         claims = as_adapter(loader, options).claims.split()
         if self.only and not {*self.only} & {*claims}:

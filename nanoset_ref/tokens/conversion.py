@@ -165,7 +165,10 @@ def _check_source(source: Tokens, target: Path) -> None:
                 f"{source.path} has modes, or documents of several sequences, which only "
                 "`nanoset-ref merge` of whole pairs keeps, without --dtype"
             )
-        lost += ["the sequences of documents"] * has_sequences + ["modes"] * has_modes
+        if has_sequences:
+            lost.append("the sequences of documents")
+        if has_modes:
+            lost.append("modes")
     if isinstance(source, TokenFile) and source.manifest and source.manifest.sources:
         lost.append("the labels of documents")
     if source.windows != _windows_of_copy(source, target):

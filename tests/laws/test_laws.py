@@ -334,7 +334,7 @@ def test_a_loader_computes_though_the_caller_had_threads() -> None:
 
 
 def test_torch_is_not_imported() -> None:
-    code = "import sys, nanoset_ref.laws.searching as s; s.check; print('torch' in sys.modules)"
+    code = "import sys, nanoset_ref.laws.case_search as s; s.check; print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
