@@ -29,7 +29,7 @@ from nanoset_ref.provenance import audit, segments_of_config
 from nanoset_ref.streaming import TokenStream
 from nanoset_ref.train import Config, ConfigError, load_config, read_metrics, stages_of
 from nanoset_ref.train.data_section import SECTION_BY_KEY
-from nanoset_ref.train.launch import EXAMPLES
+from nanoset_ref.train.train_command import EXAMPLES
 
 S = 128
 

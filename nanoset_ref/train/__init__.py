@@ -7,7 +7,7 @@ config, data_section           the sections of the YAML file
 stages, staged_loader          which data a run reads at each step; the steps of one rank
 parallel, model                the processes and sums over them; the sharded model and its loss
 checkpoint, metrics, progress  saving, a log line per step, and progress on the terminal
-run, launch                    the training loop, and the command
+run, train_command             the training loop, and the command
 """
 
 import lazy_loader

@@ -5,8 +5,6 @@ from .checkpoint import read_state as read_state
 from .config import Config as Config
 from .config import DataStage as DataStage
 from .config_file import load_config as load_config
-from .launch import main as main
-from .launch import train as train
 from .metrics import read_metrics as read_metrics
 from .model import DistributedModel as DistributedModel
 from .parallel import ParallelLayout as ParallelLayout
@@ -23,3 +21,5 @@ from .stages import Stage as Stage
 from .stages import stages_of as stages_of
 from .strict_yaml import ConfigError as ConfigError
 from .strict_yaml import read_yaml as read_yaml
+from .train_command import main as main
+from .train_command import train as train

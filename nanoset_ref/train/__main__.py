@@ -2,7 +2,7 @@
 
 import sys
 
-from nanoset_ref.train.launch import main
+from nanoset_ref.train.train_command import main
 
 if __name__ == "__main__":
     sys.exit(main())
