@@ -20,6 +20,7 @@ from typing import Any, get_args
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import as_list
+from nanoset_ref.preprocess.hub import hub_problem
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text_blocks import Document, OnError, TextBlock, TextPart
 from nanoset_ref.preprocess.text_formats import (
@@ -222,19 +223,6 @@ def _is_manifest(file: Path) -> bool:
         Manifest.read(file)
         return True
     return file.name.endswith("_input_ids.json")
-
-
-def hub_problem() -> str:
-    """Why the Hub cannot be reached, or "". Other libraries would retry for a minute."""
-    with extra("text", "reading from the Hub"):
-        from huggingface_hub import constants, get_session
-
-    try:
-        if not constants.HF_HUB_OFFLINE:
-            get_session().head(constants.ENDPOINT, timeout=5)
-    except Exception as error:  # the HTTP library raises errors of its own
-        return f"{constants.ENDPOINT} cannot be reached: {error}"
-    return ""
 
 
 def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any, str]:

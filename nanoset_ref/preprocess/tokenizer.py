@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.preprocess.text import hub_problem
+from nanoset_ref.preprocess.hub import hub_problem
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
