@@ -21,12 +21,18 @@ from typing import Any
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "nanoset_ref"
-# Each room imports only rooms that stand before it. How commands are made (`cli.command`, `cli.launcher`) and the ranks
-# of torchrun stand before all of them; each room's __main__ is where a command begins, and imports what it likes.
+# Each room imports only rooms that stand before it. How commands are made (`cli.command`, `cli.launcher`), the text of
+# errors and the ranks of torchrun stand before all of them; each room's __main__ is where a command begins, and imports
+# what it likes.
 ROOMS = """
 foundations io tokens preprocess orders load megatron streaming chunks train provenance laws cli
 """.split()
-FOUNDATIONS = ("cli/command.py", "cli/launcher.py", "io/torchrun.py")
+FOUNDATIONS = (
+    "cli/command.py",
+    "cli/launcher.py",
+    "io/error_text.py",
+    "io/torchrun.py",
+)
 OFFERING = (
     "tokens load preprocess megatron streaming chunks train provenance laws".split()
 )

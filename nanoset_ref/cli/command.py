@@ -32,9 +32,9 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
 from nanoset_ref.cli.launcher import end_with_launcher, interrupts_raise
+from nanoset_ref.io.error_text import one_line, shorten
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 
-MAX_ERROR_CHARACTERS = 300  # of an unexpected error
 WEIGHT_CHARACTERS = set("+-.0123456789e")
 
 _ended = threading.Event()  # the command has ended
@@ -208,15 +208,6 @@ def _exists(path: str) -> bool:
     return os.path.exists(path) or os.path.exists(f"{path}.idx")
 
 
-def one_line(error: BaseException) -> str:
-    """The message of an error, on one line."""
-    if isinstance(error, OSError) and error.strerror:
-        if error.filename:
-            return f"{error.filename}: {error.strerror}"
-        return error.strerror
-    return " ".join(str(error).split())
-
-
 def _is_expected(error: Exception) -> bool:
     """Whether an error is about the input: by its type, or because this package raised it."""
     if isinstance(error, (ValueError, OSError, ImportError)):
@@ -240,9 +231,7 @@ def _origin(error: Exception) -> tuple[str, bool]:
 
 def _unexpected(error: Exception) -> str:
     """The message for a bug of this package, or for a library's unexpected error."""
-    words = f"{type(error).__name__}: {error}".split()
-    said = " ".join(words)
-    said = said[:MAX_ERROR_CHARACTERS].rstrip(": ")
+    said = shorten(f"{type(error).__name__}: {error}").rstrip(": ")
     if isinstance(error, MemoryError) or "out of memory" in said:
         return f"there is not enough memory ({said})"
     module, _ = _origin(error)

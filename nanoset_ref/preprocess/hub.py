@@ -4,7 +4,7 @@ from nanoset_ref.io.extras import extra
 
 
 def hub_problem() -> str:
-    """Why the Hub cannot be reached, or "". Libraries that load from it would retry for a minute."""
+    """Why the Hub cannot be reached, or "". Libraries that load from it retry for a minute."""
     with extra("text", "reading from the Hub"):
         from huggingface_hub import constants, get_session
 

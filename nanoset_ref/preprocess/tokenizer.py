@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nanoset_ref.io.error_text import one_line
 from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.hub import hub_problem
 
@@ -166,7 +167,7 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
         )
     # transformers, the Hub and the network raise errors of their own
     except Exception as error:
-        reason = problem or " ".join(str(error).split())
+        reason = problem or one_line(error)
         raise TokenizerError(
             f"{name_or_path}: no tokenizer to load; "
             f"give a folder with a tokenizer.json or a name on the Hub ({reason})"

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from nanoset_ref import preprocess  # loads its modules when they are used
 from nanoset_ref.io.checks import unknown_key_problem
+from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.load.schedule import Schedule
@@ -25,7 +26,6 @@ from nanoset_ref.train.data_section import (
     Section,
     Size,
 )
-from nanoset_ref.train.strict_yaml import shorten
 
 with extra("train", "a training run"):
     from pydantic import Field, ValidationInfo, field_validator

@@ -3,13 +3,14 @@
 import logging
 import os
 
+from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.io.pydantic_errors import problems_of
 from nanoset_ref.train.config import Config
 from nanoset_ref.train.data_section import SECTION_BY_KEY, Section
 from nanoset_ref.train.stages import stages_of
-from nanoset_ref.train.strict_yaml import ConfigError, read_yaml, shorten
+from nanoset_ref.train.strict_yaml import ConfigError, read_yaml
 
 with extra("train", "a training run"):
     from pydantic import ValidationError

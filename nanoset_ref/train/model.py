@@ -31,12 +31,13 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
 from nanoset_ref.load.collator import Batch
 from nanoset_ref.load.device import to_device
 from nanoset_ref.train.config import Config, transformers_config
 from nanoset_ref.train.parallel import World
-from nanoset_ref.train.strict_yaml import ConfigError, shorten
+from nanoset_ref.train.strict_yaml import ConfigError
 
 IGNORED = -100  # the label that cross_entropy ignores
 # the projections of a layer that are split by columns, and those by rows

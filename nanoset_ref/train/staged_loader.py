@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import whole_number
+from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
@@ -30,7 +31,7 @@ from nanoset_ref.train.config import Config
 from nanoset_ref.train.data_section import ChunksSection, DataConfig
 from nanoset_ref.train.parallel import ParallelLayout
 from nanoset_ref.train.stages import Stage, stages_of
-from nanoset_ref.train.strict_yaml import ConfigError, shorten
+from nanoset_ref.train.strict_yaml import ConfigError
 
 with extra("train", "a training run"):
     from pydantic import BaseModel, Field

@@ -8,6 +8,7 @@ print at most 300 characters of a value.
 from pathlib import Path
 from typing import Any
 
+from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike, require_regular
 
@@ -65,8 +66,3 @@ def _check_limits(events: Any) -> None:
                 f"nested more than {MAX_DEPTH} deep, "
                 f"or with more than {MAX_ALIASES} aliases (*name)"
             )
-
-
-def shorten(error: object) -> str:
-    """The first 300 characters of an error, on one line."""
-    return " ".join(str(error)[:300].split())

@@ -1,0 +1,17 @@
+"""The message of an error, on one line."""
+
+MAX_CHARACTERS = 300
+
+
+def one_line(error: object) -> str:
+    """The message on one line; that of an error about a file names the file first."""
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename:
+            return f"{error.filename}: {error.strerror}"
+        return error.strerror
+    return " ".join(str(error).split())
+
+
+def shorten(error: object) -> str:
+    """The first 300 characters of the message, on one line."""
+    return one_line(error)[:MAX_CHARACTERS].rstrip()
