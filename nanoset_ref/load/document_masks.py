@@ -15,9 +15,7 @@ Source: reset_position_ids, reset_attention_mask and eod_mask_loss of NVIDIA Meg
 and max_seqlen as in FlashAttention's varlen interface.
 """
 
-import contextlib
 import dataclasses
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,14 +26,10 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.rows import Rows, Span, Starts
+from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders.base import Json
-from nanoset_ref.orders.plans import Plan
 from nanoset_ref.tokens import Tokens
 from nanoset_ref.tokens.companions import DAMAGED_BOUNDARIES
-
-MAX_CHECKED = 64  # files that are looked at for an id, and documents in each
 
 
 def starts_after_eos(rows: NDArray[Any], eos_token_id: int) -> Starts:
@@ -189,79 +183,6 @@ def attention_mask(starts: Starts) -> NDArray[np.bool_]:
     is_earlier = np.tri(starts.shape[1], dtype=np.bool_)  # or the same token
     masked = is_other_document | ~is_earlier
     return masked[:, None]
-
-
-def plan_with_documents(rows: Rows, collate_fn: Any) -> Plan:
-    """The plan of rows, and the masks of a collator with what they depend on.
-
-    That is the checksum of each file's document boundaries, or the id that ends documents, and the
-    id that is taken for padding. Of a collator that is any function, nothing is known.
-    """
-    plan = rows.plan
-    if not hasattr(collate_fn, "needs_starts"):
-        return plan
-    options = getattr(collate_fn, "documents", None)
-    is_masked = getattr(collate_fn, "use_doc_masking", True)
-    if not is_masked or not isinstance(options, DocumentOptions):
-        options = None
-    plan["rows"]["within_documents"] = options.within_documents if options else []
-    # a collator of the user's may have something else of this name
-    with contextlib.suppress(AttributeError, TypeError):
-        plan["rows"]["masked_as_padding"] = operator.index(collate_fn.pad_id)
-    if collate_fn.needs_starts:
-        eos_token_id = getattr(rows, "eos_token_id", None)  # of a DatatroveNanoset
-        for entry, file in zip(plan["files"], rows.files, strict=True):
-            entry["documents"] = file.documents_checksum
-            if eos_token_id is not None:
-                entry["documents"] = f"end with the id {eos_token_id}"
-    elif options and options.field_names:
-        plan["rows"]["documents_end_with"] = options.eos_token_id
-    return plan
-
-
-def require_masked_padding(rows: Any, collate_fn: Any) -> None:
-    """Raise ValueError if the loss would count padding, or leave out tokens that are not padding.
-
-    Args:
-        rows: `Rows` that are padded.
-        collate_fn: a Collator, or any function; a function is trusted.
-    """
-    masked = getattr(collate_fn, "pad_id", None)
-    if not getattr(collate_fn, "masks_padding", True):
-        problem = "does not mask the padding in which these rows end"
-    elif masked not in (None, rows.pad_id):
-        own = f"but these rows end in the pad_id {rows.pad_id}: use that one"
-        problem = f"masks the pad_id {masked}, {own}"
-    elif masked is not None and _is_in_documents(rows, masked):
-        raise ValueError(
-            f"{type(collate_fn).__name__} takes every token {masked} for padding, but documents of "
-            "these rows begin or end with it: pad with an id that no document holds; or leave "
-            "collate_fn out, or use DataCollatorForCLM with DocumentOptions(eod_mask_loss=True)"
-        )
-    else:
-        return
-    raise ValueError(
-        f"the loss would count padding: {type(collate_fn).__name__} {problem}; leave collate_fn "
-        "out, or use DataCollatorForCLM with DocumentOptions(eod_mask_loss=True)"
-    )
-
-
-def _is_in_documents(rows: Any, pad_id: int) -> bool:
-    """Whether documents begin or end with an id, by the facts of a file or by its ids.
-
-    Megatron's own datasets are not checked: upstream, too, treats an EOD as padding.
-    """
-    if any(file.facts.get("eos_token_id") == pad_id for file in rows.files):
-        return True
-    if not isinstance(rows, Nanoset):
-        return False
-    for file in rows.files[:MAX_CHECKED]:
-        offsets = file.require_document_offsets()[:MAX_CHECKED]
-        indices = np.append(offsets, offsets - 1)
-        indices = indices[(indices >= 0) & (indices < file.num_tokens)]
-        if np.any(file.tokens[indices] == pad_id):
-            return True
-    return False
 
 
 # the fields of a batch that each option adds
