@@ -346,9 +346,8 @@ class NanosetDataLoader(OneIterationLoader):
         )
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.load.notebook_tables import (
-            loader_table,  # only notebooks need it
-        )
+        # only notebooks need it
+        from nanoset_ref.load.notebook_tables import loader_table
 
         return loader_table(self)
 

@@ -307,9 +307,8 @@ class Nanoset(Rows):
         return self.order.plot(self._file_names())
 
     def _repr_html_(self) -> str:
-        from nanoset_ref.load.notebook_tables import (
-            nanoset_table,  # only notebooks need it
-        )
+        # only notebooks need it
+        from nanoset_ref.load.notebook_tables import nanoset_table
 
         return nanoset_table(self)
 

@@ -14,6 +14,7 @@ shards of llm.c.
 interface                `Tokens`: ids, document boundaries, number and stride of samples, facts
 opening, other_formats   `open_tokens`: the right reader for a path; many files at once
 npy, npy_writer          the format above: read and write
+token_dtype              uint16 or int32, from the size of the vocabulary
 manifest, companions     the files next to the ids
 bin_idx, bin_idx_writer  Megatron's pairs
 ds, llm_c_shard          files of datatrove and of llm.c

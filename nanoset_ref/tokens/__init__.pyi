@@ -19,6 +19,6 @@ from .manifest import TokenFileError as TokenFileError
 from .manifest import Windows as Windows
 from .npy import TokenFile as TokenFile
 from .npy_writer import TokenFileWriter as TokenFileWriter
-from .npy_writer import token_dtype_for as token_dtype_for
 from .opening import open_tokens as open_tokens
+from .token_dtype import token_dtype_for as token_dtype_for
 from .verification import verify as verify
