@@ -327,7 +327,7 @@ class PackedNanoset(Nanoset):
         return description
 
     def _pad_id_in_rows(self) -> int | None:
-        """The pad_id, or None if every row of every file is full, so that none of them holds it."""
+        """The pad_id; None if every row of every file is full, and none holds it."""
         capacity = sum(self.dataset_lengths) * self.row_length
         tokens = sum(file.num_tokens for file in self.files)
         return self.pad_id if tokens < capacity else None

@@ -129,7 +129,7 @@ def preprocess_corpus(
         FileExistsError, ValueError, OSError: see `nanoset_ref.preprocess.tokenize_documents`.
     """
     counts = {}
-    for key in _columns(json_keys):
+    for key in _distinct_columns(json_keys):
         prefix = f"{os.fspath(output_prefix)}_{key}_document"
         refuse_existing(Path(f"{prefix}.idx"), overwrite)
         source = open_text(input, column=key, split=split, on_error=on_error)
@@ -153,7 +153,7 @@ def preprocess_corpus(
     return counts
 
 
-def _columns(json_keys: Sequence[str] | str) -> list[str]:
+def _distinct_columns(json_keys: Sequence[str] | str) -> list[str]:
     """The columns of `json_keys`, one or more and no column twice."""
     columns = as_list(json_keys)
     if not columns or len({*columns}) < len(columns):
