@@ -22,8 +22,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "nanoset_ref"
 # Each room imports only rooms that stand before it. How commands are made (`cli.command`, `cli.launcher`), the text of
-# errors and the ranks of torchrun stand before all of them; each room's __main__ is where a command begins, and imports
-# what it likes.
+# errors, whole numbers in the environment and the ranks of torchrun stand before all of them; each room's __main__ is
+# where a command begins, and imports what it likes.
 ROOMS = """
 foundations io tokens preprocess orders load megatron streaming chunks train provenance laws cli
 """.split()
@@ -31,6 +31,7 @@ FOUNDATIONS = (
     "cli/command.py",
     "cli/launcher.py",
     "io/error_text.py",
+    "io/settings.py",
     "io/torchrun.py",
 )
 OFFERING = (

@@ -5,10 +5,14 @@ import os
 from nanoset_ref.io.settings import integer_setting
 
 
+def world_size() -> int:
+    """The number of ranks; 1 without torchrun."""
+    return integer_setting("WORLD_SIZE", 1, 1)
+
+
 def under_torchrun() -> bool:
     """Whether this process is one of several ranks."""
-    world_size = integer_setting("WORLD_SIZE", 1, 1)
-    return "RANK" in os.environ and world_size > 1
+    return world_size() > 1 and "RANK" in os.environ
 
 
 def is_main_rank() -> bool:

@@ -25,6 +25,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.io.settings import integer_setting
+from nanoset_ref.io.torchrun import world_size
 
 DIMENSIONS = ("dp", "pp", "tp")
 
@@ -161,7 +162,7 @@ def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
         ValueError: the number of started processes is not dp x pp x tp.
     """
     needed = dp * pp * tp
-    started = integer_setting("WORLD_SIZE", 1, 1)
+    started = world_size()
     if started != needed:
         raise ValueError(
             f"dp={dp} x pp={pp} x tp={tp} needs {needed} processes, not {started}: start "
