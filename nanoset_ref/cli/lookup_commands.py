@@ -79,7 +79,7 @@ def show(
         if not segments_with_file:
             raise ValueError(f"no stage of this run reads file {source}")
         segment, number = segments_with_file[0]
-        pieces = [_part_of_file(segment.dataset, number, document, sample or 0)]
+        pieces = [_document_or_sample(segment.dataset, number, document, sample or 0)]
     texts = []
     lines = []
     for what, file, ids in pieces:
@@ -101,7 +101,7 @@ def _position(dataset: Rows, position: int) -> tuple[str, Tokens, Ids]:
     return f"position {number}", *_row(dataset, number)
 
 
-def _part_of_file(
+def _document_or_sample(
     dataset: Rows, source: int, document: int | None, sample: int
 ) -> tuple[str, Tokens, Ids]:
     """The name, the file and the ids of a document, or else of a sample."""
@@ -146,13 +146,13 @@ def where(
     for origin in provenance.where(segment.dataset, segment.schedule, number):
         slot = origin.slot
         row = dataclasses.asdict(origin)
-        row["parts"] = [part._asdict() for part in origin.parts]
+        row["parts"] = [span._asdict() for span in origin.parts]
         lines.append(
             f"{_slot_name(slot)}: position {slot.position}, epoch {origin.epoch}, {origin.path} "
             f"sample {origin.sample}"
         )
         lines += [f"    source {label}" for label in origin.labels]
-        lines += [_part_line(segment.dataset, part) for part in origin.parts]
+        lines += [_span_line(segment.dataset, span) for span in origin.parts]
         if text:
             row["text"] = options.decode(*_row(segment.dataset, slot.position))
             lines.append(f"    {row['text']!r}")
@@ -160,17 +160,17 @@ def where(
     options.print_result(rows, *lines)
 
 
-def _part_line(dataset: Rows, part: Any) -> str:
-    """The tokens and bytes of a part of a row, a `Span` or a `PackedSpan`."""
+def _span_line(dataset: Rows, span: Any) -> str:
+    """The tokens and bytes of a `Span` or a `PackedSpan`."""
     line = "    "
-    if part.document is not None:
-        line += f"document {part.document} "
-    line += f"tokens {part.start}:{part.stop}, bytes {part.first_byte}:{part.end_byte}"
-    if isinstance(part, provenance.PackedSpan):
-        line += f" of {dataset.files[part.source].path}"
-        if part.candidates > 1:
+    if span.document is not None:
+        line += f"document {span.document} "
+    line += f"tokens {span.start}:{span.stop}, bytes {span.first_byte}:{span.end_byte}"
+    if isinstance(span, provenance.PackedSpan):
+        line += f" of {dataset.files[span.source].path}"
+        if span.candidates > 1:
             line += (
-                f"; or another of the {part.candidates} documents of this length: which one "
+                f"; or another of the {span.candidates} documents of this length: which one "
                 "depends on NumPy's version and the CPU of the run"
             )
     return line

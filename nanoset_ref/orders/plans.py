@@ -45,9 +45,9 @@ NOT_COMPARED = {"name", "known_by", "recipe"}
 # compared only if both plans have them
 MASKS = {"within_documents", "documents_end_with", "masked_as_padding"}
 OPTIONAL = {"checksum", "documents"} | MASKS
-# what a run may change on purpose for positions still to come
+# a run may change these on purpose, for positions still to come
 CHANGEABLE = ("order.skipped", *(f"rows.{name}" for name in MASKS))
-# parts that differ if another part does
+# fields that differ if another field does
 CONSEQUENCES = ("probes", "order.dataset_lengths")
 MAX_LINES = 8
 MAX_CHARACTERS = 90
@@ -58,14 +58,14 @@ class PlanMismatch(ValueError):
 
 
 class Difference(NamedTuple):
-    """One part in which two plans differ, and its value in each of them."""
+    """A field that differs between two plans, and its value in each of them."""
 
-    part: str
+    field: str
     saved: Any
     current: Any
 
     def __str__(self) -> str:
-        return f"{self.part}: saved {_abbreviated(self.saved)}, now {_abbreviated(self.current)}"
+        return f"{self.field}: saved {_abbreviated(self.saved)}, now {_abbreviated(self.current)}"
 
 
 # ---- the parts of a plan
@@ -217,42 +217,42 @@ def describe_differences(saved: Plan, current: Plan) -> list[str]:
 
 
 def differences(saved: Plan, current: Plan) -> list[Difference]:
-    """The parts in which two plans differ, without mere consequences; empty if they agree."""
+    """The fields in which two plans differ, without mere consequences; empty if they agree."""
     differing = list(_differing("", saved, current))
     causes = [
         difference
         for difference in differing
-        if not difference.part.startswith(CONSEQUENCES)
+        if not difference.field.startswith(CONSEQUENCES)
     ]
     return causes or differing
 
 
 def _differing(
-    part: str,
+    field: str,
     saved: Any,
     current: Any,
 ) -> Iterator[Difference]:
     both = (saved, current)
     if all(isinstance(value, dict) for value in both):
-        if part == "probes":
+        if field == "probes":
             yield from _differing_probes(saved, current)
         else:
-            yield from _differing_fields(part, saved, current)
+            yield from _differing_fields(field, saved, current)
     elif all(_is_list_of_dicts(value) for value in both):
         if len(saved) != len(current):
-            yield Difference(f"number of {part}", len(saved), len(current))
+            yield Difference(f"number of {field}", len(saved), len(current))
         for number, items in enumerate(zip(saved, current, strict=False)):
             named = [str(item["name"]) for item in items if "name" in item]
             name = ""
             if named:
                 name = f" ({', now '.join(dict.fromkeys(named))})"
-            yield from _differing(f"{part}[{number}]{name}", *items)
+            yield from _differing(f"{field}[{number}]{name}", *items)
     elif saved != current:
-        yield Difference(part, saved, current)
+        yield Difference(field, saved, current)
 
 
 def _differing_fields(
-    part: str,
+    field: str,
     saved: Json,
     current: Json,
 ) -> Iterator[Difference]:
@@ -260,7 +260,7 @@ def _differing_fields(
         values = (saved.get(name), current.get(name))
         is_optional = name in OPTIONAL and None in values
         if name not in NOT_COMPARED and not is_optional:
-            yield from _differing(f"{part}.{name}".lstrip("."), *values)
+            yield from _differing(f"{field}.{name}".lstrip("."), *values)
 
 
 def _differing_probes(saved: Json, current: Json) -> Iterator[Difference]:
@@ -279,8 +279,8 @@ def _differing_probes(saved: Json, current: Json) -> Iterator[Difference]:
     if differ:
         first = differ[0]
         count = f"{len(differ)} of {len(shared)} differ"
-        part = f"probes ({count}), {what} at position {first}"
-        yield Difference(part, saved[first], current[first])
+        field = f"probes ({count}), {what} at position {first}"
+        yield Difference(field, saved[first], current[first])
 
 
 def _is_list_of_dicts(value: Any) -> bool:
