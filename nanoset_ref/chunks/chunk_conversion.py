@@ -237,7 +237,7 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
 
 
 def _is_made_of(target: Path, record: Path, inputs: dict[str, Any]) -> bool:
-    """Whether a chunk's token file is there, converted from these inputs."""
+    """Whether a chunk's token file exists and was converted from these inputs."""
     if not target.exists() or not record.exists():
         return False
     # a damaged file is converted again

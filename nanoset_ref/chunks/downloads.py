@@ -131,7 +131,7 @@ def _targets(source: str) -> dict[str, str]:
 def _fetch(url: str, target: Path) -> str | None:
     """Download a file unless it exists; return an error message or None.
 
-    If another process downloads it, this one waits for its end.
+    If another process is downloading it, this one waits until that is done.
     """
     partial = target.with_name(f".{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)

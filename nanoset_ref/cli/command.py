@@ -81,7 +81,7 @@ def run(
 
     A parameter Annotated[type, parse] is parsed by `parse`. A parameter whose type is a dataclass
     stands for the options in the dataclass's fields; one with a default keeps it if none of them
-    is given. An option may be a field of two dataclasses: the help is that of the second.
+    is given. An option may be a field of two dataclasses: its help then comes from the second.
 
     Args:
         function: the function.

@@ -6,8 +6,8 @@ epoch; within an epoch the true number varies with the seed. Only orders of othe
 file, are counted position by position.
 
 1. Each stage becomes a `SourceBlend`: its sources, their shares, and how its order reads them.
-2. Positions [start, stop) of the blend become samples read of each source, and samples that no step
-   reads.
+2. Positions [start, stop) of the blend become samples read from each source, and samples that no
+   step reads.
 3. With a speed, tokens become hours.
 """
 
@@ -196,7 +196,8 @@ def _check_times(tokens_per_second: float | None, step_time: float | None) -> No
 def estimate_stages(config: train.Config) -> Iterator[StageEstimate]:
     """Estimate every stage of a run that begins at step 1."""
     schedule = config.batch_schedule()
-    # by the number of a stage: the position after its last one, and samples read of each source
+    # by the number of a stage: the position after its last one, and samples read from each source
+
     ends: dict[int, tuple[int, dict[str, float]]] = {}
     for stage in train.stages_of(config):
         start = 0
@@ -305,10 +306,10 @@ def _estimate_stage(
         schedule: its layout.
         length: tokens per sample.
         num_buffers: blocks that a loader keeps in memory.
-        reads_before: samples read of each source before the stage.
+        reads_before: samples read from each source before the stage.
 
     Returns:
-        The estimate, and the samples read of each source when the stage has ended.
+        The estimate, and the samples read from each source by the end of the stage.
     """
     sources, reads = _estimate_sources(blend, positions, reads_before)
     micro_batches = blend.samples_per_epoch // schedule.samples_per_micro_step
@@ -332,7 +333,7 @@ def _estimate_stage(
 def _estimate_sources(
     blend: SourceBlend, positions: range, reads_before: Sequence[float]
 ) -> tuple[list[SourceEstimate], list[float]]:
-    """For each source its estimate, and the samples read of it when the stage has ended."""
+    """The estimate of each source, and the samples read from it by the end of the stage."""
     sources = []
     reads = []
     for number, source in enumerate(blend.sources):

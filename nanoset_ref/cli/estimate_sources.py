@@ -89,11 +89,11 @@ class SourceBlend:
         return epochs * source.samples + min(max(rest - first, 0), source.samples)
 
     def distinct(self, number: int, read: float, stop: int) -> float:
-        """Different samples among those read of a source.
+        """Different samples among those read from a source.
 
         Args:
             number: the source.
-            read: samples read of it, some of them repeatedly.
+            read: samples read from it, some of them repeatedly.
             stop: the position after the last read.
         """
         if self.counted_order:

@@ -228,7 +228,7 @@ class RunOptions(FileOptions):
         return self.nanoset(paths, weights)
 
     def nanoset(self, paths: list[str], weights: list[float] | None) -> Nanoset:
-        """The Nanoset of --data, for what `parse_data` returns."""
+        """The Nanoset of --data, from the result of `parse_data`."""
         from nanoset_ref import Nanoset  # only token files need it
 
         return Nanoset(
@@ -306,7 +306,7 @@ def tokenizer_by_name(name: str) -> Any:
 
 
 def _is_pair(path: str, prefix: str) -> bool:
-    """Whether a path names a .bin/.idx pair; a bucket is asked only where it ends so."""
+    """Whether a path names a .bin/.idx pair; a URL does only if it ends in .bin or .idx."""
     if in_bucket(path) and path == prefix:
         return False
     return as_path(f"{prefix}.idx").is_file()

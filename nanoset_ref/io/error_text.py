@@ -4,7 +4,7 @@ MAX_CHARACTERS = 300
 
 
 def one_line(error: object) -> str:
-    """The message on one line; that of an error about a file names the file first."""
+    """The message on one line; if the error is about a file, the file comes first."""
     if isinstance(error, OSError) and error.strerror:
         if error.filename:
             return f"{error.filename}: {error.strerror}"

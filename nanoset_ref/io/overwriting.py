@@ -1,7 +1,7 @@
 """Which existing files a writer may replace: if asked to, those that the user named, and our own.
 
-A file that is being read is never replaced, and neither is one of another program at a name that
-the user did not give, such as that of a companion.
+A file that is being read is never replaced. Neither is a file of another program whose name the
+user did not give, such as the name of a companion.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 
 
 def refuse_foreign(path: Path, has_form: Callable[[Path], bool]) -> None:
-    """Raise FileExistsError if a file is about to be replaced that another program wrote.
+    """Raise FileExistsError if another program wrote the file that would be replaced.
 
     Args:
         path: a file that the user did not name, such as a companion. An empty one may be replaced.
@@ -54,7 +54,7 @@ def begins_with(beginning: bytes) -> Callable[[Path], bool]:
 
 
 def refuse_input(path: Path, inputs: Iterable[Any]) -> None:
-    """Raise ValueError if a file that is to be written is one of the inputs."""
+    """Raise ValueError if an output is one of the inputs."""
     for source in inputs:
         if in_bucket(path) or in_bucket(source):
             continue

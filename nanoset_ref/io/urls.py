@@ -220,7 +220,7 @@ def absolute(path: PathLike) -> str:
 
 @contextlib.contextmanager
 def local_copy(path: PathLike) -> Iterator[Path]:
-    """Yield a local file's own path, or that of a temporary copy of an object.
+    """Yield a local file's own path, or the path of a temporary copy of an object.
 
     A mapping of the copy stays valid after the copy is deleted.
     """

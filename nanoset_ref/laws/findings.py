@@ -150,7 +150,7 @@ def _describe(expected: Batches, actual: Batches) -> tuple[Kind, str]:
 
 
 def _at_step(batches: Batches, step: int) -> Batches:
-    """[rank] -> a list of its batch at the step, or of nothing."""
+    """For each rank its batch at the step, in a list; an empty list if it has none."""
     return [steps[step : step + 1] for steps in batches]
 
 

@@ -77,7 +77,7 @@ class LawReport:
 
     @property
     def unjudged(self) -> list[str]:
-        """The requested laws of which no case was judged."""
+        """The requested laws without a judged case."""
         return [law for law in self.laws if self.status(law) == "not judged"]
 
     def line(self, law: str) -> str:

@@ -57,7 +57,7 @@ class CaseRefused(Exception):
 
 
 class Trial:
-    """One case, in which a loader is run with changes."""
+    """Runs a loader in one case, with changes."""
 
     def __init__(
         self,

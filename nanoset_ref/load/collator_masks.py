@@ -15,10 +15,10 @@ MAX_CHECKED = 64  # files that are looked at for an id, and documents in each
 
 
 def plan_with_documents(rows: Rows, collate_fn: Any) -> Plan:
-    """The plan of rows, and the masks of a collator with what they depend on.
+    """The plan of rows, with a collator's masks.
 
-    That is the checksum of each file's document boundaries, or the id that ends documents, and the
-    id that is taken for padding. Of a collator that is any function, nothing is known.
+    Masks depend on the checksum of each file's document boundaries or on the id that ends
+    documents, and on the id that is taken for padding. A function as collator adds nothing.
     """
     plan = rows.plan
     if not hasattr(collate_fn, "needs_starts"):

@@ -238,7 +238,7 @@ class DocumentOptions:
 
     @property
     def within_documents(self) -> list[str]:
-        """What documents bound: "attention", "loss" and "positions", or some of them."""
+        """What stays within a document: "attention", "loss" and "positions", or some of them."""
         bounded = {
             "attention": self.reset_attention_mask or self.create_cu_seqlens,
             "loss": self.eod_mask_loss,

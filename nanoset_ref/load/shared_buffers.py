@@ -34,7 +34,7 @@ Mappings = set[weakref.ref[mmap.mmap]]
 
 
 def _has_private_mappings() -> bool:
-    """Whether private mappings show what is written to the memory, and can get their own pages."""
+    """Whether private mappings show later writes to the memory, and can get their own pages."""
     if sys.platform != "linux":
         return False
     try:

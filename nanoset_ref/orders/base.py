@@ -117,7 +117,7 @@ class Order(ABC):
         self.build()
 
     def build(self) -> None:  # noqa: B027 (most orders store nothing)
-        """Compute what the order stores. Called once, when all other attributes are set."""
+        """Compute the arrays to store. Called once, when all other attributes are set."""
 
     @abstractmethod
     def lookup(self, positions: Int64Array) -> Pairs:

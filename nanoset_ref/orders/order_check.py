@@ -1,4 +1,4 @@
-"""An order that was made before its dataset: does it belong to these files?"""
+"""Check that an order made before its dataset belongs to the dataset's files."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -84,7 +84,7 @@ class SkippingOrder(Order):
 
     @property
     def innermost(self) -> Order:
-        """The original order; of an original that skips positions itself, its innermost."""
+        """The order below all SkippingOrders."""
         if isinstance(self.order, SkippingOrder):
             return self.order.innermost
         return self.order

@@ -158,5 +158,5 @@ def _parse_with_json(line: bytes) -> Any:
 
 
 def missing_column(wanted: Sequence[str], columns: Iterable[str]) -> str:
-    """The message for a column that is not there."""
+    """The message for a missing column."""
     return f"no column {' or '.join(map(repr, wanted))}; the columns here are {list(columns)}"

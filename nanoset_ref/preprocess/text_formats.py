@@ -33,7 +33,7 @@ SUFFIXES = tuple(
 
 
 def part_of_file(path: str, columns: tuple[str, ...], on_error: OnError) -> TextPart:
-    """The part that a file is, by the type that its name shows."""
+    """A file as a part of an input, by the type in its name."""
     if not path.endswith(SUFFIXES):
         raise InputError(
             f"{path}: unknown type of file; known types are {', '.join(SUFFIXES)}"

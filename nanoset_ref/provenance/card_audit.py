@@ -179,8 +179,8 @@ def compare_two_cards(one: Card, two: Card) -> Json:
 class _MatchedSources:
     """The sources of two cards; files that may be the same have one number in common.
 
-    Two files are the same if their bytes, and their checksums or, without these, their names agree.
-    Of what is left, files of one size at the same place of both lists are taken for the same.
+    Two files are the same if their sizes agree, and their checksums or, without checksums, their
+    names. Of the rest, two files are taken for the same if size and number agree.
 
     Attributes:
         numbers_of_two: for each source of the second card, its number in the first, or a new one;

@@ -12,7 +12,7 @@ from nanoset_ref.provenance.card_facts import num_bytes
 from nanoset_ref.provenance.card_validation import NUM_PROBES
 from nanoset_ref.provenance.run_segments import RunSegment
 
-# the fields in which a longer order differs
+# fields that differ in a longer order
 WITHOUT_LENGTH: Json = {"samples": 0, "probes": {}}
 
 

@@ -1,6 +1,6 @@
 """The config of another system, and the parts of a card that are made from it.
 
-The user is asked by name for each fact that a config lacks and its system has no default for. The
+If a config lacks facts for which its system has no defaults, one error names all of them. The
 card lists the defaults as inferred.
 """
 
@@ -55,7 +55,7 @@ class ForeignConfig:
         *,
         needed: bool = True,
     ) -> Any:
-        """The value of the config if it has one, else the given one; an integer, but for the dtype.
+        """The config's value, else the given one; an integer, except for the dtype.
 
         If both are missing: None, or 1 as a placeholder for a needed fact: call `check` before use.
 

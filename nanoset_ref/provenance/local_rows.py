@@ -144,7 +144,7 @@ def _check_probes(
     probes: Json,
     rows: Rows,
 ) -> None:
-    """Raise ValueError if rows at the probed positions are not those of the card."""
+    """Raise ValueError if the rows at the probed positions differ from the card's."""
     for position, pair in probes.items():
         origin = rows.origin(int(position))
         read = [origin.source, origin.sample]

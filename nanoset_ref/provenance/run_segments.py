@@ -1,4 +1,4 @@
-"""The parts of a run: audits and bulk queries take a list of them."""
+"""Segments of a run: audits and bulk queries take a list of them."""
 
 import dataclasses
 

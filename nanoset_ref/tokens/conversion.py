@@ -153,7 +153,7 @@ def _refuse_torn_rows(sources: Sequence[Tokens]) -> None:
 
 
 def _check_source(source: Tokens, target: Path) -> None:
-    """Warn of what the target cannot keep; ValueError if a reader would misread it."""
+    """Warn of properties that the target cannot keep; ValueError if a reader would misread it."""
     if source.windows == "padded":
         require_marked_padding(source.path, target)
     lost = []
@@ -208,7 +208,7 @@ def _copy(
 def agreed_facts(sources: Sequence[Tokens]) -> Facts:
     """The facts of all sources, without checksums; None or a missing fact agrees with everything.
 
-    That the documents end with EOS is a fact if every source records it.
+    `appended_eod` is kept only if every source records it.
 
     Raises:
         ValueError: two sources contradict each other.

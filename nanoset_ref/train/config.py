@@ -50,7 +50,7 @@ class DataStage(Section):
 
 
 class TokensConfig(Section):
-    """The length of samples, and the number that a step and the run read.
+    """The length of samples, and how many of them a step and the run read.
 
     Args:
         sequence_length: input tokens per sample; one more token is read for the labels.

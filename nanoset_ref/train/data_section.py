@@ -99,7 +99,7 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
 
 
 def _stored_path(path: str) -> str:
-    """The absolute path; of a .bin/.idx pair that of the .bin, whichever of its names is given."""
+    """The absolute path; for a .bin/.idx pair, the path of its .bin under any of its names."""
     path = absolute(path)
     prefix = path.removesuffix(".idx").removesuffix(".bin")
     is_pair = os.path.isfile(f"{prefix}.bin") and os.path.isfile(f"{prefix}.idx")
@@ -107,7 +107,7 @@ def _stored_path(path: str) -> str:
 
 
 def without_links(path: str) -> str:
-    """The file or folder that a path leads to; a URL as it is."""
+    """The path with all links followed; a URL unchanged."""
     return path if in_bucket(path) else os.path.realpath(path)
 
 
