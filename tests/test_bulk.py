@@ -174,7 +174,7 @@ def test_rows_of_whole_documents_are_refused_in_bulk_and_by_cards(run):
     path = run[0].dataset.dataset_paths[0]
     packed = PackedNanoset([path], None, 8, pad_id=0)
     segments = [run[0], RunSegment("packed", packed, Schedule(), 5)]
-    message = "packed: cards and bulk queries .* not those of PackedNanoset"
+    message = "packed: cards and bulk queries .* not rows of PackedNanoset"
     with pytest.raises(ValueError, match=message):
         readers_of_segments(segments, 0)
     with pytest.raises(ValueError, match=message):

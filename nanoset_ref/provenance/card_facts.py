@@ -112,9 +112,7 @@ class CardFacts:
                 f"sizes are {count} pairs [name, bytes], in the order of the run"
             )
         if names and names != [name for name, _ in sizes]:
-            raise ValueError(
-                f"these are sizes of other files; those of the run are {names}"
-            )
+            raise ValueError(f"these are sizes of other files; the run has {names}")
         known = self.sources or [{"first_byte": 0}] * count
         return [
             source | {"name": str(name), "bytes": whole_number(size, str(name), 0)}
@@ -177,7 +175,7 @@ class CardFacts:
         """
         if schedule.consumed_train_samples or schedule.first_step != 1:
             raise ValueError(
-                "consumed_train_samples and first_step are those of the card; drop them"
+                "consumed_train_samples and first_step come from the card; drop them"
             )
         stages = []
         for stage in self.stages:
@@ -288,7 +286,7 @@ class CardFacts:
         if wrong:
             raise ValueError(
                 f"order {number} of {self.name} disagrees with its probe at position {wrong[0]} "
-                f"and {len(wrong) - 1} others: the sizes or the order are not those of the run"
+                f"and {len(wrong) - 1} others: the sizes or the order differ from the run's"
             )
         return order
 

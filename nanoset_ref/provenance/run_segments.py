@@ -45,7 +45,7 @@ class RunSegment:
         if not isinstance(rows, Nanoset) or isinstance(rows, PackedNanoset):
             raise ValueError(
                 f"{self.name}: cards and bulk queries compute rows that are cut from token files "
-                f"one after another, not those of {type(rows).__name__}"
+                f"one after another, not rows of {type(rows).__name__}"
             )
         return rows
 

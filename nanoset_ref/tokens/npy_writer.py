@@ -53,7 +53,7 @@ class TokenFileWriter:
         self.path = as_path(path)
         if self.path.name.endswith(DOCUMENTS_SUFFIX):
             raise ValueError(
-                f"{self.path}: names in {DOCUMENTS_SUFFIX} are those of document boundaries; take "
+                f"{self.path}: files named *{DOCUMENTS_SUFFIX} hold document boundaries; take "
                 "another name"
             )
         self.dtype = np.dtype(dtype).newbyteorder("<")

@@ -563,8 +563,8 @@ def test_a_wrong_question_is_told_the_way_out(run, line, said):
     ("options", "said"),
     [
         ("--dp-size 1", "a step of pythia-1.4b has 1024 rows"),
-        ("--dp-size 1024 --first-step 5", "are those of the card; drop them"),
-        ("--dp-size 1024 --consumed-train-samples 1024", "are those of the card"),
+        ("--dp-size 1024 --first-step 5", "come from the card; drop them"),
+        ("--dp-size 1024 --consumed-train-samples 1024", "come from the card"),
     ],
 )
 def test_ranks_that_contradict_a_card_are_refused(run, options, said):
