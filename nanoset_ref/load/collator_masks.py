@@ -14,7 +14,7 @@ from nanoset_ref.orders.plans import Plan
 MAX_CHECKED = 64  # files that are looked at for an id, and documents in each
 
 
-def plan_with_documents(rows: Rows, collate_fn: Any) -> Plan:
+def plan_with_masks(rows: Rows, collate_fn: Any) -> Plan:
     """The plan of rows, with a collator's masks.
 
     Masks depend on the checksum of each file's document boundaries or on the id that ends

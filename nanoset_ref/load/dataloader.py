@@ -530,9 +530,9 @@ def _refuse_options_that_change_batches(options: Options) -> None:
 def _plan_of(rows: Rows, collate_fn: Any) -> Plan:
     """The plan of rows and masks."""
     # only states need it
-    from nanoset_ref.load.collator_masks import plan_with_documents
+    from nanoset_ref.load.collator_masks import plan_with_masks
 
-    return plan_with_documents(rows, collate_fn)
+    return plan_with_masks(rows, collate_fn)
 
 
 def _resolve_documents(

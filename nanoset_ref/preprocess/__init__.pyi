@@ -1,12 +1,12 @@
 from .encoder import Backend as Backend
 from .encoder import Encoder as Encoder
 from .encoding_processes import in_rank_0 as in_rank_0
+from .jobs import LEFT_OUT_MANY as LEFT_OUT_MANY
 from .jobs import Counts as Counts
 from .jobs import tokenise as tokenise
 from .jobs import tokenize_documents as tokenize_documents
 from .jobs import too_many as too_many
 from .special_tokens import SpecialTokens as SpecialTokens
-from .token_file import LEFT_OUT_MANY as LEFT_OUT_MANY
 from .token_file import main as main
 from .token_file import preprocess as preprocess
 from .token_file import report as report

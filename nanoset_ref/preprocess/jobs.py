@@ -41,6 +41,7 @@ from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import TextSource
 from nanoset_ref.preprocess.text_blocks import TextBatch
 
+LEFT_OUT_MANY = 3  # exit code; see `too_many`
 logger = logging.getLogger(__name__)
 
 

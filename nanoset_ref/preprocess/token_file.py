@@ -19,14 +19,12 @@ from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.preprocess.encoder import Backend, Encoder
 from nanoset_ref.preprocess.encoding_processes import in_rank_0
-from nanoset_ref.preprocess.jobs import Counts, tokenize_documents
+from nanoset_ref.preprocess.jobs import LEFT_OUT_MANY, Counts, tokenize_documents
 from nanoset_ref.preprocess.special_tokens import SpecialTokens
 from nanoset_ref.preprocess.text import open_text
 from nanoset_ref.preprocess.text_blocks import OnError
 from nanoset_ref.preprocess.tokenizer import open_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
-
-LEFT_OUT_MANY = 3  # exit code
 
 
 @in_rank_0
