@@ -219,7 +219,7 @@ def test_the_three_forms_of_dataset_path(tmp_path):
         ),
         (
             {"dataset_paths": {"a.npy": 1}, "dataset_weights": [1]},
-            "weights in the mapping or as dataset_weights, not both",
+            "the mapping has weights: leave dataset_weights out",
         ),
         (
             {

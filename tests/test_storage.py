@@ -518,7 +518,10 @@ def test_a_signed_url_is_read_with_its_companions_or_says_why_not(
             "hf:// is not supported, only s3://, gs://, gcs://, az://, http://, https://",
         ),
         ("r2://tokens/a.npy", "r2:// is not supported"),
-        (Path("s3://tokens/a.npy"), "s3:/tokens/a.npy: give a URL as a string"),
+        (
+            Path("s3://tokens/a.npy"),
+            "s3:/tokens/a.npy must be a local path, or a token file",
+        ),
     ],
 )
 def test_a_url_that_means_no_key_that_can_be_read_is_refused_by_name(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nanoset_ref import chunks  # loads its modules when they are used
 from nanoset_ref.chunks.tokenize_config import TokenizeConfig
 from nanoset_ref.cli.command import command_line, run
+from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess import LEFT_OUT_MANY, too_many
 
 if TYPE_CHECKING:
@@ -188,6 +189,7 @@ def convert(
         vocab_size: the size of the vocabulary, for chunks without a manifest.
         overwrite: replace an existing output.
     """
+    output_prefix = local_path(output_prefix, "output_prefix")
     output_prefix.parent.mkdir(parents=True, exist_ok=True)
     suffix = ".bin" if format == "megatron" else "_input_ids.npy"
     rows = chunks.chunks_to_tokens(

@@ -27,7 +27,6 @@ import traceback
 import typing
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
@@ -402,19 +401,7 @@ def _options_of(annotation: Any) -> dict[str, Any]:
         return _options_of(inner[0]) | {"nargs": len(inner)}
     if origin in (list, Sequence):
         return _options_of(inner[0]) | {"nargs": "+"}
-    if annotation is Path:
-        return {"type": _parse_local_path}
     return {"type": annotation}
-
-
-def _parse_local_path(text: str) -> Path:
-    # the parser of each command imports only what it needs
-    from nanoset_ref.io.urls import local_path
-
-    try:
-        return local_path(text, "this argument")
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _argument_helps(function: Any) -> dict[str, str]:

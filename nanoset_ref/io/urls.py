@@ -187,7 +187,8 @@ def url_or_path(path: PathLike, allow_unversioned: bool = False) -> Path | Bucke
         )
     if LOST_SLASH.match(text) and isinstance(path, Path):
         raise StorageError(
-            f"{text}: give a URL as a string; a Path drops one of its two slashes"
+            f"{text} must be a local path, or a token file whose URL is a string: a Path drops "
+            "one of its two slashes"
         )
     return Path(path)
 

@@ -92,9 +92,7 @@ class Nanoset(Rows):
         self.sequence_length = whole_number(sequence_length, "sequence_length", 1)
         if isinstance(dataset_paths, Mapping):
             if dataset_weights is not None:
-                raise ValueError(
-                    "give the weights in the mapping or as dataset_weights, not both"
-                )
+                raise ValueError("the mapping has weights: leave dataset_weights out")
             dataset_weights = list(dataset_paths.values())
         with gc_paused():
             self._files = open_all(as_list(dataset_paths, Tokens), token_dtype)

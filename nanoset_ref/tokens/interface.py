@@ -243,9 +243,9 @@ class Tokens(ABC):
 
         Raises:
             TokenFileError: see `stride`; or the file is too short for a single sample.
-            ValueError: `sequence_length` is not an integer of at least 1.
+            ValueError: `sequence_length` is not an integer in [1, 2**31).
         """
-        sequence_length = whole_number(sequence_length, "sequence_length", 1)
+        sequence_length = whole_number(sequence_length, "sequence_length", 1, bits=31)
         if self.num_tokens <= sequence_length and not disjoint:
             raise TokenFileError(
                 f"{self.path} holds {self.num_tokens} tokens; one sample of "
