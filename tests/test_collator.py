@@ -94,6 +94,7 @@ def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
         ),
         ([{}], r"got the keys \[\]"),
         ([], "at least one sample"),
+        (SampleBlock(np.zeros((0, 5), dtype=np.int32)), "at least one sample"),
         ([{"input_ids": np.zeros(5)}], "token ids must be integers, got float64"),
         (SampleBlock(np.zeros((2, 5))), "token ids must be integers, got float64"),
     ],

@@ -202,20 +202,28 @@ def test_the_three_forms_of_dataset_path(tmp_path):
         ({"dataset_paths": []}, "at least one token file"),
         ({"sequence_length": 0}, "sequence_length must be at least 1"),
         (
+            {"sequence_length": 10**19, "disjoint": True},
+            r"sequence_length must be below 2\*\*31",
+        ),
+        (
+            {"order": StatelessOrder([9], None, 7), "train_split_num_samples": None},
+            r"7 positions over sources of \[9\] samples, but these files have \[10\]",
+        ),
+        (
             {"sequence_length": 41},
             r"a\.npy holds 41 tokens; one sample of sequence_length=41 needs 42",
         ),
         (
             {"order": StatelessOrder([10], None, 9)},
-            "the order has 9 positions .* train_split_num_samples is 10",
+            "the order has 9 positions, but train_split_num_samples is 10",
         ),
         (
             {"order": StatelessOrder([10], None, 11)},
-            "the order has 11 positions .* train_split_num_samples is 10",
+            "the order has 11 positions, but train_split_num_samples is 10",
         ),
         (
             {"order": StatelessOrder([9], None, 10)},
-            r"over sources of \[9\] samples; .* these files have \[10\]",
+            r"over sources of \[9\] samples, but these files have \[10\]",
         ),
         (
             {"dataset_paths": {"a.npy": 1}, "dataset_weights": [1]},
@@ -242,6 +250,13 @@ def test_bad_arguments_are_refused(tmp_path, monkeypatch, arguments, message):
     good["dataset_paths"] = [write_range(tmp_path / "a.npy", 41)]
     with pytest.raises(ValueError, match=message):
         Nanoset(**good | arguments)
+
+
+@pytest.mark.parametrize("length", [7, 10, 25])
+def test_without_a_number_an_order_says_how_many_samples_are_read(tmp_path, length):
+    path = write_range(tmp_path / "a.npy", 41)
+    order = StatelessOrder([10], None, length)
+    assert len(Nanoset(path, None, 4, order=order)) == length
 
 
 @pytest.mark.parametrize("order", [StatelessOrder, None, ["stateless"]])
@@ -389,10 +404,12 @@ def test_positions_are_a_row_of_integers_of_any_kind(tmp_path):
         assert np.array_equal(nanoset.read(np.array([3, -1], dtype=dtype)), expected)
     assert nanoset.read([]).shape == (0, 5)
     for positions, shape in ((np.int64(3), r"\(\)"), ([[1, 2]], r"\(1, 2\)")):
-        with pytest.raises(
-            ValueError, match=f"one-dimensional array of positions, got shape {shape}"
-        ):
-            nanoset.read(positions)
+        for read in (nanoset.read, nanoset.starts):
+            with pytest.raises(
+                ValueError,
+                match=f"one-dimensional array of positions, got shape {shape}",
+            ):
+                read(positions)
 
 
 @pytest.mark.parametrize("kind", [set, frozenset, lambda paths: str(paths[0]).encode()])

@@ -216,11 +216,12 @@ def _megatron_source(
     )
     documents = 4 * plan.num_epochs * (stop - start)
     samples_and_shuffle = 8 * (plan.num_samples + 1) + 4 * plan.num_samples
-    samples = max(tokens - extra, 0) // sequence_length
+    inputs = max(tokens - extra, 0)
+    samples = inputs // sequence_length
     source = Source(
         path=prefix,
         disk_bytes=tokens * corpus.dtype.itemsize,
         samples=samples,
-        tail_tokens=tokens - extra - samples * sequence_length,
+        tail_tokens=inputs - samples * sequence_length,
     )
     return source, documents + samples_and_shuffle

@@ -180,7 +180,7 @@ class PackedNanoset(Nanoset):
             is a packed row, so the packing determines the samples of an epoch. Document boundaries
             must be known: from a manifest, a .idx, a .ds index, or
             open_tokens(path, eos_token_id=...). order="identity" reads long documents first.
-        train_split_num_samples: N = len(self), in samples; None: one epoch.
+        train_split_num_samples: N = len(self), in samples; None: as in `Nanoset`.
         pad_id: the id that fills the end of a row, such as the EOS id. It must be in the model's
             vocabulary; no loss counts it. MegatronCollator recognizes padding by this id alone,
             so with it no document may contain the id.

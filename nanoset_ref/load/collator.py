@@ -91,6 +91,8 @@ class Collator(ABC):
         """Cut a block into batches. Its row length has been checked."""
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
+        if len(examples) == 0:
+            raise ValueError("a batch holds at least one sample, got none")
         if not (isinstance(examples, SampleBlock) and examples.is_unmodified):
             examples = self._stack(examples)
         self.check_row_lengths({examples.rows.shape[1]})
@@ -104,8 +106,6 @@ class Collator(ABC):
 
     def _stack(self, examples: Sequence[dict[str, Any]]) -> SampleBlock:
         """Put samples into one array, and check their keys and lengths."""
-        if len(examples) == 0:
-            raise ValueError("a batch holds at least one sample, got none")
         for keys in map(list, examples):
             if keys != ["input_ids"]:
                 raise ValueError(

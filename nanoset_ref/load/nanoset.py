@@ -46,7 +46,7 @@ class Nanoset(Rows):
             lengths, so that an epoch reads every sample once.
         sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.
         train_split_num_samples: N = len(self), in samples: training steps x global batch size.
-            Beyond an epoch the data repeat. None: one epoch.
+            Beyond an epoch the data repeat. None: one epoch, or the length of an `Order`.
         random_seed: the order's seed; an `Order` has its own.
         token_dtype: the dtype of files without a manifest (default uint16).
         order: "nanotron", bit for bit the order of Nanotron's Nanoset; "stateless", which stores
@@ -89,7 +89,9 @@ class Nanoset(Rows):
         order: str | Order = "nanotron",
         disjoint: bool = False,
     ) -> None:
-        self.sequence_length = whole_number(sequence_length, "sequence_length", 1)
+        self.sequence_length = whole_number(
+            sequence_length, "sequence_length", 1, bits=31
+        )
         if isinstance(dataset_paths, Mapping):
             if dataset_weights is not None:
                 raise ValueError("the mapping has weights: leave dataset_weights out")
@@ -102,12 +104,10 @@ class Nanoset(Rows):
         self.padded |= any(file.windows == "padded" for file in self._files)
         self.dataset_lengths, strides = self._lengths_and_strides(disjoint)
         self.strides = np.array(strides, dtype=np.int64)
-        if train_split_num_samples is None:
-            train_split_num_samples = sum(self.dataset_lengths)
-        self.train_split_num_samples = whole_number(
-            train_split_num_samples, "train_split_num_samples", 0, bits=63
+        self.order = self._resolve_order(
+            order, dataset_weights, train_split_num_samples, random_seed
         )
-        self.order = self._resolve_order(order, dataset_weights, random_seed)
+        self.train_split_num_samples = len(self.order)
         self.share_period = None
         if self.order.keeps_shares:
             self.share_period = self.order.samples_per_epoch
@@ -118,12 +118,14 @@ class Nanoset(Rows):
             logger.info("%s\n%s", self, self.summary())
 
     def _resolve_order(
-        self, order: str | Order, weights: Weights | None, random_seed: int
+        self, order: str | Order, weights: Weights | None, count: int | None, seed: int
     ) -> Order:
         """Build an order by its name, or check that an order belongs to these files."""
-        count = self.train_split_num_samples
         if isinstance(order, str):
-            return build_order(order, self.dataset_lengths, weights, count, random_seed)
+            if count is None:
+                count = sum(self.dataset_lengths)
+            count = whole_number(count, "train_split_num_samples", 0, bits=63)
+            return build_order(order, self.dataset_lengths, weights, count, seed)
         # only such an order needs it
         from nanoset_ref.orders.order_check import check_order
 

@@ -86,17 +86,15 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         self.schedule = Schedule(
             dp_size=dp_size, micro_batch_size=micro_batch_size, layout=layout
         )
-        num_samples = whole_number(num_samples, "num_samples", 1)
-        dp_rank = whole_number(dp_rank, "dp_rank", 0)
+        self.num_samples = whole_number(num_samples, "num_samples", 1)
+        self.dp_rank = whole_number(dp_rank, "dp_rank", 0)
         if dp_rank >= self.schedule.dp_size:
             raise ValueError(
                 f"dp_rank must be at least 0 and below dp_size={dp_size}, got {dp_rank}"
             )
         if tail not in get_args(Tail):
             raise ValueError(f"tail must be one of {get_args(Tail)}, got {tail!r}")
-        self.num_samples = num_samples
         self.micro_batch_size = self.schedule.micro_batch_size
-        self.dp_rank = dp_rank
         self.samples_per_micro_step = self.schedule.samples_per_micro_step
         if tail == "drop" and num_samples < self.samples_per_micro_step:
             raise ValueError(

@@ -241,11 +241,7 @@ class Rows(_TorchDataset):
             ValueError: `positions` is not one-dimensional; or `out` has another shape, dtype or
                 layout.
         """
-        positions = normalize_indices(positions, len(self))
-        if positions.ndim != 1:
-            raise ValueError(
-                f"read takes a one-dimensional array of positions, got shape {positions.shape}"
-            )
+        positions = self._valid(positions)
         shape = len(positions), self.row_length
         if out is None:
             out = np.empty(shape, dtype=self.row_dtype)
@@ -265,9 +261,20 @@ class Rows(_TorchDataset):
         """Where documents begin in rows: bool [positions, row_length], True in column 0.
 
         Raises:
-            ValueError: a file whose document boundaries are not known.
+            IndexError: a position outside [-len, len).
+            ValueError: `positions` is not one-dimensional; a file whose document boundaries are not
+                known.
         """
-        return self._starts(normalize_indices(positions, len(self)))
+        return self._starts(self._valid(positions))
+
+    def _valid(self, positions: Int64Array) -> Int64Array:
+        """The positions in [0, len), int64 [n]; raises as `read`."""
+        positions = normalize_indices(positions, len(self))
+        if positions.ndim != 1:
+            raise ValueError(
+                f"give a one-dimensional array of positions, got shape {positions.shape}"
+            )
+        return positions
 
     def __getitem__(self, k: int) -> dict[str, NDArray[Any]]:
         """Sample k, {"input_ids": [row_length]}; a negative k counts from the end."""
@@ -293,7 +300,7 @@ class Rows(_TorchDataset):
 
         positions = probe_positions(self._first_position, len(self))
         origins = [self.origin(position) for position in positions]
-        hashes = hash_rows(self.read(np.array(positions, dtype=np.int64)))
+        hashes = hash_rows(self.read(np.array(positions)))
         probes = {
             str(position): [origin.source, origin.sample, digest]
             for position, origin, digest in zip(positions, origins, hashes, strict=True)
@@ -320,15 +327,9 @@ class Rows(_TorchDataset):
         number of rows. A Nanoset's does not depend on the number of rows.
         """
         # only plans and states need it
-        from nanoset_ref.orders.plans import (
-            PLAN_VERSION,
-            comparable_part,
-            fingerprint_of,
-            hash_rows,
-        )
+        from nanoset_ref.orders.plans import fingerprint_of_rows
 
         positions = np.array(self._fingerprint_positions(), dtype=np.int64)
         rows = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
         self.fill(positions, rows)
-        described = comparable_part(self._plan_without_probes())
-        return fingerprint_of([PLAN_VERSION, described, hash_rows(rows)])
+        return fingerprint_of_rows(self._plan_without_probes(), rows)

@@ -9,14 +9,17 @@ from nanoset_ref.orders.base import Order, Weights, normalize_weights
 
 
 def check_order(
-    order: Any, lengths: Sequence[int], num_samples: int, weights: Weights | None
+    order: Any,
+    lengths: Sequence[int],
+    num_samples: int | None,
+    weights: Weights | None,
 ) -> None:
     """Raise unless `order` is an Order over these files.
 
     Args:
         order: the caller's argument `order`.
         lengths: the samples of each file.
-        num_samples: the samples of the run.
+        num_samples: the samples of the run, or None if the order decides.
         weights: the weights that were given beside the order, or None.
 
     Raises:
@@ -29,10 +32,15 @@ def check_order(
             f"StatelessOrder(lengths, weights, num_samples, seed); got {order!r:.200}"
         )
     own_lengths = order.dataset_lengths.tolist()
-    if len(order) != num_samples or own_lengths != lengths:
+    if own_lengths != lengths:
         raise ValueError(
-            f"the order has {len(order)} positions over sources of {own_lengths} samples; "
-            f"train_split_num_samples is {num_samples}, and these files have {lengths}"
+            f"the order has {len(order)} positions over sources of {own_lengths} samples, but "
+            f"these files have {lengths}: build it with their lengths"
+        )
+    if num_samples not in (None, len(order)):
+        raise ValueError(
+            f"the order has {len(order)} positions, but train_split_num_samples is {num_samples}: "
+            "leave train_split_num_samples out"
         )
     if weights is not None:
         own = order.dataset_weights

@@ -119,6 +119,11 @@ def fingerprint_of(facts: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+def fingerprint_of_rows(plan: Json, rows: NDArray[Any]) -> str:
+    """The `fingerprint_of` a plan without probes, and of the rows that probe it."""
+    return fingerprint_of([PLAN_VERSION, comparable_part(plan), hash_rows(rows)])
+
+
 def comparable_part(value: Any) -> Any:
     """A plan, or a part of one, without its probes and the fields that are not compared."""
     if isinstance(value, list):

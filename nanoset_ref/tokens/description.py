@@ -77,7 +77,9 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
         "duplicate_tokens": sum(duplicate_lengths),
     }
     if eos is not None:
-        statistics["eos_share"] = int(counts[eos : eos + 1].sum()) / file.num_tokens
+        statistics["eos_share"] = int(counts[eos : eos + 1].sum()) / max(
+            file.num_tokens, 1
+        )
         statistics["documents_ending_in_eos"] = ending_in_eos
     return statistics
 

@@ -426,6 +426,8 @@ def test_a_split_without_tokens_warns_where_upstream_gives_no_samples_and_is_ref
     prefix = write_corpus([[9], [9], [9]])
     train, valid, _ = splits(prefix, split="90,5,5")
     assert (len(train), len(valid)) == (6, 0)
+    [use] = valid.usage(0, 0)
+    assert (use.num_samples, use.tail_tokens, valid.padded) == (0, 0, False)
     assert "the valid split of" in caplog.text and "has 0 samples" in caplog.text
     for wanted in (
         {"data_path": [prefix] * 2},
