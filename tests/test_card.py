@@ -156,6 +156,7 @@ def test_a_card_with_wrong_probes_answers_nothing():
         (("stages", 0, "order"), 1, "stages[0].order: there is no order 1: there are 1"),
         (("orders", 0, "probes"), {"30": [0, 0]}, "orders[0].probes: positions are whole numbers"),
         (("orders", 0, "probes"), {"3": [0, 0]}, "orders[0].probes: must be 24 pairs, or none; got 1"),
+        (("orders", 0, "weights"), [0.5], "orders[0].weights: must be 2, one for each source or folder; got 1"),
         (("orders", 0, "sources"), [2], "orders[0].sources: there is no source 2: there are 2"),
         (("orders", 0, "sources"), [], "orders[0].sources: must be the numbers of the sources"),
         (("orders", 0, "seed"), 10**30, "orders[0].seed: must be a whole number from 0 on; got 1000"),

@@ -479,3 +479,56 @@ def test_a_given_seed_stands_for_one_that_only_the_shell_knows(tmp_path):
     found = card(tmp_path, "megatron", script, dtype="uint16", seed="7")
     assert found.facts["orders"][0]["seed"] == 7
     assert "seed=1234, the default" not in found.facts["inferred"]
+
+
+MEGATRON = "--micro-batch-size 1 --global-batch-size 4 --train-iters 10 --seq-length 8"
+
+
+@pytest.mark.parametrize(
+    ("words", "prefixes", "weights"),
+    [
+        ("a", ["a"], None),
+        ("a b", ["a", "b"], None),
+        ("a b c", ["a", "b", "c"], None),
+        ("1 a 3 b", ["a", "b"], [1.0, 3.0]),
+    ],
+)
+def test_a_blend_is_read_as_the_dataset_reads_it(tmp_path, words, prefixes, weights):
+    script = f"{MEGATRON} --data-path {words} --split 1,0,0"
+    facts = card(tmp_path, "megatron", script, dtype="uint16").facts
+    assert [source["name"] for source in facts["sources"]] == [
+        f"{prefix}.bin" for prefix in prefixes
+    ]
+    assert facts["orders"][0]["weights"] == weights
+
+
+@pytest.mark.parametrize("words", ["1 a 2", "a 2 b", "a 1 b 2", "1 a b c"])
+def test_a_weight_without_a_prefix_is_refused(tmp_path, words):
+    script = f"{MEGATRON} --data-path {words}"
+    with pytest.raises(ValueError, match="no prefix follows the weight .* written ./"):
+        card(tmp_path, "megatron", script, dtype="uint16")
+
+
+def test_given_facts_that_a_card_does_not_need_are_refused(tmp_path):
+    script = f"{MEGATRON} --data-path a"
+    with pytest.raises(ValueError, match="--given files: this loader's card needs no"):
+        card(tmp_path, "megatron", script, dtype="uint16", files=3)
+
+
+@pytest.mark.parametrize(
+    ("loader", "text", "message"),
+    [
+        ("gpt-neox", "- a\n- b\n", "config is not a config of gpt-neox: it must hold"),
+        ("nanotron", "[1]", "config is not a config of nanotron: it must hold names"),
+        ("olmo-core", "[1]", "config is not a config of olmo-core: it must hold names"),
+        ("megatron", "--data-path 'a", "config: No closing quotation; close it in a"),
+        (
+            "olmo-core",
+            '{"dataset": {"sequence_length": 0, "paths": ["a"]}, "data_loader": {}}',
+            "dataset.sequence_length must be at least 1, got 0",
+        ),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_by_name(tmp_path, loader, text, message):
+    with pytest.raises(ValueError, match=message):
+        card(tmp_path, loader, text)

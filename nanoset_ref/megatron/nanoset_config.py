@@ -242,8 +242,8 @@ def read_blend(data_path: DataPath) -> Blend:
     """Read a `data_path` in any of its forms.
 
     Raises:
-        ValueError: there is no prefix, there are more than MAX_CORPORA, or a weight is not a
-            positive number.
+        ValueError: there is no prefix, there are more than MAX_CORPORA, a weight is not a positive
+            number, or some prefixes have weights and others none.
     """
     entries: Any = data_path
     if isinstance(data_path, Mapping):
@@ -255,16 +255,20 @@ def read_blend(data_path: DataPath) -> Blend:
     if not entries:
         raise ValueError("data_path must name at least one corpus, got none")
     weights = None
-    if len(entries) % 2 == 0:
-        # float(path) raises if these are paths without weights
-        with contextlib.suppress(TypeError, ValueError):
-            weights = [float(weight) for weight in entries[::2]]
-            entries = entries[1::2]
+    if len(entries) % 2 == 0 and all(map(_is_number, entries[::2])):
+        weights = [float(weight) for weight in entries[::2]]
+        entries = entries[1::2]
     unnamed = [entry for entry in entries if not isinstance(entry, (str, os.PathLike))]
     if unnamed or (weights is None and isinstance(data_path, Mapping)):
         raise ValueError(
             "data_path must be a prefix, a list of prefixes, {prefix: weight} or "
             f"[weight, prefix, ...], got {reprlib.repr(data_path)}"
+        )
+    stray = [entry for entry in entries if _is_number(entry)]
+    if weights is None and stray and len(entries) > 1:
+        raise ValueError(
+            f"data_path: no prefix follows the weight {stray[0]!r}, or other prefixes have none; "
+            f"a prefix that is a number is written ./{stray[0]}"
         )
     if weights and not all(0 < weight < math.inf for weight in weights):
         raise ValueError(
@@ -272,6 +276,15 @@ def read_blend(data_path: DataPath) -> Blend:
         )
     refuse_too_many(len(entries))
     return Blend([prefix_of(path) for path in entries], weights)
+
+
+def _is_number(entry: Any) -> bool:
+    """Whether an entry of a `data_path` may be a weight."""
+    try:
+        float(entry)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def prefix_of(path: PathLike) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from nanoset_ref import train  # loads nothing yet: only YAML needs an extra
 from nanoset_ref.io.paths import PathLike, as_list, read_json
+from nanoset_ref.megatron.nanoset_config import read_blend
 from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import NOT_COMPUTED
@@ -64,8 +65,14 @@ def card_of_config(
             describe the run.
     """
     reader = READERS[loader]
+    content = reader.parse(path)
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"{path} is not a config of {loader}: it must hold names with values, and holds a "
+            f"{type(content).__name__}"
+        )
     try:
-        config = ForeignConfig(reader.parse(path), given)
+        config = ForeignConfig(content, given)
         facts = reader.describe(config)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
@@ -99,7 +106,7 @@ def card_of_config(
 
 
 def from_megatron(config: ForeignConfig) -> Json:
-    """Megatron-LM's arguments, or GPT-NeoX's YAML, which uses the same names."""
+    """Megatron-LM's arguments; see `from_neox`."""
     values = config.values
     for name in GROWING_BATCHES:
         if name in values:
@@ -140,6 +147,15 @@ def from_megatron(config: ForeignConfig) -> Json:
     }
 
 
+def from_neox(config: ForeignConfig) -> Json:
+    """GPT-NeoX's YAML, whose names may have dashes or underscores."""
+    values = {"is_neox": True}
+    for name, value in config.values.items():
+        values[name.replace("-", "_")] = value
+    config.values = values
+    return from_megatron(config)
+
+
 def _megatron_blend(values: Mapping[str, Any]) -> tuple[list[str], list[float] | None]:
     """The prefixes of the .bin/.idx pairs, and their weights."""
     blend = values.get("train_data_paths")  # GPT-NeoX's
@@ -157,9 +173,7 @@ def _megatron_blend(values: Mapping[str, Any]) -> tuple[list[str], list[float] |
             raise ValueError(
                 f"only the shell knows the value of {word}: write it into a copy of this script"
             )
-    if len(blend) == 1:
-        return blend, None
-    return blend[1::2], [float(weight) for weight in blend[::2]]
+    return read_blend(blend)
 
 
 def _megatron_batch_size(config: ForeignConfig, rows: Any) -> int:
@@ -207,6 +221,8 @@ def from_olmo_core(config: ForeignConfig) -> Json:
     packs = _packs_documents(dataset)
     length = dataset["sequence_length"]
     target = dataset.get("max_target_sequence_length") or length
+    if length == 0:
+        raise ValueError("dataset.sequence_length must be at least 1, got 0")
     batch_size = loader["global_batch_size"] // length
     vocabulary = dataset.get("tokenizer", {}).get("vocab_size")
     dtype = dataset.get("dtype")
@@ -315,17 +331,9 @@ def from_llm_c(config: ForeignConfig) -> Json:
 # ---- which system has which reader
 
 
-def read_yaml(path: PathLike) -> Json:
+def read_yaml(path: PathLike) -> Any:
     """The content of a YAML file."""
     return train.read_yaml(path)
-
-
-def read_neox(path: PathLike) -> Json:
-    """GPT-NeoX's YAML, whose names may have dashes or underscores."""
-    config = {"is_neox": True}
-    for name, value in read_yaml(path).items():
-        config[name.replace("-", "_")] = value
-    return config
 
 
 class ConfigReader(NamedTuple):
@@ -338,7 +346,7 @@ class ConfigReader(NamedTuple):
     """
 
     describe: Callable[[ForeignConfig], Json]
-    parse: Callable[[PathLike], Json]
+    parse: Callable[[PathLike], Any]
     version: str
 
 
@@ -350,7 +358,7 @@ READERS = {
         functools.partial(from_nanotron, is_main=False), read_yaml, "2e36d6f"
     ),
     "megatron": ConfigReader(from_megatron, read_arguments, "d98e8a64dd"),
-    "gpt-neox": ConfigReader(from_megatron, read_neox, "ea7aefd8"),
+    "gpt-neox": ConfigReader(from_neox, read_yaml, "ea7aefd8"),
     "olmo-core": ConfigReader(from_olmo_core, read_json, "fa6c5014c"),
     "llm.c": ConfigReader(from_llm_c, read_arguments, "f1e2ace"),
 }

@@ -46,6 +46,7 @@ class ForeignConfig:
                 )
         self.values = values
         self.given = given
+        self._asked: set[str] = set()
         self._missing: dict[str, str] = {}
 
     def fact(
@@ -62,6 +63,7 @@ class ForeignConfig:
         Raises:
             ValueError: the given value differs from the config's.
         """
+        self._asked.add(name)
         given = self.given.get(name)
         if value is None or str(value).startswith("$"):
             value = given
@@ -78,7 +80,12 @@ class ForeignConfig:
             raise ValueError(f"{name}: must be an integer, got {value!r}") from None
 
     def check(self) -> None:
-        """Raise ValueError with the names of all needed facts that are missing."""
+        """Raise ValueError with the names of all needed facts that are missing, or without use."""
+        unused = ", ".join(sorted(self.given.keys() - self._asked))
+        if unused:
+            raise ValueError(
+                f"--given {unused}: this loader's card needs no such fact; drop it"
+            )
         if self._missing:
             lacks = "; ".join(
                 f"{name} ({what})" for name, what in self._missing.items()
@@ -170,7 +177,11 @@ def read_arguments(path: PathLike) -> Json:
     text = Path(path).read_text(encoding="utf-8").replace("\\\n", " ")
     words: dict[str, list[str]] = {}
     name = None
-    for word in shlex.split(text, comments=True):
+    try:
+        shell_words = shlex.split(text, comments=True)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; close it in a copy of the file") from error
+    for word in shell_words:
         if re.fullmatch(r"--?[A-Za-z][\w-]*(=.*)?", word):
             name, _, value = word.lstrip("-").partition("=")
             name = name.replace("-", "_")
