@@ -6,6 +6,7 @@ import logging
 import os
 import pickletools
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -260,6 +261,14 @@ def test_one_job_at_a_time(checkpoints, tmp_path):
     assert (
         f"another job trains in {checkpoints.folder}" in (tmp_path / "log").read_text()
     )
+
+
+def test_a_folder_named_like_the_lock_is_refused(tmp_path):
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(
+        CheckpointError, match=r"\.lock is a folder, and the lock of the"
+    ):
+        Checkpoints(tmp_path, SimpleNamespace(is_main_rank=True))
 
 
 def test_a_filesystem_without_locks_is_no_other_job(

@@ -14,6 +14,7 @@ from nanoset_ref.io.files import (
     atomic_write,
     atomic_write_set,
     clean_up_after_killed_writers,
+    make_folder,
     write_together,
 )
 from nanoset_ref.io.memory import memory_limit
@@ -197,6 +198,21 @@ def test_a_folder_in_the_way_leaves_the_old_set_whole(tmp_path):
         "a.seal",
     ]
     assert paths[0].read_text() == paths[2].read_text() == "old"
+
+
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize("inside", ["", "x", "x/y"])
+def test_a_folder_in_whose_place_is_a_file_names_that_file(tmp_path, inside, link):
+    obstacle = tmp_path / "file"
+    if link:
+        obstacle.symlink_to("nowhere")
+    else:
+        obstacle.write_text("kept")
+    with pytest.raises(OSError, match=f"made, because {obstacle} is no folder: name"):
+        make_folder(obstacle / inside)
+    make_folder(tmp_path / "new/er")
+    make_folder(tmp_path / "new/er")
+    assert (tmp_path / "new/er").is_dir() and os.path.lexists(obstacle)
 
 
 def test_checksum_is_xxh3_of_the_content(tmp_path):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nanoset_ref import chunks  # loads its modules when they are used
 from nanoset_ref.chunks.tokenize_config import TokenizeConfig
 from nanoset_ref.cli.command import command_line, run
+from nanoset_ref.io.files import make_folder
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess import LEFT_OUT_MANY, too_many
 
@@ -190,7 +191,7 @@ def convert(
         overwrite: replace an existing output.
     """
     output_prefix = local_path(output_prefix, "output_prefix")
-    output_prefix.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output_prefix.parent)
     suffix = ".bin" if format == "megatron" else "_input_ids.npy"
     rows = chunks.chunks_to_tokens(
         paths, f"{output_prefix}{suffix}", vocab_size=vocab_size, overwrite=overwrite

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nanoset_ref.cli.command import run
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.files import atomic_write, make_folder
 from nanoset_ref.io.paths import read_json
 from nanoset_ref.io.urls import local_path
 
@@ -52,7 +52,7 @@ def prepare_corpus(folder: str | Path) -> TextCorpus:
         missing = files
         _refuse_foreign(files, stamp)
     for path, text in missing.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with atomic_write(path, "w") as file:
             file.write(text)
     domains = {path.stem: path for path in files if path.suffix == ".jsonl"}

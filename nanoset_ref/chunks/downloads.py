@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import lock
+from nanoset_ref.io.files import lock, make_folder
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.io.urls import local_path
 
@@ -134,7 +134,7 @@ def _fetch(url: str, target: Path) -> str | None:
     If another process is downloading it, this one waits until that is done.
     """
     partial = target.with_name(f".{target.name}.part")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     try:
         if not target.is_file():
             with open(partial, "ab") as file:

@@ -39,7 +39,7 @@ from nanoset_ref.chunks.chunk_manifest import (
 from nanoset_ref.chunks.output_folder import claim_folder, finished_manifest
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.files import atomic_write, make_folder
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.io.urls import local_path
 
@@ -269,7 +269,7 @@ def _write_lines(
                     "the command again"
                 )
     else:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with atomic_write(path) as out:
             out.writelines(lines)
     return FileEntry.of(path, len(starts))

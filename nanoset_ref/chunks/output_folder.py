@@ -20,7 +20,7 @@ from nanoset_ref.chunks.chunk_manifest import (
     Settings,
 )
 from nanoset_ref.chunks.row_format import OPENING
-from nanoset_ref.io.files import lock
+from nanoset_ref.io.files import lock, make_folder
 from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, MANIFEST_SUFFIX, Manifest
 from nanoset_ref.tokens.npy_writer import holds_boundaries
 
@@ -96,7 +96,7 @@ def claim_folder(
         ManifestError: another run fills the folder, or has filled it since `finished_manifest` was
             called. Or a file was not written by a command; then nothing is removed.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with open(folder / LOCK, "a") as file:
         # the other run may have ended since `finished_manifest` was called
         if not _lock_run(file) or finished_manifest(

@@ -223,6 +223,22 @@ def _mark_incomplete(file: _PendingFile, last: _PendingFile) -> _PendingFile:
         return last
 
 
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, unless it exists.
+
+    Raises:
+        NotADirectoryError: something else has its name, or that of a parent.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        obstacle = next(filter(os.path.lexists, (folder, *folder.parents)))
+        raise NotADirectoryError(
+            f"the folder {folder} cannot be made, because {obstacle} is no folder: name another one, "
+            "or move that file"
+        ) from error
+
+
 def run_uninterrupted(action: Callable[[], None]) -> None:
     """Run `action` in a thread, because Ctrl-C interrupts only the main thread."""
     with ThreadPoolExecutor(1) as thread:

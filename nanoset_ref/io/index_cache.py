@@ -27,7 +27,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.files import atomic_write_set, lock
+from nanoset_ref.io.files import atomic_write_set, lock, make_folder
 from nanoset_ref.io.paths import PathLike, checksum_of_set, read_json
 from nanoset_ref.io.urls import local_path
 
@@ -128,7 +128,7 @@ def _record(text: str, files: Sequence[PathLike]) -> dict[str, Any]:
 def _lock_file(folder: PathLike) -> IO[bytes]:
     path = Path(folder, "index.lock")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         if path.exists() and not path.is_file():
             raise FileExistsError(f"{path} is not a regular file")
         try:

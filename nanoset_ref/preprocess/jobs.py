@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import has_live_writer
+from nanoset_ref.io.files import has_live_writer, make_folder
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import MAX_THREADS, num_threads
@@ -214,7 +214,7 @@ def _only_writer(target: Path) -> Iterator[None]:
     `overwrite`, replaces the other's file.
     """
     if not isinstance(target, BucketPath):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         if has_live_writer(target):
             raise JobError(
                 f"another job is writing {target}; wait for it or choose another output"

@@ -41,6 +41,7 @@ from nanoset_ref.io.files import (
     atomic_write,
     explain_full_disk,
     lock_for_process,
+    make_folder,
     sync_folder,
 )
 from nanoset_ref.io.paths import PathLike, checksum, read_json
@@ -81,7 +82,7 @@ class Checkpoints:
         # this job has read these and verified their checksums
         self._valid: set[Path] = set()
         if world.is_main_rank:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             self._lock = _lock(self.folder / ".lock")
         world.broadcast()
 
@@ -303,6 +304,11 @@ def _delete_or_move_aside(path: Path) -> None:
 
 def _lock(path: Path) -> int:
     """Lock `path` for this process, not for workers forked from it; return its descriptor."""
+    if path.is_dir():
+        raise CheckpointError(
+            f"{path} is a folder, and the lock of the run has this name: move it, or use another "
+            "checkpoints_path"
+        )
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR)
     for _ in range(LOCK_TRIES):
         try:
