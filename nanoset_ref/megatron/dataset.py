@@ -110,11 +110,13 @@ class MegatronNanoset(PieceRows):
             separate_final_epoch=config.separate_final_epoch,
         )
         extra = self.row_length - self.sequence_length
-        inputs = max(0, self.tokens_per_epoch - extra)
-        self.samples_per_epoch = inputs // self.sequence_length
-        in_stream = max(0, self.tokens_per_epoch * self.epochs.num_epochs - extra)
-        in_samples = self.epochs.num_samples * self.sequence_length
-        self.tail_tokens = in_stream - in_samples
+        in_epoch = (self.tokens_per_epoch - extra) // self.sequence_length
+        self.samples_per_epoch = max(in_epoch, 0)
+        stream = self.tokens_per_epoch * self.epochs.num_epochs
+        in_samples = 0
+        if self.epochs.num_samples:
+            in_samples = self.epochs.num_samples * self.sequence_length + extra
+        self.tail_tokens = stream - in_samples
         self.padded = self.tail_tokens < 0
         self.pad_id = config.pad_id
 

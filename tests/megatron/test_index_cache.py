@@ -229,3 +229,19 @@ def test_an_index_that_does_not_fit_on_the_disk_names_the_file_and_the_disk(tmp_
         tmp_path / "indexes"
     ) in str(caught.value)
     assert not list((tmp_path / "indexes").glob(".*"))
+
+
+def test_indexes_do_not_depend_on_the_padding(write_corpus, tmp_path):
+    """`nanoset-ref index` builds those of every pad_id."""
+    prefix = write_corpus([[30], [10]])
+    for pad_id in (-1, 0):
+        config = NanosetConfig(
+            random_seed=1,
+            sequence_length=4,
+            data_path=prefix,
+            split="1,0,0",
+            path_to_cache=tmp_path / "cache",
+            pad_id=pad_id,
+        )
+        NanosetBuilder(config).build()
+        assert len(list((tmp_path / "cache").glob("*.json"))) == 1

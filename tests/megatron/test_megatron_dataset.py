@@ -21,6 +21,7 @@ from nanoset_ref.megatron import (
 )
 from nanoset_ref.megatron.nanoset_config import parse_split
 from nanoset_ref.orders.plans import differences
+from nanoset_ref.tokens import open_tokens
 
 
 def splits(data_path, **fields):
@@ -472,3 +473,14 @@ def test_sequences_beyond_the_corpus_are_refused(write_corpus):
             ValueError, match=rf"has 2 sequences; got first={first}, stop={stop}$"
         ):
             MegatronNanoset(corpus, first, stop, None, "train", config)
+
+
+def test_a_split_without_tokens_has_no_samples_and_no_padding(write_corpus):
+    corpus = open_tokens(write_corpus([[30], [10]]))
+    config = NanosetConfig(
+        random_seed=1, sequence_length=16, data_path=corpus.path_prefix, split="1,0,0"
+    )
+    dataset = MegatronNanoset(corpus, 1, 1, None, "train", config)
+    [use] = dataset.usage(0, 0)
+    assert (len(dataset), use.num_samples, use.tail_tokens) == (0, 0, 0)
+    assert not dataset.padded

@@ -5,8 +5,8 @@
         --sequence-length 4096 --split-num-samples 1000000 1000 0 --random-seed 1234 \\
         --path-to-cache cache
 
-The options are fields of `NanosetConfig`. A run with the same values, and the defaults of the other
-fields, finds all its indexes.
+The options are the fields of `NanosetConfig` on which the indexes depend. A run with the same
+fields finds all its indexes; one with separate_final_epoch=False builds its own.
 """
 
 import dataclasses
