@@ -383,8 +383,11 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # of two dtypes, ends that were dropped 477; one rule for the files of other programs in every writer 307;
         # dropped ends in states, restarts between stages, names of pairs, cursors, ledgers of skipped rows 385;
         # sources of two cards that are matched, nested skips, states of a rank's own lines 782;
-        # files for what may be replaced 237; links and folders of stages, a layout alone 325
-        {"package": 168_842},
+        # files for what may be replaced 237; links and folders of stages, a layout
+        # alone 325; masks in plans, links to nothing, numbers of environment variables, pairs beside folders, states
+        # whose numbers are NumPy's, local paths that are URLs, vocabularies with gaps, blends in cards, files in the
+        # place of folders, a file each for masks in plans, tables, error texts and settings 1,732
+        {"package": 170_574},
     ),
     "tokens per line": (
         tokens_per_line,

@@ -45,13 +45,7 @@ def check_loader(
         badge: print a line for a README at the end; with --json, to standard error
     """
     sys.path.insert(0, os.getcwd())
-    for path in filter(None, (html, script)):
-        if not path.parent.is_dir():
-            raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
-        if path.is_dir():
-            raise UsageError(f"{path} is a folder; name a file")
-    if html and script and html.resolve() == script.resolve():
-        raise UsageError(f"--html and --script are two files, got {html} for both")
+    _check_outputs(html, script)
     made = _loader(loader)
     progress = None if json else partial(print, end="", flush=True)
     module = sys.modules[loader.partition(":")[0].removesuffix(".py")]
@@ -72,6 +66,17 @@ def check_loader(
     if report.broken:
         return 1
     return 3 if report.unjudged else 0
+
+
+def _check_outputs(html: Path | None, script: Path | None) -> None:
+    """Raise UsageError if one of the files could not be written after the search."""
+    for path in filter(None, (html, script)):
+        if not path.parent.is_dir():
+            raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder; name a file")
+    if html and script and html.resolve() == script.resolve():
+        raise UsageError(f"--html and --script are two files, got {html} for both")
 
 
 def _write(path: Path, text: str) -> None:

@@ -91,7 +91,7 @@ class Collator(ABC):
         """Cut a block into batches. Its row length has been checked."""
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
-        if len(examples) == 0:
+        if not examples:
             raise ValueError("a batch holds at least one sample, got none")
         if not (isinstance(examples, SampleBlock) and examples.is_unmodified):
             examples = self._stack(examples)

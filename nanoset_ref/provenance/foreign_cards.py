@@ -92,6 +92,12 @@ def card_of_config(
         **facts,
         "inferred": [*facts.get("inferred", []), *by_hand],
     }
+    _add_probes(facts)
+    return Card(facts)
+
+
+def _add_probes(facts: Json) -> None:
+    """Add the samples and the probes of each order whose files have known sizes."""
     card = Card(facts)
     for number, order in enumerate(facts["orders"]):
         sources = card.source_numbers(number)
@@ -99,7 +105,6 @@ def card_of_config(
         if order["name"] not in NOT_COMPUTED and sizes and None not in sizes:
             order["samples"] = card.num_positions(number)
             order["probes"] = probes_of(card.unchecked_order(number), order["samples"])
-    return Card(facts)
 
 
 # ---- Megatron-LM and GPT-NeoX

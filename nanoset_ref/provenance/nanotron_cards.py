@@ -28,13 +28,7 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
             Nanosets of 2024, with token files or folders of one .ds file each.
     """
     tokens = config.values["tokens"]
-    # Nanotron does not reach a stage that begins after the last step
-    reached = [
-        stage
-        for stage in config.values["data_stages"]
-        if first_step(stage) <= tokens.get("train_steps", math.inf)
-    ]
-    stages = sorted(reached, key=first_step)
+    stages = _stages_reached(config.values)
     datasets = [stage["data"]["dataset"] for stage in stages]
     for stage, dataset in zip(stages, datasets, strict=True):
         if not {"dataset_path", "dataset_folder"} & {*(dataset or {})}:
@@ -69,6 +63,13 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
     if is_main:
         _use_main_orders(config, facts, files)
     return facts
+
+
+def _stages_reached(values: Json) -> list[Json]:
+    """The stages that begin before the run ends, by their first steps."""
+    last_step = values["tokens"].get("train_steps", math.inf)
+    stages = sorted(values["data_stages"], key=first_step)
+    return [stage for stage in stages if first_step(stage) <= last_step]
 
 
 def _nanotron_order(
