@@ -300,8 +300,8 @@ def explain_full_disk(
         clause = f"{needs}, " if needs else ""
         message = (
             f"cannot be written ({error.strerror or error}); {clause}{free:,} bytes are free "
-            f"on the disk of {folder} now that the unfinished file is removed: make room, or name "
-            f"another {option}"
+            f"on the disk of {folder}, besides what unfinished files hold until they are removed: "
+            f"make room, or name another {option}"
         )
         raise OSError(error.errno or errno.ENOSPC, message, os.fspath(path)) from error
 
