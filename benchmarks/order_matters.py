@@ -139,6 +139,19 @@ def save(result: Mapping[str, Any], documents: Mapping[str, Any], path: Path) ->
     np.savez_compressed(rows_path(path), **rows)
 
 
+def prepared(
+    folder: Path, size: str, text: str, real: Path | None
+) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """By source, what a text holds in its token files, written if need be; and the documents of its held-out rows."""
+    place = folder / size / text
+    if not (place / "facts.json").exists():
+        prepare_text(documents_of(text, folder, real), place, SIZES[size])
+    facts = json.loads((place / "facts.json").read_text())
+    paths = {source: place / f"{source}_held_out_input_ids.npy" for source in facts}
+    rows = {it: held_out_documents(path, SIZES[size]) for it, path in paths.items()}
+    return facts, rows
+
+
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -173,18 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     texts, documents = {}, {}
     # sizes that are trained together have the same held-out rows
     for name, text in itertools.product(options.size, names):
-        size = SIZES[name]
-        folder = options.folder / name / text
-        if not (folder / "facts.json").exists():
-            prepare_text(documents_of(text, options.folder, options.real), folder, size)
-        facts = json.loads((folder / "facts.json").read_text())
+        facts, documents[text] = prepared(options.folder, name, text, options.real)
         texts[text if len(options.size) == 1 else f"{name}: {text}"] = facts
-        documents[text] = {
-            source: held_out_documents(
-                folder / f"{source}_held_out_input_ids.npy", size
-            )
-            for source in facts
-        }
     runs = runs_of(options.folder, options.size, names, experiments, options.seeds)
     trained = train_missing(options.folder, runs, options.processes, options.most)
     for result in trained:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -257,12 +257,16 @@ def _share(source: str, sources: Sequence[str]) -> float:
 # ---- together
 
 
-def findings(path: Path = RESULTS) -> list[Finding]:
-    """Every comparison of every text of a result file, corrected together."""
+def findings(
+    path: Path = RESULTS, labels: Collection[str] | None = None
+) -> list[Finding]:
+    """Every comparison of every text of a result file, or those with these labels, corrected together."""
     result = json.loads(path.read_text())
     found = []
     for text, rows in rows_of(path, result["texts"]).items():
-        asked = list(questions(list(rows)))
+        asked = [
+            it for it in questions(list(rows)) if labels is None or it.label in labels
+        ]
         runs = [run for run in result["runs"] if run["run"][1] == text]
         for question, documents in zip(
             asked, over_documents(runs, rows, asked), strict=True

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import order_statistics, real_text
+from benchmarks import order_again, order_statistics, real_text
 from benchmarks.order_arms import PEAKS
 from benchmarks.order_questions import Question
 from benchmarks.order_statistics import (
@@ -141,6 +141,23 @@ def test_the_committed_results_are_tested_question_by_question() -> None:
     assert len(table(found).splitlines()) == 1 + len(
         {it.question.label for it in found}
     )
+
+
+def test_what_is_repeated_was_fixed_beforehand_and_agrees_with_the_first_series() -> (
+    None
+):
+    """Six comparisons, each on both texts and with ten seeds that no stored run has."""
+    assert len(order_again.CLAIMS) == 6
+    first = json.loads(RESULTS.read_text())["runs"]
+    assert not {run["run"][4] for run in first} & {*order_again.SEEDS}
+    runs = order_again.runs_of_claims()
+    assert len(runs) == len(set(runs)) == 2 * 10 * 11
+    corrected = {(it.text, it.question.label): it for it in findings()}
+    for claim in order_again.CLAIMS:
+        for text in order_again.TEXTS:
+            found = corrected[text, claim.label]
+            assert order_again.agrees(claim, found)
+            assert found.has_star == (text in claim.stars)
 
 
 def test_the_rows_are_those_of_the_runs() -> None:
