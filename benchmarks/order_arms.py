@@ -26,6 +26,9 @@ RATES = {  # what an arm's name says of its schedule
 PEAKS = {0.5: ", half the peak", 1.0: "", 2.0: ", twice the peak"}
 OTHER_RATES = (("falling", 0.5), ("falling", 2.0), ("WSD", 1.0))  # of some of `buffers`
 BATCHES = {8: ", batches of 8", 32: ", batches of 32"}  # of the same
+LARGER = {64: 2.0, 128: 8**0.5, 256: 4.0}  # batches, and their peak by the root's rule
+ROUNDS = 10
+IN_ROUNDS = f"in file order, in {ROUNDS} rounds"
 TOGETHER = "documents shuffled, rows together"
 HEADLINE = (  # of `buffers`, for the medium size
     "shuffled",
@@ -247,9 +250,40 @@ def blend(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     return {name: Arm(numbers) for name, numbers in orders.items()}
 
 
+def batches(
+    lengths: Sequence[int], size: Size, seed: int, documents: Numbers | None = None
+) -> dict[str, Arm]:
+    """File order, shuffled documents and the shuffle in larger batches than `buffers` has.
+
+    The learning rate grows with the square root of the batch, from the size's own.
+    """
+    known = buffers(lengths, size, seed, documents)
+    return {
+        f"{way}, batches of {batch}": Arm(known[way].numbers, peak=peak, batch=batch)
+        for batch, peak in LARGER.items()
+        for way in ("in file order", TOGETHER, "shuffled")
+        if way in known
+    }
+
+
+def rounds(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
+    """File order cut into `ROUNDS` parts of each source: the first parts, source by source, then the second ones."""
+    first = np.cumsum(lengths) - lengths
+    parts = [
+        np.array_split(begin + np.arange(length), ROUNDS)
+        for begin, length in zip(first, lengths, strict=True)
+    ]
+    in_turn = [part for turn in zip(*parts, strict=True) for part in turn]
+    return {IN_ROUNDS: Arm(np.concatenate(in_turn))}
+
+
+# of the first series; the others came later, and have results of their own
+FIRST = ("buffers", "repetition", "annealing", "blend")
 EXPERIMENTS = {
     "buffers": buffers,
     "repetition": repetition,
     "annealing": annealing,
     "blend": blend,
+    "batches": batches,
+    "rounds": rounds,
 }

@@ -1,8 +1,9 @@
 """What the order of the data does to a small model: `python -m benchmarks.order_matters [--output FILE]`.
 
-Four experiments, each on the embedded corpus and, with `--real FOLDER`, on real text that `benchmarks.real_text` wrote
-into that folder (WikiText-2 and Shakespeare, known by their checksums). A byte-level BPE of 512 ids is trained for each
-text, and every tenth document of a source is held out. `benchmarks.order_statistics` tests the differences.
+Four experiments, and two later ones, each on the embedded corpus and, with `--real FOLDER`, on real text that
+`benchmarks.real_text` wrote into that folder (WikiText-2 and Shakespeare, known by their checksums). A byte-level BPE
+of 512 ids is trained for each text, and every tenth document of a source is held out. `benchmarks.order_statistics`
+tests the differences.
 
     buffers      samples in file order, also with the sources reversed; in file order but for the last 1, 5 or 20% of
                  the steps, which are those of the shuffle; through shuffle buffers of 10 to 10,000 samples, of two
@@ -28,6 +29,13 @@ A run takes four to seven seconds of one core, and with ten seeds and both texts
 tokens: six orders of `buffers`, at seven minutes or more each. `--size "medium, short" narrow "narrow, short"` has the
 same with a tenth of the text, with the small model's width, and with both: file order and a shuffle. A stopped call
 goes on when it is repeated.
+
+Two more experiments came later, and are trained only when they are named:
+
+    batches      file order, shuffled documents and the shuffle in batches of 64, 128 and 256, at a peak that grows
+                 with the square root of the batch
+    rounds       with `--size narrow`: file order in ten rounds, so that a long run reads a source for no longer at a
+                 time than "narrow, short" does; to be compared with that size's shuffle
 """
 
 from __future__ import annotations
@@ -42,7 +50,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.order_arms import EXPERIMENTS
+from benchmarks.order_arms import EXPERIMENTS, FIRST
 from benchmarks.order_pieces import complete_seeds, runs_of, train_missing
 from benchmarks.record import command, machine
 from benchmarks.small_model import SIZES, VOCABULARY
@@ -61,6 +69,8 @@ REFERENCES = {
     "repetition": "fresh",
     "annealing": "spread out",
     "blend": "stateless",
+    "batches": "shuffled",
+    "rounds": "shuffled",
 }
 
 
@@ -100,7 +110,7 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
             lines.append(f"\n{size}, {text}, {experiment}: held-out loss, {what}")
             for arm, by_seed in losses.items():
                 ends = list(by_seed.values())
-                reference = losses[reference_of(experiment, arm)]
+                reference = losses.get(reference_of(experiment, arm), by_seed)
                 more = [by_seed[seed] - reference[seed] for seed in by_seed]
                 lines.append(
                     f"  {arm:<50} {np.mean(ends):.3f} ({min(ends):.3f} to {max(ends):.3f})"
@@ -177,9 +187,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     generated = not {"smallest", "small"} & {*options.size}
-    experiments = options.experiments or (
-        ["buffers"] if generated else list(EXPERIMENTS)
-    )
+    experiments = options.experiments or (["buffers"] if generated else list(FIRST))
     names = ["generated" if generated else "corpus"]
     if options.real:
         names.append("real")

@@ -29,6 +29,7 @@ from benchmarks.order_arms import (
     HEADLINE,
     Arm,
     Numbers,
+    batches,
     buffers,
 )
 from benchmarks.small_model import SIZES, train
@@ -66,12 +67,13 @@ def arms_of(
     folder: Path, text: str, experiment: str, size: str, seed: int
 ) -> dict[str, Arm]:
     lengths = list(lengths_of(folder, text, size).values())
-    if experiment == "buffers":
+    if experiment in ("buffers", "batches"):
         documents = documents_of_samples(folder, text, size)
-        arms = buffers(lengths, SIZES[size], seed, documents)
+        make = buffers if experiment == "buffers" else batches
+        arms = make(lengths, SIZES[size], seed, documents)
     else:
         arms = EXPERIMENTS[experiment](lengths, SIZES[size], seed)
-    if size in ("smallest", "small"):
+    if size in ("smallest", "small") or experiment == "rounds":
         return arms
     chosen = HEADLINE if size == "medium" else EXTREMES
     return {name: arm for name, arm in arms.items() if name in chosen}

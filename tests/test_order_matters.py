@@ -12,6 +12,7 @@ from benchmarks import order_matters, order_pieces
 from benchmarks.order_arms import (
     EXPERIMENTS,
     TOGETHER,
+    batches,
     blend,
     buffered,
     ending_shuffled,
@@ -190,6 +191,25 @@ def test_documents_are_shuffled_and_their_samples_stay_neighbors() -> None:
     assert sorted(turns) == list(range(12)) != turns
     assert all((np.diff(numbers[documents[numbers] == it]) == 1).all() for it in turns)
     assert together(documents, seed=6).tolist() != numbers.tolist()
+
+
+def test_in_larger_batches_the_rate_grows_with_the_root_of_the_batch() -> None:
+    arms = batches(LENGTHS, SIZES["small"], 3, np.repeat(range(32), 5))
+    known = EXPERIMENTS["buffers"](LENGTHS, SIZES["small"], 3)
+    assert len(arms) == 9
+    for batch, peak in ((64, 2), (128, 2.83), (256, 4)):
+        arm = arms[f"shuffled, batches of {batch}"]
+        assert (arm.batch, round(arm.peak, 2)) == (batch, peak)
+        assert (arm.numbers == known["shuffled"].numbers).all()
+        together_too = arms[f"{TOGETHER}, batches of {batch}"].numbers.tolist()
+        assert together_too != arm.numbers.tolist()
+
+
+def test_ten_rounds_read_a_tenth_of_each_source_at_a_time() -> None:
+    [arm] = EXPERIMENTS["rounds"](LENGTHS, SIZE, 3).values()
+    turns = [range(7), range(70, 75), range(120, 124), range(7, 14)]
+    assert arm.numbers[:23].tolist() == [number for turn in turns for number in turn]
+    assert sorted(arm.numbers) == list(range(160))
 
 
 def test_documents_of_several_files_are_counted_on(tmp_path: Path) -> None:
