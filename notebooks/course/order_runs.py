@@ -15,6 +15,13 @@ from benchmarks.order_arms import OTHER_RATES, PEAKS, RATES
 from benchmarks.order_matters import at_the_end
 from benchmarks.order_statistics import RESULTS, findings, rows_of, t_of, t_test
 from benchmarks.small_text import documents_of
+from nanoset_ref import prepare_corpus
+
+TEXTS = {"corpus": "the course's corpus", "real": "WikiText-2, Shakespeare"}
+WIDTHS = {  # by parameters, the short and the long run of section 6
+    "118,000 parameters": ("narrow, short", "narrow"),
+    "560,000 parameters": ("medium, short", "medium"),
+}
 
 
 @cache
@@ -113,6 +120,21 @@ def ends_of(size, text="generated"):
     ]
 
 
+def said_of(file_order, shuffle):
+    """What file order costs, and the two losses that it is taken from."""
+    return f"{file_order - shuffle:+.2f} ({file_order:.2f} - {shuffle:.2f})"
+
+
+def wider_less_narrower(length, text="generated"):
+    """How much more file order costs the wider model in runs of this length, and half of the interval."""
+    return apart(*(np.subtract(*ends_of(width + length, text)) for width in ("medium", "narrow")))
+
+
+def star(found):
+    """The mark of a comparison that survives."""
+    return "\u2217" if found.has_star else ""
+
+
 def reach(values):
     """Half of the 95% interval of a mean (Student's)."""
     return t_test(np.asarray(values)).reach
@@ -134,7 +156,7 @@ def apart(first, second):
 
 def unseen_rows():
     """By source of the corpus, which held-out rows are of documents that share no 13 tokens with a training one."""
-    tokenizer = Tokenizer.from_file("data/tokenizer/tokenizer.json")
+    tokenizer = Tokenizer.from_file(str(prepare_corpus("data").tokenizer / "tokenizer.json"))
     runs = {}  # by source, the runs of 13 tokens of each document
     for source, texts in documents_of("corpus", Path("data"), None).items():
         encoded = [it.ids for it in tokenizer.encode_batch(texts)]

@@ -4,23 +4,25 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+from IPython.display import Markdown, display
 
 from course import show
 from course.order_runs import (
-    apart,
+    TEXTS,
+    WIDTHS,
     best_ends,
     curves,
     ends_of,
     finding,
-    in_file_order,
     more,
-    more_on_rows,
     reach,
     results,
     runs_of,
+    said_of,
     seeds,
+    star,
     tested,
-    unseen_rows,
+    wider_less_narrower,
 )
 from course.pictures import show_table
 from course.registry import answer, figure, rule
@@ -42,13 +44,16 @@ from benchmarks.order_arms import (
 from benchmarks.order_matters import RATE, at_the_end
 from benchmarks.order_pieces import in_order
 from benchmarks.order_questions import APART, BLENDED
-from benchmarks.order_statistics import detectable, stars_with_both_errors
 from benchmarks.small_model import SIZES, Size, train
 from benchmarks.small_text import documents_of, held_out_rows, prepare_text
 
 N = 2048  # samples of the live runs
-TEXTS = {"corpus": "the course's corpus", "real": "WikiText-2, Shakespeare"}
 SENT = "documents shuffled, a buffer of 1,000"
+BRACKETS = "*In brackets: the smallest and the largest of the ten seeds.*"
+BEST_OF_FOUR = (
+    "\u2020 *Half, once and twice the peak, and WSD: chosen on one half of the held-out documents, the "
+    "loss taken on the other, both ways; \u00b1 over seeds.*"
+)
 SHOWN = [  # in the first answer
     "in file order",
     "in file order, sources reversed",
@@ -134,6 +139,7 @@ def answer_1():
         ],
     )
 
+    display(Markdown(BRACKETS))
     print("rows of 32 tokens in a document, on average:")
     for text, label in TEXTS.items():
         said = [
@@ -143,11 +149,15 @@ def answer_1():
         print(f"{label:<24} {', '.join(said)}")
 
 
+def share(cost, all_of_it):
+    """The share of a cost that an order saves."""
+    return f"{1 - np.mean(cost) / np.mean(all_of_it):z.0%}"
+
+
 def saved(cost, all_of_it):
-    """The share of a cost that an order saves, and the least and the most of the seeds."""
-    mean = 1 - np.mean(cost) / np.mean(all_of_it)
+    """The same, and the least and the most of the seeds."""
     each = 1 - np.array(cost) / all_of_it
-    return f"{mean:z.0%} ({each.min():.0%} to {each.max():.0%})"
+    return f"{share(cost, all_of_it)} ({each.min():.0%} to {each.max():.0%})"
 
 
 @answer("17.2", 0, words=("fills once with 10,000",), within=0.1)
@@ -186,6 +196,7 @@ def answer_2():
     rows.append(["each order at its best of four\u2020", *best])
     heads = [f"{text}: {way.partition(',')[0]}" for text, way in columns]
     show_table(["nats above a full shuffle under the same", *heads], rows)
+    display(Markdown(BEST_OF_FOUR))
 
 
 @answer("17.3", 40, words=("About two fifths",), within=10)
@@ -200,7 +211,7 @@ def answer_3():
                 for percent in percents
             ]
             panels[label][rate] = (range(5), np.transpose(costs))
-            table.append([f"{label}, {rate}", *(saved(it, costs[0]) for it in costs[1:4])])
+            table.append([f"{label}, {rate}", *(share(it, costs[0]) for it in costs[1:4])])
     axis = {"xlabel": "last steps that are shuffled, percent"}
     axis |= {"xticks": range(5), "xticklabels": percents}
     show(
@@ -211,32 +222,14 @@ def answer_3():
             **axis,
         ),
         "Held-out loss at the end, mean of the sources: file order whose last steps are those of a full shuffle, "
-        "compared with that shuffle under the same rate. 0 is file order, 100 the shuffle; bars span the seeds.",
-        "Two panels, one per text, extra loss against the percent of shuffled last steps. Both lines fall steeply from "
-        "0 to 5 percent and slowly from there to 20, where they are still clearly above zero. The line of the constant "
-        "rate begins higher and falls faster.",
+        "compared with that shuffle under the same rate. 0 is file order, 100 the shuffle; the marks are evenly "
+        "spaced, so the axis is not to scale. Bars span the seeds.",
+        "Two panels, one per text, extra loss against the percent of shuffled last steps. Both lines fall at every "
+        "mark (0, 1, 5, 20, 100 percent) and are still clearly above zero at 20. The line of the constant rate begins "
+        "higher and falls faster.",
     )
     heads = [f"the last {percent}%" for percent in percents[1:4]]
     show_table(["brought back of what file order costs", *heads], table)
-    print("with the last 20% shuffled, at the usual falling rate:")
-    for text, label in TEXTS.items():
-        steps, shuffle = mean_curve(text, "shuffled")
-        _, ending = mean_curve(text, ended(20))
-        place = np.interp(-ending[-1], -shuffle, 100 * steps)
-        costs = [
-            f"{source} {np.mean(more(text, 'buffers', ended(20), 'shuffled', source)):+.2f}"
-            for source in results()["texts"][text]
-        ]
-        print(f"{label:<24} {', '.join(costs)}")
-        print(f"{'':<24} ends where the shuffle is after {place:.0f}% of its steps")
-        assert finding(text, ended(20)).has_star and 30 < place < 70
-
-
-def mean_curve(text, arm):
-    """Shares of the run, and the held-out loss there: the mean of sources and seeds."""
-    read = [curves(text, "buffers", arm, source) for source in results()["texts"][text]]
-    tokens = read[0][0]
-    return tokens / tokens[-1], np.mean([losses for _, losses in read], axis=(0, 1))
 
 
 def ended(percent):
@@ -262,9 +255,6 @@ def answer_4():
         gaps = [finding(text, f"{n} epochs, anew - same order") for text in TEXTS]
         table.append([f"{n} epochs", *(f"{it.mean:+z.3f}{star(it)}" for it in gaps)])
     show_table(["anew less same order (\u2217: a star)", *TEXTS.values()], table)
-    for text, label in TEXTS.items():
-        four, sixteen = (finding(text, f"{n} epochs, constant rate").mean for n in (4, 16))
-        print(f"{label:<24} at a constant rate: 4 epochs {four:+.2f}, 16 epochs {sixteen:+.2f}")
     axis = {"xscale": "log", "xlabel": "epochs", "xticks": epochs, "xticklabels": epochs}
     show(
         plots.bands(
@@ -318,7 +308,7 @@ def answer_6():
                 rows[name] = (found.mean, found.reach, star(found))
         panels[f"{best} last"] = rows
     show(
-        plots.intervals(panels, "Last helps that source, if the rate is still high"),
+        plots.intervals(panels, "Reading it last helps that source, while the rate is still high"),
         "Held-out loss of the better source when it is read in the last fifth, compared with spread out under the "
         "same schedule and peak, with a 95% interval. The two scales differ.",
         "Two panels, one per text: an interval for each of four schedules and three peak rates. Under a constant rate "
@@ -354,7 +344,7 @@ def answer_7():
         }
     show(
         plots.differences(
-            drawn, "Few different samples cost, in this pair of real texts", "stateless"
+            drawn, "On the real texts, what costs is how few samples are read", "stateless"
         ),
         "Nanotron's order, and the stateless one over the samples that Nanotron's reads, compared with the stateless "
         "one over all. Dots are seeds. Large and small source are stories and programs on the left, WikiText and "
@@ -403,52 +393,20 @@ def answer_8():
     assert all(
         values.mean() > 1.5 * short[way].mean() for way, values in long.items() if way in short
     )
-    print("file order costs (its end - the shuffle's), rows of 256 tokens, one learning rate:")
-    print(f"{'':<18}{'1.1M tokens':>21}{'11.2M tokens':>21}{'its stories: best, end':>24}")
-    for parameters, names in {
-        "118,000 parameters": ("narrow, short", "narrow"),
-        "560,000 parameters": ("medium, short", "medium"),
-    }.items():
+    print("file order costs (its end - the shuffle's), nats:")
+    print(f"{'':<18}{'1.1M tokens':>21}{'11.2M tokens':>21}")
+    for parameters, names in WIDTHS.items():
         ends = [[it.mean() for it in ends_of(name)] for name in names]
         costs = [file_order - shuffle for file_order, shuffle in ends]
-        said = [
-            f"{cost:+.2f} ({file_order:.2f} - {shuffle:.2f})"
-            for cost, (file_order, shuffle) in zip(costs, ends, strict=True)
-        ]
-        stories = np.array([run["held_out"]["stories"] for run in in_file_order(names[1])])
-        best, end = stories.min(axis=1).mean(), stories[:, -1].mean()
-        print(f"{parameters:<18}{said[0]:>21}{said[1]:>21}{f'{best:.2f}, {end:.2f}':>24}")
+        print(f"{parameters:<18}{said_of(*ends[0]):>21}{said_of(*ends[1]):>21}")
         assert costs[1] > 1.5 * costs[0]
         # most of what the longer run adds to the cost is what the shuffle gains
         assert ends[0][1] - ends[1][1] > (costs[1] - costs[0]) / 2
-        assert ends[1][0] > ends[0][0] and end > np.log(512) > 4 * best
-    print("\nthe same for WikiText-2 and Shakespeare, 1.1M tokens:")
-    for parameters, name in {
-        "118,000 parameters": "narrow, short",
-        "560,000 parameters": "medium, short",
-    }.items():
-        file_order, shuffle = (it.mean() for it in ends_of(name, "real"))
-        print(
-            f"{parameters:<18}{f'{file_order - shuffle:+.2f} ({file_order:.2f} - {shuffle:.2f})':>21}"
-        )
-    print("\nthe wider model's cost less the narrower one's, with 95% intervals over their seeds:")
-    more_when_wider = []
-    for label, wide, narrow, text in (
-        ("1.1M tokens", "medium, short", "narrow, short", "generated"),
-        ("11.2M tokens", "medium", "narrow", "generated"),
-        ("WikiText-2, Shakespeare", "medium, short", "narrow, short", "real"),
-    ):
-        difference, half = apart(*(np.subtract(*ends_of(size, text)) for size in (wide, narrow)))
-        more_when_wider.append((difference, half))
-        print(f"{label:<24} {difference:+.2f} \u00b1 {half:.2f}")
-    # the wider model gains from the shuffle, and loses little more in file order
-    for text in ("generated", "real"):
-        narrow, wide = (
-            [it.mean() for it in ends_of(size, text)] for size in ("narrow, short", "medium, short")
-        )
-        assert abs(wide[0] - narrow[0]) < narrow[1] - wide[1]
-    short, long, real = more_when_wider
-    assert short[0] > short[1] and real[0] > real[1] and abs(long[0]) < long[1]
+        assert ends[1][0] > ends[0][0]
+    wider = [wider_less_narrower(length) for length in (", short", "")]
+    said = [f"{difference:+.2f} \u00b1 {half:.2f}" for difference, half in wider]
+    print(f"{'wider - narrower':<18}{said[0]:>21}{said[1]:>21}   (95% intervals)")
+    assert wider[0][0] > wider[0][1] and abs(wider[1][0]) < wider[1][1]
 
 
 # by experiment and reference, the heading of its rows in the last figure
@@ -469,11 +427,6 @@ BASELINES |= {
     ("buffers", "shuffled" + which): "against a full shuffle, same batch"
     for which in BATCHES.values()
 }
-
-
-def star(found):
-    """The mark of a comparison that survives."""
-    return "\u2217" if found.has_star else ""
 
 
 def with_stars(text, experiment, reference, cost):
@@ -550,46 +503,6 @@ def figure_3():
         "Two panels of some thirty rows, one per text: a dot and an interval for each comparison. The rows of 2 and "
         "4 epochs and of the controls have no star; those of 8 and 16 epochs have one.",
     )
-    print("the effect that gets a star in four of five such experiments, in nats:")
-    for text, label in TEXTS.items():
-        least = detectable(finding(text, "shuffled again"), len(tested()), seeds())
-        print(f"{label:<24} {least:.2f}")
-    both = stars_with_both_errors(tested(), seeds())
-    stars = [it for it in tested() if it.has_star]
-    print(
-        f"\nwith the errors of seeds and of documents added, {len(both)} of {len(stars)} stars stay;"
-        " what goes:"
-    )
-    for lost in stars:
-        if lost not in both:
-            print(f"{TEXTS[lost.text]}: {lost.question.label} ({lost.mean:+.2f})")
-    assert all(it in stars for it in both)
-    print(
-        "\nthe standard deviation of the ten differences of 2, 4, 8 and 16 epochs, and the"
-        "\ninterval of 8 epochs if all four had the same:"
-    )
-    for text, label in TEXTS.items():
-        spread = np.array(
-            [
-                np.std(more(text, "repetition", f"{n} epochs, same order", "fresh"), ddof=1)
-                for n in (2, 4, 8, 16)
-            ]
-        )
-        usual = finding(text, "8 epochs").seeds.reach * np.sqrt(np.mean(spread**2)) / spread[2]
-        said = ", ".join(f"{it:.3f}" for it in spread)
-        print(f"{label:<24} {said}   \u00b1 {usual:.3f}")
-    rows = unseen_rows()
-    print(
-        f"\non the {sum(map(sum, rows.values()))} held-out rows of the corpus whose documents share no 13 tokens"
-        "\nwith a training one (95% intervals over seeds):"
-    )
-    for name, arms in {
-        "in file order": ("buffers", "in file order", "shuffled"),
-        BLENDED: ("buffers", BLENDED, "shuffled"),
-        "16 epochs": ("repetition", "16 epochs, same order", "fresh"),
-    }.items():
-        cost = more_on_rows(rows, *arms)
-        print(f"{name:<28} {cost.mean():+.2f} \u00b1 {reach(cost):.2f}")
 
 
 def orders_of_section_2():

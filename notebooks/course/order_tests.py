@@ -1,0 +1,354 @@
+"""Writes docs/order_tests.md, the appendix of notebook 17, from the stored runs: `python -m course.order_tests`."""
+
+import json
+
+import numpy as np
+
+from course.order_runs import (
+    REPOSITORY,
+    TEXTS,
+    WIDTHS,
+    curves,
+    ends_of,
+    finding,
+    in_file_order,
+    more,
+    more_on_rows,
+    reach,
+    results,
+    runs_of,
+    said_of,
+    seeds,
+    star,
+    tested,
+    unseen_rows,
+    wider_less_narrower,
+)
+
+# isort: split
+# after course.order_runs, which puts the repository on the path
+from benchmarks.order_arms import exchanged
+from benchmarks.order_matters import at_the_end
+from benchmarks.order_questions import BLENDED
+from benchmarks.order_statistics import RESULTS, detectable, stars_with_both_errors
+from benchmarks.small_model import SIZES, SmallModel
+
+PAGE = REPOSITORY / "docs/order_tests.md"
+SECTIONS = {  # by experiment, where notebook 17 has its comparisons
+    "buffers": "Section 2: file order, buffers, documents",
+    "repetition": "Section 3: epochs",
+    "annealing": "Section 4: the best source last",
+    "blend": "Section 5: a blend that is cut",
+}
+EPOCHS = (2, 4, 8, 16)
+
+TEXT = """\
+# The tests of notebook 17
+
+[Notebook 17](../notebooks/17_does_the_order_matter.ipynb) asks what the order of the data does to small
+models. This page has what it leaves out: every comparison, and how far its tests can be trusted.
+`python -m course.order_tests`, in the folder `notebooks`, writes it from the committed results.
+
+In every table a number is a difference of held-out loss in nats per token, with half of its 95% interval;
+above zero the first order is worse. A star (\u2217) means that p stays below 0.05 after Holm's correction. An
+order without "against" is compared with a full shuffle, with fresh text, with the source spread out or with
+the stateless order: the reference of its section, at the same rate and in as large batches.
+
+## The runs
+
+The small model is a transformer of two layers, two heads and width 48. AdamW trains it with torch's defaults
+(weight decay 0.01), without clipping or dropout. The vocabulary is a BPE of the training documents. In section
+2 a run reads {samples} samples, {ratio:.1f} tokens per parameter. Shuffled, it ends at {ends[0]} nats on the
+course's corpus and at {ends[1]} on real text; the shorter runs of section 3, on fresh text, at {fresh[0]} and
+{fresh[1]}.
+
+Each command takes one core; the results of every seed are in `benchmarks/results`. torch was 2.13. The last
+200 of the 1,720 runs came from an AMD EPYC, all others of these results from an Intel Xeon; 24 of those,
+repeated on the EPYC, moved by less than 0.001 nats.
+
+| runs | command | hours |
+|:---|:---|---:|
+{commands}
+
+`python -m benchmarks.real_text FOLDER` fetches the real texts first. `python -m benchmarks.order_statistics`
+prints the comparisons.
+
+## All {count} comparisons
+
+{stars} of them have a star.
+
+{comparisons}
+
+## Two more about section 2
+
+A buffer of 1,000 that exchanges hands out {late:.0%} of the samples more than 1,000 places late.
+
+Where does the rest of the cost lie if the last 20% of the steps are shuffled, at the usual falling rate? In
+every source, against the shuffle:
+
+{ending}
+
+## How far the tests reach
+
+**How small an effect gets a star?** In four of five such experiments, one of {least}.
+
+**Both errors at once.** Each test varies seeds or documents. With both errors added (Student's t, 9 degrees
+of freedom), {both} of {stars} stars stay. The one that goes: {lost}.
+
+**A narrow interval may be luck.** The ten differences of 2, 4, 8 and 16 epochs have these standard
+deviations, and eight epochs would have this interval if all four had the same:
+
+{spreads}
+
+The ±{narrow:.3f} of eight epochs on real text is ten seeds that happen to agree. With the spread of the other
+rows, {mean:.3f} is still far from zero.
+
+**A seed fixes weights and shuffles together**, so the test over seeds speaks of both. *Shuffled again* starts
+from the same weights: it bounds what another shuffle does, and moves the mean by {moved:.3f} or less in
+sections 2 and 3, one source by {moved_source:.3f} or less in sections 4 and 5.
+
+**A source that no arm reads** is noisier. In section 5 that is arithmetic: shuffled again it moves by
+{unread[0]}, under Nanotron's order by {unread[1]}, with the few samples by {unread[2]}. Treat differences of
+0.1 in that section as noise.
+
+**Held-out documents that share text with training ones.** Most of the corpus's do: 13 tokens in a row
+([notebook 08](../notebooks/08_splits_and_blends.ipynb), section 1). On the {rows} held-out rows of the
+others, with intervals over seeds:
+
+{unseen}
+
+That is a check on few rows, and no clean held-out set.
+
+## Two widths, two lengths
+
+Section 6 trains two widths for 1.1 and 11.2 million tokens, five seeds each. What file order costs: its end
+less the shuffle's.
+
+{widths}
+
+By how much more it costs the wider model, with 95% intervals over seeds: {wider}.
+
+- In file order a model learns each source in turn and forgets it again. In the long runs stories come down to
+  {best[0]} and {best[1]}, and end at {end[0]} and {end[1]}: worse than a guess among the 512 ids,
+  {guess:.1f}.
+- In the short run file order costs the wider model more. That, too, comes from the shuffle's gain: shuffled,
+  it ends {gain[0]} nats below the narrower one (on real text {gain[1]}); in file order the two end about
+  level.
+- The other orders compare as in section 2: sources one after another, each shuffled, save nothing
+  ({saved[0]}); a buffer of 1,000 samples, one in 44, saves {saved[1]}, and the blend in file order
+  {saved[2]}.
+- One peak rate, 0.002, was used for both widths and both lengths, and the real texts are too short for the
+  long run.
+"""
+
+COMMANDS = {  # of each stored result
+    "order_matters": "1,720 of 107,000 parameters",
+    "order_pieces": "30 of 560,000 parameters, long",
+    "order_widths": "40 of both widths, short",
+    "order_lengths": "10 of 118,000 parameters, long",
+}
+
+
+def as_table(head, rows):
+    lines = [head, [":---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def interval(mean, half, mark=""):
+    return f"{mean:+z.3f} \u00b1 {half:.3f}{mark}"
+
+
+def comparisons():
+    """A table for each section, a row for each comparison."""
+    parts = []
+    for experiment, heading in SECTIONS.items():
+        mine = [it for it in tested() if it.question.experiment == experiment]
+        rows = []
+        for label in dict.fromkeys(it.question.label for it in mine):
+            cells = {
+                it.text: interval(it.mean, it.reach, star(it))
+                for it in mine
+                if it.question.label == label
+            }
+            rows.append(
+                [label.replace(" - ", " against "), *(cells.get(text, "") for text in TEXTS)]
+            )
+        parts.append(f"### {heading}\n\n{as_table(['order', *TEXTS.values()], rows)}")
+    return "\n\n".join(parts)
+
+
+def commands():
+    rows = []
+    for name, runs in COMMANDS.items():
+        path = RESULTS.with_stem(name)
+        stored = json.loads(path.read_text())
+        hours = sum(run["cpu_seconds"] for run in stored["runs"]) / 3600
+        rows.append(f"| {runs} | `{stored['command']}` | {hours:.1f} |")
+        assert len(stored["runs"]) == int(runs.split()[0].replace(",", ""))
+    return "\n".join(rows)
+
+
+def mean_curve(text, arm):
+    """Shares of the run, and the held-out loss there: the mean of sources and seeds."""
+    read = [curves(text, "buffers", arm, source) for source in results()["texts"][text]]
+    tokens = read[0][0]
+    return tokens / tokens[-1], np.mean([losses for _, losses in read], axis=(0, 1))
+
+
+def ending():
+    """What a run in file order with a shuffled fifth still costs, source by source."""
+    arm, rows = "in file order, last 20% shuffled", []
+    for text, label in TEXTS.items():
+        steps, shuffle = mean_curve(text, "shuffled")
+        place = np.interp(-mean_curve(text, arm)[1][-1], -shuffle, steps)
+        costs = [
+            f"{source} {np.mean(more(text, 'buffers', arm, 'shuffled', source)):+.2f}"
+            for source in results()["texts"][text]
+        ]
+        rows.append([label, ", ".join(costs), f"{place:.0%} of its steps"])
+        assert finding(text, arm).has_star and 0.3 < place < 0.7
+    return as_table(["text", "cost", "ends where the shuffle is after"], rows)
+
+
+def of_the_runs():
+    """What the page says of the small model's runs."""
+    samples = results()["runs"][0]["tokens"][-1] // 32
+    ends = {}
+    for experiment, arm in (("buffers", "shuffled"), ("repetition", "fresh")):
+        for text in TEXTS:
+            losses = at_the_end(runs_of(text, experiment))[arm].values()
+            ends.setdefault(arm, []).append(f"{np.mean([*losses]):.2f}")
+    parameters = sum(it.numel() for it in SmallModel(SIZES["small"]).parameters())
+    count = sum(it["training_samples"] for it in results()["texts"]["corpus"].values())
+    late = np.arange(count) - exchanged(count, 1_000, seed=0)
+    return {
+        "samples": f"{samples:,}",
+        "ratio": 32 * samples / parameters,
+        "ends": ends["shuffled"],
+        "fresh": ends["fresh"],
+        "late": np.mean(late > 1_000),
+        "ending": ending(),
+    }
+
+
+def spreads():
+    """The deviations of each number of epochs, and the interval of eight with the usual one."""
+    rows = []
+    for text, label in TEXTS.items():
+        deviations = np.array(
+            [
+                np.std(more(text, "repetition", f"{n} epochs, same order", "fresh"), ddof=1)
+                for n in EPOCHS
+            ]
+        )
+        usual = (
+            finding(text, "8 epochs").seeds.reach * np.sqrt(np.mean(deviations**2)) / deviations[2]
+        )
+        rows.append([label, *(f"{it:.3f}" for it in deviations), f"\u00b1 {usual:.3f}"])
+    return as_table(["text", *(f"{n} epochs" for n in EPOCHS), "8, usual spread"], rows)
+
+
+def unseen():
+    """What three orders cost on the rows whose documents share no 13 tokens with a training one."""
+    rows = unseen_rows()
+    arms = {
+        "in file order": ("buffers", "in file order", "shuffled"),
+        BLENDED: ("buffers", BLENDED, "shuffled"),
+        "16 epochs": ("repetition", "16 epochs, same order", "fresh"),
+    }
+    costs = {name: more_on_rows(rows, *arm) for name, arm in arms.items()}
+    lines = [[name, f"{cost.mean():+.2f} \u00b1 {reach(cost):.2f}"] for name, cost in costs.items()]
+    return as_table(["order", "these rows"], lines), sum(map(sum, rows.values()))
+
+
+def widths():
+    rows = []
+    for parameters, (short, long) in WIDTHS.items():
+        ends = [ends_of(short), ends_of(long), ends_of(short, "real")]
+        rows.append([parameters, *(said_of(*(it.mean() for it in pair)) for pair in ends)])
+    return as_table(["model", "1.1M tokens", "11.2M tokens", "1.1M tokens of real text"], rows)
+
+
+def of_the_widths():
+    """What the page says of section 6."""
+    where = {"1.1 million tokens": (", short", "generated"), "11.2 million": ("", "generated")}
+    where["1.1 million of real text"] = (", short", "real")
+    wider = {name: wider_less_narrower(*it) for name, it in where.items()}
+    stories = [
+        np.array([run["held_out"]["stories"] for run in in_file_order(size)])
+        for _, size in WIDTHS.values()
+    ]
+    best = [it.min(axis=1).mean() for it in stories]
+    end = [it[:, -1].mean() for it in stories]
+    assert min(end) > np.log(512) > 4 * max(best)
+    gains = []
+    for text in ("generated", "real"):
+        narrow, wide = ([it.mean() for it in ends_of(size, text)] for size, _ in WIDTHS.values())
+        gains.append(narrow[1] - wide[1])
+        assert abs(wide[0] - narrow[0]) < gains[-1]
+    cost = {
+        way: np.mean(more("generated", "buffers", way, "shuffled"))
+        for way in (
+            "in file order",
+            "one after another, each shuffled",
+            "a buffer of 1,000",
+            BLENDED,
+        )
+    }
+    whole, *others = cost.values()
+    return {
+        "wider": ", ".join(
+            f"{name} {mean:+.2f} \u00b1 {half:.2f}" for name, (mean, half) in wider.items()
+        ),
+        "best": [f"{it:.1f}" for it in best],
+        "end": [f"{it:.1f}" for it in end],
+        "guess": np.log(512),
+        "gain": [f"{it:.1f}" for it in gains],
+        "saved": [f"{1 - it / whole:z.0%}" for it in others],
+    }
+
+
+def of_the_tests():
+    """What the page says of how far they reach."""
+    stars = [it for it in tested() if it.has_star]
+    both = stars_with_both_errors(tested(), seeds())
+    assert all(it in stars for it in both)
+    [lost] = [it for it in stars if it not in both]
+    least = [
+        f"{detectable(finding(text, 'shuffled again'), len(tested()), seeds()):.2f} nats on {label}"
+        for text, label in TEXTS.items()
+    ]
+    controls = {2: [], 4: []}  # by the first of two sections
+    for found in tested():
+        question = found.question
+        if "shuffled again" in question.label and "unread" not in question.label:
+            controls[4 if question.sources else 2].append(abs(found.mean))
+    unread = [
+        finding("corpus", f"{arm}: unread source")
+        for arm in ("stateless, shuffled again", "blend, Nanotron", "blend, few samples")
+    ]
+    eight = finding("real", "8 epochs")
+    return {
+        "count": len(tested()),
+        "stars": len(stars),
+        "both": len(both),
+        "lost": f"{TEXTS[lost.text]}, {lost.question.label} ({lost.mean:+.2f})",
+        "least": " and ".join(least),
+        "moved": max(controls[2]),
+        "moved_source": max(controls[4]),
+        "unread": [f"{it.mean:+.2f} \u00b1 {it.reach:.2f}" for it in unread],
+        "narrow": eight.reach,
+        "mean": eight.mean,
+    }
+
+
+def page():
+    """The Markdown of the appendix."""
+    clean, rows = unseen()
+    parts = {"commands": commands(), "comparisons": comparisons(), "spreads": spreads()}
+    parts |= {"unseen": clean, "rows": rows, "widths": widths()}
+    return TEXT.format(**parts, **of_the_runs(), **of_the_tests(), **of_the_widths())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
