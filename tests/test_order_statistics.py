@@ -161,6 +161,16 @@ def test_what_is_repeated_was_fixed_beforehand_and_agrees_with_the_first_series(
             assert found.has_star == (text in claim.stars)
 
 
+def test_all_that_was_fixed_was_run_once_and_is_stored() -> None:
+    stored = json.loads(order_again.RESULTS.read_text())
+    runs = [order_again.Run(*run["run"]) for run in stored["runs"]]
+    assert runs == order_again.runs_of_claims()
+    outcomes = order_again.outcomes()
+    assert [len(by_text) for by_text in outcomes.values()] == [2] * 6
+    together = [it for by_text in outcomes.values() for it in by_text.values()]
+    assert [it.holm for it in together] == holm([it.p for it in together])
+
+
 def test_the_rows_are_those_of_the_runs() -> None:
     """Their mean over a source is the loss that its run was measured to end with, but for rounding."""
     result = json.loads(RESULTS.read_text())

@@ -30,6 +30,7 @@ from figures import experiments as plots
 
 # isort: split
 # after course.order_runs, which puts the repository on the path
+from benchmarks import order_again
 from benchmarks.order_arms import (
     BATCHES,
     ENDS,
@@ -503,6 +504,25 @@ def figure_3():
         "Two panels of some thirty rows, one per text: a dot and an interval for each comparison. The rows of 2 and "
         "4 epochs and of the controls have no star; those of 8 and 16 epochs have one.",
     )
+
+
+@figure("17.4")
+def figure_4():
+    rows = []
+    for claim, by_text in order_again.outcomes().items():
+        row = [claim.label]
+        for text, again in by_text.items():
+            row += [f"{finding(text, claim.label).mean:+.2f}", said_again(again)]
+        rows.append(row)
+    heads = [
+        f"{text}: {which}" for text in ("corpus", "real") for which in ("first ten", "new ten")
+    ]
+    show_table(["compared as in the pictures", *heads], rows)
+
+
+def said_again(found):
+    """A mean of the new seeds, half of its interval, and its star."""
+    return f"{found.mean:+.2f} \u00b1 {found.reach:.2f}{star(found)}"
 
 
 def orders_of_section_2():
