@@ -118,6 +118,19 @@ def together(documents: Numbers, seed: int) -> Numbers:
     return np.argsort(turns[places], kind="stable")
 
 
+def own_document_rows(documents: Numbers) -> float:
+    """How many samples the document of a sample has: the mean over samples, so that long documents count more.
+
+    Args:
+        documents: the document [N] in which each sample begins.
+
+    >>> own_document_rows(np.array([0, 1, 1, 1]))
+    2.5
+    """
+    counts = np.unique(documents, return_counts=True)[1]
+    return float((counts**2).sum() / counts.sum())
+
+
 def buffers(
     lengths: Sequence[int], size: Size, seed: int, documents: Numbers | None = None
 ) -> dict[str, Arm]:

@@ -50,8 +50,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.order_arms import EXPERIMENTS, FIRST
-from benchmarks.order_pieces import complete_seeds, runs_of, train_missing
+from benchmarks.order_arms import EXPERIMENTS, FIRST, own_document_rows
+from benchmarks.order_pieces import (
+    complete_seeds,
+    documents_of_samples,
+    runs_of,
+    train_missing,
+)
 from benchmarks.record import command, machine
 from benchmarks.small_model import SIZES, VOCABULARY
 from benchmarks.small_text import (
@@ -209,6 +214,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         again = command("order_matters").replace(str(options.real), "FOLDER")
         sizes = {name: vars(SIZES[name]) for name in options.size}
         head = {"command": again, "machine": machine(), "sizes": sizes}
+        if "batches" in experiments:
+            head["rows_of_own_document"] = {
+                text: own_document_rows(
+                    documents_of_samples(options.folder, text, options.size[0])
+                )
+                for text in names
+            }
         head |= {"real_text": REAL, "vocabulary": VOCABULARY, "texts": texts}
         save({**head, "runs": results}, documents, options.output)
 

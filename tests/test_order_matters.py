@@ -17,6 +17,7 @@ from benchmarks.order_arms import (
     buffered,
     ending_shuffled,
     exchanged,
+    own_document_rows,
     together,
 )
 from benchmarks.order_pieces import Run, finish
@@ -203,6 +204,10 @@ def test_in_larger_batches_the_rate_grows_with_the_root_of_the_batch() -> None:
         assert (arm.numbers == known["shuffled"].numbers).all()
         together_too = arms[f"{TOGETHER}, batches of {batch}"].numbers.tolist()
         assert together_too != arm.numbers.tolist()
+
+
+def test_long_documents_count_for_more_rows() -> None:
+    assert own_document_rows(np.array([0, 1, 1, 1])) == (1 + 3 * 3) / 4
 
 
 def test_ten_rounds_read_a_tenth_of_each_source_at_a_time() -> None:

@@ -171,6 +171,20 @@ def test_all_that_was_fixed_was_run_once_and_is_stored() -> None:
     assert [it.holm for it in together] == holm([it.p for it in together])
 
 
+def test_the_larger_batches_have_every_order_of_both_texts() -> None:
+    stored = json.loads(RESULTS.with_stem("order_batches").read_text())
+    runs = [tuple(run["run"]) for run in stored["runs"]]
+    assert len(runs) == len(set(runs)) == 2 * 9 * 5
+    known = json.loads(RESULTS.read_text())["texts"]
+    for text, sources in stored["texts"].items():
+        assert sources == known[text]
+        count = sum(it["training_samples"] for it in sources.values())
+        documents = sum(
+            it["documents_that_samples_begin_in"] for it in sources.values()
+        )
+        assert stored["rows_of_own_document"][text] > 5 * count / documents
+
+
 def test_the_rows_are_those_of_the_runs() -> None:
     """Their mean over a source is the loss that its run was measured to end with, but for rounding."""
     result = json.loads(RESULTS.read_text())

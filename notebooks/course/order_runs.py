@@ -11,9 +11,10 @@ from tokenizers import Tokenizer
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.append(str(REPOSITORY))  # the experiments are beside the notebooks
 
-from benchmarks.order_arms import OTHER_RATES, PEAKS, RATES
+from benchmarks.order_arms import LARGER, OTHER_RATES, PEAKS, RATES
 from benchmarks.order_matters import at_the_end
 from benchmarks.order_statistics import RESULTS, findings, rows_of, t_of, t_test
+from benchmarks.small_model import SIZES
 from benchmarks.small_text import documents_of
 from nanoset_ref import prepare_corpus
 
@@ -76,6 +77,24 @@ def more(text, experiment, arm, reference, source=None):
     """Nats per token that an arm loses more than the reference, seed by seed."""
     losses = at_the_end(runs_of(text, experiment), source)
     return [losses[arm][seed] - losses[reference][seed] for seed in losses[arm]]
+
+
+def by_batch(text, way, against="shuffled"):
+    """The batches that an order was read in, and what it lost more there than another [seeds, batches].
+
+    In nats per token; if it is compared with none, its loss itself.
+    """
+    large = at_the_end(run for run in results("order_batches")["runs"] if run["run"][1] == text)
+    ends = at_the_end(runs_of(text, "buffers")) | large
+    count = len(next(iter(large.values())))  # fewer seeds have larger batches
+    losses = {}
+    for batch in (8, 16, 32, *LARGER):
+        which = "" if batch == SIZES["small"].batch else f", batches of {batch}"
+        found = np.array([ends[way + which][seed] for seed in range(count)])
+        if against:
+            found -= [ends[against + which][seed] for seed in range(count)]
+        losses[batch] = found
+    return [*losses], np.transpose([*losses.values()])
 
 
 def best_ends(text, arm):

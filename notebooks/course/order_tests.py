@@ -8,6 +8,7 @@ from course.order_runs import (
     REPOSITORY,
     TEXTS,
     WIDTHS,
+    by_batch,
     curves,
     ends_of,
     finding,
@@ -28,7 +29,7 @@ from course.order_runs import (
 # isort: split
 # after course.order_runs, which puts the repository on the path
 from benchmarks import order_again
-from benchmarks.order_arms import exchanged
+from benchmarks.order_arms import TOGETHER, exchanged
 from benchmarks.order_matters import at_the_end
 from benchmarks.order_questions import BLENDED
 from benchmarks.order_statistics import RESULTS, detectable, stars_with_both_errors
@@ -99,6 +100,19 @@ every source, against the shuffle:
 
 {ending}
 
+## Shuffled documents in larger batches
+
+"Documents shuffled, rows together" was read in batches of 64, 128 and 256 afterwards, with {batch_seeds} seeds and
+no test; the numbers for 8, 16 and 32 are of the same seeds. In larger batches the peak rate grows with the
+square root of the batch, from 0.003 for 16. *Rows of a document* are those of the document that a row belongs
+to, on average over the rows: {own}. Most rows are in a few long documents, so that is much more than a document
+has on average ({mean_rows}).
+
+{larger}
+
+In batches of 256 a run has only 39 steps, and the shuffle itself ends at {largest_ends} nats, where a guess
+among the 512 ids has {guess:.1f}. So those rows say little about runs that learn more.
+
 ## How far the tests reach
 
 **How small an effect gets a star?** In four of five such experiments, one of {least}.
@@ -158,6 +172,7 @@ COMMANDS = {  # of each stored result
     "order_widths": "40 of both widths, short",
     "order_lengths": "10 of 118,000 parameters, long",
     "order_again": "220 of 107,000 parameters, new seeds",
+    "order_batches": "90 of 107,000 parameters, larger batches",
 }
 
 
@@ -262,6 +277,43 @@ def of_the_runs():
         "fresh": ends["fresh"],
         "late": np.mean(late > 1_000),
         "ending": ending(),
+    }
+
+
+def larger():
+    """What shuffled documents cost in batches of 8 to 256, by text."""
+    lines = []
+    for text, label in TEXTS.items():
+        rows = results("order_batches")["rows_of_own_document"][text]
+        batches, whole = by_batch(text, "in file order")
+        _, costs = by_batch(text, TOGETHER)
+        _, shuffles = by_batch(text, "shuffled", against=None)
+        for batch, cost, all_of_it, end in zip(batches, costs.T, whole.T, shuffles.T, strict=True):
+            said = [label, str(batch), f"{rows / batch:.1f}"]
+            said += [f"{cost.mean():+.2f} \u00b1 {reach(cost):.2f}"]
+            said += [f"{cost.mean() / all_of_it.mean():.0%}", f"{end.mean():.2f}"]
+            lines.append(said)
+    head = ["text", "batch", "rows of a document / of a batch", "nats above the shuffle"]
+    return as_table([*head, "of what file order costs", "the shuffle ends at"], lines)
+
+
+def of_the_batches():
+    """What the page says of larger batches."""
+    own = results("order_batches")["rows_of_own_document"]
+    means = []
+    for text in TEXTS:
+        facts = results()["texts"][text].values()
+        samples = sum(it["training_samples"] for it in facts)
+        documents = sum(it["documents_that_samples_begin_in"] for it in facts)
+        means.append(f"{samples / documents:.0f}")
+    return {
+        "larger": larger(),
+        "batch_seeds": seeds("order_batches"),
+        "largest_ends": " and ".join(
+            f"{by_batch(text, 'shuffled', against=None)[1][:, -1].mean():.1f}" for text in TEXTS
+        ),
+        "own": " and ".join(f"{own[text]:.0f} on {label}" for text, label in TEXTS.items()),
+        "mean_rows": " and ".join(means),
     }
 
 
@@ -383,7 +435,9 @@ def page():
     parts = {"commands": commands(), "comparisons": comparisons(), "spreads": spreads()}
     parts |= {"again": table, "agree": agree, "all": count, "unseen": clean, "rows": rows}
     parts |= {"first": order_again.SEEDS[0], "last": order_again.SEEDS[-1], "widths": widths()}
-    return TEXT.format(**parts, **of_the_runs(), **of_the_tests(), **of_the_widths())
+    return TEXT.format(
+        **parts, **of_the_runs(), **of_the_batches(), **of_the_tests(), **of_the_widths()
+    )
 
 
 if __name__ == "__main__":
