@@ -208,7 +208,9 @@ def test_a_folder_in_whose_place_is_a_file_names_that_file(tmp_path, inside, lin
         obstacle.symlink_to("nowhere")
     else:
         obstacle.write_text("kept")
-    with pytest.raises(OSError, match=f"made, because {obstacle} is not a folder: name"):
+    with pytest.raises(
+        OSError, match=f"made, because {obstacle} is not a folder: name"
+    ):
         make_folder(obstacle / inside)
     make_folder(tmp_path / "new/er")
     make_folder(tmp_path / "new/er")

@@ -395,7 +395,7 @@ UNFINISHED = """
 import sys
 import torch
 import torch.distributed as dist
-from nanoset_ref.train import launch
+from nanoset_ref.train import train_command
 
 def train():
     rank = int(sys.argv[1])
@@ -407,8 +407,8 @@ def train():
     dist.all_reduce(torch.ones(1), async_op=True)
     raise ValueError("no such thing")
 
-launch.train = train
-sys.exit(launch.main([]))
+train_command.train = train
+sys.exit(train_command.main([]))
 """
 
 

@@ -284,7 +284,7 @@ def test_a_pair_without_a_seal_is_known_by_its_index_and_the_tokens_of_its_probe
     ids = np.fromfile(f"{prefix}.bin", np.uint16)
     (ids + 1).tofile(f"{prefix}.bin")
     (changed,) = differences(plan, build(prefix).plan)
-    assert "a hash of the tokens at position 0" in changed.part
+    assert "a hash of the tokens at position 0" in changed.field
     other = build(write_corpus([[40], [90]]))
     assert any(part.endswith(".idx") for part, *_ in differences(plan, other.plan))
 
