@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.append(str(REPOSITORY))  # the experiments are beside the notebooks
 
-from benchmarks.order_arms import LARGER, OTHER_RATES, PEAKS, RATES
+from benchmarks.order_arms import IN_ROUNDS, LARGER, OTHER_RATES, PEAKS, RATES
 from benchmarks.order_matters import at_the_end
 from benchmarks.order_statistics import RESULTS, findings, rows_of, t_of, t_test
 from benchmarks.small_model import SIZES
@@ -137,6 +137,12 @@ def ends_of(size, text="generated"):
     return [
         np.array([ends[arm][seed] for seed in range(5)]) for arm in ("in file order", "shuffled")
     ]
+
+
+def ends_in_rounds():
+    """Nats per token at the end of the long run of the narrow model, seed by seed, in file order in ten rounds."""
+    ends = at_the_end(results("order_rounds")["runs"])[IN_ROUNDS]
+    return np.array([ends[seed] for seed in range(5)])
 
 
 def said_of(file_order, shuffle):
