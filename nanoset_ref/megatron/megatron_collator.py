@@ -35,8 +35,7 @@ class MegatronCollator(Collator):
     Called with B samples {"input_ids": [row_length]} (or a SampleBlock), it returns a dict of
 
         tokens, labels   int64 [B, S]; the labels are the next tokens
-        loss_mask        float32 [B, S], 0 where the label is padding or, with eod_mask_loss, the
-                         token is the EOD
+        loss_mask        float32 [B, S], 0: the label is padding, or (eod_mask_loss) the token EOD
         position_ids     int64 [B, S]
         attention_mask   bool [B, 1, S, S], True = masked, with create_attention_mask
         cu_seqlens       int32 [documents + 1] over the B*S tokens, with create_cu_seqlens
