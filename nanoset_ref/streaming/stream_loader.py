@@ -78,7 +78,7 @@ class TokenStreamDataLoader(OneIterationLoader):
             newer = {
                 shard: cursor
                 for shard, cursor in cursors.items()
-                if shard not in known or known[shard]["row"] < cursor["row"]
+                if shard not in known or _row_of(known[shard]) < _row_of(cursor)
             }
             self._start["cursors"] = known | newer
             yield batch
@@ -127,6 +127,11 @@ class TokenStreamDataLoader(OneIterationLoader):
         del start["plan"]
         self.end_iteration()
         self._start = start
+
+
+def _row_of(cursor: dict[str, int]) -> int:
+    """The row of a cursor; a damaged one may lack it."""
+    return cursor.get("row", 0)
 
 
 def _with_cursors(

@@ -577,6 +577,22 @@ def test_foreign_and_damaged_states_are_refused(paths):
         next(iter(loader))
 
 
+def test_a_cursor_that_lost_its_row_only_costs_time(paths):
+    stream = TokenStream(paths, TOKENIZER, 6, micro_batch_size=2, shards=2, repeat=True)
+    loader = TokenStreamDataLoader(stream)
+    batches = iter(loader)
+    for _ in range(5):
+        next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    expected = [next(batches)["input_ids"].tolist() for _ in range(4)]
+    for cursor in state["cursors"].values():
+        cursor.clear()
+        cursor["epoch"] = state["epoch"]
+    loader.load_state_dict(state)
+    again = [next(it)["input_ids"].tolist() for it in [iter(loader)] for _ in range(4)]
+    assert again == expected
+
+
 @pytest.mark.parametrize("workers", [0, 2, 4])
 def test_cursors_of_shards_go_on_after_every_resume(paths, workers):
     """A worker reads some of the shards, and knows of the others what it started with."""
