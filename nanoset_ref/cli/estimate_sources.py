@@ -15,6 +15,7 @@ from nanoset_ref import megatron  # loads its modules when they are used
 from nanoset_ref.megatron.nanoset_config import blend_sizes
 from nanoset_ref.orders.base import normalize_weights
 from nanoset_ref.orders.nanotron import instance_bytes
+from nanoset_ref.tokens.interface import count_samples
 
 if TYPE_CHECKING:
     from nanoset_ref.megatron import NanosetConfig
@@ -216,12 +217,12 @@ def _megatron_source(
     )
     documents = 4 * plan.num_epochs * (stop - start)
     samples_and_shuffle = 8 * (plan.num_samples + 1) + 4 * plan.num_samples
-    inputs = max(tokens - extra, 0)
-    samples = inputs // sequence_length
+    samples = count_samples(tokens, config.row_length, sequence_length)
+    in_samples = samples * sequence_length + extra if samples else 0
     source = Source(
         path=prefix,
         disk_bytes=tokens * corpus.dtype.itemsize,
         samples=samples,
-        tail_tokens=inputs - samples * sequence_length,
+        tail_tokens=tokens - in_samples,
     )
     return source, documents + samples_and_shuffle

@@ -22,9 +22,8 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.extras import extra
 
 ROW_LENGTH = 8  # S
-NPY_ROWS = (
-    2**16 // ROW_LENGTH - 2
-)  # whose tokens, and the label after them, fit raw uint16
+# the most rows whose tokens, and the label after them, fit raw uint16
+NPY_ROWS = 2**16 // ROW_LENGTH - 2
 
 
 class CorpusTooLarge(ValueError):

@@ -17,6 +17,7 @@ from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.megatron.piece_rows import ALGORITHM, PartSamples, PieceRows
 from nanoset_ref.orders.plans import describe_file
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
+from nanoset_ref.tokens.interface import count_samples
 from nanoset_ref.tokens.manifest import TokenFileError
 
 logger = logging.getLogger(__name__)
@@ -110,8 +111,9 @@ class MegatronNanoset(PieceRows):
             separate_final_epoch=config.separate_final_epoch,
         )
         extra = self.row_length - self.sequence_length
-        in_epoch = (self.tokens_per_epoch - extra) // self.sequence_length
-        self.samples_per_epoch = max(in_epoch, 0)
+        self.samples_per_epoch = count_samples(
+            self.tokens_per_epoch, self.row_length, self.sequence_length
+        )
         stream = self.tokens_per_epoch * self.epochs.num_epochs
         in_samples = 0
         if self.epochs.num_samples:

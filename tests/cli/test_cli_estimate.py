@@ -16,6 +16,7 @@ from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
+from nanoset_ref.tokens import MMapIndexedDatasetBuilder
 
 EPOCH = 30 + 50  # samples of 4 tokens in a.npy and b.npy
 
@@ -310,3 +311,19 @@ def test_chunks_and_text_are_estimated_as_far_as_they_are_known(ask, files, corp
         12,
     )
     assert (words["steps"], words["tokens"], words["sources"]) == (7, 7 * 4 * 4, [])
+
+
+@pytest.mark.parametrize("tokens", [5, 8, 9, 10])
+def test_the_tail_of_a_pair_is_that_of_its_dataset(ask, tmp_path, monkeypatch, tokens):
+    monkeypatch.chdir(tmp_path)
+    with MMapIndexedDatasetBuilder("p.bin", np.uint16) as builder:
+        builder.add_document(np.arange(tokens), [tokens])
+    config = NanosetConfig(
+        random_seed=1234, sequence_length=4, data_path="p", split="1,0,0"
+    )
+    dataset, *_ = NanosetBuilder(config).build()
+    words = ["--data", "p.bin", "--sequence-length", 4, "--split", "1,0,0"]
+    (stage,) = ask("estimate", *words)["stages"]
+    (source,) = stage["sources"]
+    assert source["samples"] == dataset.samples_per_epoch == (tokens - 1) // 4
+    assert source["tail_tokens"] == dataset.tail_tokens
