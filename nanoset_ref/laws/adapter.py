@@ -59,16 +59,6 @@ class Adapter:
     max_batch_size: int = 5
     limit: float = 20.0
 
-    @property
-    def changed_options(self) -> dict[str, Any]:
-        """The fields, other than `make`, whose values are not the defaults."""
-        defaults = vars(Adapter)  # of all fields but `make`
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if name in defaults and value != defaults[name]
-        }
-
     def __call__(self, data: Any, **settings: Any) -> Iterable[Any]:
         return self.make(data, **settings)
 

@@ -9,7 +9,6 @@ Batches = list[list[tuple[Any, ...]]]  # [rank][step] -> the rows
 Kind = Literal[
     "lost", "doubled", "out of order", "hang", "crash", "other data", "slow growth"
 ]
-RowRead = tuple[int, int, Any]  # rank, step, row
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,8 @@ class Finding:
 Verdict = Finding | None  # None: the law holds
 
 
-def reads(batches: Batches) -> Iterator[RowRead]:
-    """Yield every row with the rank and the step that read it."""
+def reads(batches: Batches) -> Iterator[tuple[int, int, Any]]:
+    """Yield the rank and the step of every read, and the row."""
     for rank, steps in enumerate(batches):
         for step, rows in enumerate(steps):
             for row in rows:

@@ -190,10 +190,12 @@ class LawReport:
         scope = vars(sys.modules[make.__module__])
         adapters = [name for name in scope if isinstance(scope[name], Adapter)]
         names = [name for name in adapters if scope[name] == self.adapter]
-        options = {} if names else self.adapter.changed_options
         imports = [(make.__module__, names[0] if names else make.__name__)]
+        default = self.adapter if names else Adapter(make=make)
         text = ""
-        for option, value in options.items():
+        for option, value in vars(self.adapter).items():
+            if value == getattr(default, option):
+                continue
             expression = repr(value)
             if callable(value):
                 expression = value.__qualname__

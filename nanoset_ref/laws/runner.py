@@ -252,7 +252,10 @@ def _answer_requests(
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     warnings.simplefilter("ignore")
-    _use_one_thread()
+    # keep libraries from waiting for threads of the parent, which do not survive the fork
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
     parent = os.getppid()
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while os.getppid() == parent:
@@ -262,13 +265,6 @@ def _answer_requests(
                 connection.send(run_ranks(adapter, request))
                 faulthandler.cancel_dump_traceback_later()
     os._exit(0)
-
-
-def _use_one_thread() -> None:
-    """Keep libraries from waiting for threads of the parent, which do not survive the fork."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
 
 
 def describe_error(error: BaseException) -> str:

@@ -5,7 +5,6 @@ from collections import Counter
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.plans import differences
@@ -102,9 +101,13 @@ def uneven_in_card(card: Card) -> list[UnevenSamples] | None:
     orders = [card.order(number) for number in range(len(card.facts["orders"]))]
     if any(order.name == "identity" for order in orders):
         return []  # it reads its rows one after another
-    reads = _zero_counts(card)
-    if reads is None:
+    lengths = [0] * len(card.sources)
+    for number in range(len(orders)):
+        for source in card.source_numbers(number):
+            lengths[source] = card.num_rows(source)
+    if sum(lengths) > MAX_COUNTED_ROWS:
         return None
+    reads = [np.zeros(length, dtype=np.uint32) for length in lengths]
     for stage in card.stages:
         number = stage["order"]
         counts = orders[number].reads_of_samples(
@@ -117,19 +120,6 @@ def uneven_in_card(card: Card) -> list[UnevenSamples] | None:
         passes = orders[0].epoch_of(stop_of(card.stages[-1]))
     in_sequence = all(order.name == "nanotron_main" for order in orders)
     return uneven_samples(reads, passes, in_sequence=in_sequence)
-
-
-def _zero_counts(card: Card) -> list[NDArray[np.uint32]] | None:
-    """A count for each row of each source that an order reads; None if there are too many."""
-    read: set[int] = set()
-    for number in range(len(card.facts["orders"])):
-        read.update(card.source_numbers(number))
-    lengths = [0] * len(card.sources)
-    for source in read:
-        lengths[source] = card.num_rows(source)
-    if sum(lengths) > MAX_COUNTED_ROWS:
-        return None
-    return [np.zeros(length, dtype=np.uint32) for length in lengths]
 
 
 def compare_two_cards(one: Card, two: Card) -> Json:

@@ -258,28 +258,25 @@ class _PlanFiles:
     def order(self, num_samples: int) -> Order:
         """Rebuild the order, with `num_samples` positions."""
         with _refusing_damage():
-            return self._rebuilt(num_samples)
-
-    def _rebuilt(self, num_samples: int) -> Order:
-        recipe = self.plan["recipe"]
-        if recipe is None:
-            raise ValueError(
-                "the order cannot be built again from its plan: "
-                "it was given to the Nanoset as an object"
+            recipe = self.plan["recipe"]
+            if recipe is None:
+                raise ValueError(
+                    "the order cannot be built again from its plan: "
+                    "it was given to the Nanoset as an object"
+                )
+            order = build_order(
+                recipe["name"],
+                self.lengths,
+                recipe["dataset_weights"],
+                num_samples,
+                recipe["random_seed"],
+                **recipe["options"],
             )
-        order = build_order(
-            recipe["name"],
-            self.lengths,
-            recipe["dataset_weights"],
-            num_samples,
-            recipe["random_seed"],
-            **recipe["options"],
-        )
-        is_same = order.identity == self.plan["order"]
-        for position, probe in self.plan["probes"].items():
-            if int(position) < num_samples:
-                pair = [*order[int(position)]]
-                is_same = is_same and pair == probe[:2]
+            is_same = order.identity == self.plan["order"]
+            for position, probe in self.plan["probes"].items():
+                if int(position) < num_samples:
+                    pair = [*order[int(position)]]
+                    is_same = is_same and pair == probe[:2]
         if not is_same:
             raise ValueError(
                 "the order cannot be built again from its plan: "

@@ -47,7 +47,14 @@ def segments_of_card(
             else:
                 datasets.append(_rows(card, number, files))
     for order, dataset in zip(orders, datasets, strict=True):
-        _check_probes(card, order["probes"], dataset)
+        for position, pair in order["probes"].items():
+            origin = dataset.origin(int(position))
+            read = [origin.source, origin.sample]
+            if read != pair:
+                raise ValueError(
+                    f"these are not the files of {card.name}: position {position} reads file and "
+                    f"sample {read}, but the card says {pair}"
+                )
     return [
         RunSegment(
             stage["name"],
@@ -137,19 +144,3 @@ def _megatron_rows(
     if rows is None:
         raise ValueError(f"{paths} hold no sample of {card.name}")
     return rows
-
-
-def _check_probes(
-    card: Card,
-    probes: Json,
-    rows: Rows,
-) -> None:
-    """Raise ValueError if the rows at the probed positions differ from the card's."""
-    for position, pair in probes.items():
-        origin = rows.origin(int(position))
-        read = [origin.source, origin.sample]
-        if read != pair:
-            raise ValueError(
-                f"these are not the files of {card.name}: position {position} reads file and "
-                f"sample {read}, but the card says {pair}"
-            )

@@ -71,9 +71,12 @@ class OLMoCorePackedRows(Rows):
         self.pad_id = options["pad_token_id"]
         self.row_length = row_length
         self.sequence_length = row_length - 1
-        self._groups = _groups_of_files(
-            len(files), options["group_size"], options["permutation_seed"]
-        )
+        numbers = list(range(len(files)))
+        if options["permutation_seed"] is not None:
+            random.Random(options["permutation_seed"]).shuffle(numbers)
+        size = options["group_size"]
+        # the numbers of the files that are packed together
+        self._groups = [numbers[i : i + size] for i in range(0, len(files), size)]
         self._group_of: dict[int, int] = {}  # of each file
         self._firsts: dict[int, int] = {}  # the first token of each file in its group
         for group, members in enumerate(self._groups):
@@ -83,19 +86,17 @@ class OLMoCorePackedRows(Rows):
                 self._firsts[number] = first
                 first += files[number].num_tokens
         # of each group: row, start, stop, candidates
-        self._documents = [
-            self._packed_documents(members, options["fragment"])
-            for members in self._groups
-        ]
+        self._documents = []
+        for members in self._groups:
+            spans = np.concatenate([*map(self._ended_documents, members)])
+            documents = packed_instances(
+                spans, row_length, fragment=options["fragment"]
+            )
+            self._documents.append(documents)
         last_rows = [packed[:, 0].max(initial=-1) for packed in self._documents]
         lengths = [int(last_row) + 1 for last_row in last_rows]
         name = f"olmo_core:batch_size={options['batch_size']}"
         self.order = build_order(name, lengths, None, num_samples, random_seed)
-
-    def _packed_documents(self, members: list[int], fragment: bool) -> Int64Array:
-        """(row, start, stop, candidates) of each document of a group of files."""
-        spans = np.concatenate([self._ended_documents(number) for number in members])
-        return packed_instances(spans, self.row_length, fragment=fragment)
 
     def _ended_documents(self, number: int) -> Int64Array:
         """(start, stop) in its group of each document of a file, without an unclosed last one."""
@@ -216,13 +217,3 @@ class OLMoCorePackedRows(Rows):
         }
         files = [describe_file(file) for file in self._files]
         return {"order": self.order.identity, "rows": rows, "files": files}
-
-
-def _groups_of_files(
-    num_files: int, group_size: int, permutation_seed: int | None
-) -> list[list[int]]:
-    """The numbers of the files that are packed together, group by group."""
-    numbers = list(range(num_files))
-    if permutation_seed is not None:
-        random.Random(permutation_seed).shuffle(numbers)
-    return [numbers[i : i + group_size] for i in range(0, num_files, group_size)]
