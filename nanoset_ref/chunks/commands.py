@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from nanoset_ref import chunks  # loads its modules when they are used
 from nanoset_ref.chunks.tokenize_config import TokenizeConfig
@@ -16,9 +16,6 @@ from nanoset_ref.cli.command import command_line, run
 from nanoset_ref.io.files import make_folder
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess import LEFT_OUT_MANY, too_many
-
-if TYPE_CHECKING:
-    from nanoset_ref.chunks import ChunkManifest
 
 
 def download(
@@ -199,7 +196,7 @@ def convert(
     print(f"{output_prefix}: {rows:,} rows")
 
 
-def _print_accounts(manifests: Iterable[ChunkManifest]) -> list[Any]:
+def _print_accounts(manifests: Iterable[chunks.ChunkManifest]) -> list[Any]:
     """Print the accounts of all subsets, and return them."""
     accounts = [account for manifest in manifests for account in manifest.conservation]
     if accounts:

@@ -313,6 +313,9 @@ def _estimate_stage(
     """
     sources, reads = _estimate_sources(blend, positions, reads_before)
     micro_batches = blend.samples_per_epoch // schedule.samples_per_micro_step
+    # of the loader's block buffers (see `nanoset_ref.load.blocks`)
+    batch_bytes = schedule.micro_batch_size * (length + 1) * ID_BYTES
+    block_bytes = batches_per_block(batch_bytes, num_buffers) * batch_bytes
     estimate = StageEstimate(
         name=name,
         order=blend.order,
@@ -323,7 +326,7 @@ def _estimate_stage(
         micro_batches_per_epoch=micro_batches,
         data_bytes=sum(source.disk_bytes for source in blend.sources),
         index_bytes=blend.index_bytes,
-        buffer_bytes=_buffer_bytes(schedule.micro_batch_size, length + 1, num_buffers),
+        buffer_bytes=num_buffers * block_bytes,
         padded=blend.padded,
         sources=sources,
     )
@@ -352,12 +355,6 @@ def _estimate_sources(
         )
         sources.append(source_estimate)
     return sources, reads
-
-
-def _buffer_bytes(micro_batch_size: int, row_length: int, num_buffers: int) -> int:
-    """The memory of a loader's block buffers (see `nanoset_ref.load.blocks`)."""
-    batch = micro_batch_size * row_length * ID_BYTES
-    return num_buffers * batches_per_block(batch, num_buffers) * batch
 
 
 def format_bytes(count: float) -> str:

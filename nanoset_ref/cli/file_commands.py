@@ -201,7 +201,10 @@ def merge(*sources_and_target: str, options: CopyOptions) -> None:
         facts = None
         known = tokens.agreed_facts(sources)
         if options.tokenizer and not known.get("tokenizer"):
-            facts = facts_of_tokenizer(options.tokenizer, sources)
+            tokenizer = preprocess.load_tokenizer(options.tokenizer)
+            facts = _facts_of_eos(tokenizer.eos_token_id, sources)
+            facts["tokenizer"] = options.tokenizer
+            facts["vocab_size"] = preprocess.vocabulary_size(tokenizer)
         elif options.eos_token_id is not None:
             facts = _facts_of_eos(options.eos_token_id, sources)
         written = tokens.convert(
@@ -247,18 +250,6 @@ def split(
         [file], {train: [rest], valid: [chosen]}, overwrite=overwrite, facts=facts
     )
     options.show_written(*parts)
-
-
-def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> Facts:
-    """The facts of a manifest that follow from the tokenizer of its ids.
-
-    Args:
-        name: name or folder of the tokenizer.
-        sources: the files with the ids.
-    """
-    tokenizer = preprocess.load_tokenizer(name)
-    facts = {"tokenizer": name, "vocab_size": preprocess.vocabulary_size(tokenizer)}
-    return facts | _facts_of_eos(tokenizer.eos_token_id, sources)
 
 
 def _facts_of_eos(eos_token_id: int | None, sources: Sequence[Tokens]) -> Facts:

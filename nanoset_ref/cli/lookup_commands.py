@@ -73,7 +73,9 @@ def show(
             file, ids = _row(segment.dataset, row.slot.position)
             pieces.append((_slot_name(row.slot), file, ids))
     elif position is not None:
-        pieces = [_position(segments[0].dataset, position)]
+        dataset = segments[0].dataset
+        number = check_index(position, len(dataset), "position")
+        pieces = [(f"position {number}", *_row(dataset, number))]
     else:
         segments_with_file = _segments_with(options, segments, source)
         if not segments_with_file:
@@ -93,12 +95,6 @@ def _row(dataset: Rows, position: int) -> tuple[Tokens, Ids]:
     """The file of a row, and its ids."""
     file = dataset.files[dataset.origin(position).source]
     return file, dataset[position]["input_ids"]
-
-
-def _position(dataset: Rows, position: int) -> tuple[str, Tokens, Ids]:
-    """The name, the file and the ids of the row at a position."""
-    number = check_index(position, len(dataset), "position")
-    return f"position {number}", *_row(dataset, number)
 
 
 def _document_or_sample(
