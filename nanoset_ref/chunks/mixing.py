@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.chunks.chunk_manifest import (
     ROWS_NAME,
@@ -37,6 +36,7 @@ from nanoset_ref.chunks.chunk_manifest import (
     manifests_above,
 )
 from nanoset_ref.chunks.output_folder import claim_folder, finished_manifest
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write, make_folder
@@ -65,7 +65,7 @@ class _SplitSubset(NamedTuple):
 
     name: str
     content: mmap.mmap
-    line_starts: dict[str, NDArray[np.int64]]
+    line_starts: dict[str, Int64Array]
     account: Account
 
 
@@ -247,7 +247,7 @@ def _write_all(
 
 def _write_lines(
     path: Path,
-    parts: list[tuple[mmap.mmap, NDArray[np.int64]]],
+    parts: list[tuple[mmap.mmap, Int64Array]],
     seed: tuple[int, int] | None,
 ) -> FileEntry:
     """Write the lines that start at the given offsets of each content.

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike, as_list, require_regular
@@ -28,7 +29,7 @@ class Row(NamedTuple):
     A row without a label has the source None; only best fit writes the lengths.
     """
 
-    ids: NDArray[np.int64]
+    ids: Int64Array
     source: str | None
     document_lengths: list[int] | None
 
@@ -99,7 +100,7 @@ def _are_document_lengths(lengths: Any, count: int) -> bool:
 
 
 @njit
-def _read_ids(text: NDArray[np.uint8], ids: NDArray[np.int64]) -> int:
+def _read_ids(text: NDArray[np.uint8], ids: Int64Array) -> int:
     """Parse `1, 20, 300,` into `ids`; return their number, or 0 for anything else.
 
     Args:

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import normalize_indices
 from nanoset_ref.io.object_cache import PIECE_BYTES, Extent, read_cached
 from nanoset_ref.io.threads import thread_map
@@ -142,7 +142,7 @@ def bytes_of(path: BucketPath) -> BucketIds:
     return BucketIds(path, buckets.known_version(path), np.dtype(np.uint8))
 
 
-def _checked_indices(index: Any, count: int) -> NDArray[np.int64]:
+def _checked_indices(index: Any, count: int) -> Int64Array:
     """The ids that an index selects (other than a slice), int64, in the index's shape.
 
     Raises:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
 
 FEW_GROUPS = 32  # up to this many groups are all compared at every position
@@ -30,7 +31,7 @@ def furthest_behind(weights, taken, limits, t):
 
 def groups_of(
     weights: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Int64Array, Int64Array]:
     """Sources of equal weight: their numbers, group by group, and where each group ends."""
     _, groups = np.unique(weights, return_inverse=True)
     return np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))

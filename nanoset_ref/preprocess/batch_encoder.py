@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.threads import close_pool
 from nanoset_ref.preprocess.backends import LIBRARIES, Encode, IdsAndLengths, hf_encoder
 from nanoset_ref.preprocess.bos_eos import add_separators
@@ -40,7 +41,7 @@ class EncodedBatch(NamedTuple):
     """
 
     ids: NDArray[Any]
-    lengths: NDArray[np.int64]
+    lengths: Int64Array
     found_tokens: FoundTokens
     numbers: Sequence[int]
     skipped: dict[str, int]
@@ -85,7 +86,7 @@ class BatchEncoder:
 
     def encode_texts(
         self, texts: list[str], describe_text: Callable[[int], str]
-    ) -> tuple[NDArray[Any], NDArray[np.int64], FoundTokens]:
+    ) -> tuple[NDArray[Any], Int64Array, FoundTokens]:
         """Encode texts.
 
         1. Compare a few excerpts with the tokenizer itself.

@@ -14,7 +14,6 @@ needs a second copy of the ids on disk, files that all nodes can see, and a prot
 import contextlib
 import dataclasses
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ from typing import Any
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import has_live_writer, make_folder
-from nanoset_ref.io.paths import as_path
+from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import MAX_THREADS, num_threads
 from nanoset_ref.preprocess.batch_encoder import BatchFunction, EncodedBatch
@@ -84,7 +83,7 @@ def tokenize_documents(
     source: TextSource,
     encoder: Encoder,
     sink: AbstractContextManager[Any],
-    target: str | os.PathLike[str],
+    target: PathLike,
     *,
     num_workers: int = 1,
     progress: bool | None = None,
@@ -187,9 +186,7 @@ def _encode_all(
     return dict(skipped)
 
 
-def _warn_of_skipped(
-    target: str | os.PathLike[str], skipped: dict[str, int], documents: int
-) -> None:
+def _warn_of_skipped(target: PathLike, skipped: dict[str, int], documents: int) -> None:
     """Log a warning if more documents were left out than a run may lose silently."""
     number = sum(skipped.values())
     if too_many(number, documents):

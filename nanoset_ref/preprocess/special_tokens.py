@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.preprocess.json_lines import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 SpecialTokens = Literal["keep", "split", "refuse"]
 # (index of the document, id) of each special token, int64 [found] both
-FoundTokens = tuple[NDArray[np.int64], NDArray[np.int64]]
+FoundTokens = tuple[Int64Array, Int64Array]
 ADVICE = "--special-tokens split encodes them as text, and refuse stops at the first"
 # characters whose UTF-8 forms contain every byte that occurs in UTF-8
 CHARACTERS = [
@@ -74,7 +75,7 @@ class IdFinder:
     def __init__(self, wanted: Iterable[int]) -> None:
         self._wanted = np.array(sorted(wanted), np.int64)
 
-    def __call__(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> FoundTokens:
+    def __call__(self, ids: NDArray[Any], lengths: Int64Array) -> FoundTokens:
         """Find the ids.
 
         Args:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.paths import as_list
+from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.preprocess.hub import hub_problem
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text_blocks import Document, OnError, TextBlock, TextPart
@@ -85,7 +85,7 @@ class TextSource:
 
 
 def open_text(
-    input: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    input: PathLike | Sequence[PathLike],
     *,
     column: str | Sequence[str] = "text",
     split: str | None = None,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nanoset_ref.io.error_text import one_line
 from nanoset_ref.io.extras import extra
+from nanoset_ref.io.paths import PathLike
 from nanoset_ref.preprocess.hub import hub_problem
 
 if TYPE_CHECKING:
@@ -94,13 +95,13 @@ class TokenizerFile:
         return self.backend_tokenizer.decode(ids, skip_special_tokens=False)
 
 
-def _folder_of(name_or_path: str | os.PathLike[str]) -> Path:
+def _folder_of(name_or_path: PathLike) -> Path:
     """The folder of a tokenizer, from the folder or a file in it; a name on the Hub as it is."""
     folder = Path(name_or_path)
     return folder.parent if folder.is_file() else folder
 
 
-def open_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
+def open_tokenizer(name_or_path: PathLike) -> Any:
     """Open a tokenizer for an `Encoder`: a TokenizerFile if possible, else by `load_tokenizer`."""
     folder = _folder_of(name_or_path)
     with suppress(Exception):  # the tokenizers library raises Exception itself
@@ -139,7 +140,7 @@ def rebuild_tokenizer(description: str, split: bool) -> Tokenizer:
     return tokenizer
 
 
-def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
+def load_tokenizer(name_or_path: PathLike) -> Any:
     """Load a tokenizer by `AutoTokenizer.from_pretrained`.
 
     A tokenizer from a folder with only a SentencePiece model (tokenizer.model) gives the ids of

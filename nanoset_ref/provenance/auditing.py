@@ -13,8 +13,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.rows import SourceUse
@@ -250,7 +250,7 @@ def _positions_of_rank(
     rank: int,
     first: int,
     num_steps: int,
-) -> NDArray[np.int64]:
+) -> Int64Array:
     """The positions that one rank delivers from `first` on: int64 [steps, samples per step]."""
     schedule = segment.schedule
     sampler = ResumableBatchSampler(

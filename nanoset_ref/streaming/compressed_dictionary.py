@@ -36,8 +36,8 @@ from itertools import chain, count, filterfalse, islice
 from typing import Any, Self, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike
@@ -373,7 +373,7 @@ def _merged_records(
 
 def _unique(
     keys: Any, where: PathLike, advice: str = ""
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Int64Array, Int64Array]:
     """Return the sorted keys, and the index of each in `keys`.
 
     Args:

@@ -7,8 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 import xxhash
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.files import atomic_write, atomic_write_set
 from nanoset_ref.io.overwriting import refuse_foreign
 from nanoset_ref.io.paths import PathLike, as_path, checksum
@@ -140,7 +141,7 @@ class TokenFileWriter:
         ids = np.asarray(ids)
         self.write(ids, [ids.size])
 
-    def write(self, ids: ArrayLike, lengths: Iterable[int] | NDArray[np.int64]) -> None:
+    def write(self, ids: ArrayLike, lengths: Iterable[int] | Int64Array) -> None:
         """Append n documents.
 
         Args:

@@ -12,8 +12,8 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 import xxhash
-from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike, require_regular
 from nanoset_ref.train.parallel import World
@@ -80,6 +80,6 @@ def delivered_samples(step: Step, world: World) -> list[list[tuple[int, str]]] |
     return samples
 
 
-def ids_hash(ids: NDArray[np.int64]) -> str:
+def ids_hash(ids: Int64Array) -> str:
     """A hash (xxh3_64) of ids as int32: 16 hexadecimal digits."""
     return xxhash.xxh3_64_hexdigest(ids.astype(np.int32).tobytes())

@@ -11,10 +11,9 @@ last step done.
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
@@ -163,7 +162,7 @@ class Step(NamedTuple):
 
     number: int
     stage: str
-    positions: NDArray[np.int64]
+    positions: Int64Array
     batches: list[Batch]
 
 
