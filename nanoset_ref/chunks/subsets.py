@@ -185,7 +185,14 @@ class _TokenizeJob:
         if existing:
             return existing
         workers = max(1, min(self.config.worker_packing, len(self.files)))
-        sources = [self._open(self.files[worker::workers]) for worker in range(workers)]
+        sources = []
+        for worker in range(workers):
+            source = open_text(
+                self.files[worker::workers],
+                column=self.config.column or TEXT_COLUMNS,
+                on_error=self.config.on_error,
+            )
+            sources.append(source)
         encoder = self._encoder(sources[0])
         facts = {"tokenizer": self.config.tokenizer, **encoder.facts}
         row_facts = RowFacts(concat_tokens=self.config.concat_tokens, **facts)
@@ -220,13 +227,6 @@ class _TokenizeJob:
                 special_tokens=sum(counted.special_tokens.values()),
             )
         return paths, counts
-
-    def _open(self, files: list[Path]) -> TextSource:
-        return open_text(
-            files,
-            column=self.config.column or TEXT_COLUMNS,
-            on_error=self.config.on_error,
-        )
 
     def _encoder(self, source: TextSource) -> Encoder:
         config = self.config

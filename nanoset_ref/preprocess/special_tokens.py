@@ -45,26 +45,6 @@ TEXT_OF_EVERY_BYTE = "".join(map(chr, CHARACTERS))
 logger = logging.getLogger(__name__)
 
 
-def special_tokens_of(
-    fast: Tokenizer, bos_and_eos: Iterable[int | None]
-) -> dict[int, str]:
-    """Return {id: token} of the tokens that count as special in a document.
-
-    Args:
-        fast: a Rust tokenizer.
-        bos_and_eos: their ids; None for a missing one.
-    """
-    added = fast.get_added_tokens_decoder().items()
-    special = {number: token.content for number, token in added if token.special}
-    for number in fast.encode(TEXT_OF_EVERY_BYTE, add_special_tokens=False).ids:
-        special.pop(number, None)
-    for token_id in bos_and_eos:
-        text = None if token_id is None else fast.id_to_token(token_id)
-        if token_id is not None and text is not None:
-            special[token_id] = text
-    return special
-
-
 class IdFinder:
     """Finds ids in encoded documents.
 
@@ -102,10 +82,12 @@ class SpecialTokenCounter:
     """Counts the special tokens in documents, or refuses them.
 
     Args:
-        fast, bos_and_eos: see `special_tokens_of`.
+        fast: a Rust tokenizer.
+        bos_and_eos: their ids; None for a missing one.
         special_tokens: "keep", "split" or "refuse".
 
     Attributes:
+        names: {id: token} of the tokens that count as special in a document.
         documents: the number of documents with special tokens.
         tokens: {token: count}.
         quiet: whether to log no warnings, because another process logs them.
@@ -122,7 +104,14 @@ class SpecialTokenCounter:
             raise ValueError(
                 f"special_tokens must be one of {modes}, got {special_tokens!r}"
             )
-        self.names = special_tokens_of(fast, bos_and_eos)
+        added = fast.get_added_tokens_decoder().items()
+        self.names = {number: token.content for number, token in added if token.special}
+        for number in fast.encode(TEXT_OF_EVERY_BYTE, add_special_tokens=False).ids:
+            self.names.pop(number, None)
+        for token_id in bos_and_eos:
+            text = None if token_id is None else fast.id_to_token(token_id)
+            if token_id is not None and text is not None:
+                self.names[token_id] = text
         self.special_tokens = special_tokens
         self.quiet = False
         self.reset()

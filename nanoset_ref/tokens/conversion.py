@@ -1,8 +1,8 @@
 """Copy documents, all or chosen ones, from any format to any other, and verify the copy."""
 
-import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -88,29 +88,23 @@ def convert_parts(
             _check_source(source, target)
     options = description | {"dtype": id_dtype, "overwrite": overwrite}
     hashes = []
-    last_files = map(last_file_of, paths)
-    with write_together(*last_files) as sets, contextlib.ExitStack() as stack:
+    with write_together(*map(last_file_of, paths)) as sets, ExitStack() as stack:
         writers = [WRITERS[path.suffix](path, **options) for path in paths]
         for writer in writers:
             stack.enter_context(writer)
         for writer, chosen in zip(writers, targets.values(), strict=True):
             hashes.append(hash_blocks(_copy(sources, chosen, writer)))
     try:
-        return _opened(paths, hashes)
+        copies = [open_tokens(path) for path in paths]
+        if [content_hash(copy) for copy in copies] != hashes:
+            raise TokenFileError(
+                f"{paths} do not hold what was written: the disk or the memory is faulty"
+            )
+        return copies
     except Exception:
         for file in reversed([*chain(*sets)]):
             file.target.unlink(missing_ok=True)
         raise
-
-
-def _opened(targets: list[Path], hashes: list[str]) -> list[Tokens]:
-    """Open the targets; TokenFileError if their content has other hashes."""
-    copies = [open_tokens(target) for target in targets]
-    if [content_hash(copy) for copy in copies] != hashes:
-        raise TokenFileError(
-            f"{targets} do not hold what was written: the disk or the memory is faulty"
-        )
-    return copies
 
 
 def _check_target(
@@ -130,7 +124,13 @@ def _check_target(
             f"the target's suffix must be one of {known}, got {target.name!r}"
         )
     refuse_input(target, [source.path for source in sources])
-    _refuse_torn_rows(sources)
+    for source in sources[:-1]:
+        rest = source.num_tokens % (source.row_length or 1)
+        if rest:
+            raise ValueError(
+                f"{source.path} ends with {rest} tokens of a row of {source.row_length}, so the rows "
+                "of the next file would be shifted: name this file last"
+            )
     if chosen is None or not row_length:
         return
     rests = (source.require_document_offsets() % row_length for source in sources)
@@ -139,17 +139,6 @@ def _check_target(
             f"choosing single documents would break up rows of {row_length} tokens: "
             "choose documents of the text, before it is cut into rows"
         )
-
-
-def _refuse_torn_rows(sources: Sequence[Tokens]) -> None:
-    """Raise ValueError if a source that others follow does not end with a whole row."""
-    for source in sources[:-1]:
-        rest = source.num_tokens % (source.row_length or 1)
-        if rest:
-            raise ValueError(
-                f"{source.path} ends with {rest} tokens of a row of {source.row_length}, so the rows "
-                "of the next file would be shifted: name this file last"
-            )
 
 
 def _check_source(source: Tokens, target: Path) -> None:

@@ -6,7 +6,6 @@ or read a batch. All errors are reported at once, each with its path:
 misspelled `num_loading_workes` would silently select the default.
 """
 
-import dataclasses
 import functools
 import reprlib
 from collections.abc import Iterator
@@ -223,9 +222,9 @@ class Config(Section):
         self, consumed_train_samples: int = 0, first_step: int = 1
     ) -> Schedule:
         """The schedule of this run's layout, starting at a position and a step."""
-        schedule = _schedule(self.tokens, self.parallelism)
-        return dataclasses.replace(
-            schedule,
+        return _schedule(
+            self.tokens,
+            self.parallelism,
             consumed_train_samples=consumed_train_samples,
             first_step=first_step,
         )
@@ -236,11 +235,12 @@ class Config(Section):
         return self.batch_schedule().global_batch_size
 
 
-def _schedule(tokens: TokensConfig, ranks: ParallelismConfig) -> Schedule:
+def _schedule(tokens: TokensConfig, ranks: ParallelismConfig, **start: Any) -> Schedule:
     return Schedule(
         dp_size=ranks.dp,
         micro_batch_size=tokens.micro_batch_size,
         batch_accumulation_per_replica=tokens.batch_accumulation_per_replica,
+        **start,
     )
 
 
@@ -337,17 +337,14 @@ def _dataset_problems(where: str, dataset: Any, valid: Sections) -> Iterator[str
         if dataset.names_token_files and tokens and "parallelism" in valid:
             samples = dataset.count_samples(files, tokens.sequence_length)
             schedule = _schedule(tokens, valid["parallelism"])
-            yield from _batch_problems(where, samples, schedule)
+            # a stage of fewer samples than a global batch would repeat some of them
+            if samples < schedule.global_batch_size:
+                yield (
+                    f"{where}: holds {samples} samples, fewer than a global batch of "
+                    f"{schedule.global_batch_size} (parallelism.dp {schedule.dp_size} x "
+                    f"micro_batch_size {schedule.micro_batch_size} x "
+                    "batch_accumulation_per_replica "
+                    f"{schedule.batch_accumulation_per_replica}): give more data or a smaller batch"
+                )
     except (OSError, ValueError) as error:
         yield f"{where}: {error}"
-
-
-def _batch_problems(where: str, samples: int, schedule: Schedule) -> Iterator[str]:
-    """A stage with fewer samples than a global batch, which would then repeat some of them."""
-    if samples < schedule.global_batch_size:
-        yield (
-            f"{where}: holds {samples} samples, fewer than a global batch of "
-            f"{schedule.global_batch_size} (parallelism.dp {schedule.dp_size} x micro_batch_size "
-            f"{schedule.micro_batch_size} x batch_accumulation_per_replica "
-            f"{schedule.batch_accumulation_per_replica}): give more data or a smaller batch"
-        )

@@ -52,7 +52,12 @@ def nanotron_stages(
     consumed: dict[str, int] = {}
     for number, stage in enumerate(stages):
         dataset = stage["data"]["dataset"]
-        _check_options(stage["name"], dataset)
+        stage_name = stage["name"]
+        for option in NOT_REPRODUCED:
+            if dataset.get(option):
+                raise ValueError(
+                    f"stage {stage_name!r} sets {option}, which is not reproduced"
+                )
         # 1. which steps the stage has
         first = first_step(stage)
         last = tokens["train_steps"]
@@ -80,9 +85,3 @@ def nanotron_stages(
 def first_step(stage: Mapping[str, Any]) -> int:
     """The first step of a stage, from 1."""
     return int(stage["start_training_step"])
-
-
-def _check_options(stage: str, dataset: Mapping[str, Any]) -> None:
-    for option in NOT_REPRODUCED:
-        if dataset.get(option):
-            raise ValueError(f"stage {stage!r} sets {option}, which is not reproduced")

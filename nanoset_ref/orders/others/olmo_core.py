@@ -100,7 +100,10 @@ class OLMoCoreOrder(EpochOrder):
 
     def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:
         numbers = positions_in_epoch // self.chunk_size
-        if self._is_traced(epoch, len(numbers)):
+        is_kept = self._last_shuffled[0] == epoch
+        is_long = self._num_chunks >= MIN_NUMBA_CHUNKS
+        may_trace = len(numbers) <= MAX_TRACED and self._traces < MAX_TRACES
+        if is_long and may_trace and not is_kept:
             self._traces += 1
             distinct, copies = np.unique(numbers, return_inverse=True)
             traced = traced_values(self._seed(epoch), self._num_chunks, distinct)
@@ -113,16 +116,6 @@ class OLMoCoreOrder(EpochOrder):
         left_out = self.source_offsets + self._kept - self._ends  # before each file
         files = np.searchsorted(self._ends, rows, side="right")
         return rows + left_out[files]
-
-    def _is_traced(self, epoch: int, count: int) -> bool:
-        is_kept = self._last_shuffled[0] == epoch
-        is_long = self._num_chunks >= MIN_NUMBA_CHUNKS
-        return (
-            is_long
-            and not is_kept
-            and count <= MAX_TRACED
-            and self._traces < MAX_TRACES
-        )
 
     def reverse_lookup_each(
         self,
