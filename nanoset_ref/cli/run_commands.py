@@ -22,7 +22,7 @@ from nanoset_ref.load.schedule import Schedule
 
 if TYPE_CHECKING:
     from nanoset_ref.load.nanoset import Nanoset
-    from nanoset_ref.provenance import Card, Continuation, RunSegment
+    from nanoset_ref.provenance import Card, RunSegment
 
 
 class StepRows(NamedTuple):
@@ -179,27 +179,20 @@ def audit(
     result: dict[str, Any] = {"ok": report.ok, **dataclasses.asdict(report)}
     lines = [str(report)]
     if state is not None:
-        result["continuation"] = _compare_with_state(state, segments)
-        lines.append(str(result["continuation"]))
+        saved = read_json(state)
+        try:
+            loader_state, stage = provenance.loader_state(saved)
+            dataset = _dataset_of_stage(segments, stage)
+            continuation = provenance.compare(loader_state, dataset)
+        except Exception as error:  # JSON can contain anything instead of a state
+            raise ValueError(
+                f"{state} cannot be compared with this run ({type(error).__name__}: {error}); "
+                "give a checkpoint's state.json, or a NanosetDataLoader's state_dict as JSON"
+            ) from error
+        result["continuation"] = continuation
+        lines.append(str(continuation))
     options.print_result(result, *lines)
     return 0 if report.ok else 1
-
-
-def _compare_with_state(path: Path, segments: Sequence[RunSegment]) -> Continuation:
-    """Compare a run with the plan in a saved data state.
-
-    Raises:
-        ValueError: the state cannot be compared with this run.
-    """
-    saved = read_json(path)
-    try:
-        state, stage = provenance.loader_state(saved)
-        return provenance.compare(state, _dataset_of_stage(segments, stage))
-    except Exception as error:  # JSON can contain anything instead of a state
-        raise ValueError(
-            f"{path} cannot be compared with this run ({type(error).__name__}: {error}); "
-            "give a checkpoint's state.json, or a NanosetDataLoader's state_dict as JSON"
-        ) from error
 
 
 def _dataset_of_stage(segments: Sequence[RunSegment], stage: str | None) -> Nanoset:

@@ -328,7 +328,12 @@ def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
     last = trial.run(resume_from=states)
     endless = len(expected[0]) == trial.steps
     if left == 0 and not endless:
-        return _compare_at_the_end(trial, expected, read, last.batches)
+        # the run is finished, or continues with the next epoch
+        if read == expected and all_rows(last.batches):
+            following = trial.run(epoch=trial.case.epoch + 1).batches
+            change = "resumed at the end of an epoch"
+            return difference(following, last.batches, change)
+        return difference(expected, read, "stopped at the end of an epoch")
     how = "killed" if kill else "stopped"
     count = " and ".join(map(str, stops))
     change = f"{how} after {count} step{'s' * (stops != [1])} and resumed"
@@ -336,19 +341,6 @@ def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
     if endless:
         read = [steps[: trial.steps] for steps in read]
     return difference(expected, read, change)
-
-
-def _compare_at_the_end(
-    trial: Trial,
-    expected: Batches,
-    read: Batches,
-    after: Batches,
-) -> Verdict:
-    """A run that stopped at the end of an epoch is finished, or continues with the next one."""
-    if read == expected and all_rows(after):
-        following = trial.run(epoch=trial.case.epoch + 1).batches
-        return difference(following, after, "resumed at the end of an epoch")
-    return difference(expected, read, "stopped at the end of an epoch")
 
 
 def _join(before: Batches, after: Batches) -> Batches:

@@ -73,7 +73,10 @@ def draw_sources(
     """
     if not positions:
         raise ValueError("there is nothing to draw: the order has no positions")
-    edges = _bin_edges(positions)
+    num_bins = min(NUM_BINS, len(positions))
+    # Python's integers: the product may exceed int64
+    offsets = [len(positions) * n // num_bins for n in range(num_bins + 1)]
+    edges = positions.start + np.array(offsets, dtype=np.int64)  # [bins + 1]
     counts = _count(sources_at, edges, len(names))
     fractions = counts / counts.sum(axis=1, keepdims=True)
     # an estimate where not every position was counted
@@ -127,14 +130,6 @@ def order_table(order: Order) -> str:
     rows = [*zip(numbers, lengths, shares, strict=True)]
     head = "source", "samples", "share"
     return html_table(type(order).__name__, facts, head, rows)
-
-
-def _bin_edges(positions: range) -> Ints:
-    """The edges of the bins, int64 [bins + 1]."""
-    num_bins = min(NUM_BINS, len(positions))
-    # Python's integers: the product may exceed int64
-    edges = [len(positions) * n // num_bins for n in range(num_bins + 1)]
-    return positions.start + np.array(edges, dtype=np.int64)
 
 
 def _count(

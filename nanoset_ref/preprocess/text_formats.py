@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import file_version, require_regular
@@ -66,22 +66,19 @@ def _line_blocks(part: TextPart) -> Iterator[TextBlock]:
 
 def _lines_between(part: TextPart, start: int, stop: int) -> bytes:
     """The lines of a file whose first byte is in [start, stop)."""
-    with open(part.path, "rb") as file:
-        lines = _whole_lines(file, start, stop)
-    part.check_unchanged()  # the other blocks belong to the version that was opened
-    return lines
-
-
-def _whole_lines(file: BinaryIO, start: int, stop: int) -> bytes:
     # read one byte more: it tells whether a line begins at `start`
     before = min(start, 1)
-    file.seek(start - before)
-    data = file.read(stop - start + before)
-    line_start = data.find(b"\n") + 1 if before else 0
-    if (before and not line_start) or line_start == len(data):
-        return b""
-    rest = b"" if data.endswith(b"\n") else file.readline()
-    return b"".join([memoryview(data)[line_start:], rest])
+    lines = b""
+    with open(part.path, "rb") as file:
+        file.seek(start - before)
+        data = file.read(stop - start + before)
+        line_start = data.find(b"\n") + 1 if before else 0
+        begins_here = line_start > 0 or not before
+        if begins_here and line_start < len(data):
+            rest = b"" if data.endswith(b"\n") else file.readline()
+            lines = b"".join([memoryview(data)[line_start:], rest])
+    part.check_unchanged()  # the other blocks belong to the version that was opened
+    return lines
 
 
 def _one_batch(content: Callable[[], bytes | list[Any]]) -> list[Content]:

@@ -130,7 +130,13 @@ def _problems_of_order(
         if source >= sources:
             counted = f"there are {sources}, counted from 0"
             yield f"{path}.sources: there is no source {source}: {counted}"
-    yield from _problems_of_weights(order, sources, path)
+    weights = order.get("weights")
+    weighted = order.get("options", {}).get("folders") or order.get("sources")
+    count = len(weighted) if isinstance(weighted, list) else sources
+    # weights of an unknown order may be of folders; listed sources are not counted here
+    is_counted = sources and order["name"] != "unknown"
+    if weights is not None and is_counted and len(weights) != count:
+        yield f"{path}.weights: must be {count}, one for each source or folder; got {len(weights)}"
     samples = order["samples"] or 0
     probes = order["probes"]
     wrong = [key for key in probes if not key.isdecimal() or int(key) >= samples]
@@ -141,23 +147,6 @@ def _problems_of_order(
     continues = "start" in order.get("options", {})
     if probes and not continues and len(probes) != num_probes:
         yield f"{path}.probes: must be {num_probes} pairs, or none; got {len(probes)}"
-
-
-def _problems_of_weights(
-    order: Json,
-    sources: int,
-    path: str,
-) -> Iterator[str]:
-    """The problem of an order whose weights do not match its sources in number."""
-    weights = order.get("weights")
-    # weights of an unknown order may be of folders; listed sources are not counted here
-    if weights is None or order["name"] == "unknown" or not sources:
-        return
-    weighted = order.get("options", {}).get("folders") or order.get("sources")
-    if isinstance(weighted, list):
-        sources = len(weighted)
-    if len(weights) != sources:
-        yield f"{path}.weights: must be {sources}, one for each source or folder; got {len(weights)}"
 
 
 def _problems_of_stage(

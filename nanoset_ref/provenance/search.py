@@ -79,7 +79,12 @@ def find_text(
         raise ValueError("search for a text of at least one word, got none")
     words = text.split(" ")
     if len(words) < 3:
-        return _find_short(file, tokenizer, text)
+        hits = set()
+        for prefix in ("", " "):
+            ids = tokenizer.encode(prefix + text, add_special_tokens=False)
+            for document, start in find(file, ids):
+                hits.add((document, start, start + len(ids)))
+        return sorted(hits)
     first, *middle, last = words
     # 1.
     spaced = " ".join(["", *middle])
@@ -101,20 +106,6 @@ def find_text(
         if bounds:
             start, stop = bounds
             matches.append((document, low + start, low + stop))
-    return sorted(matches)
-
-
-def _find_short(
-    file: Tokens,
-    tokenizer: Any,
-    text: str,
-) -> list[tuple[int, int, int]]:
-    """Find a text of one or two words; see `find_text`."""
-    matches = set()
-    for prefix in ("", " "):
-        ids = tokenizer.encode(prefix + text, add_special_tokens=False)
-        for document, start in find(file, ids):
-            matches.add((document, start, start + len(ids)))
     return sorted(matches)
 
 

@@ -73,11 +73,15 @@ def spread_over_steps(
     reads_of_files = reads.sum(axis=2)
     among_files = _dispersion(reads_of_files)
     spreads = []
+    sizes = reads_of_files.sum(axis=1)
     read_files = np.flatnonzero(reads_of_files.any(axis=0))
     for file in read_files.tolist():
         # 3.
         within = _dispersion(reads[:, file])
-        picture = _picture(reads_of_files[:, file], reads_of_files.sum(axis=1))
+        reads_of_file = reads_of_files[:, file]
+        even = sizes * reads_of_file.sum() / sizes.sum()
+        heights = np.rint(4 * reads_of_file / even).clip(0, 8)
+        picture = "".join(BARS[heights.astype(int)])
         among = _mean(among_files[[file]])
         spreads.append(Spread(file, among, _mean(within), picture))
     return spreads
@@ -127,14 +131,6 @@ def _dispersion(reads: Int64Array) -> NDArray[np.float64]:
         squares: NDArray[np.float64] = np.square(rows - expected)
         ratios = squares / variances
         return ratios.sum(axis=0) / (len(rows) - 1)
-
-
-def _picture(reads: Int64Array, sizes: Int64Array) -> str:
-    """A bar for each part: `reads` of a file among `sizes` reads of all files, int64 [parts]."""
-    even = sizes * reads.sum() / sizes.sum()
-    heights = np.rint(4 * reads / even).clip(0, 8)
-    heights = heights.astype(int)
-    return "".join(BARS[heights])
 
 
 def spread_lines(spreads: Sequence[Spread], paths: Sequence[str]) -> list[str]:

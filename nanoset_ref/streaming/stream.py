@@ -206,7 +206,13 @@ class TokenStream(Resumable):
         position = position_at(self.schedule, consumed, self.dp_rank, item)
         row, shard = divmod(position, self.options.shards)
         if shard not in shards:
-            cursor = _cursor(progress, shard, row)
+            # the saved cursor, or the shard's start if the cursor is beyond the row
+            epoch = progress["epoch"]
+            saved = progress["cursors"].get(str(shard), {"epoch": epoch})
+            # TypeError for a value that is no integer, in a damaged state
+            cursor = Cursor(*map(operator.index, Cursor(**saved)))
+            if cursor.row > row:
+                cursor = Cursor(epoch=epoch)
             shards[shard] = shuffled_rows(
                 self.source, encoder, self.options, shard, cursor
             )
@@ -249,18 +255,6 @@ def next_epoch(start: State) -> State:
         "epoch_began_at": consumed,
         "cursors": {},
     }
-
-
-def _cursor(progress: State, shard: int, row: int) -> Cursor:
-    """The saved cursor of a shard, or the shard's start if the cursor is beyond a row.
-
-    Raises:
-        TypeError: a value of the cursor is not an integer, in a damaged state.
-    """
-    epoch = progress["epoch"]
-    saved = progress["cursors"].get(str(shard), {"epoch": epoch})
-    cursor = Cursor(*map(operator.index, Cursor(**saved)))
-    return cursor if cursor.row <= row else Cursor(epoch=epoch)
 
 
 def _row_at(row: int, rows: Iterator[Any]) -> Any:

@@ -160,7 +160,11 @@ def _check_source(source: Tokens, target: Path) -> None:
             lost.append("modes")
     if isinstance(source, TokenFile) and source.manifest and source.manifest.sources:
         lost.append("the labels of documents")
-    if source.windows != _windows_of_copy(source, target):
+    # how the samples of the copy are cut when it is opened
+    windows: str = "disjoint" if target.suffix == ".ds" else "overlapping"
+    if target.suffix == ".npy" and source.row_length:
+        windows = source.windows
+    if source.windows != windows:
         lost.append(f"the {source.windows} windows")
     if lost:
         what = " and ".join(lost)
@@ -174,13 +178,6 @@ def require_marked_padding(path: PathLike, target: Path) -> None:
             f"{path} has rows that end in padding, and a {target.suffix} file does not "
             "record it, so it would count in the loss: convert to .npy"
         )
-
-
-def _windows_of_copy(source: Tokens, target: Path) -> str:
-    """How the samples of a copy are cut when it is opened."""
-    if target.suffix == ".npy" and source.row_length:
-        return source.windows
-    return "disjoint" if target.suffix == ".ds" else "overlapping"
 
 
 def _copy(

@@ -36,21 +36,18 @@ def load_config(path: PathLike) -> Config:
     except ValueError as error:
         problems = [shorten(error)]
     else:
-        _warn_of_unreached_stages(config)
+        steps = config.tokens.train_steps
+        for stage in config.data_stages:
+            start = stage.start_training_step
+            if start > steps:
+                logger.warning(
+                    "the stage %r is not reached: it begins at step %d, but tokens.train_steps is "
+                    "%d",
+                    stage.name,
+                    start,
+                    steps,
+                )
         return config
     raise ConfigError(
         ";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems)
     )
-
-
-def _warn_of_unreached_stages(config: Config) -> None:
-    steps = config.tokens.train_steps
-    for stage in config.data_stages:
-        start = stage.start_training_step
-        if start > steps:
-            logger.warning(
-                "the stage %r is not reached: it begins at step %d, but tokens.train_steps is %d",
-                stage.name,
-                start,
-                steps,
-            )

@@ -75,7 +75,19 @@ class Run:
 
     def resume(self, step: int, state: Any) -> None:
         """Load a checkpoint; random states are loaded only in the scope that saved them."""
-        self._check_state(step, state)
+        folder = self.checkpoints.folder
+        if not isinstance(state, dict) or not {"model", "data"} <= state.keys():
+            raise CheckpointError(
+                f"the checkpoint after step {step} in {folder} does not belong to a "
+                "training run: its state lacks the model or the data; use another checkpoints_path"
+            )
+        # JSON has no integer keys
+        model = json.loads(json.dumps(self.config.model.fields))
+        if state["model"] != model:
+            raise CheckpointError(
+                f"the checkpoints in {folder} belong to the model {state['model']}, but the config "
+                f"has {model}: continue with that one, or use another checkpoints_path"
+            )
         self.loader.load_state_dict(state["data"])
         for parameter in self.model.module.parameters():
             moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
@@ -99,21 +111,6 @@ class Run:
             )
         consumed = self.loader.consumed_train_samples
         logger.info("continuing after step %d, %d samples", step, consumed)
-
-    def _check_state(self, step: int, state: Any) -> None:
-        folder = self.checkpoints.folder
-        if not isinstance(state, dict) or not {"model", "data"} <= state.keys():
-            raise CheckpointError(
-                f"the checkpoint after step {step} in {folder} does not belong to a "
-                "training run: its state lacks the model or the data; use another checkpoints_path"
-            )
-        # JSON has no integer keys
-        model = json.loads(json.dumps(self.config.model.fields))
-        if state["model"] != model:
-            raise CheckpointError(
-                f"the checkpoints in {folder} belong to the model {state['model']}, but the config "
-                f"has {model}: continue with that one, or use another checkpoints_path"
-            )
 
     def save(self) -> None:
         """Write a checkpoint after the current step."""

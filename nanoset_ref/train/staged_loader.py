@@ -98,15 +98,10 @@ def new_record(stage: Stage, continued_rows: Any) -> StageRecord:
 def rows_of_stage(stage: Stage, record: StageRecord, num_samples: int) -> Rows:
     """Open the rows of a stage, up to position `num_samples` of its order."""
     dataset: Any = stage.data.dataset
-    if dataset.names_token_files and not dataset.names_folders:
-        return _token_file_rows(stage, record, num_samples)
-    return dataset.open(stage.sequence_length, num_samples, stage.data.seed)
-
-
-def _token_file_rows(stage: Stage, record: StageRecord, num_samples: int) -> Nanoset:
-    dataset: Any = stage.data.dataset
     length = stage.sequence_length
     seed = stage.data.seed
+    if not dataset.names_token_files or dataset.names_folders:
+        return dataset.open(length, num_samples, seed)
     files = [open_tokens(path, dtype) for path, dtype in stage.files.items()]
     sizes = [file.num_samples(length) for file in files]
     weights: list[float] | None = None
