@@ -29,7 +29,7 @@ from nanoset_ref.chunks.chunk_manifest import common_facts, manifests_above
 from nanoset_ref.chunks.packing import batched
 from nanoset_ref.chunks.row_format import Row, read_row, row_files
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import atomic_write, lock, write_together
+from nanoset_ref.io.files import lock, write_text, write_together
 from nanoset_ref.io.paths import PathLike, as_list, checksum, read_json
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.tokens import TokenFile, token_dtype_for
@@ -230,9 +230,11 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
             raise FileExistsError(
                 f"{target} was not made from {path.name} and is left unchanged; move it first"
             )
-        _write_json(record, inputs)  # marks the files as ours before the first write
+        write_text(
+            record, json.dumps(inputs)
+        )  # marks the files as ours before the first write
         chunks_to_tokens([path], target, vocab_size=vocab_size, overwrite=True)
-        _write_json(record, _with_tokens(inputs, target))
+        write_text(record, json.dumps(_with_tokens(inputs, target)))
         return TokenFile(target)
 
 
@@ -248,8 +250,3 @@ def _is_made_of(target: Path, record: Path, inputs: dict[str, Any]) -> bool:
 
 def _with_tokens(inputs: dict[str, Any], target: Path) -> dict[str, Any]:
     return inputs | {"tokens": TokenFile(target).facts.get("checksum")}
-
-
-def _write_json(path: Path, value: Any) -> None:
-    with atomic_write(path, "w") as file:
-        json.dump(value, file)

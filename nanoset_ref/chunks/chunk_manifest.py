@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.files import write_text
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.io.pydantic_errors import problems_of
 
@@ -139,8 +139,7 @@ class ChunkManifest(_Entry):
 
     def write(self, folder: Path) -> Self:
         """Write the manifest into its folder, atomically."""
-        with atomic_write(folder / MANIFEST_NAME, "w") as file:
-            file.write(self.model_dump_json(indent=1))
+        write_text(folder / MANIFEST_NAME, self.model_dump_json(indent=1))
         return self
 
     def finish(self, folder: Path, **content: Any) -> Self:
@@ -148,19 +147,11 @@ class ChunkManifest(_Entry):
         return self.model_copy(update={"complete": True, **content}).write(folder)
 
 
-def manifests_above(
-    paths: Iterable[Path], *, other_than: Path | None = None
-) -> dict[Path, ChunkManifest]:
-    """{folder: manifest} of the prepared folders above `paths`, in the order of `paths`.
-
-    Args:
-        other_than: a folder to leave out.
-    """
+def manifests_above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
+    """{folder: manifest} of the prepared folders above `paths`, in the order of `paths`."""
     folders = dict.fromkeys(
         folder for path in paths for folder in path.resolve().parents
     )
-    if other_than is not None:
-        folders.pop(other_than.resolve(), None)
     manifests = {}
     for folder in folders:
         manifest = ChunkManifest.read(folder)

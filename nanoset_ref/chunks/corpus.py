@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nanoset_ref.cli.command import run
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import atomic_write, make_folder
+from nanoset_ref.io.files import make_folder, write_text
 from nanoset_ref.io.paths import read_json
 from nanoset_ref.io.urls import local_path
 
@@ -53,8 +53,7 @@ def prepare_corpus(folder: str | Path) -> TextCorpus:
         _refuse_foreign(files, stamp)
     for path, text in missing.items():
         make_folder(path.parent)
-        with atomic_write(path, "w") as file:
-            file.write(text)
+        write_text(path, text)
     domains = {path.stem: path for path in files if path.suffix == ".jsonl"}
     return TextCorpus(domains=domains, tokenizer=Path(folder, "tokenizer"))
 

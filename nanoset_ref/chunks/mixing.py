@@ -50,6 +50,7 @@ with extra("text", "preparing a corpus"):
 VALID = "valid"
 TRAIN = "train"
 LEFTOVER = "leftover"
+FOLDERS = [TRAIN, VALID, LEFTOVER]
 
 
 class _SplitSubset(NamedTuple):
@@ -118,8 +119,9 @@ def mix(
     whole_number(random_seed, "random_seed", 0, bits=32)
     out = local_path(out_root, "out_root")
     paths = _subset_files(subfolders, local_path(input_root, "input_root"))
+    inputs = manifests_above(paths.values())
     # an earlier call, which this one resumes or repeats, is no input
-    inputs = manifests_above(paths.values(), other_than=out)
+    inputs.pop(out.resolve(), None)
     facts = common_facts(inputs, paths.values())
     subsets = _split_all(paths, num_chunks, num_valid, random_seed)
     settings = {
@@ -132,13 +134,12 @@ def mix(
         "shuffle": shuffle,
         "keep_leftover": keep_leftover,
     }
-    outputs = [TRAIN, VALID, LEFTOVER]
-    existing = finished_manifest(out, settings, outputs, overwrite)
+    existing = finished_manifest(out, settings, FOLDERS, overwrite)
     if existing:
         return existing
     accounts = [subset.account for subset in subsets]
     seed = random_seed if shuffle else None
-    with claim_folder(out, settings, outputs, facts, overwrite) as manifest:
+    with claim_folder(out, settings, FOLDERS, facts, overwrite) as manifest:
         files = _write_all(out, subsets, num_chunks, keep_leftover, seed)
         return manifest.finish(out, files=files, conservation=accounts)
 

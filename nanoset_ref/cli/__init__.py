@@ -62,28 +62,28 @@ COMMANDS = {
 
 def _function_of(command: str) -> Any:
     """Import the function that `run` makes a command of; it has the name of the command."""
-    name = command.replace(" ", "_")
     match command:
         case "inspect" | "verify" | "convert" | "merge" | "split":
             from nanoset_ref.cli import file_commands
 
-            return getattr(file_commands, name)
+            module: Any = file_commands
         case "show" | "where" | "when":
             from nanoset_ref.cli import lookup_commands
 
-            return getattr(lookup_commands, name)
+            module = lookup_commands
         case "card" | "card complete" | "compare":
             from nanoset_ref.cli import card_commands
 
-            return getattr(card_commands, name)
+            module = card_commands
         case "estimate":
             from nanoset_ref.cli import estimate
 
-            return estimate.estimate
+            module = estimate
         case _:
             from nanoset_ref.cli import run_commands
 
-            return getattr(run_commands, name)
+            module = run_commands
+    return getattr(module, command.replace(" ", "_"))
 
 
 def _start(command: str, words: Sequence[str], prog: str) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nanoset_ref import preprocess, provenance, tokens, train
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
-from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.files import write_text
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES
 
@@ -230,8 +230,7 @@ def card(
         return
     refuse_existing(output, overwrite)
     refuse_input(output, inputs)
-    with atomic_write(output, "w") as file:
-        file.write(text)
+    write_text(output, text)
 
 
 def _card_of_own_config(config: str, name: str, date: str) -> tuple[Card, set[Path]]:
@@ -276,7 +275,6 @@ def card_complete(
     refuse_existing(output, overwrite)
     refuse_input(output, [card, *filter(None, [names])])
     sizes = provenance.fetch_sizes(provenance.Card.load(card), names, mirror)
-    with atomic_write(output, "w") as file:
-        json.dump(sizes, file, indent=0)
+    write_text(output, json.dumps(sizes, indent=0))
     total = sum(size for _, size in sizes)
     print(f"{output}: the sizes of {len(sizes):,} files, {total:,} bytes in all")

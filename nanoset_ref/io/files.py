@@ -77,6 +77,12 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
         yield file
 
 
+def write_text(path: PathLike, text: str) -> None:
+    """Write a text file completely or not at all; see `atomic_write`."""
+    with atomic_write(path, "w") as file:
+        file.write(text)
+
+
 @contextlib.contextmanager
 def atomic_write_set(
     paths: Sequence[PathLike], *, overwrite: bool = False, mode: str = "wb"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.cli.command import UsageError, run
-from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.files import write_text
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 from nanoset_ref.laws.case_search import check
 from nanoset_ref.laws.runner import describe_error
@@ -58,9 +58,9 @@ def check_loader(
         raise UsageError(str(error)) from error
     print(report.to_json() if json else report.tables())
     if html:
-        _write(html, report.to_html())
+        write_text(html, report.to_html())
     if script and report.broken:
-        _write(script, report.script(report.broken[0]))
+        write_text(script, report.script(report.broken[0]))
     if badge:
         print(report.badge(), file=sys.stderr if json else sys.stdout)
     if report.broken:
@@ -77,11 +77,6 @@ def _check_outputs(html: Path | None, script: Path | None) -> None:
             raise UsageError(f"{path} is a folder; name a file")
     if html and script and html.resolve() == script.resolve():
         raise UsageError(f"--html and --script are two files, got {html} for both")
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_write(path, "w") as file:
-        file.write(text)
 
 
 def _loader(name: str) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.files import write_text
 from nanoset_ref.io.overwriting import begins_with, refuse_foreign
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.tokens.companions import SEAL_BEGINNING
@@ -103,6 +103,5 @@ def write_seal(file: Tokens) -> bool:
     if file.checksum is not None:
         return False
     refuse_foreign(as_path(file.seal_path), begins_with(SEAL_BEGINNING))
-    with atomic_write(file.seal_path, "w") as written:
-        json.dump(file.content_checksum(), written)
+    write_text(file.seal_path, json.dumps(file.content_checksum()))
     return True

@@ -38,11 +38,11 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from nanoset_ref.io.files import (
-    atomic_write,
     explain_full_disk,
     lock_for_process,
     make_folder,
     sync_folder,
+    write_text,
 )
 from nanoset_ref.io.paths import PathLike, checksum, read_json
 from nanoset_ref.io.urls import local_path
@@ -272,8 +272,8 @@ def _write_state(folder: Path, step: int, state: Json) -> None:
         path.name: [path.stat().st_size, checksum(path)] for path in folder.iterdir()
     }
     content = json.loads(json.dumps({"step": step, "files": files, "state": state}))
-    with atomic_write(folder / STATE, "w") as file:
-        json.dump(content | {"checksum": state_checksum(content)}, file, indent=1)
+    content["checksum"] = state_checksum(content)
+    write_text(folder / STATE, json.dumps(content, indent=1))
 
 
 def _hidden_path(path: Path) -> Path:

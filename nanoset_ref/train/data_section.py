@@ -67,7 +67,6 @@ class DatasetSection(Section):
     def open_files(self) -> list[Tokens]:
         """Open the token files, to check them before the run begins."""
 
-    @abstractmethod
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
         """Open the rows of a stage.
 
@@ -75,7 +74,13 @@ class DatasetSection(Section):
             sequence_length: tokens per sample.
             num_samples: the samples that the stage reads.
             seed: the order's seed.
+
+        Raises:
+            ConfigError: streamed text has no rows.
         """
+        raise ConfigError(
+            "a stage that streams text has no rows to inspect; preprocess the text first"
+        )
 
 
 def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
@@ -342,12 +347,6 @@ class TextSection(DatasetSection):
         """Check that the text exists; there are no token files."""
         self.source()
         return []
-
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
-        """Raise ConfigError: streamed text has no rows."""
-        raise ConfigError(
-            "a stage that streams text has no rows to inspect; preprocess the text first"
-        )
 
 
 SECTION_BY_KEY: dict[str, type[Section]] = {
