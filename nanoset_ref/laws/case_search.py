@@ -210,19 +210,20 @@ def _cases(
     max_rows: int,
 ) -> Any:
     """The strategy that draws cases of a law, made of hypothesis's module `strategies`."""
-    rows = strategies.integers(1, max_rows)
+    integers = strategies.integers
+    rows = integers(1, max_rows)
     if law == "spread":
-        rows = strategies.integers(200, 400)
-    stop = strategies.integers(0, 20)
+        rows = integers(200, 400)
+    stops = strategies.lists(integers(0, 20), min_size=1, max_size=3)
     fields = {
         "rows": rows,
-        "world_size": strategies.integers(1, adapter.max_ranks),
-        "batch_size": strategies.integers(1, adapter.max_batch_size),
-        "workers": strategies.integers(0, adapter.max_workers),
-        "seed": strategies.integers(0, 5),
-        "epoch": strategies.integers(0, 3),
-        "other": strategies.integers(1, 5),
-        "stops": strategies.lists(stop, min_size=1, max_size=3).map(tuple),
+        "world_size": integers(1, adapter.max_ranks),
+        "batch_size": integers(1, adapter.max_batch_size),
+        "workers": integers(0, adapter.max_workers),
+        "seed": integers(0, 5),
+        "epoch": integers(0, 3),
+        "other": integers(1, 5),
+        "stops": stops.map(tuple),
     }
     _, names = LAWS[law]
     drawn = {name: fields[name] for name in names.split()}

@@ -68,37 +68,6 @@ def by_step(batches: Batches, steps: int | None = None) -> Batches:
     return [together[:steps]]
 
 
-def find_miscount(
-    batches: Batches,
-    rows: int,
-    *,
-    may_drop: int = 0,
-    may_repeat: int = 0,
-) -> Verdict:
-    """Find a row that was read twice or never.
-
-    Args:
-        batches: the rows read.
-        rows: the number of rows in the data.
-        may_drop: how many rows may be left out.
-        may_repeat: how many rows may be read twice.
-    """
-    counts = Counter(all_rows(batches))
-    twice = [row for row, count in counts.items() if count > 1]
-    surplus = sum(counts.values()) - len(counts)
-    if surplus > may_repeat:
-        times = "twice" if counts[twice[0]] == 2 else f"{counts[twice[0]]} times"
-        message = f"row {twice[0]} was read {times}: {_where(batches, twice[0])}"
-        return Finding("doubled", message, batches, rows=tuple(twice))
-    never = [row for row in range(rows) if row not in counts]
-    if len(never) > may_drop:
-        message = f"row {never[0]} was never read"
-        if len(never) > 1:
-            message += f" (and {len(never) - 1} others of {rows})"
-        return Finding("lost", message, batches, rows=tuple(never))
-    return None
-
-
 def difference(
     expected: Batches,
     actual: Batches,
@@ -123,7 +92,7 @@ def _describe(expected: Batches, actual: Batches) -> tuple[Kind, str]:
         row = next(iter(missing))
         return (
             "lost",
-            f"row {row} was not read; it should have been {_where(expected, row)}",
+            f"row {row} was not read; it should have been {readers_of(expected, row)}",
         )
     step = 0
     while _at_step(actual, step) == _at_step(expected, step):
@@ -137,7 +106,7 @@ def _describe(expected: Batches, actual: Batches) -> tuple[Kind, str]:
         return kind, f"step {step} read what step {steps.index(read_now)} should have"
     if extra:
         row = next(iter(extra))
-        return "doubled", f"row {row} was read an extra time, {_where(actual, row)}"
+        return "doubled", f"row {row} was read an extra time, {readers_of(actual, row)}"
     rank = 0
     while read_now[rank] == due_now[rank]:
         rank += 1
@@ -153,7 +122,8 @@ def _at_step(batches: Batches, step: int) -> Batches:
     return [steps[step : step + 1] for steps in batches]
 
 
-def _where(batches: Batches, row: Any) -> str:
+def readers_of(batches: Batches, row: Any) -> str:
+    """The ranks and steps that read a row, at most three, in words."""
     by = [
         f"by rank {rank} at step {step}"
         for rank, step, other in reads(batches)

@@ -1,5 +1,6 @@
 """A `Trial` runs a loader in one `Case`, with changes."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from nanoset_ref.laws.findings import (
     Batches,
     Finding,
     Verdict,
+    all_rows,
     difference,
-    find_miscount,
+    readers_of,
 )
 from nanoset_ref.laws.runner import SETTINGS, EpochRequest, EpochTrace, LoaderProcesses
 
@@ -127,7 +129,7 @@ class Trial:
         return self.case.rows // self.case.global_batch_size
 
     def find_miscount(self, batches: Batches) -> Verdict:
-        """Find rows lost or doubled, except the rows that the declared tail drops or repeats."""
+        """Find a row that was read twice or never, unless the declared tail repeats or drops it."""
         rows = self.case.rows
         step_rows = self.case.global_batch_size
         rest = rows % step_rows
@@ -137,4 +139,19 @@ class Trial:
             may_drop = rest
         elif self.adapter.tail == "pad":
             may_repeat = -rest % step_rows
-        return find_miscount(batches, rows, may_drop=may_drop, may_repeat=may_repeat)
+        counts = Counter(all_rows(batches))
+        twice = [row for row, count in counts.items() if count > 1]
+        surplus = sum(counts.values()) - len(counts)
+        if surplus > may_repeat:
+            times = "twice" if counts[twice[0]] == 2 else f"{counts[twice[0]]} times"
+            message = (
+                f"row {twice[0]} was read {times}: {readers_of(batches, twice[0])}"
+            )
+            return Finding("doubled", message, batches, rows=tuple(twice))
+        never = [row for row in range(rows) if row not in counts]
+        if len(never) > may_drop:
+            message = f"row {never[0]} was never read"
+            if len(never) > 1:
+                message += f" (and {len(never) - 1} others of {rows})"
+            return Finding("lost", message, batches, rows=tuple(never))
+        return None

@@ -51,15 +51,16 @@ class BlendedNanoset(PieceRows):
 
     def __post_init__(self) -> None:
         config = self.config
-        self.split = self.datasets[0].split
+        datasets = self.datasets
+        self.split = datasets[0].split
         self.sequence_length = config.sequence_length
         self.row_length = config.row_length
-        dtypes = [dataset.row_dtype for dataset in self.datasets]
+        dtypes = [dataset.row_dtype for dataset in datasets]
         self.row_dtype = np.result_type(*dtypes)
-        self.padded = any(dataset.padded for dataset in self.datasets)
+        self.padded = any(dataset.padded for dataset in datasets)
         self.pad_id = config.pad_id
-        refuse_too_many(len(self.datasets))
-        for dataset in self.datasets:
+        refuse_too_many(len(datasets))
+        for dataset in datasets:
             if len(dataset) == 0:
                 raise TokenFileError(
                     f"the {self.split} split of {dataset.corpus.path_prefix} has 0 samples: give "
@@ -75,11 +76,11 @@ class BlendedNanoset(PieceRows):
             ("dataset_index", "dataset_sample_index"),
             self._build_index,
         )
-        self.counts = np.bincount(self.dataset_index, minlength=len(self.datasets))
+        self.counts = np.bincount(self.dataset_index, minlength=len(datasets))
         if not config.separate_final_epoch:
             self._wrap_around()
             return
-        for dataset, count in zip(self.datasets, self.counts, strict=True):
+        for dataset, count in zip(datasets, self.counts, strict=True):
             if count > len(dataset):
                 raise TokenFileError(
                     f"the {self.split} blend takes {count} samples of "

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import (
     PathLike,
-    as_path,
     checksum,
     checksum_of_set,
     in_bucket,
@@ -51,11 +50,6 @@ SEQUENCES_AT_ONCE = 1 << 16  # checked when an index is opened
 ARRAYS = "sequence_lengths sequence_pointers document_indices sequence_modes".split()
 _warned: list[Path] = []  # the first pair without a seal, which was logged
 logger = logging.getLogger(__name__)
-
-
-def seal_of(path: PathLike) -> Path:
-    """The file with the checksum of a pair, by the name of its .bin or .idx."""
-    return as_path(path).with_suffix(".seal")
 
 
 class MMapIndexedDataset(Tokens):
@@ -196,7 +190,7 @@ class MMapIndexedDataset(Tokens):
     @property
     def seal_path(self) -> Path:
         """See `Tokens.seal_path`; `MMapIndexedDatasetBuilder` also writes a seal there."""
-        return seal_of(self.path)
+        return self.path.with_suffix(".seal")
 
     def content_checksum(self) -> str:
         """A checksum of both files."""

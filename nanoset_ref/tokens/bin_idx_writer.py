@@ -27,7 +27,6 @@ from nanoset_ref.tokens.bin_idx import (
     HEADER,
     MAGIC,
     MMapIndexedDataset,
-    seal_of,
 )
 from nanoset_ref.tokens.companions import SEAL_BEGINNING
 from nanoset_ref.tokens.manifest import TokenFileError
@@ -70,7 +69,7 @@ class MMapIndexedDatasetBuilder:
         self._modes = array("b")
         self._digest = xxhash.xxh3_128()
         self._set = contextlib.ExitStack()
-        seal = seal_of(bin_path)
+        seal = self.bin_path.with_suffix(".seal")
         refuse_foreign(seal, begins_with(SEAL_BEGINNING))
         refuse_foreign(self.idx_path, begins_with(MAGIC))
         parts = [self.bin_path, seal, self.idx_path]

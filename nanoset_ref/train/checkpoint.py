@@ -152,7 +152,7 @@ class Checkpoints:
         for path in self._folders():
             if path >= kept[-1] or not _has_only_own_files(path):
                 continue
-            if state_problem(path) is not None:
+            if find_problem(path, read_files=False) is not None:
                 continue
             if _saved_model(path) == _saved_model(kept[0]):
                 hidden = _hidden_path(path)
@@ -227,25 +227,13 @@ def step_of(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
-def find_problem(path: Path) -> str | None:
-    """Return why a checkpoint cannot be used, or None. Reads all of its files."""
-    problem = state_problem(path)
-    if problem is not None:
-        return problem
-    try:
-        for name, (size, expected) in read_state(path)["files"].items():
-            file = path / name
-            if file.parent != path or not file.is_file():
-                return f"{name} is not a file of this folder"
-            if file.stat().st_size != size or checksum(file) != expected:
-                return f"{name} has changed: another size or checksum"
-    except Exception as error:  # JSON can contain anything instead of a state
-        return f"{type(error).__name__}: {error}"
-    return None
+def find_problem(path: Path, *, read_files: bool = True) -> str | None:
+    """Return why a checkpoint cannot be used, or None.
 
-
-def state_problem(path: Path) -> str | None:
-    """Return why the state.json of a checkpoint cannot be used, or None."""
+    Args:
+        path: its folder.
+        read_files: whether to read all of its files, or only state.json.
+    """
     try:
         content = read_state(path)
         if content.pop("checksum") != state_checksum(content):
@@ -255,6 +243,13 @@ def state_problem(path: Path) -> str | None:
                 return f"{STATE} lacks {key!r}"
         if content["step"] != step_of(path):
             return f"{STATE} is the state after step {content['step']}, not {step_of(path)}"
+        files = content["files"] if read_files else {}
+        for name, (size, expected) in files.items():
+            file = path / name
+            if file.parent != path or not file.is_file():
+                return f"{name} is not a file of this folder"
+            if file.stat().st_size != size or checksum(file) != expected:
+                return f"{name} has changed: another size or checksum"
     except Exception as error:  # JSON can contain anything instead of a state
         return f"{type(error).__name__}: {error}"
     return None
