@@ -89,8 +89,8 @@ def claim_folder(
 ) -> Iterator[ChunkManifest]:
     """Lock `folder` for a run that `finished_manifest` allows, prepare it, and yield its manifest.
 
-    Files of an unfinished run with the same settings are complete and stay. Files of other settings
-    are removed first.
+    1. Files of an unfinished run with the same settings are complete and stay.
+    2. Files of other settings are removed first.
 
     Raises:
         ManifestError: another run fills the folder, or has filled it since `finished_manifest` was
@@ -106,32 +106,29 @@ def claim_folder(
                 f"another run is filling {folder}, or has just filled it: run this again when it "
                 "has ended, or choose another output folder"
             )
-        yield _prepare_folder(folder, settings, outputs, facts)
-
-
-def _prepare_folder(
-    folder: Path, settings: Settings, outputs: Sequence[str], facts: RowFacts
-) -> ChunkManifest:
-    """See `claim_folder`."""
-    manifest = ChunkManifest.read(folder)
-    if manifest and manifest.settings == settings and not manifest.complete:
-        return manifest
-    old = []
-    for top in _existing(folder, outputs):  # none without a manifest
-        for path in (top, *top.rglob("*")):
-            is_ours = _is_ours(path, folder, manifest)
-            if path.is_symlink() or not (is_ours or path.is_dir()):
-                raise ManifestError(
-                    f"{path} was not written by this command and will not be deleted; move it first"
-                )
-            if not path.is_dir():
-                old.append(path)
-    manifest = ChunkManifest(format="nanoset_ref.chunks/2", settings={}, facts=facts)
-    manifest.write(folder)  # from now on, a run after a kill starts over
-    # manifests last: without one, the next run could not tell a token file from a foreign file
-    for path in sorted(old, key=lambda path: path.suffix == ".json"):
-        path.unlink()
-    return manifest.model_copy(update={"settings": settings}).write(folder)
+        # 1.
+        manifest = ChunkManifest.read(folder)
+        if manifest and manifest.settings == settings and not manifest.complete:
+            yield manifest
+            return
+        # 2.
+        old = []
+        for top in _existing(folder, outputs):  # none without a manifest
+            for path in (top, *top.rglob("*")):
+                is_ours = _is_ours(path, folder, manifest)
+                if path.is_symlink() or not (is_ours or path.is_dir()):
+                    raise ManifestError(
+                        f"{path} was not written by this command and will not be deleted; move it "
+                        "first"
+                    )
+                if not path.is_dir():
+                    old.append(path)
+        new = ChunkManifest(format="nanoset_ref.chunks/2", settings={}, facts=facts)
+        new.write(folder)  # from now on, a run after a kill starts over
+        # manifests last: without one, the next run could not tell a token file from a foreign file
+        for path in sorted(old, key=lambda path: path.suffix == ".json"):
+            path.unlink()
+        yield new.model_copy(update={"settings": settings}).write(folder)
 
 
 def _is_ours(path: Path, folder: Path, manifest: ChunkManifest | None) -> bool:

@@ -17,7 +17,6 @@ from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 
 if TYPE_CHECKING:
     from nanoset_ref.tokens import Tokens
-    from nanoset_ref.tokens.interface import Facts
 
 IdDtype = Literal[
     "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"
@@ -252,7 +251,9 @@ def split(
     options.show_written(*parts)
 
 
-def _facts_of_eos(eos_token_id: int | None, sources: Sequence[Tokens]) -> Facts:
+def _facts_of_eos(
+    eos_token_id: int | None, sources: Sequence[Tokens]
+) -> dict[str, Any]:
     """The facts of a manifest that follow from the EOS id."""
     appended = eos_token_id is not None and _all_end_with(eos_token_id, sources)
     return {"eos_token_id": eos_token_id, "appended_eod": appended}

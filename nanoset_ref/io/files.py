@@ -6,7 +6,6 @@ behind, and the next writer of the same target removes them. A live writer holds
 its temporaries, so they stay. The cost is one `fsync` per file.
 """
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -15,6 +14,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
@@ -51,14 +51,14 @@ class _Group(NamedTuple):
     """
 
     sets: list[list[_PendingFile]]
-    temporaries: contextlib.ExitStack
+    temporaries: ExitStack
     leftovers: list[Path]
 
 
 _group: ContextVar[_Group | None] = ContextVar("group", default=None)
 
 
-@contextlib.contextmanager
+@contextmanager
 def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
     """Write one file completely or not at all; an existing one is replaced in the last step.
 
@@ -83,7 +83,7 @@ def write_text(path: PathLike, text: str) -> None:
         file.write(text)
 
 
-@contextlib.contextmanager
+@contextmanager
 def atomic_write_set(
     paths: Sequence[PathLike], *, overwrite: bool = False, mode: str = "wb"
 ) -> Iterator[list[IO[Any]]]:
@@ -125,7 +125,7 @@ def atomic_write_set(
             refuse_existing(targets[-1], overwrite)
         return
     group = _group.get()
-    with contextlib.ExitStack() as own:
+    with ExitStack() as own:
         temporaries = group.temporaries if group else own
         leftovers = group.leftovers if group else []
         files = []
@@ -157,7 +157,7 @@ def atomic_write_set(
             run_uninterrupted(lambda: _publish([pending]))
 
 
-@contextlib.contextmanager
+@contextmanager
 def write_together(*last_files: Path) -> Iterator[list[list[_PendingFile]]]:
     """Publish two sets of files at once, when both are complete.
 
@@ -184,7 +184,7 @@ def write_together(*last_files: Path) -> Iterator[list[list[_PendingFile]]]:
     Yields:
         The pending files of both sets, in the order of writing; complete at the end of the block.
     """
-    with contextlib.ExitStack() as temporaries:
+    with ExitStack() as temporaries:
         marks = [*chain.from_iterable(map(_temporaries_of, last_files))]
         group = _Group([], temporaries, marks)
         token = _group.set(group)
@@ -253,7 +253,7 @@ def run_uninterrupted(action: Callable[[], None]) -> None:
         thread.submit(action).result()
 
 
-@contextlib.contextmanager
+@contextmanager
 def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
     """Remove the leftovers of killed writers, then open and lock a new temporary next to `path`."""
     if not path.parent.is_dir():
@@ -282,7 +282,7 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
             return
 
 
-@contextlib.contextmanager
+@contextmanager
 def explain_full_disk(
     path: Path, folder: Path, needs: str = "", option: str = "folder"
 ) -> Iterator[None]:
@@ -332,7 +332,7 @@ def clean_up_after_killed_writers(path: Path) -> None:
     `path` is removed too. The temporaries of live writers stay, and so do links and pipes.
     """
     for temporary in _temporaries_of(path):
-        with contextlib.suppress(OSError), open(temporary, "rb") as file:
+        with suppress(OSError), open(temporary, "rb") as file:
             if not lock(file):
                 continue
             if path.exists() and temporary.name.endswith(f".{path.stat().st_ino}.tmp"):
@@ -343,7 +343,7 @@ def clean_up_after_killed_writers(path: Path) -> None:
 def has_live_writer(path: Path) -> bool:
     """Whether a process is writing `path`."""
     for temporary in _temporaries_of(path):
-        with contextlib.suppress(OSError), open(temporary, "rb") as file:
+        with suppress(OSError), open(temporary, "rb") as file:
             if not lock(file):
                 return True
     return False
@@ -404,7 +404,7 @@ def lock_for_process(descriptor: int) -> bool:
 
 def sync_folder(folder: Path) -> None:
     """Make a rename survive a power cut."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -23,7 +23,6 @@ The cache pays off from the second read of a piece: with random rows, the first 
 more than it needs.
 """
 
-import contextlib
 import functools
 import logging
 import os
@@ -31,6 +30,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,7 @@ def _copy_cached(path: Path, piece: Extent, extent: Extent, out: bytearray) -> b
                 return False
             expected = os.pread(file, 8 * (stop_block - first_block), 8 * first_block)
             content = os.pread(file, end_byte - first_byte, header + first_byte)
-            with contextlib.suppress(OSError):  # another user's piece
+            with suppress(OSError):  # another user's piece
                 os.utime(file)  # used now
     except OSError:
         return False
@@ -141,7 +141,7 @@ def _copy_cached(path: Path, piece: Extent, extent: Extent, out: bytearray) -> b
     return True
 
 
-@contextlib.contextmanager
+@contextmanager
 def _open(path: Path) -> Any:
     """Open a regular file without blocking and without following a link; yield its descriptor."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -182,11 +182,11 @@ def _write(home: Path, name: str, content: Any) -> None:
             file.flush()
             os.fsync(file.fileno())
         # another process evicted the temporary
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             os.replace(temporary, path)
     except OSError as error:
         _warn(str(home), error.strerror or type(error).__name__)
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             temporary.unlink()
 
 
@@ -196,7 +196,7 @@ def _make(home: Path) -> None:
         return
     home.parent.mkdir(parents=True, exist_ok=True)
     home.mkdir(exist_ok=True)
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         home.chmod(stat.S_IMODE(home.parent.stat().st_mode))
 
 
@@ -210,11 +210,11 @@ def _warn(home: str, why: str) -> None:
 def _evict(home: Path, limit: float) -> None:
     """Remove the least recently used pieces, and nothing else, until the rest fits the limit."""
     pieces = []
-    with contextlib.suppress(OSError), os.scandir(home) as entries:
+    with suppress(OSError), os.scandir(home) as entries:
         for entry in entries:
             is_file = entry.is_file(follow_symlinks=False)
             if is_file and PIECE_NAME.fullmatch(entry.name):
-                with contextlib.suppress(FileNotFoundError):
+                with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     pieces.append((status.st_mtime_ns, status.st_size, entry.path))
     total = sum(size for _, size, _ in pieces)
@@ -222,7 +222,7 @@ def _evict(home: Path, limit: float) -> None:
         if total <= limit:
             return
         try:
-            with contextlib.suppress(FileNotFoundError):  # another process evicted it
+            with suppress(FileNotFoundError):  # another process evicted it
                 os.unlink(path)
             total -= size
         except OSError as error:  # another user's

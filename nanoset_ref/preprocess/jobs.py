@@ -68,11 +68,6 @@ class Counts:
     backend: str
     seconds: float
 
-    @property
-    def left_out_many(self) -> bool:
-        """Whether more documents were left out than a run may lose silently."""
-        return too_many(sum(self.skipped.values()), self.documents)
-
 
 def too_many(skipped: int, documents: int) -> bool:
     """Whether more than 1 % of all documents, skipped and written, were skipped."""

@@ -19,7 +19,12 @@ from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.preprocess.encoder import Backend, Encoder
 from nanoset_ref.preprocess.encoding_processes import in_rank_0
-from nanoset_ref.preprocess.jobs import LEFT_OUT_MANY, Counts, tokenize_documents
+from nanoset_ref.preprocess.jobs import (
+    LEFT_OUT_MANY,
+    Counts,
+    tokenize_documents,
+    too_many,
+)
 from nanoset_ref.preprocess.special_tokens import SpecialTokens
 from nanoset_ref.preprocess.text import open_text
 from nanoset_ref.preprocess.text_blocks import OnError
@@ -127,4 +132,5 @@ def report(counts: Counts | None, **options: Any) -> int:
     )
     for reason, number in counts.skipped.items():
         print(f"skipped {number:,}: {reason}")
-    return LEFT_OUT_MANY if counts.left_out_many else 0
+    skipped = sum(counts.skipped.values())
+    return LEFT_OUT_MANY if too_many(skipped, counts.documents) else 0

@@ -61,11 +61,6 @@ class StageRecord(BaseModel, strict=True):
     cursors: dict[str, dict[str, int]] = {}
 
     @property
-    def ledger(self) -> Ledger:
-        """The ledger with which a stateless order starts this stage."""
-        return Ledger(self.first_position, tuple(self.first_reads))
-
-    @property
     def position(self) -> int:
         """The next position in the stage's order."""
         return self.first_position + self.consumed_train_samples
@@ -115,7 +110,8 @@ def rows_of_stage(stage: Stage, record: StageRecord, num_samples: int) -> Rows:
     if order == "stateless" and record.first_position:
         saved = {"number of files": len(record.first_reads)}
         check_stage_plan(record.name, saved, {"number of files": len(files)})
-        order = StatelessOrder(sizes, weights, num_samples, seed, start=record.ledger)
+        ledger = Ledger(record.first_position, record.first_reads)
+        order = StatelessOrder(sizes, weights, num_samples, seed, start=ledger)
     return Nanoset(files, weights, length, num_samples, seed, order=order)
 
 
