@@ -36,6 +36,7 @@ from nanoset_ref.tokens import TokenFile, token_dtype_for
 from nanoset_ref.tokens.conversion import (
     WRITERS,
     last_file_of,
+    require_known_suffix,
     require_marked_padding,
 )
 from nanoset_ref.tokens.manifest import LABELS_SUFFIX
@@ -83,11 +84,7 @@ def chunks_to_tokens(
         raise ValueError(
             f"no manifest above {files[0]} has a vocab_size: give vocab_size"
         )
-    if target.suffix not in WRITERS:
-        known = sorted(WRITERS)
-        raise ValueError(
-            f"the output's suffix must be one of {known}, got {target.name!r}"
-        )
+    require_known_suffix(target)
     row_length = facts.pop("concat_tokens")
     first_row = next(_rows(files, row_length, vocab_size), None)
     packed = first_row is not None and bool(first_row.document_lengths)

@@ -20,7 +20,6 @@ from nanoset_ref.tokens.interface import count_samples
 if TYPE_CHECKING:
     from nanoset_ref.megatron import NanosetConfig
     from nanoset_ref.orders import Order
-    from nanoset_ref.tokens import Tokens
 
 BLEND_BYTES = 10  # per position of a blend: its corpus and sample
 
@@ -140,24 +139,23 @@ def token_blend(
     sources = []
     padded = False
     for path, files in named_files:
-        samples = sum(file.num_samples(sequence_length, disjoint) for file in files)
-        size = sum(file.num_tokens * file.dtype.itemsize for file in files)
-        tail = sum(_tail(file, sequence_length, disjoint) for file in files)
+        samples = 0
+        size = 0
+        tail = 0
+        for file in files:
+            in_file = file.num_samples(sequence_length, disjoint)
+            last_start = (in_file - 1) * file.stride(sequence_length, disjoint)
+            samples += in_file
+            size += file.num_tokens * file.dtype.itemsize
+            tail += file.num_tokens - last_start - sequence_length - 1
+            padded |= file.windows == "padded"
         source = Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail)
         sources.append(source)
-        padded |= any(file.windows == "padded" for file in files)
     blend = SourceBlend(sources=sources, weights=weights, order=order, padded=padded)
     if order != "nanotron":
         return blend
     samples = blend.samples_per_epoch
     return dataclasses.replace(blend, index_bytes=samples * instance_bytes(samples))
-
-
-def _tail(file: Tokens, sequence_length: int, disjoint: bool) -> int:
-    """Tokens at the end of a file that fill no sample."""
-    samples = file.num_samples(sequence_length, disjoint)
-    last_start = (samples - 1) * file.stride(sequence_length, disjoint)
-    return file.num_tokens - last_start - sequence_length - 1
 
 
 def megatron_blend(config: NanosetConfig) -> SourceBlend:

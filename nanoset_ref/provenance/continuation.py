@@ -221,9 +221,10 @@ class _PlanFiles:
                     f"the state holds a plan of version {version}, but this package reads "
                     f"{PLAN_VERSION}"
                 )
-            if plan["order"].get("kind") in ("megatron", "blend"):
+            # Megatron's samples, and rows that are packed from documents
+            if "sequence_length" not in plan["rows"]:
                 raise ValueError(
-                    "only plans of token files can be compared; this state is for Megatron's samples"
+                    "only plans of token files can be compared; this one is of rows of another kind"
                 )
             self.plan = plan
             self.keys: list[Key] = []

@@ -118,11 +118,7 @@ def _check_target(
         raise ValueError(
             f"{target}: only preprocess writes into a bucket; write a local file and upload it"
         )
-    if target.suffix not in WRITERS:
-        known = sorted(WRITERS)
-        raise ValueError(
-            f"the target's suffix must be one of {known}, got {target.name!r}"
-        )
+    require_known_suffix(target)
     refuse_input(target, [source.path for source in sources])
     for source in sources[:-1]:
         rest = source.num_tokens % (source.row_length or 1)
@@ -169,6 +165,15 @@ def _check_source(source: Tokens, target: Path) -> None:
     if lost:
         what = " and ".join(lost)
         logger.warning("%s does not keep %s of %s", target, what, source.path)
+
+
+def require_known_suffix(target: Path) -> None:
+    """Raise ValueError unless the suffix of a file to write is that of a format."""
+    if target.suffix not in WRITERS:
+        known = sorted(WRITERS)
+        raise ValueError(
+            f"the target's suffix must be one of {known}, got {target.name!r}"
+        )
 
 
 def require_marked_padding(path: PathLike, target: Path) -> None:
