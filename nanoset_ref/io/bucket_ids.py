@@ -84,20 +84,17 @@ class BucketIds:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:
-                return self._read_bytes(start * size, stop * size)
+                end = stop * size
+                extents = [
+                    (self, first, min(first + PIECE_BYTES, end))
+                    for first in range(start * size, end, PIECE_BYTES)
+                ]
+                return np.frombuffer(b"".join(fetch(extents)), self.dtype)
             index = np.arange(start, stop, step)
         indices = _checked_indices(index, len(self))
         starts = (indices.ravel() * size).tolist()
         content = fetch([(self, start, start + size) for start in starts])
         return np.frombuffer(b"".join(content), self.dtype).reshape(indices.shape)[()]
-
-    def _read_bytes(self, start: int, stop: int) -> Any:
-        """The ids in the bytes start:stop."""
-        extents = [
-            (self, first, min(first + PIECE_BYTES, stop))
-            for first in range(start, stop, PIECE_BYTES)
-        ]
-        return np.frombuffer(b"".join(fetch(extents)), self.dtype)
 
     @functools.cached_property
     def connections(self) -> Any:

@@ -69,9 +69,17 @@ def stages_of(config: Config) -> list[Stage]:
     """
     length = config.tokens.sequence_length
     stages: list[Stage] = []
+    # {the path of a file without links: its name in the first stage that reads it}
     names: dict[str, str] = {}
     for name, data, steps in _expand_chunks(config):
-        data = _with_first_names(data, names)
+        dataset: Any = data.dataset
+        if dataset.names_token_files:
+            by_name = {
+                names.setdefault(without_links(path), path): weight
+                for path, weight in dataset.dataset_path.items()
+            }
+            section = dataset.model_copy(update={"dataset_path": by_name})
+            data = data.model_copy(update={"dataset": section})
         continued = _continued_stage(name, data, stages)
         stages.append(Stage(len(stages), name, data, steps, length, continued))
     return stages
@@ -117,23 +125,6 @@ def _stages_of_chunks(
             f"stage {stage.name!r}: the chunks of {chunks.chunks} fill {first - steps.start} steps "
             f"of {batch_size} samples, but the stage has {len(steps)}"
         )
-
-
-def _with_first_names(data: DataConfig, names: dict[str, str]) -> DataConfig:
-    """Name each file as the first stage that reads it does: a link is another name of a file.
-
-    Args:
-        names: {the path without links: the first name}, of earlier stages; this one's are added.
-    """
-    dataset: Any = data.dataset
-    if not dataset.names_token_files:
-        return data
-    by_name = {
-        names.setdefault(without_links(path), path): weight
-        for path, weight in dataset.dataset_path.items()
-    }
-    section = dataset.model_copy(update={"dataset_path": by_name})
-    return data.model_copy(update={"dataset": section})
 
 
 def _continued_stage(
