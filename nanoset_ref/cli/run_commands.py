@@ -21,6 +21,7 @@ from nanoset_ref.io.paths import read_json
 from nanoset_ref.load.schedule import Schedule
 
 if TYPE_CHECKING:
+    from nanoset_ref.load.nanoset import Nanoset
     from nanoset_ref.provenance import Card, RunSegment
 
 
@@ -194,8 +195,10 @@ def audit(
     return 0 if report.ok else 1
 
 
-def _dataset_of_stage(segments: Sequence[RunSegment], stage: str | None) -> Any:
+def _dataset_of_stage(segments: Sequence[RunSegment], stage: str | None) -> Nanoset:
     """The dataset of the stage in which a state was saved; the only one of a run without stages."""
+    from nanoset_ref import Nanoset
+
     datasets = {segment.name: segment.dataset for segment in segments}
     if stage is None or [*datasets] == ["run"]:
         stage = segments[0].name
@@ -203,7 +206,12 @@ def _dataset_of_stage(segments: Sequence[RunSegment], stage: str | None) -> Any:
         raise ValueError(
             f"the state was saved in the stage {stage!r}, but this run has {[*datasets]}"
         )
-    return datasets[stage]
+    dataset = datasets[stage]
+    if not isinstance(dataset, Nanoset):
+        raise ValueError(
+            "only plans of token files can be compared; this run reads rows of another kind"
+        )
+    return dataset
 
 
 def loss(metrics: str, /, *, lines: Positive = 20) -> None:

@@ -54,11 +54,23 @@ def _problems_of_value(
     if not _is_valid(value, schema):
         rule = schema.get("description", "an object")
         yield f"{path or 'the card'}: must be {rule}; got {value!r:.80}"
-    elif isinstance(value, dict):
-        yield from _problems_of_fields(value, schema, path)
     elif isinstance(value, list):
         for number, item in enumerate(value):
             yield from _problems_of_value(item, schema["items"], f"{path}[{number}]")
+    elif isinstance(value, dict):
+        # fields that are missing, unknown or wrong
+        fields = schema.get("properties", {})
+        for name in schema.get("required", []):
+            if name not in value:
+                field_path = f"{path}.{name}".lstrip(".")
+                yield f"{field_path}: is missing; it is {fields[name]['description']}"
+        for name, item in value.items():
+            field_schema = fields.get(name, schema.get("additionalProperties"))
+            field_path = f"{path}.{name}".lstrip(".")
+            if field_schema is False:
+                yield f"{field_path}: {unknown_key_problem(name, fields)}"
+            elif field_schema is not None:
+                yield from _problems_of_value(item, field_schema, field_path)
 
 
 def _is_valid(value: Any, schema: Schema) -> bool:
@@ -83,26 +95,6 @@ def _is_valid(value: Any, schema: Schema) -> bool:
     if isinstance(value, dict):
         return len(value) <= schema.get("maxProperties", len(value))
     return True
-
-
-def _problems_of_fields(
-    value: Json,
-    schema: Schema,
-    path: str,
-) -> Iterator[str]:
-    """The problems of an object's fields: missing, unknown or wrong."""
-    fields = schema.get("properties", {})
-    for name in schema.get("required", []):
-        if name not in value:
-            field_path = f"{path}.{name}".lstrip(".")
-            yield f"{field_path}: is missing; it is {fields[name]['description']}"
-    for name, item in value.items():
-        field_schema = fields.get(name, schema.get("additionalProperties"))
-        field_path = f"{path}.{name}".lstrip(".")
-        if field_schema is False:
-            yield f"{field_path}: {unknown_key_problem(name, fields)}"
-        elif field_schema is not None:
-            yield from _problems_of_value(item, field_schema, field_path)
 
 
 def _problems_between_fields(facts: Json) -> Iterator[str]:

@@ -221,10 +221,9 @@ class _PlanFiles:
                     f"the state holds a plan of version {version}, but this package reads "
                     f"{PLAN_VERSION}"
                 )
-            # Megatron's samples, and rows that are packed from documents
-            if "sequence_length" not in plan["rows"]:
+            if plan["order"].get("kind") in ("megatron", "blend"):
                 raise ValueError(
-                    "only plans of token files can be compared; this one is of rows of another kind"
+                    "only plans of token files can be compared; this state is for Megatron's samples"
                 )
             self.plan = plan
             self.keys: list[Key] = []
