@@ -192,8 +192,7 @@ def _measure_evenness(
     if is_uneven:  # only then is every sample counted: that takes memory
         reads = order.reads_of_samples(order.first_position, segment.stop)
         uneven = uneven_samples(reads, passes)
-    lengths = dataset.dataset_lengths
-    spread = spread_over_steps(order, lengths, segment.schedule, segment.steps)
+    spread = spread_over_steps(order, segment.schedule, segment.steps)
     return uneven, spread
 
 

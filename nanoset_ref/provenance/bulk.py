@@ -117,14 +117,12 @@ def readers_of_card(card: Card, source: int) -> ReadersAndParser:
     window = card.facts["window"]
     readers = []
     for stage in card.stages:
-        order = stage["order"]
-        lengths = np.array(card.lengths(order))
+        order = card.order(stage["order"])
         reader = StageReader(
             name=stage["name"],
-            order=card.order(order),
-            sources=firsts[card.source_numbers(order)],
-            lengths=lengths,
-            strides=np.full_like(lengths, window["stride"]),
+            order=order,
+            sources=firsts[card.source_numbers(stage["order"])],
+            strides=np.full_like(order.dataset_lengths, window["stride"]),
             row_length=window["row_length"],
             schedule=card.schedule(stage),
             knows_ranks=stage["layout"] is not None,
@@ -166,7 +164,6 @@ def readers_of_segments(
             name=segment.name,
             order=rows.order,
             sources=np.array([numbers[path] for path in rows.dataset_paths]),
-            lengths=np.array(rows.dataset_lengths),
             strides=rows.strides,
             row_length=rows.row_length,
             schedule=segment.schedule,

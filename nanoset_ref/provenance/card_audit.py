@@ -57,7 +57,7 @@ def _check_order(card: Card, number: int) -> Json:
         return {"holds": None, "detail": f"order {number} cannot be computed: {error}"}
     probes = len(facts["probes"])
     wrong = len(card.wrong_probes(number, order))
-    rows = sum(card.lengths(number))
+    rows = order.samples_per_epoch
     samples = card.num_positions(number)
     detail = (
         f"order {number} ({facts['name']}): {probes - wrong} of {probes} probes agree; "
@@ -77,9 +77,7 @@ def spread_of_card(card: Card) -> list[list[Spread]]:
         number = stage["order"]
         sources = card.source_numbers(number)
         schedule = card.schedule(stage)
-        spreads = spread_over_steps(
-            card.order(number), card.lengths(number), schedule, steps_of(stage)
-        )
+        spreads = spread_over_steps(card.order(number), schedule, steps_of(stage))
         by_stage.append(
             [
                 dataclasses.replace(spread, file=sources[spread.file])

@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.orders.base import Order
 
 MAX_PARTS = 64  # of the steps
 SECTIONS = 16  # of a file
@@ -47,8 +47,7 @@ class Spread:
 
 
 def spread_over_steps(
-    order: Any,
-    lengths: Sequence[int],
+    order: Order,
     schedule: Schedule,
     steps: range,
 ) -> list[Spread]:
@@ -62,13 +61,12 @@ def spread_over_steps(
     3. Do the same for the reads of each section of a file among all reads of the file.
 
     Args:
-        order: an order; only its `lookup` is used.
-        lengths: samples in each file of the order.
+        order: the order of the files.
         schedule: the layout of the steps.
         steps: the steps to measure.
     """
     # 1.
-    reads = _count_reads(order, lengths, schedule, steps)
+    reads = _count_reads(order, schedule, steps)
     # 2.
     reads_of_files = reads.sum(axis=2)
     among_files = _dispersion(reads_of_files)
@@ -88,8 +86,7 @@ def spread_over_steps(
 
 
 def _count_reads(
-    order: Any,
-    lengths: Sequence[int],
+    order: Order,
     schedule: Schedule,
     steps: range,
 ) -> Int64Array:
@@ -103,8 +100,8 @@ def _count_reads(
     starts = schedule.first_position(looked_up)
     positions = np.add.outer(starts, np.arange(size)).ravel()
     files, samples = order.lookup(positions)
-    sizes = np.array(lengths)[files]
-    sections = samples * SECTIONS // sizes
+    lengths = order.dataset_lengths
+    sections = samples * SECTIONS // lengths[files]
     part_of_step = numbers * parts // count
     part = np.repeat(part_of_step, size)
     reads = np.zeros((parts, len(lengths), SECTIONS), dtype=np.int64)

@@ -4,13 +4,13 @@ All queries are answered in one pass, so a million of them cost little more than
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.document_masks import concatenated_ranges, samples_holding
 from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.orders.base import Order
 from nanoset_ref.orders.inverse import find_each
 
 
@@ -22,7 +22,6 @@ class StageReader:
         name: the stage.
         order: the order that the stage reads.
         sources: int64 [files], the number in the run of each file of the order.
-        lengths: int64 [files], in samples.
         strides: int64 [files], tokens from one sample to the next.
         row_length: tokens of a row.
         schedule: the layout.
@@ -31,9 +30,8 @@ class StageReader:
     """
 
     name: str
-    order: Any
+    order: Order
     sources: Int64Array
-    lengths: Int64Array
     strides: Int64Array
     row_length: int
     schedule: Schedule
@@ -56,8 +54,7 @@ class StageReader:
         # 1.
         queries, files, samples = self._samples_holding(spans)
         # 2.
-        source_offsets = np.cumsum(self.lengths) - self.lengths
-        instances = source_offsets[files] + samples
+        instances = self.order.source_offsets[files] + samples
         # samples that several spans share are looked up once
         _, one_of_each, number_of_sample = np.unique(
             instances, return_index=True, return_inverse=True
@@ -93,7 +90,7 @@ class StageReader:
             firsts, ends = samples_holding(
                 first_tokens[indices],
                 stops[indices],
-                self.lengths[file],
+                self.order.dataset_lengths[file],
                 stride=self.strides[file],
                 row_length=self.row_length,
             )
