@@ -178,7 +178,6 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
-        self.context = multiprocessing.get_context("fork")
         # (process, connection, file of its stack)
         self.processes: list[Any] = [None, None]
 
@@ -214,9 +213,10 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
         return trace
 
     def _start(self) -> Any:
-        parent_end, child_end = self.context.Pipe()
+        context = multiprocessing.get_context("fork")
+        parent_end, child_end = context.Pipe()
         stack = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
-        process = self.context.Process(
+        process = context.Process(
             target=_answer_requests, args=(child_end, self.adapter, stack)
         )
         with warnings.catch_warnings():
