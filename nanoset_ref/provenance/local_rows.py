@@ -84,21 +84,17 @@ def _rows(
     files: Sequence[Tokens],
 ) -> Rows:
     """The rows that order `number` of a card reads from open files."""
-    facts = card.facts["orders"][number]
     window = card.facts["window"]
     shared = window["row_length"] - window["stride"]
     if shared not in (0, 1):
         raise ValueError(
             f"{card.name}: rows that share {shared} tokens are not read here"
         )
-    order: Any = card.order(number)
     return Nanoset(
         [files[source] for source in card.source_numbers(number)],
         None,
         window["row_length"] - 1,
-        card.num_positions(number),
-        facts["seed"],
-        order=order,
+        order=card.order(number),
         disjoint=shared == 0,
     )
 
