@@ -238,9 +238,9 @@ def test_every_row_is_advised_once_and_early_from_the_page_in_which_it_begins(
     monkeypatch,
 ):
     """The code of the kernel in Python, which is what numba compiles; 30 rows of two files, each 8 rows early."""
-    advised, read, sizes = [], [], (2, 4)
+    advised, read, sizes, headers = [], [], (2, 4), (0, 128)
     datasets = np.arange(30) % 2
-    begins = 77_777 * np.arange(30) * np.array(sizes)[datasets]
+    begins = 77_777 * np.arange(30)
     for name in ("_advise", "widen"):
         monkeypatch.setattr(gather_kernel, name, getattr(gather_kernel, name).py_func)
     monkeypatch.setattr(gather_kernel, "_prefetch", lambda address: None)
@@ -254,12 +254,17 @@ def test_every_row_is_advised_once_and_early_from_the_page_in_which_it_begins(
     )
     monkeypatch.setattr(gather_kernel, "_lseek", lambda *asked: 1 << 40)
     addresses, windows = np.array([1 << 30, 1 << 40], np.uint64), np.array([0, 200])
-    files = np.zeros(2, int), addresses, np.array(sizes), windows, np.zeros(400)
+    arrays = np.array(sizes), np.array(headers), windows, np.zeros(400)
     gather_kernel.gather_rows.py_func(
-        files, datasets, begins, 8, np.empty((30, 10), dtype=np.int32)
+        (addresses, *arrays),
+        np.zeros(2, int),
+        datasets,
+        begins,
+        8,
+        np.empty((30, 10), dtype=np.int32),
     )
     for row, (address, size, advice) in enumerate(advised):
-        begin = 77_777 * row * sizes[row % 2]
+        begin = headers[row % 2] + 77_777 * row * sizes[row % 2]
         page = begin // mmap.PAGESIZE * mmap.PAGESIZE
         assert (address - (1 << 30 + 10 * (row % 2)), size) == (
             page,

@@ -202,8 +202,10 @@ class DataCollatorForCLM(Collator):
         rows = block.rows
         if block.starts is not None and rows.amin() < 0:
             rows = rows.clamp(min=0)
-        # for `documents`; taken before the lazy copies below: after them, numpy() would really copy
-        ids = rows.numpy()
+        documents = self.documents
+        if documents is not None:
+            # taken before the lazy copies below: after them, numpy() would really copy
+            ids = rows.numpy()
         # rows of each batch; unsafe_split(batch_size) would take 0.1 microseconds longer per tensor
         full, rest = divmod(len(rows), block.batch_size)
         sizes = [block.batch_size] * full
@@ -227,7 +229,6 @@ class DataCollatorForCLM(Collator):
                 labels = all_labels.unsafe_split_with_sizes(sizes)
                 label_masks = block.copy_tensor(mask).unsafe_split_with_sizes(sizes)
         # 2. one dict for each batch
-        documents = self.documents
         first = 0
         fields = zip(inputs, input_masks, labels, label_masks, strict=True)
         for input_ids, input_mask, label_ids, label_mask in fields:

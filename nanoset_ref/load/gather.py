@@ -96,28 +96,28 @@ class Gatherer:
             OSError: a row extends past the current end of its file.
             TokenFileError: a file was replaced before its first row was read.
         """
-        itemsizes = self._open_files.itemsizes[sources]
-        first_bytes = self._open_files.header_bytes[sources] + first_tokens * itemsizes
         in_python = len(first_tokens) <= min(
             MAX_PYTHON_ROWS_PER_CALL, self.python_rows_left
         )
-        # rows, and the descriptors of their files; usually all are open, and one slice is all rows
+        # rows, and the descriptors of their files; usually all stay open, and one slice is all rows
         slices: Any = [(slice(None), self._open_files.descriptors)]
-        if (self._open_files.descriptors[sources] < 0).any():
+        if not self._open_files.all_stay_open:
             slices = self._open_files.row_slices(sources)
         for rows, descriptors in slices:
             if in_python:
                 failed_row = self._read_in_python(
-                    descriptors, sources[rows], first_bytes[rows], out[rows]
+                    descriptors, sources[rows], first_tokens[rows], out[rows]
                 )
             else:
                 if self._kernel is None or self._open_files.unmapped:
                     self._prepare_kernel()
-                # the mapped files, with the descriptors that are open for these rows
-                files = self._mapped.arrays._replace(descriptors=descriptors)
-                advised_rows = ADVISED_ROWS if self._reads_from_disk else 0
                 failed_row = self._kernel(
-                    files, sources[rows], first_bytes[rows], advised_rows, out[rows]
+                    self._mapped.arrays,
+                    descriptors,
+                    sources[rows],
+                    first_tokens[rows],
+                    ADVISED_ROWS if self._reads_from_disk else 0,
+                    out[rows],
                 )
             if failed_row >= 0:
                 row = (rows.start or 0) + failed_row
@@ -133,7 +133,7 @@ class Gatherer:
         self,
         descriptors: Int64Array,
         sources: Int64Array,
-        first_bytes: Int64Array,
+        first_tokens: Int64Array,
         out: NDArray[np.int32],
     ) -> int:
         """Do what the kernel does, row by row.
@@ -141,8 +141,10 @@ class Gatherer:
         Returns:
             -1, or the first row that cannot be read.
         """
-        self.python_rows_left -= len(first_bytes)
-        sizes = out.shape[1] * self._open_files.itemsizes[sources]
+        self.python_rows_left -= len(first_tokens)
+        itemsizes = self._open_files.itemsizes[sources]
+        first_bytes = self._open_files.header_bytes[sources] + first_tokens * itemsizes
+        sizes = out.shape[1] * itemsizes
         rows = np.stack([descriptors[sources], first_bytes, sizes], axis=1).tolist()
         if hasattr(os, "posix_fadvise"):
             for descriptor, first_byte, size in rows:
@@ -182,11 +184,15 @@ class OpenFiles:
         itemsizes: int64 [files], bytes of an id.
         header_bytes: int64 [files], bytes before the first id (`Tokens.first_byte`).
         descriptors: int64 [files], of the files that stay open; -1: not open.
+        all_stay_open: whether every file has been opened to stay.
         unmapped: numbers of the files that stay open and have no mapping yet.
 
     Raises:
         ValueError: ids that are not uint16, int32 or uint32.
     """
+
+    all_stay_open = False
+    _has_room = True
 
     def __init__(self, files: Sequence[Tokens], flags: int = 0) -> None:
         for dtype in {file.dtype for file in files}:
@@ -202,7 +208,6 @@ class OpenFiles:
         self.descriptors = np.full(len(files), -1, dtype=np.int64)
         self.unmapped: deque[int] = deque()
         self._to_close: list[int] = []
-        self._has_room = True
         self._lock = threading.Lock()
         weakref.finalize(self, _close, self._to_close)
 
@@ -260,6 +265,7 @@ class OpenFiles:
                     self._to_close.append(self._new_descriptor(source))
                     self.descriptors[source] = self._to_close[-1]
                     self.unmapped.append(source)
+            self.all_stay_open = len(self._to_close) == len(self._files)
         finally:
             self._lock.release()
 

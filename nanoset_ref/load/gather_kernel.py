@@ -77,8 +77,8 @@ _madvise = types.ExternalFunction(
 
 
 @njit
-def gather_rows(files, sources, first_bytes, advised_rows, out):
-    """Fill the rows of `out` with the ids from byte first_bytes[row] on of file sources[row].
+def gather_rows(files, descriptors, sources, first_tokens, advised_rows, out):
+    """Fill the rows of `out` with the ids of file sources[row] from id first_tokens[row] on.
 
     1. Call madvise for a later row, and prefetch the next but one into the processor's cache.
     2. Stop at a row that does not lie in its file.
@@ -87,15 +87,17 @@ def gather_rows(files, sources, first_bytes, advised_rows, out):
 
     Args:
         files: a `FileArrays`; `visited` is updated.
+        descriptors: int64 [files], of the open files.
         sources: int64 [rows], the file of each row, by its number.
-        first_bytes: int64 [rows], the byte at which each row begins in its file.
+        first_tokens: int64 [rows], where each row begins in its file, in tokens.
         advised_rows: how many rows in advance madvise(WILLNEED) is called for a row; 0: never.
         out: int32 [rows, length].
 
     Returns:
         -1, or the first row that lies beyond the end of its file or cannot be read, where it stops.
     """
-    descriptors, addresses, itemsizes, first_regions, visited = files
+    addresses, itemsizes, header_bytes, first_regions, visited = files
+    first_bytes = header_bytes[sources] + first_tokens * itemsizes[sources]
     rows, length = out.shape
     scratch = np.empty(length, dtype=np.uint16)
     # bytes of the files met so far; -1: not met

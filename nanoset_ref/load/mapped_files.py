@@ -23,19 +23,19 @@ MAX_REGIONS = 1 << 20  # beyond 64 GiB, regions share entries: some are mapped e
 
 
 class FileArrays(NamedTuple):
-    """The open files, for the kernel.
+    """The mapped files, for the kernel.
 
     Attributes:
-        descriptors: int64 [files].
         addresses: uint64 [files], of the mappings; 0: not mapped.
         itemsizes: int64 [files], bytes of an id, 2 or 4.
+        header_bytes: int64 [files], bytes before the first id.
         first_regions: int64 [files], the number of each file's first region of REGION_BYTES.
         visited: uint8 [regions], 1 where a region has been read.
     """
 
-    descriptors: Int64Array
     addresses: NDArray[np.uint64]
     itemsizes: Int64Array
+    header_bytes: Int64Array
     first_regions: Int64Array
     visited: NDArray[np.uint8]
 
@@ -59,9 +59,9 @@ class MappedFiles:
         regions = -(-ends // REGION_BYTES)
         count = min(max(1, regions.sum()), MAX_REGIONS)
         self.arrays = FileArrays(
-            descriptors=open_files.descriptors,
             addresses=np.zeros(len(files), dtype=np.uint64),
             itemsizes=open_files.itemsizes,
+            header_bytes=open_files.header_bytes,
             first_regions=np.cumsum(regions) - regions,
             visited=np.zeros(count, dtype=np.uint8),
         )

@@ -161,11 +161,9 @@ class Schedule:
         self, start: int, dp_rank: int, num_batches: int
     ) -> NDArray[np.int64]:
         """One rank, many micro-batches: its positions from `start` on, int64 [num_batches, B]."""
-        first = dp_rank
-        stride = self.dp_size
+        samples = self.dp_size * self.micro_batch_size
+        rows = np.arange(dp_rank, samples, self.dp_size)
         if self.layout == "contiguous":
-            first = dp_rank * self.micro_batch_size
-            stride = 1
-        offsets = first + stride * np.arange(self.micro_batch_size)
-        starts = start + self.dp_size * self.micro_batch_size * np.arange(num_batches)
-        return starts[:, None] + offsets
+            rows = dp_rank * self.micro_batch_size + np.arange(self.micro_batch_size)
+        batches = np.arange(start, start + num_batches * samples, samples)
+        return batches[:, None] + rows
