@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from benchmarks.small_model import Size
 from nanoset_ref import NanotronOrder, StatelessOrder, plain
 from nanoset_ref.orders import Order
-from nanoset_ref.streaming.row_stream import Cursor, window_order
+from nanoset_ref.streaming.row_stream import Cursor, buffer_order
 
 BUFFERS = (10, 100, 1_000, 10_000, 100_000)  # samples
 ENDS = (20, 5, 1)  # percent of the steps
@@ -78,7 +78,7 @@ def buffered(count: int, size: int, seed: int) -> Numbers:
     firsts = range(0, count, size)
     windows = [
         first
-        + np.array(window_order(min(size, count - first), seed, 0, Cursor(row=first)))
+        + np.array(buffer_order(min(size, count - first), seed, 0, Cursor(row=first)))
         for first in firsts
     ]
     return np.concatenate(windows)

@@ -455,7 +455,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         uses("flock", "lockf"),
         0,
         {
-            "io/files.py": 2
+            "io/locks.py": 2
         },  # home: one that forked children inherit, and one that they do not
     ),
     "homes of RandomState": (

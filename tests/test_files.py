@@ -18,7 +18,7 @@ from nanoset_ref.io.files import (
     write_together,
 )
 from nanoset_ref.io.memory import memory_limit
-from nanoset_ref.io.paths import checksum, require_regular
+from nanoset_ref.io.paths import checksum, file_size
 from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import NanosetConfig
@@ -365,7 +365,7 @@ def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_an_error_at_once(
     with pytest.raises((ValueError, OSError), match=f"a{end}"):
         read(opened)
     with pytest.raises(ValueError, match="is not a regular file"):
-        require_regular(tmp_path / f"a{end}")
+        file_size(tmp_path / f"a{end}")
 
 
 def test_a_program_that_imports_the_package_is_no_command_of_ours(tmp_path):

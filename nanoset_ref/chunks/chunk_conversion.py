@@ -29,7 +29,8 @@ from nanoset_ref.chunks.chunk_manifest import common_facts, manifests_above
 from nanoset_ref.chunks.packing import batched
 from nanoset_ref.chunks.row_format import Row, read_row, row_files
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import lock, write_text, write_together
+from nanoset_ref.io.files import write_text, write_together
+from nanoset_ref.io.locks import lock
 from nanoset_ref.io.paths import PathLike, as_list, checksum, read_json
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.tokens import TokenFile, token_dtype_for

@@ -19,7 +19,8 @@ from urllib.parse import unquote
 
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import lock, make_folder
+from nanoset_ref.io.files import make_folder
+from nanoset_ref.io.locks import lock
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.io.urls import local_path
 

@@ -20,9 +20,10 @@ from nanoset_ref.chunks.chunk_manifest import (
     Settings,
 )
 from nanoset_ref.chunks.row_format import OPENING
-from nanoset_ref.io.files import lock, make_folder
+from nanoset_ref.io.files import make_folder
+from nanoset_ref.io.locks import lock
 from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, MANIFEST_SUFFIX, Manifest
-from nanoset_ref.tokens.npy_writer import holds_boundaries
+from nanoset_ref.tokens.npy_writer import holds_document_offsets
 
 LOCK = ".manifest.lock"
 OUR_NAMES = re.compile(  # names of the files that commands write into a folder
@@ -156,7 +157,7 @@ def _has_form(path: Path) -> bool:
             with open(path, "rb") as file:
                 return OPENING.search(file.read(1 << 16)) is not None
         if path.name.endswith(DOCUMENTS_SUFFIX):
-            return holds_boundaries(path)
+            return holds_document_offsets(path)
         if path.suffix in (".npy", ".json"):
             Manifest.read(path.with_suffix(MANIFEST_SUFFIX))
     except Exception:  # a file of another format raises errors of many types

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.paths import PathLike, as_list, require_regular
+from nanoset_ref.io.paths import PathLike, as_list, file_size
 
 with extra("text", "preparing a corpus"):
     import orjson
@@ -138,7 +138,7 @@ def row_files(paths: Iterable[PathLike] | PathLike) -> list[Path]:
             raise ValueError(f"{path} has no .jsonl file of rows")
         files += below
     for path in files:
-        require_regular(path)
+        file_size(path)  # refuses pipes, folders and devices
     return files
 
 

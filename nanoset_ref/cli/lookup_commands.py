@@ -191,7 +191,7 @@ def when(
         sample: a row of the file, counted from 0; needs --run.
         byte_range: the first byte in the file, and the one after the last; needs --run.
         bulk: a file of many questions, one per line: [SOURCE:]DOCUMENT or
-            [SOURCE:]FIRST_BYTE-STOP_BYTE. The answers are a table with tabs between its columns.
+            [SOURCE:]FIRST_BYTE-END_BYTE. The answers are a table with tabs between its columns.
         source: number of the file, from 0.
     """
     require_one_of(

@@ -148,7 +148,7 @@ def skip(
 
     Args:
         bulk: a file that names them, one per line: [SOURCE:]DOCUMENT or
-            [SOURCE:]FIRST_BYTE-STOP_BYTE.
+            [SOURCE:]FIRST_BYTE-END_BYTE.
         source: number of the file, from 0, for lines that name none.
     """
     readers, parser = options.readers(schedule, source)

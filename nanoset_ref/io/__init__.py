@@ -1,6 +1,6 @@
 """Utilities: files that are complete or absent, paths, buckets, cached indexes, kernels, checks.
 
-files                     atomic writes of one file or a set; locks
+files, locks, full_disk   atomic writes of one file or a set; locks; errors of a full disk
 overwriting               which existing files a writer may replace
 paths, urls               names of files and objects: existence, versions, checksums
 buckets, bucket_ids       requests to s3://, gs://, az:// and http(s)://; ids read by ranges

@@ -116,7 +116,7 @@ class BucketIds:
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
         """The bytes of each range [start, stop) of the opened version."""
         if self.connections is not None:
-            contents, _ = buckets.attempt(self.path, self._read_in_one_call, ranges)
+            contents, _ = buckets.try_once(self.path, self._read_in_one_call, ranges)
             lengths = [len(content) for content in contents or ()]
             if lengths == [stop - start for start, stop in ranges]:
                 return contents

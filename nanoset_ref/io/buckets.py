@@ -210,12 +210,12 @@ def request(path: BucketPath, send: Callable[[Any], Any], retries: int = 0) -> A
     check_not_forked()
     limit = timeout()
     deadline = time.monotonic() + limit
-    store, error = attempt(path, _store, path.root, limit, retries)
+    store, error = try_once(path, _store, path.root, limit, retries)
     if error is not None:
         raise error
     pause = FIRST_PAUSE
     while True:
-        result, error = attempt(path, send, store)
+        result, error = try_once(path, send, store)
         if error is None:
             return result
         if not isinstance(error, TryAgainError):
@@ -229,7 +229,7 @@ def request(path: BucketPath, send: Callable[[Any], Any], retries: int = 0) -> A
         pause = min(2 * pause, limit / 4)
 
 
-def attempt(
+def try_once(
     path: BucketPath, function: Callable[..., Any], *arguments: Any
 ) -> tuple[Any, OSError | None]:
     """Return (`function(*arguments)`, None), or (None, its error as an error of this package).

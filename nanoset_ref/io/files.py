@@ -6,12 +6,9 @@ behind, and the next writer of the same target removes them. A live writer holds
 its temporaries, so they stay. The cost is one `fsync` per file.
 """
 
-import errno
-import fcntl
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +17,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
+from nanoset_ref.io.full_disk import explain_full_disk
+from nanoset_ref.io.locks import lock
 from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_path, in_bucket
 
@@ -282,49 +281,6 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
             return
 
 
-@contextmanager
-def explain_full_disk(
-    path: Path, folder: Path, needs: str = "", option: str = "folder"
-) -> Iterator[None]:
-    """Add the path, the bytes needed and the bytes free to a disk-full error.
-
-    Args:
-        path: the file or folder that is written.
-        folder: a folder on its disk.
-        needs: a clause such as "the index needs 10 bytes"; "" leaves it out.
-        option: the option that names another folder.
-
-    Raises:
-        OSError: the disk is full; an error that already names a file is raised unchanged.
-    """
-    try:
-        yield
-    except OSError as error:
-        if not _is_disk_full(error) or _names_other_file(error, path):
-            raise
-        free = shutil.disk_usage(folder).free
-        clause = f"{needs}, " if needs else ""
-        message = (
-            f"cannot be written ({error.strerror or error}); {clause}{free:,} bytes are free "
-            f"on the disk of {folder}, besides what unfinished files hold until they are removed: "
-            f"make room, or name another {option}"
-        )
-        raise OSError(error.errno or errno.ENOSPC, message, os.fspath(path)) from error
-
-
-def _names_other_file(error: OSError, path: Path) -> bool:
-    """Whether the error names a file, and that file is not inside the folder `path`."""
-    return error.filename is not None and path not in Path(str(error.filename)).parents
-
-
-def _is_disk_full(error: OSError) -> bool:
-    """Whether the error is a full disk, an exceeded quota or a file that is too large."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return True
-    # NumPy has no errno: "64 requested and 12 written"
-    return "requested and" in str(error)
-
-
 def clean_up_after_killed_writers(path: Path) -> None:
     """Remove the temporaries that killed writers of `path` left behind.
 
@@ -359,47 +315,6 @@ def _temporaries_of(path: Path) -> list[Path]:
         for entry in os.scandir(path.parent)
         if name.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
     ]
-
-
-def lock(file: IO[Any], *, wait: bool = False) -> bool:
-    """Take the exclusive lock of an open file, held until the file is closed or the process ends.
-
-    Args:
-        wait: whether to wait until another process releases the lock.
-
-    Returns:
-        Whether this process now holds the lock. With `wait` it does, unless the filesystem does
-        not support locks: then leftovers stay, and processes repeat each other's work.
-
-    Raises:
-        OSError: the filesystem does not support locks; never raised with `wait`.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError as error:
-        if not wait and not isinstance(error, BlockingIOError):
-            raise
-        return False
-    return True
-
-
-def lock_for_process(descriptor: int) -> bool:
-    """Take the exclusive lock of an open file for this process only.
-
-    Unlike `lock`, forked children do not inherit it: it ends with the process that took it. It also
-    ends when that process closes any other descriptor of the file.
-
-    Returns:
-        Whether this process now holds the lock; False if another process does.
-
-    Raises:
-        OSError: the filesystem does not support locks.
-    """
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
 
 
 def sync_folder(folder: Path) -> None:

@@ -114,7 +114,7 @@ def read_head(path: PathLike, count: int) -> tuple[FileVersion, bytes, bool]:
         os.close(descriptor)
 
 
-def require_regular(path: PathLike) -> int:
+def file_size(path: PathLike) -> int:
     """The size in bytes of a regular file or an object. Call this before reading anything.
 
     Raises:
@@ -203,7 +203,7 @@ def read_in_blocks(path: PathLike) -> Iterator[Any]:
 
 def checksum(path: PathLike) -> str:
     """The checksum of a regular file, "xxh3_128:<32 hexadecimal digits>"."""
-    require_regular(path)
+    file_size(path)  # refuses pipes, folders and devices
     digest = xxhash.xxh3_128()
     for block in read_in_blocks(path):
         digest.update(block)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import check_not_truncated
-from nanoset_ref.io.paths import PathLike, require_regular
+from nanoset_ref.io.paths import PathLike, file_size
 from nanoset_ref.orders.base import (
     Json,
     ListedOrder,
@@ -178,7 +178,7 @@ def open_instances(path: PathLike) -> NDArray[Any]:
     Raises:
         ValueError: no regular file (opening a pipe would block), no numbers, or not integers [n].
     """
-    size = require_regular(path)
+    size = file_size(path)
     numbers: NDArray[Any]
     first_bytes = np.fromfile(path, np.uint8, 6).tobytes()
     if first_bytes == b"\x93NUMPY":

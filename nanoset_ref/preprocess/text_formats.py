@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.paths import file_version, require_regular
+from nanoset_ref.io.paths import file_size, file_version
 from nanoset_ref.preprocess.json_lines import InputError, missing_column
 from nanoset_ref.preprocess.text_blocks import Content, OnError, TextBlock, TextPart
 
@@ -43,7 +43,7 @@ def part_of_file(path: str, columns: tuple[str, ...], on_error: OnError) -> Text
         read_blocks = _parquet_blocks
     elif path.endswith(tuple(COMPRESSED)):
         read_blocks = _compressed_blocks
-    num_bytes = require_regular(path)
+    num_bytes = file_size(path)
     return TextPart(path, num_bytes, columns, on_error, read_blocks, file_version(path))
 
 

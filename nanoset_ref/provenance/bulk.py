@@ -36,7 +36,7 @@ class QueryFile(NamedTuple):
 
 
 class QueryParser(NamedTuple):
-    """Parses queries: lines [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-STOP_BYTE.
+    """Parses queries: lines [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-END_BYTE.
 
     Args:
         files: the files of the run. Of several with the same name, the first counts.
@@ -60,7 +60,7 @@ class QueryParser(NamedTuple):
             match = QUERY.fullmatch(line)
             if match is None:
                 raise ValueError(
-                    f"a line is [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-STOP_BYTE, got {line!r:.80}"
+                    f"a line is [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-END_BYTE, got {line!r:.80}"
                 )
             named, number, end_byte = match.groups()
             source = self.default_source if named is None else int(named)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from nanoset_ref.io.checks import whole_number
-from nanoset_ref.io.paths import PathLike, read_json, require_regular
+from nanoset_ref.io.paths import PathLike, file_size, read_json
 from nanoset_ref.load.schedule import Layout, Schedule
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.orders.base import Json
@@ -88,7 +88,7 @@ class CardFacts:
             raise FileNotFoundError(
                 f"there is no card {card}: give a file, or one of {names}"
             )
-        size = require_regular(path)
+        size = file_size(path)
         if size > MAX_CARD_BYTES:
             raise ValueError(
                 f"{path} has {size:,} bytes; a card has at most {MAX_CARD_BYTES:,}"

@@ -29,6 +29,7 @@ from nanoset_ref.provenance.foreign_facts import (
 )
 from nanoset_ref.provenance.nanotron_cards import from_nanotron
 from nanoset_ref.tokens import open_tokens
+from nanoset_ref.tokens.llm_c_shard import HEADER_BYTES
 
 MIXES = "https://raw.githubusercontent.com/allenai/OLMo-core/fa6c5014c/src/olmo_core/data/mixes"
 MEGATRON_DEFAULTS: Json = {"seed": 1234, "split": "969,30,1"}
@@ -320,7 +321,7 @@ def from_llm_c(config: ForeignConfig) -> Json:
     return {
         "dtype": open_tokens(paths[0]).dtype.name,
         "window": {"row_length": length + 1, "stride": length},
-        "sources": [source_facts(path, 1024) for path in paths],
+        "sources": [source_facts(path, HEADER_BYTES) for path in paths],
         "orders": [order_facts("llm_c", 0, options=options)],
         "stages": one_stage(
             config,

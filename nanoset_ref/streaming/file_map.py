@@ -4,7 +4,7 @@ import mmap
 import os
 from typing import Any
 
-from nanoset_ref.io.paths import PathLike, file_version, require_regular
+from nanoset_ref.io.paths import PathLike, file_size, file_version
 
 
 class FileMap:
@@ -19,7 +19,7 @@ class FileMap:
     """
 
     def __init__(self, path: PathLike, version: Any = None) -> None:
-        size = require_regular(path)
+        size = file_size(path)
         self.path = os.fspath(path)
         self.version = file_version(path)
         with open(self.path, "rb") as file:

@@ -1,4 +1,4 @@
-"""Text to tokens, packed rows and shuffled windows, starting at any place in the text.
+"""Text to tokens, packed rows and shuffled buffers, starting at any place in the text.
 
 1. Read documents from blocks in order, encode them a few batches ahead, and join them; with
    append_eod an EOS follows each.
@@ -13,8 +13,8 @@ A `Cursor` names a row and its first token: (block, document in it, token of the
 resume there, open this block, skip the documents before this one without encoding them, and encode
 this document again.
 
-4. Shuffle windows of M consecutive rows. The order is keyed by (seed, epoch, shard, first row), so
-   a state contains nothing of the shuffle. A resume within a window gathers it again.
+4. Shuffle buffers of M consecutive rows. The order is keyed by (seed, epoch, shard, first row), so
+   a state contains nothing of the shuffle. A resume within a buffer gathers it again.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from nanoset_ref.preprocess.text import TextSource
 from nanoset_ref.preprocess.text_blocks import TextBatch, TextBlock
 from nanoset_ref.streaming.resumable import State
 
-# version of rows and windows: raised, with a line in CHANGELOG, if a text gives different rows
+# version of rows and buffers: raised, with a line in CHANGELOG, if a text gives different rows
 ALGORITHM = 2
 
 
@@ -169,14 +169,14 @@ def shuffled_rows(
     shard: int,
     start: Cursor,
 ) -> Iterator[tuple[int, State, NDArray[np.int32]]]:
-    """Shuffle the rows of one shard; yield (number of the row, cursor of its window, row).
+    """Shuffle the rows of one shard; yield (number of the row, cursor of its buffer, row).
 
     Args:
         text: the text of all shards.
         encoder: appends the EOS to each document (append_eod).
         options: the stream's options.
         shard: the shard's number.
-        start: the first row of a window.
+        start: the first row of a buffer.
 
     Raises:
         ValueError: the shard is too short for a row.
@@ -185,10 +185,10 @@ def shuffled_rows(
         blocks = islice(text.blocks(), shard, None, options.shards)
         packed = packed_rows(blocks, encoder, options, start)
         row_number = start.row
-        while window := list(islice(packed, max(1, options.shuffle_buffer))):
-            first, _ = window[0]
-            for place in window_order(len(window), options.seed, shard, first):
-                _, row = window[place]
+        while buffer := list(islice(packed, max(1, options.shuffle_buffer))):
+            first, _ = buffer[0]
+            for place in buffer_order(len(buffer), options.seed, shard, first):
+                _, row = buffer[place]
                 yield row_number, first._asdict(), row
                 row_number += 1
         if row_number == start.row:
@@ -202,8 +202,8 @@ def shuffled_rows(
         start = Cursor(row_number, start.epoch + 1)
 
 
-def window_order(n: int, seed: int, shard: int, first: Cursor) -> Sequence[int]:
-    """The keyed permutation of the n rows of one window."""
+def buffer_order(n: int, seed: int, shard: int, first: Cursor) -> Sequence[int]:
+    """The keyed permutation of the n rows of one shuffle buffer."""
     if n == 1:
         return [0]
     key = np.uint64(seed % 2**64)

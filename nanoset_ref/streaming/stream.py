@@ -178,9 +178,9 @@ class TokenStream(Resumable):
             shard_row = self._row_of(item, progress, encoder, shards)
             if shard_row is None:
                 return
-            shard, window_cursor, ids = shard_row
+            shard, buffer_cursor, ids = shard_row
             progress["taken"] = taken + 1
-            progress["cursors"] = {**progress["cursors"], str(shard): window_cursor}
+            progress["cursors"] = {**progress["cursors"], str(shard): buffer_cursor}
             yield {"input_ids": ids}
 
     def _row_of(
@@ -199,7 +199,7 @@ class TokenStream(Resumable):
             shards: {shard: iterator over its rows}; an opened shard is added.
 
         Returns:
-            (shard, cursor of the row's window, ids int32 [S + 1]). None if the text does not have a
+            (shard, cursor of the row's buffer, ids int32 [S + 1]). None if the text does not have a
             row for every rank.
         """
         consumed = progress["consumed_train_samples"] - progress["epoch_began_at"]
@@ -225,8 +225,8 @@ class TokenStream(Resumable):
             last_rank_row = _row_at(last, shards[shard])
             if last_rank_row is None:
                 return None
-        _, window_cursor, ids = entry
-        return shard, window_cursor, ids
+        _, buffer_cursor, ids = entry
+        return shard, buffer_cursor, ids
 
     def _encoder(self, backend: Backend) -> Encoder:
         """Make an encoder in this process: a parent's threads do not survive a fork.

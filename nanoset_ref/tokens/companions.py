@@ -14,8 +14,8 @@ from nanoset_ref.io.paths import (
     PathLike,
     as_path,
     checksum,
+    file_size,
     file_version,
-    require_regular,
 )
 from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import BLOCK_IDS
@@ -49,14 +49,16 @@ def companions_of(path: PathLike) -> list[str]:
     return [f"{path}.seal", *(stem + end for end in COMPANIONS.get(suffix, ()))]
 
 
-def read_boundaries(path: PathLike, num_documents: int, num_tokens: int) -> Int64Array:
+def read_document_offsets(
+    path: PathLike, num_documents: int, num_tokens: int
+) -> Int64Array:
     """The document boundaries of a .npy token file, int64 [num_documents + 1], mapped.
 
     Raises:
         TokenFileError: the file is missing or damaged, or belongs to another token file.
     """
     try:
-        require_regular(path)
+        file_size(path)  # refuses pipes, folders and devices
         with local_copy(path) as local:
             offsets = np.load(local, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a damaged header raises errors of many types
@@ -81,7 +83,7 @@ def require_ascending(offsets: Int64Array, path: PathLike) -> None:
             raise TokenFileError(f"{path}: {DAMAGED_BOUNDARIES}")
 
 
-def search_boundaries(ids: NDArray[Any], eos_token_id: int) -> Int64Array:
+def find_document_offsets(ids: NDArray[Any], eos_token_id: int) -> Int64Array:
     """The boundaries of documents that end with an id, int64 [documents + 1]."""
     eos_token_id = whole_number(eos_token_id, "eos_token_id", 0)
     ends = [np.array([0])]

@@ -198,9 +198,9 @@ class TokenFile(Tokens):
         if self.manifest is None:
             if self.eos_token_id is None:
                 return None
-            return companions.search_boundaries(self.tokens, self.eos_token_id)
+            return companions.find_document_offsets(self.tokens, self.eos_token_id)
         path = self.companion(DOCUMENTS_SUFFIX)
-        offsets = companions.read_boundaries(
+        offsets = companions.read_document_offsets(
             path, self.manifest.num_documents, self.num_tokens
         )
         # a worker process inherits True with the unchanged file

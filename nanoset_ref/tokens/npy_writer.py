@@ -103,7 +103,7 @@ class TokenFileWriter:
         """The files of the document boundaries and of the description."""
         documents = self.path.with_suffix(DOCUMENTS_SUFFIX)
         if self._old_manifest() is None:
-            refuse_foreign(documents, holds_boundaries)
+            refuse_foreign(documents, holds_document_offsets)
         return documents, self.path.with_suffix(MANIFEST_SUFFIX)
 
     def _old_manifest(self) -> Manifest | None:
@@ -195,7 +195,7 @@ class TokenFileWriter:
             self._description["sources"] = checksum(file.name)
 
 
-def holds_boundaries(path: Path) -> bool:
+def holds_document_offsets(path: Path) -> bool:
     """Whether a file has the form of document boundaries: int64 [n], the first is 0."""
     offsets = np.load(path, mmap_mode="r", allow_pickle=False)
     return offsets.dtype == np.int64 and offsets.ndim == 1 and offsets[0] == 0

@@ -37,13 +37,9 @@ from torch.distributed.checkpoint.hf_storage import (
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from nanoset_ref.io.files import (
-    explain_full_disk,
-    lock_for_process,
-    make_folder,
-    sync_folder,
-    write_text,
-)
+from nanoset_ref.io.files import make_folder, sync_folder, write_text
+from nanoset_ref.io.full_disk import explain_full_disk
+from nanoset_ref.io.locks import lock_for_process
 from nanoset_ref.io.paths import PathLike, checksum, read_json
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.orders.base import Json

@@ -15,7 +15,7 @@ import xxhash
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.files import atomic_write
-from nanoset_ref.io.paths import PathLike, require_regular
+from nanoset_ref.io.paths import PathLike, file_size
 from nanoset_ref.train.parallel import World
 from nanoset_ref.train.staged_loader import Step
 
@@ -48,7 +48,7 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
     """
     metrics = []
     try:
-        require_regular(path)
+        file_size(path)  # refuses pipes, folders and devices
         with open(path, encoding="utf-8") as file:
             for text in file:
                 if text.endswith("\n"):

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
-from nanoset_ref.io.files import explain_full_disk
+from nanoset_ref.io.full_disk import explain_full_disk
 from nanoset_ref.load.workers import worker_seed
 from nanoset_ref.train.checkpoint import FOLDER_OPTION, CheckpointError, Checkpoints
 from nanoset_ref.train.config import Config, OptimizerConfig

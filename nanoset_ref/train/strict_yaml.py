@@ -10,7 +10,7 @@ from typing import Any
 
 from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.paths import PathLike, require_regular
+from nanoset_ref.io.paths import PathLike, file_size
 
 with extra("train", "reading YAML"):
     from ruamel.yaml import YAML
@@ -33,7 +33,7 @@ def read_yaml(path: PathLike) -> Any:
         FileNotFoundError: the file does not exist.
         ConfigError: the file is not YAML, or exceeds a limit.
     """
-    require_regular(path)
+    file_size(path)  # refuses pipes, folders and devices
     text = Path(path).read_text(encoding="utf-8")
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(

@@ -36,7 +36,7 @@ from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import open_text
 from nanoset_ref.preprocess.tokenizer import TokenizerError
 from nanoset_ref.streaming import TokenStreamDataLoader
-from nanoset_ref.streaming.row_stream import Cursor, window_order
+from nanoset_ref.streaming.row_stream import Cursor, buffer_order
 from nanoset_ref.tokens import TokenFile
 
 EOS = 0
@@ -153,7 +153,7 @@ def test_every_window_epoch_shard_and_seed_has_its_own_shuffle(paths):
     keys = itertools.product(
         (1, 2), (0, 1), itertools.starmap(Cursor, [(0, 0), (0, 1), (50, 0), (50, 1)])
     )
-    orders = {tuple(window_order(50, *key)) for key in keys}
+    orders = {tuple(buffer_order(50, *key)) for key in keys}
     assert len(orders) == 16
     assert all(sorted(order) == list(range(50)) for order in orders)
     stream = TokenStream(paths, TOKENIZER, 4, shuffle_buffer=20)

@@ -1,4 +1,4 @@
-"""A dataset with its collator: the masks in their plan, and padding that no mask leaves out."""
+"""The plan of a dataset with its collator, and the refusal of padding that no mask leaves out."""
 
 import contextlib
 import operator
