@@ -1,6 +1,6 @@
 """What the order of the data does to a small model: `python -m benchmarks.order_matters [--output FILE]`.
 
-Four experiments, and two later ones, each on the embedded corpus and, with `--real FOLDER`, on real text that
+Four experiments, and three later ones, each on the embedded corpus and, with `--real FOLDER`, on real text that
 `benchmarks.real_text` wrote into that folder (WikiText-2 and Shakespeare, known by their checksums). A byte-level BPE
 of 512 ids is trained for each text, and every tenth document of a source is held out. `benchmarks.order_statistics`
 tests the differences.
@@ -30,12 +30,14 @@ tokens: six orders of `buffers`, at seven minutes or more each. `--size "medium,
 same with a tenth of the text, with the small model's width, and with both: file order and a shuffle. A stopped call
 goes on when it is repeated.
 
-Two more experiments came later, and are trained only when they are named:
+Three more experiments came later, and are trained only when they are named:
 
     batches      file order, shuffled documents and the shuffle in batches of 64, 128 and 256, at a peak that grows
                  with the square root of the batch
     rounds       with `--size narrow`: file order in ten rounds, so that a long run reads a source for no longer at a
                  time than "narrow, short" does; to be compared with that size's shuffle
+    steady       file order in one round and in ten, and the shuffle, at a constant rate: whether "rounds" is an effect
+                 of the falling one. What it should show is written at `order_arms.steady`
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ REFERENCES = {
     "blend": "stateless",
     "batches": "shuffled",
     "rounds": "shuffled",
+    "steady": "shuffled",
 }
 
 

@@ -217,6 +217,20 @@ def test_ten_rounds_read_a_tenth_of_each_source_at_a_time() -> None:
     assert sorted(arm.numbers) == list(range(160))
 
 
+def test_ten_rounds_at_a_constant_rate_are_compared_with_its_shuffle() -> None:
+    arms = EXPERIMENTS["steady"](LENGTHS, SIZE, 3)
+    in_file_order, in_rounds, shuffle = arms.values()
+    assert {arm.schedule for arm in arms.values()} == {"constant"}
+    assert in_file_order.numbers.tolist() == list(range(160))
+    [known] = EXPERIMENTS["rounds"](LENGTHS, SIZE, 3).values()
+    assert in_rounds.numbers.tolist() == known.numbers.tolist()
+    mixed = EXPERIMENTS["buffers"](LENGTHS, SIZE, 3)["shuffled"]
+    assert shuffle.numbers.tolist() == mixed.numbers.tolist()
+    assert {order_matters.reference_of("steady", arm) for arm in arms} == {
+        "shuffled, constant rate"
+    }
+
+
 def test_documents_of_several_files_are_counted_on(tmp_path: Path) -> None:
     for name, ends in {"a": [0, 15, 16, 40], "b": [20]}.items():
         ids = np.ones(4 * 16 + 1, "uint16")
