@@ -244,9 +244,9 @@ def answer_4(comparison):
         print(f"of those read instead, {it.again / it.repeated:.0%} had been read before")
     show(
         pictures.difference(changes, "Another seed loses what the saved plan would have read"),
-        "The rest of the epoch, file by file, in tokens; each bar is all that is left of its file. Upper bars: the "
-        "saved plan, with what is lost in a dashed frame. Lower bars: seed 8; yellow was already read before the stop, "
-        "gray was not.",
+        "The rest of the epoch, file by file, in tokens. A bar is all that a plan still reads of the file, repeats "
+        "counted; all bars are drawn equally long. Upper bars: the saved plan, with what is lost in a dashed frame. "
+        "Lower bars: seed 8; yellow was already read before the stop, gray was not.",
         "Paired bars for three files: tokens that both plans read, tokens lost with the new seed, tokens it "
         "reads again and tokens it reads for the first time. Half of arithmetic is lost, much is read again.",
     )

@@ -239,7 +239,7 @@ def answer_5():
         [
             "answers after 20 ms",
             "fetched after a sixteenth",
-            "parts of the corpus in the first 256 rows",
+            "of 256 equal parts, its first 256 rows touch",
             "million tokens/s over an epoch",
         ],
         readers,
@@ -278,9 +278,9 @@ def answer_6():
             memory["allowed_mib"],
             "Mapped pages grow until the kernel takes them back; the process's own memory does not",
         ),
-        "Resident memory while the file (sparse, so no disk is waited for) is read in four ways. **nanoset_ref**, "
-        "told to use the page cache, reads a place first with a system call, then through a map. AMD EPYC, two "
-        "cores, shared with other work: so rows are counted per second of a processor.",
+        "Resident memory while the file (sparse, so no disk is waited for) is read in four ways, of the six listed "
+        "below. **nanoset_ref**, told to use the page cache, reads a place first with a system call, then through a "
+        "map. AMD EPYC, two cores, shared with other work: so rows are counted per second of a processor.",
         "Four panels over 20 seconds. With a kept map, memory grows within two seconds and then stays below what is "
         "allowed; nanoset_ref grows more slowly to just below it; a map per sample and system calls keep hardly "
         "anything; the anonymous part is flat in all four.",
