@@ -267,6 +267,8 @@ def findings(
         asked = [
             it for it in questions(list(rows)) if labels is None or it.label in labels
         ]
+        if not asked:
+            continue
         runs = [run for run in result["runs"] if run["run"][1] == text]
         for question, documents in zip(
             asked, over_documents(runs, rows, asked), strict=True

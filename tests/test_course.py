@@ -87,6 +87,15 @@ def test_a_page_names_the_next_one_of_the_map_at_its_top_and_at_its_end() -> Non
             assert f"Before: [{before[:2]}]({before})." in top, page
 
 
+def test_the_last_page_of_the_map_says_so_at_its_top() -> None:
+    *_, before, last = [page for _, page, _, _ in ROW.findall(MAP)]
+    cells = json.loads((NOTEBOOKS / last).read_text(encoding="utf-8"))["cells"]
+    top = "".join(cells[0]["source"])
+    place = len(ROW.findall(MAP))
+    assert f"*Page {place} of {place} in the order of the [map]" in top
+    assert f"Before: [{before[:2]}]({before}).*" in top
+
+
 def test_the_minutes_of_the_map_are_about_those_of_the_pages() -> None:
     for path in NOTEBOOKS.glob("*.ipynb"):
         page = json.loads(path.read_text(encoding="utf-8"))

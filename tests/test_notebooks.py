@@ -418,7 +418,8 @@ def assert_same_picture(drawn: np.ndarray, kept: np.ndarray) -> None:
 SYSTEMS = {
     "Nanotron": r"\bNanotron\b",
     "Megatron": r"\bMegatron\b",
-    "OLMo-core": r"\bOLMo\b",
+    "OLMo-core": r"\bOLMo\b(?! 2)",
+    "OLMo 2": r"\bOLMo 2\b",
     "grain": r"\bgrain's\b",
     "torchtitan": r"\b[Tt]orchtitan\b",
     "nanochat": r"\bnanochat\b",

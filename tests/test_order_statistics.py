@@ -25,7 +25,7 @@ from benchmarks.order_statistics import (
     two_sided,
     with_both_errors,
 )
-from course import order_tests
+from course import order_runs, order_tests
 
 # Student's t that leaves 5% outside, by degrees of freedom, from the tables of every textbook
 T_TABLE = {
@@ -217,12 +217,59 @@ def test_the_appendix_of_notebook_17_is_written_from_the_results(
     assert f"{stars} of them have a star." in text
 
 
-def test_notebook_17_counts_its_comparisons() -> None:
+def page_17() -> str:
     notebook = Path(__file__).parents[1] / "notebooks/17_does_the_order_matter.ipynb"
     cells = json.loads(notebook.read_text())["cells"]
-    page = "\n".join("".join(cell["source"]) for cell in cells)
+    return "\n".join("".join(cell["source"]) for cell in cells)
+
+
+def test_notebook_17_counts_its_comparisons() -> None:
+    page = page_17()
     assert f"makes {len(findings())} comparisons" in page
-    assert "With both errors added 114 of the 115 stars stay" in page
+    stars = sum(it.has_star for it in findings())
+    assert f"Of the 158 comparisons {stars} have a star; with both errors added" in page
+    assert "added, 114 keep it" in page
+
+
+def said(values: np.ndarray) -> str:
+    return f"{values.mean():.2f} \u00b1 {t_test(values).reach:.2f}"
+
+
+def test_notebook_17_says_what_its_failed_control_and_its_rounds_gave() -> None:
+    page = page_17()
+    few = order_runs.cost_of_few("programs"), order_runs.cost_of_few("arithmetic")
+    assert f"seeds +{said(few[1])}, programs +{said(few[0])})" in page
+    assert len(few[1]) == 20 and (few[1] > 0).sum() == 19
+    one, ten = order_runs.small_in_rounds()["falling"]
+    assert f"costs {said(ten)} nats instead of {said(one)}." in page
+    whole, rounds, shuffle = order_runs.ends_at_constant_rate("narrow")
+    costs = whole - shuffle, rounds - shuffle
+    assert f"ten rounds cost {costs[1]:.2f} nats instead of {costs[0]:.2f}" in page
+    falling = order_runs.ends_in_rounds() - order_runs.ends_of("narrow")[1]
+    saved = 1 - falling.mean() / np.subtract(*order_runs.ends_of("narrow")).mean()
+    assert f"save {1 - costs[1] / costs[0]:.0%} there and {saved:.0%} here" in page
+
+
+def test_notebook_17_names_the_widest_interval_of_four_epochs_and_its_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page, found = page_17(), findings()
+    for rate, below in {"": "0.08", ", constant rate": "0.09"}.items():
+        labels = [f"{epochs} epochs{rate}" for epochs in (2, 4)]
+        ends = [it.mean + it.reach for it in found if it.question.label in labels]
+        assert float(below) - 0.01 < max(ends) < float(below)
+    assert "less than 0.08 at our usual rate and less than 0.09 at a constant" in page
+    rows = rows_of(RESULTS, json.loads(RESULTS.read_text())["texts"])
+    counts = [
+        len(np.unique(it.documents))
+        for sources in rows.values()
+        for it in sources.values()
+    ]
+    assert counts == [22, 46, 26, 13, 127]
+    assert "22, 46 and 26 behind the rows of stories" in page
+    seen = order_runs.unseen_rows()
+    assert f"the {sum(map(sum, seen.values()))} rows of others agree" in page
 
 
 def test_one_star_falls_when_seeds_and_documents_vary_at_once() -> None:

@@ -11,8 +11,10 @@ from tokenizers import Tokenizer
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.append(str(REPOSITORY))  # the experiments are beside the notebooks
 
+from benchmarks import order_again
 from benchmarks.order_arms import IN_ROUNDS, LARGER, OTHER_RATES, PEAKS, RATES
 from benchmarks.order_matters import at_the_end
+from benchmarks.order_questions import FEW
 from benchmarks.order_statistics import RESULTS, findings, rows_of, t_of, t_test
 from benchmarks.small_model import SIZES
 from benchmarks.small_text import documents_of
@@ -120,6 +122,23 @@ def best_ends(text, arm):
     )
 
 
+@cache
+def control_again():
+    """What the new seeds find on arithmetic, which no run of section 5 reads. (This was not fixed beforehand.)"""
+    [found] = findings(order_again.RESULTS, ["blend, few samples: unread source"])
+    return found
+
+
+def cost_of_few(source):
+    """Nats per token that the few samples of programs cost a source of the corpus, in both series of seeds."""
+    costs = []
+    for name in ("order_matters", "order_again"):
+        runs = [run for run in results(name)["runs"] if run["run"][1:3] == ["corpus", "blend"]]
+        losses = at_the_end(runs, source)
+        costs += [end - losses["stateless"][seed] for seed, end in losses[FEW].items()]
+    return np.array(costs)
+
+
 def of_size(size, text="generated"):
     """The stored runs of one of the four sizes with rows of 256 tokens."""
     name = {"medium": "order_pieces", "narrow": "order_lengths"}.get(size, "order_widths")
@@ -143,6 +162,27 @@ def ends_in_rounds():
     """Nats per token at the end of the long run of the narrow model, seed by seed, in file order in ten rounds."""
     ends = at_the_end(results("order_rounds")["runs"])[IN_ROUNDS]
     return np.array([ends[seed] for seed in range(5)])
+
+
+def ends_at_constant_rate(size):
+    """Nats per token at the end of the one seed: in file order, the same in ten rounds, shuffled."""
+    ends = at_the_end(run for run in results("order_steady")["runs"] if run["run"][0] == size)
+    ways = ("in file order", IN_ROUNDS, "shuffled")
+    return [ends[way + RATES["constant"]][0] for way in ways]
+
+
+def small_in_rounds():
+    """By rate, what file order costs the small model on the corpus [seeds]: in one round and in ten."""
+    ends = at_the_end(runs_of("corpus", "buffers"))
+    ends |= at_the_end(results("order_steady_small")["runs"])
+    count = seeds("order_steady_small")
+    return {
+        rate: [
+            np.array([ends[way + which][it] - ends["shuffled" + which][it] for it in range(count)])
+            for way in ("in file order", IN_ROUNDS)
+        ]
+        for rate, which in {"falling": "", "constant": RATES["constant"]}.items()
+    }
 
 
 def said_of(file_order, shuffle):

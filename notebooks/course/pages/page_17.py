@@ -12,7 +12,9 @@ from course.order_runs import (
     WIDTHS,
     best_ends,
     by_batch,
+    control_again,
     curves,
+    ends_at_constant_rate,
     ends_in_rounds,
     ends_of,
     finding,
@@ -38,7 +40,6 @@ from benchmarks.order_arms import (
     ENDS,
     EXTREMES,
     HEADLINE,
-    OTHER_RATES,
     PEAKS,
     RATES,
     TOGETHER,
@@ -50,6 +51,7 @@ from benchmarks.order_questions import APART, BLENDED
 from benchmarks.small_model import SIZES, Size, train
 from benchmarks.small_text import documents_of, held_out_rows, prepare_text
 
+UNREAD = "arithmetic"  # by all runs of section 5
 N = 2048  # samples of the live runs
 SENT = "documents shuffled, a buffer of 1,000"
 BRACKETS = "*In brackets: the smallest and the largest of the ten seeds.*"
@@ -57,6 +59,7 @@ BEST_OF_FOUR = (
     "\u2020 *Half, once and twice the peak, and WSD: chosen on one half of the held-out documents, the "
     "loss taken on the other, both ways; \u00b1 over seeds.*"
 )
+CONTROL = "the same: arithmetic, which no run reads (control, not fixed beforehand)"
 SHOWN = [  # in the first answer
     "in file order",
     "in file order, sources reversed",
@@ -143,10 +146,10 @@ def answer_1():
     )
 
     display(Markdown(BRACKETS))
-    show_larger_batches()
 
 
-def show_larger_batches():
+@figure("17.1")
+def figure_1():
     """What shuffled documents cost in batches that they fill, and in larger ones."""
     own = results("order_batches")["rows_of_own_document"]
     panels = {}
@@ -156,7 +159,7 @@ def show_larger_batches():
             for way in (TOGETHER, "in file order")
         }
         panels[f"{label}: {own[text]:.0f} rows"] = {
-            way: ([own[text] / batch for batch in batches], costs)
+            way: in_two_parts(own[text] / np.array(batches), costs, batches.index(64))
             for way, (batches, costs) in lines.items()
         }
     axis = {"xlabel": "rows of a row's document / rows of a batch", "xscale": "log"}
@@ -169,13 +172,20 @@ def show_larger_batches():
             **axis,
             xticklabels=axis["xticks"],
         ),
-        "Batches of 8 (right) to 256 rows (left), by how many rows the document of a row has. Held-out loss above "
-        f"the shuffle in as large batches; bars span {seeds('order_batches')} seeds. The marks at the left are runs of "
-        "39 steps.",
+        "From right to left, batches of 8, 16, 32, then 64, 128 and 256 rows; the axis divides the rows of a row's "
+        "document by those of the batch. Held-out loss above that of a shuffle with the same batch and rate; bars span "
+        f"{seeds('order_batches')} seeds. The lines are cut, as the rate has two rules: up to 32 rows its peak is "
+        "0.003, above it grows with the square root of the batch, to 0.012. The marks at the left are runs of 39 "
+        "steps.",
         "Two panels, one per text, extra loss against rows of a document divided by rows of a batch. From right to "
         "left, the line of shuffled documents is nearly level up to batches of 64, not far below that of file order, "
-        "and falls towards zero at 256.",
+        "and falls towards zero at 256. Both lines are cut between batches of 32 and 64.",
     )
+
+
+def in_two_parts(x, values, second):
+    """A line of a figure without a stroke to its mark number `second`."""
+    return np.insert(x, second, np.nan), np.insert(values, second, np.nan, axis=1)
 
 
 def share(cost, all_of_it):
@@ -283,7 +293,7 @@ def answer_4():
     for n in epochs[1:]:
         gaps = [finding(text, f"{n} epochs, anew - same order") for text in TEXTS]
         table.append([f"{n} epochs", *(f"{it.mean:+z.3f}{star(it)}" for it in gaps)])
-    show_table(["anew less same order (\u2217: a star)", *TEXTS.values()], table)
+    show_table(["shuffled anew minus same order (\u2217: a star)", *TEXTS.values()], table)
     axis = {"xscale": "log", "xlabel": "epochs", "xticks": epochs, "xticklabels": epochs}
     show(
         plots.bands(
@@ -363,13 +373,16 @@ def answer_7():
             "Nanotron, small source": more(text, "blend", "nanotron", "stateless", last),
             "as few samples, small source": more(text, "blend", few, "stateless", last),
         }
+        if text == "corpus":
+            blends[label] |= {
+                "Nanotron, unread source": more(text, "blend", "nanotron", "stateless", UNREAD),
+                "as few samples, unread source": more(text, "blend", few, "stateless", UNREAD),
+            }
     drawn = {}
     for text, label in TEXTS.items():
-        costs = blends[label].items()
-        labels = ("Nanotron: large", "Nanotron: small", "few samples: small")
         drawn[label] = {
-            way: (cost, finding(text, f"blend, {name} source").has_star)
-            for (way, cost), name in zip(costs, labels, strict=True)
+            way: (cost, finding(text, of_the_blend(way)).has_star)
+            for way, cost in blends[label].items()
         }
     show(
         plots.differences(
@@ -377,15 +390,38 @@ def answer_7():
         ),
         "Nanotron's order, and the stateless one over the samples that Nanotron's reads, compared with the stateless "
         "one over all. Dots are seeds. Large and small source are stories and programs on the left, WikiText and "
-        "Shakespeare on the right.",
-        "Two panels with three rows of dots. On the right the small source loses under Nanotron's order, and most of "
-        "that under the stateless order over as few samples. On the left most dots lie right of zero.",
+        "Shakespeare on the right. The control at the bottom is arithmetic, which none of these runs reads.",
+        "Two panels of dots. On the right the small source loses under Nanotron's order, and most of that under the "
+        "stateless order over as few samples. On the left most dots of programs lie right of zero, and those of the "
+        "unread arithmetic as far.",
     )
     real = blends[TEXTS["real"]]
     assert min(real["Nanotron, small source"]) > 0
     assert np.mean(real["as few samples, small source"]) > 0.5 * np.mean(
         real["Nanotron, small source"]
     )
+
+
+def print_rounds(short, long, shuffle):
+    """Of the narrower model: file order in ten rounds, and both at a constant rate."""
+    in_rounds = ends_in_rounds().mean()
+    print(f"{'  in ten rounds':<18}{'':>21}{said_of(in_rounds, shuffle):>21}")
+    # as much as in the short run
+    assert abs(in_rounds - shuffle - short) < 0.05
+    steady = [ends_at_constant_rate(name) for name in WIDTHS["118,000 parameters"]]
+    for place, name in enumerate(("  constant rate\u2020", "    in ten rounds\u2020")):
+        said = [said_of(ends[place], ends[2]) for ends in steady]
+        print(f"{name:<18}{said[0]:>21}{said[1]:>21}   (\u2020 one seed)")
+    whole, rounds = (steady[1][place] - steady[1][2] for place in (0, 1))
+    # the falling rate is not why
+    assert whole > long and abs(rounds / whole - (in_rounds - shuffle) / long) < 0.05
+    assert rounds < steady[0][0] - steady[0][2]
+
+
+def of_the_blend(way):
+    """The label that a row of the picture of section 5 has among the comparisons."""
+    order, source = way.split(", ")
+    return f"blend, {order.removeprefix('as ')}: {source}"
 
 
 @answer("17.8", "as much", words=("the shuffle's gain",))
@@ -400,6 +436,7 @@ def answer_8():
         for tokens, length in (("1.1 million", ", short"), ("11.2 million", ""))
     }
     short, long = cost.values()
+    long[narrow + "in ten rounds"] = ends_in_rounds() - ends_of("narrow")[1]
     long |= {wide + way: more("generated", "buffers", way, "shuffled") for way in others}
     show(
         plots.differences(
@@ -411,10 +448,12 @@ def answer_8():
             "shuffled",
         ),
         "Held-out loss, the mean of the sources, compared with a full shuffle. Stories, arithmetic and programs of one "
-        "generator, in rows of 256 tokens; a dot is one of five seeds. Black: too few seeds for section 7's tests.",
+        "generator, in rows of 256 tokens; a dot is one of five seeds. Black: too few seeds for section 7's tests. "
+        "The constant rate is in the table only.",
         "Two panels, one per length of the run. File order costs the models 3.3 and 1.9 times as much in the long "
-        "run. There the wider model also has four other orders: a buffer of 1,000 and sources one after another lie "
-        "far from zero, the blend close to it, a second shuffle at it.",
+        "run. There the narrower model in ten rounds lies where it lies in the short run. The wider one has four other "
+        "orders: a buffer of 1,000 and sources one after another lie far from zero, the blend close to it, a second "
+        "shuffle at it.",
     )
     assert (
         abs(long[narrow + "in file order"].mean() / long[wide + "in file order"].mean() - 1) < 0.1
@@ -429,11 +468,7 @@ def answer_8():
         costs = [file_order - shuffle for file_order, shuffle in ends]
         print(f"{parameters:<18}{said_of(*ends[0]):>21}{said_of(*ends[1]):>21}")
         if parameters in narrow:
-            in_rounds = ends_in_rounds()
-            said = said_of(in_rounds.mean(), ends[1][1])
-            print(f"{'  in ten rounds':<18}{'':>21}{said:>21}")
-            # as much as in the short run
-            assert abs(in_rounds.mean() - ends[1][1] - costs[0]) < 0.05
+            print_rounds(*costs, ends[1][1])
         assert costs[1] > 1.5 * costs[0]
         # most of what the longer run adds to the cost is what the shuffle gains
         assert ends[0][1] - ends[1][1] > (costs[1] - costs[0]) / 2
@@ -447,21 +482,12 @@ def answer_8():
 # by experiment and reference, the heading of its rows in the last figure
 BASELINES = {
     ("buffers", "shuffled"): "against a full shuffle",
-    ("buffers", "shuffled, constant rate"): "against a full shuffle, constant rate",
     ("buffers", BLENDED): f"against {BLENDED}",
     ("repetition", "fresh"): "against fresh text",
     ("repetition", "fresh, constant rate"): "against fresh text, constant rate",
     ("blend", "stateless"): "against the stateless order",
     ("blend", "stateless, as few samples"): "against it, as few samples",
 } | {("repetition", f"{n} epochs, same order"): "against the same order" for n in (2, 4, 8, 16)}
-BASELINES |= {
-    ("buffers", f"shuffled{RATES[schedule]}{PEAKS[peak]}"): "against a full shuffle, same rate"
-    for schedule, peak in OTHER_RATES
-}
-BASELINES |= {
-    ("buffers", "shuffled" + which): "against a full shuffle, same batch"
-    for which in BATCHES.values()
-}
 
 
 def with_stars(text, experiment, reference, cost):
@@ -500,30 +526,17 @@ def not_in_section_4(question):
     return not (label.startswith("last fifth") and label.endswith("better source"))
 
 
-@figure("17.1")
-def figure_1():
-    show(
-        plots.intervals(compared(["buffers"], as_usual), "Most half-measures keep a cost"),
-        f"Section 2, extra loss in nats per token: the mean of {seeds()} seeds and the wider of two 95% intervals, "
-        "over seeds and over held-out documents; a full dot and a star where p is below 0.05 after Holm's correction. "
-        "At the right: the mean \u00b1 half of the interval. Bold: what the rows below are compared with. The two "
-        "scales differ.",
-        "Two panels of some twenty rows, one per text: a dot and an interval for each comparison. File order, small "
-        "buffers, sources kept apart and documents with their rows together lie far right of zero with a star, file "
-        "order that ends shuffled less far; a second shuffle lies at zero.",
-    )
-
-
 @figure("17.2")
 def figure_2():
     show(
-        plots.intervals(
-            compared(["buffers"], lambda question: not as_usual(question)),
-            "File order costs at every rate and batch size",
-        ),
-        "Section 2 at other rates and in other batches, drawn like the picture above.",
-        "Two panels of some twenty rows, one per text: a dot and an interval for each comparison. All have a star, "
-        "and lie right of zero.",
+        plots.intervals(compared(["buffers"], as_usual), "Most half-measures keep a cost"),
+        f"Section 2 at its usual rate and batch, extra loss in nats per token: the mean of {seeds()} seeds and the "
+        "wider of two 95% intervals, over seeds and over held-out documents; a full dot and a star where p is below "
+        "0.05 after Holm's correction. At the right: the mean \u00b1 half of the interval. Bold: what the rows below "
+        "are compared with. The two scales differ.",
+        "Two panels of some twenty rows, one per text: a dot and an interval for each comparison. File order, small "
+        "buffers, sources kept apart and documents with their rows together lie far right of zero with a star, file "
+        "order that ends shuffled less far; a second shuffle lies at zero.",
     )
 
 
@@ -532,11 +545,12 @@ def figure_3():
     show(
         plots.intervals(
             compared(["repetition", "annealing", "blend"], not_in_section_4),
-            "Eight and sixteen epochs have a star, two and four have none",
+            "A source read first and sixteen epochs cost most",
         ),
-        "Sections 3 to 5, drawn like the pictures above.",
+        "Sections 3 to 5, but for the picture of section 4; drawn like the picture above.",
         "Two panels of some thirty rows, one per text: a dot and an interval for each comparison. The rows of 2 and "
-        "4 epochs and of the controls have no star; those of 8 and 16 epochs have one.",
+        "4 epochs and of the controls have no star; those of 8 and 16 epochs have one."
+        " Farthest right lie the better source read first, and sixteen epochs.",
     )
 
 
@@ -548,6 +562,10 @@ def figure_4():
         for text, again in by_text.items():
             row += [f"{finding(text, claim.label).mean:+.2f}", said_again(again)]
         rows.append(row)
+    control, again = finding("corpus", "blend, few samples: unread source"), control_again()
+    rows.append(
+        [CONTROL, f"{control.mean:+.2f}", f"{again.mean:+.2f} \u00b1 {again.reach:.2f}", "", ""]
+    )
     heads = [
         f"{text}: {which}" for text in ("corpus", "real") for which in ("first ten", "new ten")
     ]
