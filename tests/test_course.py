@@ -449,5 +449,8 @@ def test_notebook_11_says_what_benchmarks_streaming_measured() -> None:
     assert f"One core encodes {slow / 1e6:.1f} million tokens" in page
     assert f"{fast / 1e6:.1f} million with the other backend" in page
     days, hours = 1e12 / slow / 86_400, 1e12 / fast / 3600
-    assert f"a trillion tokens take it {days:.0f} days, or {hours:.0f} hours" in page
+    assert (
+        f"a trillion tokens take one core {days:.0f} days with the first and "
+        f"{hours:.0f} hours with the second"
+    ) in page
     assert f"feeds {slow // 66_000} of them" in page
