@@ -304,6 +304,8 @@ def steady(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
        the rate is the main cause, and the page has to say so.
     3. The long run in ten rounds costs more than the short one in one round at this rate, by up to 1 nat.
     4. The small model says the same of the corpus: ten rounds save at either rate, less at the constant one.
+
+    What came is in docs/order_tests.md.
     """
     numbers = {
         "in file order": np.arange(sum(lengths)),

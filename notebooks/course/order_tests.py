@@ -79,7 +79,7 @@ Each command takes one core; the results of every seed are in `benchmarks/result
 200 of the 1,720 runs and all later ones came from an AMD EPYC, the others from an Intel Xeon; 24 of those,
 repeated on the EPYC, moved by less than 0.001 nats. A later repetition was less exact: at a constant rate, in five
 seeds, the shuffle came again within {moved_again[0]} nats, but file order moved by up to {moved_again[1]}, and its
-mean by {moved_again[2]}.
+mean by {moved_again[2]}. (One machine repeats itself exactly.)
 
 | runs | command | hours |
 |:---|:---|---:|
