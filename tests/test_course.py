@@ -326,6 +326,14 @@ def test_best_fit_writes_the_longest_documents_first_as_notebook_16_says(
     assert round(sum(pairs[:quarter]) / sum(pairs[-quarter:])) == 14
 
 
+def test_an_empty_text_is_an_eos_or_nothing_as_notebook_16_says(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(prepare_corpus(tmp_path).tokenizer)
+    for append_eod, length in ((True, 1), (False, 0)):
+        encoder = Encoder(tokenizer, append_eod=append_eod)
+        assert encoder.encode_batch(["", "a"])[1].tolist() == [length, length + 1]
+    assert plain.best_fit([5, 0, 4], 9) == [[(0, 0, 5), (2, 0, 4)]]
+
+
 def test_a_file_in_a_bucket_takes_six_requests_to_open_as_notebook_15_says(
     tmp_path: Path, monkeypatch
 ) -> None:
