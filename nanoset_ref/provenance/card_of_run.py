@@ -35,7 +35,7 @@ def card_of_segments(
             cut files differently, or an order cannot be built from its name, such as one
             with skipped positions.
     """
-    nanosets = [_nanoset(segment) for segment in segments]
+    nanosets = [segment.require_cut_rows() for segment in segments]
     files: dict[str, Any] = {}
     for nanoset in nanosets:
         files |= {str(file.path): file for file in nanoset.files}
@@ -45,7 +45,7 @@ def card_of_segments(
     orders: list[Json] = []
     numbers = []
     for segment, nanoset in zip(segments, nanosets, strict=True):
-        order = _order(nanoset, [*files])
+        order = _order(segment.name, nanoset, [*files])
         number = _number_of_order(order, segment, orders)
         if number == len(orders):
             orders.append(order)
@@ -96,17 +96,6 @@ def _row_facts(nanosets: Sequence[Nanoset]) -> Json:
     return {"dtype": dtypes.pop(), "window": window}
 
 
-def _nanoset(segment: RunSegment) -> Nanoset:
-    """The rows of a segment; ValueError if a card cannot describe them."""
-    rows = segment.require_cut_rows()
-    if rows.order.recipe is None:
-        raise ValueError(
-            f"{segment.name}: a card names its order, and a {type(rows.order).__name__} cannot be "
-            "built from a name"
-        )
-    return rows
-
-
 def _source(file: Any, name: str) -> Json:
     return {
         "name": name,
@@ -116,8 +105,14 @@ def _source(file: Any, name: str) -> Json:
     }
 
 
-def _order(nanoset: Nanoset, paths: list[str]) -> Json:
-    recipe: Json = nanoset.order.recipe or {}
+def _order(segment: str, nanoset: Nanoset, paths: list[str]) -> Json:
+    """The order of a segment; ValueError if it cannot be built from a name."""
+    recipe = nanoset.order.recipe
+    if recipe is None:
+        raise ValueError(
+            f"{segment}: a card names its order, and a {type(nanoset.order).__name__} cannot be "
+            "built from a name"
+        )
     return {
         "name": recipe["name"],
         "seed": recipe["random_seed"],
