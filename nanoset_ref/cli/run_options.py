@@ -223,9 +223,15 @@ class RunOptions(FileOptions):
 
     def _rows(self) -> Rows:
         paths, weights, are_pairs = self.parse_data()
-        if are_pairs:
-            return self._megatron_rows(paths, weights)
-        return self.nanoset(paths, weights)
+        if not are_pairs:
+            return self.nanoset(paths, weights)
+        config = self.megatron_config(paths, weights)
+        rows = megatron.NanosetBuilder(config).build(["train"])[0]
+        if rows is None:
+            raise ValueError(
+                f"--split {config.split} leaves no samples for train, the part this command reads"
+            )
+        return rows
 
     def nanoset(self, paths: list[str], weights: list[float] | None) -> Nanoset:
         """The Nanoset of --data, from the result of `parse_data`."""
@@ -264,15 +270,6 @@ class RunOptions(FileOptions):
             split=self.split or "1,0,0",
             split_num_samples=(self.num_samples, 0, 0),
         )
-
-    def _megatron_rows(self, prefixes: list[str], weights: list[float] | None) -> Rows:
-        config = self.megatron_config(prefixes, weights)
-        rows = megatron.NanosetBuilder(config).build(["train"])[0]
-        if rows is None:
-            raise ValueError(
-                f"--split {config.split} leaves no samples for train, the part this command reads"
-            )
-        return rows
 
     def tokenizer_of(self, file: Tokens) -> Any:
         """The tokenizer of --tokenizer, or else of the config or card, or else of a file."""
