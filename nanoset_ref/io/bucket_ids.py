@@ -194,8 +194,18 @@ def _fetch(extents: Sequence[Extent]) -> list[Any]:
 
 
 def _read_ranges(ids: BucketIds, ranges: Sequence[tuple[int, int]]) -> list[Any]:
-    """Read the bytes of each range, in ascending order."""
-    merged = _merge(ranges)
+    """Read the bytes of each range, in ascending order.
+
+    Ranges that are no further apart than MAX_GAP become one request:
+    (0, 10), (10, 20), (9000, 9010) -> (0, 20), (9000, 9010)
+    """
+    merged = [ranges[0]]
+    for start, stop in ranges[1:]:
+        last_start, last_stop = merged[-1]
+        if start <= last_stop + MAX_GAP:
+            merged[-1] = last_start, max(last_stop, stop)
+        else:
+            merged.append((start, stop))
     contents = ids.read(merged)
     if len(merged) == len(ranges):
         return contents
@@ -206,18 +216,3 @@ def _read_ranges(ids: BucketIds, ranges: Sequence[tuple[int, int]]) -> list[Any]
         first = firsts[number]
         parts.append(memoryview(contents[number])[start - first : stop - first])
     return parts
-
-
-def _merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge ascending ranges that are no further apart than MAX_GAP.
-
-    (0, 10), (10, 20), (9000, 9010) -> (0, 20), (9000, 9010)
-    """
-    merged = [ranges[0]]
-    for start, stop in ranges[1:]:
-        last_start, last_stop = merged[-1]
-        if start <= last_stop + MAX_GAP:
-            merged[-1] = last_start, max(last_stop, stop)
-        else:
-            merged.append((start, stop))
-    return merged
