@@ -147,6 +147,7 @@ def token_blend(
             last_start = (in_file - 1) * file.stride(sequence_length, disjoint)
             samples += in_file
             size += file.num_tokens * file.dtype.itemsize
+            # the tokens after the last sample
             tail += file.num_tokens - last_start - sequence_length - 1
             padded |= file.windows == "padded"
         source = Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail)
