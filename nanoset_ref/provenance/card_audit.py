@@ -228,7 +228,10 @@ def _compared_facts(card: Card) -> Json:
     """The facts that decide the rows of each step; the probes follow from them."""
     facts = {name: card.facts[name] for name in COMPARED_FIELDS}
     facts["sources"] = card.sources or card.facts["listed"]
-    facts["orders"] = [order | {"probes": None} for order in facts["orders"]]
+    # names are not compared, and an order's name is its kind
+    facts["orders"] = [
+        order | {"kind": order["name"], "probes": None} for order in facts["orders"]
+    ]
     facts["stages"] = [
         {name: stage[name] for name in COMPARED_STAGE_FIELDS} for stage in card.stages
     ]

@@ -774,3 +774,20 @@ def test_files_without_checksums_are_told_apart_by_their_names(
             expected = expected.replace("b.npy and c.npy", "c.npy and b.npy")
         assert expected in text, error
         assert code == ("different" in text)
+
+
+def test_cards_whose_orders_differ_in_name_alone_do_not_read_the_same_rows(
+    run, tmp_path
+):
+    write_range(tmp_path / "a.npy", 401)
+    paths = []
+    for name in ("nanotron", "stateless"):
+        rows = Nanoset(tmp_path / "a.npy", None, 4, 100, order=name)
+        segment = RunSegment("run", rows, Schedule(micro_batch_size=4), 25)
+        facts = card_of_segments([segment], name="toy", date="2026-11").facts
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps(facts))
+    code, text, _ = run("compare", *paths)
+    assert code == 1
+    assert ".kind: first 'nanotron', second 'stateless'" in text
+    assert "from step 1 on they read different rows: 3 of that step differ" in text
