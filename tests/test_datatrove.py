@@ -186,8 +186,10 @@ def test_a_state_names_the_id_at_which_masks_end_documents(tmp_path):
     state = json.loads(json.dumps(loader(8, **masked).state_dict()))
     loader(8, **masked).load_state_dict(state)
     for other in (9, None):
-        with pytest.raises(PlanMismatch, match="documents: saved 'end with the id 8'"):
+        with pytest.raises(PlanMismatch, match="documents_end_with: saved 8, now "):
             loader(other, **masked).load_state_dict(state)
+    by_id = {"documents": DocumentOptions(eos_token_id=8, eod_mask_loss=True)}
+    loader(9, **by_id).load_state_dict(state)  # the same masks
     # without masks, nothing of a row depends on them
     loader(9).load_state_dict(loader(8).state_dict())
 

@@ -492,6 +492,31 @@ def test_an_order_file_of_several_plain_epochs_is_the_identity_order(tmp_path):
     assert other.identity != published.identity
 
 
+def test_masks_by_boundaries_and_masks_by_an_id_are_two_runs(tmp_path):
+    """Of an older state that names no id, nobody knows: it is accepted."""
+    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
+        for _ in range(20):
+            writer.write_document([1, 2, 9, 3, 4, 5])  # an id 9 within each document
+    nanoset = Nanoset(tmp_path / "a.npy", None, 8, 12)
+
+    def loader(eos_token_id):
+        documents = DocumentOptions(eos_token_id=eos_token_id, eod_mask_loss=True)
+        return build_nanoset_dataloader(
+            nanoset, micro_batch_size=2, documents=documents
+        )
+
+    by_boundaries = json.loads(json.dumps(loader(None).state_dict()))
+    loader(None).load_state_dict(by_boundaries)
+    with pytest.raises(PlanMismatch, match=r"saved 'boundaries of the files', now 9"):
+        loader(9).load_state_dict(by_boundaries)
+    by_id = json.loads(json.dumps(loader(9).state_dict()))
+    with pytest.raises(PlanMismatch, match=r"saved 9, now 'boundaries[\s\S]*to come"):
+        loader(None).load_state_dict(by_id)
+    del by_boundaries["plan"]["rows"]["documents_end_with"]  # as older plans
+    loader(None).load_state_dict(by_boundaries)
+    loader(9).load_state_dict(by_boundaries)
+
+
 def test_masks_that_find_documents_by_another_id_are_another_run(tmp_path):
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
         writer.write_document(np.arange(101) % 9)

@@ -17,8 +17,8 @@ MAX_CHECKED = 64  # files that are looked at for an id, and documents in each
 def plan_with_masks(rows: Rows, collate_fn: Any) -> Plan:
     """The plan of rows, with a collator's masks.
 
-    Masks depend on the checksum of each file's document boundaries or on the id that ends
-    documents, and on the id that is taken for padding. A function as collator adds nothing.
+    Masks depend on the document boundaries of the files (and their checksums) or on the id that
+    ends documents, and on the id that is taken for padding. A function as collator adds nothing.
     """
     plan = rows.plan
     if not hasattr(collate_fn, "needs_starts"):
@@ -32,11 +32,12 @@ def plan_with_masks(rows: Rows, collate_fn: Any) -> Plan:
     with contextlib.suppress(AttributeError, TypeError):
         plan["rows"]["masked_as_padding"] = operator.index(collate_fn.pad_id)
     if collate_fn.needs_starts:
-        eos_token_id = getattr(rows, "eos_token_id", None)  # of a DatatroveNanoset
-        for entry, file in zip(plan["files"], rows.files, strict=True):
-            entry["documents"] = file.documents_checksum
-            if eos_token_id is not None:
-                entry["documents"] = f"end with the id {eos_token_id}"
+        end = getattr(rows, "eos_token_id", None)  # of a DatatroveNanoset
+        if end is None:
+            end = "boundaries of the files"
+            for entry, file in zip(plan["files"], rows.files, strict=True):
+                entry["documents"] = file.documents_checksum
+        plan["rows"]["documents_end_with"] = end
     elif options and options.field_names:
         plan["rows"]["documents_end_with"] = options.eos_token_id
     return plan

@@ -6,7 +6,7 @@ A plan holds everything that determines the tokens at every position; nothing el
     order      `Order.identity`: what determines its pairs, and the version of its algorithm
     rows       how rows are cut: sequence_length, row_length, packing, padding; for loaders also the
                masks: within_documents, what documents bound; documents_end_with, the id by which
-               masks find them; masked_as_padding, an id that is taken for padding
+               masks find them, or the boundaries; masked_as_padding, an id taken for padding
     files      for each file num_tokens, dtype, windows and checksum, and the checksum of its
                document boundaries where packing or masks use them. A checksum is the stored one
                next to the file; without one it is None, and the file is identified by its size and
