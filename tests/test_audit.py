@@ -350,3 +350,24 @@ def test_rows_left_over_in_every_epoch_are_named_and_an_even_order_names_none(pa
     (found,) = audit([RunSegment("run", rows, Schedule(), 138)]).segments
     left_out = sorted(skipping.order[k] for k in (5, 6))
     assert [pair[:2] for pair in found.uneven[0].first] == left_out
+
+
+@pytest.mark.parametrize("order", ["olmo_core", "grain", "nanotron_main", "nanotron"])
+def test_only_a_segment_over_the_same_files_must_begin_where_one_stopped(
+    tmp_path, order
+):
+    """Files of one size without checksums: their tokens differ, and orders are read to any length."""
+    np.arange(1000, dtype=np.uint16).tofile(tmp_path / "a.npy")
+    np.arange(1000, 2000, dtype=np.uint16).tofile(tmp_path / "b.npy")
+
+    def segments(second):
+        for path, length, start in (("a", 40, 0), (second, 80, 20)):
+            rows = Nanoset(tmp_path / f"{path}.npy", None, 9, length, order=order)
+            schedule = Schedule(micro_batch_size=4, consumed_train_samples=start)
+            yield RunSegment(path, rows, schedule, 10)
+
+    law = "no gap or overlap between segments"
+    report = audit([*segments("b")])
+    assert report.ok, str(report)
+    assert law not in str(report)
+    assert f"BROKEN  {law}: a stopped at 40" in str(audit([*segments("a")]))

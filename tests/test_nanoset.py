@@ -300,6 +300,12 @@ def test_the_fingerprint_follows_what_decides_the_tokens_and_nothing_else(tmp_pa
         writer.write_document(range(41))
     assert len(found | {Nanoset([path], None, 4, 10).fingerprint}) == 6
     assert json.loads(json.dumps(base.plan)) == base.plan
+    plain = []
+    for name, first in (("a", 0), ("b", 500)):
+        plain.append(write_range(tmp_path / f"{name}.npy", 400, first=first))
+    for order in ("stateless", "olmo_core"):  # the second is not endless
+        one, other = (Nanoset(raw, None, 4, 10, order=order) for raw in plain)
+        assert one.fingerprint != other.fingerprint, "no checksum, but other tokens"
 
 
 def test_repr_says_what_one_wants_to_know(tmp_path):

@@ -231,10 +231,12 @@ class Nanoset(Rows):
         # only provenance needs it
         from nanoset_ref.load.document_masks import samples_holding
 
-        length = self.dataset_lengths[source]
-        stride = self.strides[source]
         bounds = samples_holding(
-            start, stop, length, stride=stride, row_length=self.row_length
+            start,
+            stop,
+            self.dataset_lengths[source],
+            stride=self.strides[source],
+            row_length=self.row_length,
         )
         return range(*bounds)
 
@@ -248,18 +250,19 @@ class Nanoset(Rows):
             read = int(reads[source])
             distinct, repetitions = coverage[source]
             last = (samples - 1) * int(self.strides[source])
-            use = SourceUse(
-                path=str(file.path),
-                weight=float(self.dataset_weights[source]),
-                num_samples=samples,
-                read=read,
-                epochs=read / max(samples, 1),
-                distinct=distinct,
-                repetitions=repetitions,
-                tokens=file.num_tokens,
-                tail_tokens=file.num_tokens - last - self.row_length,
+            uses.append(
+                SourceUse(
+                    path=str(file.path),
+                    weight=float(self.dataset_weights[source]),
+                    num_samples=samples,
+                    read=read,
+                    epochs=read / max(samples, 1),
+                    distinct=distinct,
+                    repetitions=repetitions,
+                    tokens=file.num_tokens,
+                    tail_tokens=file.num_tokens - last - self.row_length,
+                )
             )
-            uses.append(use)
         return uses
 
     # ---- the index, for inspection
@@ -340,7 +343,7 @@ class Nanoset(Rows):
         return self.order.first_position
 
     def _fingerprint_positions(self) -> list[int]:
-        return self.order.fingerprint_positions
+        return self.order.fingerprint_positions or super()._fingerprint_positions()
 
     def __repr__(self) -> str:
         names = ", ".join(file.path.name for file in self.files[:3])

@@ -324,7 +324,7 @@ class Rows(_TorchDataset):
     @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits: equal for datasets with the same plan, checksums of files and
-        number of rows. A Nanoset's does not depend on the number of rows.
+        number of rows. A Nanoset's does not depend on the number of rows if its order is endless.
         """
         # only plans and states need it
         from nanoset_ref.orders.plans import fingerprint_of_rows

@@ -18,6 +18,7 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.rows import SourceUse
+from nanoset_ref.orders.plans import differences
 from nanoset_ref.provenance.run_segments import RunSegment
 from nanoset_ref.provenance.spread import (
     Spread,
@@ -132,8 +133,7 @@ def audit(segments: Sequence[RunSegment]) -> Report:
         ValueError: a segment has no steps.
     """
     reports = []
-    last_of_plan: dict[str, RunSegment] = {}
-    for segment in segments:
+    for number, segment in enumerate(segments):
         steps = segment.num_steps
         if steps < 1:
             consumed = segment.schedule.consumed_train_samples
@@ -143,9 +143,11 @@ def audit(segments: Sequence[RunSegment]) -> Report:
                 f"a step reads, {segment.schedule.global_batch_size:,}; use fewer ranks, a "
                 "smaller batch or more samples"
             )
-        plan = segment.dataset.fingerprint
-        reports.append(_audit(segment, last_of_plan.get(plan)))
-        last_of_plan[plan] = segment
+        earlier = None
+        for other in segments[:number]:
+            if not differences(other.dataset.plan, segment.dataset.plan):
+                earlier = other
+        reports.append(_audit(segment, earlier))
     return Report(reports)
 
 
