@@ -561,6 +561,26 @@ def test_a_folder_that_runs_out_is_refused():
         nanotron_stages(config, {"a": [5]})
 
 
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ({"offsets": [0, -1]}, "an offset must be at least 0, got -1"),
+        ({"offsets": [0, 1.9]}, "an offset must be an integer of at least 0, got 1.9"),
+        ({"folders": [3, -1]}, "a number of files must be at least 0, got -1"),
+        ({"folders": [1, True]}, "a number of files must be an integer of at least"),
+        ({"folders": 3}, r"folders count 2 files.*folders=\[3\], offsets=\[0\]"),
+    ],
+)
+def test_an_offset_or_a_number_of_files_is_a_whole_number(option, problem):
+    with pytest.raises(ValueError, match=problem):
+        build_order("nanotron_main", [3, 4], None, 4, **option)
+
+
+def test_one_folder_may_be_given_by_its_number_of_files():
+    order = build_order("nanotron_main:folders=2,offsets=1", [3, 4], None, 4)
+    assert instances(order, range(4)) == [1, 2, 3, 4]
+
+
 def test_long_stages_are_blended_block_by_block():
     weights = [0.15, 0.6, 0.25]
     count = 40_000  # more than two blocks

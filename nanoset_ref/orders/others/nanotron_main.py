@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.paths import as_list
 from nanoset_ref.orders.base import (
     NO_POSITIONS,
     Json,
@@ -44,12 +46,12 @@ class NanotronMainOrder(Order):
         dataset_lengths: rows in each file, folder after folder.
         dataset_weights: one number for each *folder*.
         num_samples, random_seed: see `Order`; the seed changes nothing here.
-        folders: the number of files of each folder.
-        offsets: the first row that is read of each folder.
+        folders: the number of files of each folder; of a single one also as a number.
+        offsets: the first row that is read of each folder; likewise.
 
     Raises:
-        ValueError: see `Order`; lists of other lengths; a folder runs out, where Nanotron raises
-            IndexError.
+        ValueError: see `Order`; lists of other lengths, or of other than whole numbers from 0 on; a
+            folder runs out, where Nanotron raises IndexError.
     """
 
     name = "nanotron_main"
@@ -63,11 +65,15 @@ class NanotronMainOrder(Order):
         num_samples: int,
         random_seed: int = 1234,
         *,
-        folders: Sequence[int] | None = None,
-        offsets: Sequence[int] | None = None,
+        folders: Sequence[int] | int | None = None,
+        offsets: Sequence[int] | int | None = None,
     ) -> None:
-        self.folders = [*map(int, folders or [1] * len(dataset_lengths))]
-        self.offsets = [*map(int, offsets or [0] * len(self.folders))]
+        numbers = as_list(folders or [1] * len(dataset_lengths), int)
+        self.folders = [
+            whole_number(value, "a number of files", 0) for value in numbers
+        ]
+        numbers = as_list(offsets or [0] * len(self.folders), int)
+        self.offsets = [whole_number(value, "an offset", 0) for value in numbers]
         counts_all = sum(self.folders) == len(dataset_lengths)
         if not counts_all or len(self.offsets) != len(self.folders):
             raise ValueError(
