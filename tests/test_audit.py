@@ -371,3 +371,9 @@ def test_only_a_segment_over_the_same_files_must_begin_where_one_stopped(
     assert report.ok, str(report)
     assert law not in str(report)
     assert f"BROKEN  {law}: a stopped at 40" in str(audit([*segments("a")]))
+
+
+def test_the_weights_of_nanotron_main_are_those_that_were_given(paths):
+    one = segment(paths, order="nanotron_main", weights=[0.9, 0.1], num_samples=100)
+    assert [use.weight for use in one.dataset.usage(0, 100)] == [0.9, 0.1]
+    Nanoset(paths, [9, 1], 4, order=one.dataset.order)

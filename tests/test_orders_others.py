@@ -14,7 +14,7 @@ from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
 from nanoset_ref.cli import main
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.megatron.index.three_indexes import blend_samples
-from nanoset_ref.orders import build_order, traced_shuffle
+from nanoset_ref.orders import SkippingOrder, build_order, traced_shuffle
 from nanoset_ref.orders.others import (
     GrainOrder,
     OLMoCoreOrder,
@@ -559,6 +559,27 @@ def test_a_folder_that_runs_out_is_refused():
     }
     with pytest.raises(ValueError, match="'stable' sets dataset_max_tokens"):
         nanotron_stages(config, {"a": [5]})
+
+
+@pytest.mark.parametrize("weights", [[9, 1], None])
+def test_files_of_nanotron_main_have_the_weight_of_their_folder(weights):
+    """As those of a FolderOrder; without weights all folders weigh the same."""
+    order = build_order("nanotron_main", [30, 10, 20], weights, 40, folders=[2, 1])
+    first, second = np.array(weights or [1, 1]) / sum(weights or [1, 1])
+    expected = [0.75 * first, 0.25 * first, second]
+    assert order.dataset_weights.tolist() == pytest.approx(expected)
+    assert order.weighted
+    skipping = SkippingOrder(order, [(3, 5)])
+    assert skipping.dataset_weights.tolist() == pytest.approx(expected)
+    recipe = order.recipe
+    again = build_order(
+        recipe["name"],
+        [30, 10, 20],
+        recipe["dataset_weights"],
+        9,
+        **recipe["options"],
+    )
+    assert again.identity == order.identity
 
 
 @pytest.mark.parametrize(

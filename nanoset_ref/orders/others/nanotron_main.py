@@ -87,6 +87,7 @@ class NanotronMainOrder(Order):
         self.options = {"folders": self.folders, "offsets": self.offsets}
         super().__init__(dataset_lengths, None, num_samples, random_seed)
         self._given_weights = weights.tolist()
+        self.weighted = True
 
     @property
     def identity(self) -> Json:
@@ -100,6 +101,9 @@ class NanotronMainOrder(Order):
         self._folder_starts = np.append(self.source_offsets, 0)[first_files]
         self._states = blend_states(self.folder_weights, self.num_samples)
         rows = np.bincount(self._folder_of, self.dataset_lengths, count)
+        # a file has its share of the rows of its folder
+        shares = self.dataset_lengths / np.maximum(rows, 1)[self._folder_of]
+        self.dataset_weights = self.folder_weights[self._folder_of] * shares
         ends = self.offsets + self._states[-1]
         for folder in np.flatnonzero(ends > rows):
             raise ValueError(
