@@ -88,6 +88,18 @@ def test_nanotron_main_reads_the_rows_of_its_stages(tmp_path):
     assert found.facts["orders"][1]["probes"], "all sizes are known"
 
 
+def test_a_stage_of_nanotron_main_that_the_run_does_not_reach_is_left_out(tmp_path):
+    (tmp_path / "a").mkdir()
+    np.arange(900, dtype=np.uint16).tofile(tmp_path / "a/0.ds")
+    (tmp_path / "b").mkdir()
+    np.arange(900, dtype=np.uint16).tofile(tmp_path / "b/0.ds")
+    text = NANOTRON.replace("start_training_step: 5", "start_training_step: 50")
+    assert text != NANOTRON
+    found = card(tmp_path, "nanotron", text.format(folder=tmp_path))
+    assert [(it["name"], it["steps"]) for it in found.stages] == [("stable", 9)]
+    assert len(found.where(9)) == 4
+
+
 def test_a_folder_that_is_not_here_makes_no_order_but_all_else(tmp_path):
     found = card(tmp_path, "nanotron", NANOTRON.format(folder="s3://bucket"))
     assert [it["name"] for it in found.sources] == ["s3://bucket/a", "s3://bucket/b/"]

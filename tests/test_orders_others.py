@@ -602,6 +602,27 @@ def test_one_folder_may_be_given_by_its_number_of_files():
     assert instances(order, range(4)) == [1, 2, 3, 4]
 
 
+def test_stages_that_a_run_does_not_reach_are_no_stages():
+    config = {
+        "tokens": {
+            "micro_batch_size": 2,
+            "batch_accumulation_per_replica": 1,
+            "train_steps": 10,
+        },
+        "parallelism": {"dp": 2},
+        "data_stages": [
+            {
+                "name": name,
+                "start_training_step": start,
+                "data": {"dataset": {"dataset_folder": name}},
+            }
+            for name, start in (("b", 50), ("a", 1))
+        ],
+    }
+    (order,) = nanotron_stages(config, {"a": [200]})
+    assert len(order) == 40, "10 steps of 4 rows"
+
+
 def test_long_stages_are_blended_block_by_block():
     weights = [0.15, 0.6, 0.25]
     count = 40_000  # more than two blocks

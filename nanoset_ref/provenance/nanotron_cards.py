@@ -2,7 +2,6 @@
 
 import glob
 import itertools
-import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +9,11 @@ import numpy as np
 
 from nanoset_ref.io.paths import as_list
 from nanoset_ref.orders.base import Json
-from nanoset_ref.orders.others.nanotron_stages import first_step, nanotron_stages
+from nanoset_ref.orders.others.nanotron_stages import (
+    first_step,
+    nanotron_stages,
+    stages_reached,
+)
 from nanoset_ref.provenance.foreign_facts import (
     ForeignConfig,
     order_facts,
@@ -28,7 +31,7 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
             Nanosets of 2024, with token files or folders of one .ds file each.
     """
     tokens = config.values["tokens"]
-    stages = _stages_reached(config.values)
+    stages = stages_reached(config.values)
     datasets = [stage["data"]["dataset"] for stage in stages]
     for stage, dataset in zip(stages, datasets, strict=True):
         if not {"dataset_path", "dataset_folder"} & {*(dataset or {})}:
@@ -63,13 +66,6 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
     if is_main:
         _use_main_orders(config, facts, files)
     return facts
-
-
-def _stages_reached(values: Json) -> list[Json]:
-    """The stages that begin before the run ends, by their first steps."""
-    last_step = values["tokens"].get("train_steps", math.inf)
-    stages = sorted(values["data_stages"], key=first_step)
-    return [stage for stage in stages if first_step(stage) <= last_step]
 
 
 def _nanotron_order(

@@ -6,10 +6,12 @@ Source: huggingface/nanotron 2411b022 (April 2026), `run_train.py` and `trainer.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nanoset_ref.io.paths import as_list
+from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.others.nanotron_main import NanotronMainOrder
 
 NOT_REPRODUCED = "dataset_max_tokens", "use_old_brrr_dataloader"
@@ -21,7 +23,8 @@ def nanotron_stages(
 ) -> list[NanotronMainOrder]:
     """The orders of the stages of a run.
 
-    1. a stage reads until the next one starts, the last one until train_steps
+    1. a stage reads until the next one starts, the last one until train_steps; stages that start
+       after train_steps are left out
     2. in each folder it skips the rows that Nanotron counted as read in earlier stages
     3. Nanotron counts with the run's step numbers, although the stage's blend starts at 0 (see
        `NanotronMainOrder.rows_counted_by_nanotron`); of a folder that is listed twice it keeps the
@@ -47,7 +50,7 @@ def nanotron_stages(
         * tokens["batch_accumulation_per_replica"]
         * config["parallelism"]["dp"]
     )
-    stages = sorted(config["data_stages"], key=first_step)
+    stages = stages_reached(config)
     orders = []
     consumed: dict[str, int] = {}
     for number, stage in enumerate(stages):
@@ -80,6 +83,13 @@ def nanotron_stages(
         for name, count in last_counts.items():
             consumed[name] = consumed.get(name, 0) + count
     return orders
+
+
+def stages_reached(config: Mapping[str, Any]) -> list[Json]:
+    """The stages that begin before the run ends, by their first steps."""
+    last_step = config["tokens"].get("train_steps", math.inf)
+    stages = sorted(config["data_stages"], key=first_step)
+    return [stage for stage in stages if first_step(stage) <= last_step]
 
 
 def first_step(stage: Mapping[str, Any]) -> int:
