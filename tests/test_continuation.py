@@ -1,6 +1,7 @@
 """What another plan would repeat and lose, against a count by hand of every token."""
 
 import contextlib
+import dataclasses
 import functools
 import json
 from collections import Counter
@@ -8,6 +9,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_nanoset import write_range
 
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import SkippingOrder, StatelessOrder
@@ -111,6 +113,34 @@ def test_the_same_plan_is_exact_also_for_a_file_of_another_name(files):
             str(found)
             == "continuing at 7 reads the same tokens, the same number of times, as the saved plan would"
         )
+
+
+def test_files_of_one_name_and_size_without_checksums_are_told_apart_by_their_order(
+    tmp_path,
+):
+    paths = []
+    for number, path in enumerate(["x/ids.npy", "y/ids.npy", "y/other.npy"]):
+        paths.append(tmp_path / path)
+        paths[-1].parent.mkdir(exist_ok=True)
+        write_range(paths[-1], 1001, first=1000 * min(number, 1))
+
+    def rows(weights, paths):
+        return Nanoset(paths, weights, 10, 200, order="stateless")
+
+    def figures(old, new):
+        files = compare(state_of(old, 20), new).files
+        return [dataclasses.replace(file, file="") for file in files]
+
+    before, after = [0.9, 0.1], [0.1, 0.9]
+    expected = figures(rows(before, paths[::2]), rows(after, paths[::2]))
+    assert [file.lost for file in expected] == [1450, 20]
+    same_name = rows(before, paths[:2]), rows(after, paths[:2])
+    assert figures(*same_name) == expected
+    sealed = state_of(same_name[0], 20)  # only this plan has checksums
+    for number, file in enumerate(sealed["plan"]["files"]):
+        file["checksum"] = f"xxh3_128:{number:032}"
+    files = compare(sealed, same_name[1]).files
+    assert [dataclasses.replace(file, file="") for file in files] == expected
 
 
 def test_a_state_tells_how_far_each_file_was_read(files):

@@ -28,7 +28,9 @@ COLUMN_NAMES = "read before,saved plan,new plan,additional,read again,lost".spli
 MAX_EPOCHS = 1 << 16  # a damaged count would take days to compare
 # tokens between samples, besides the sequence length
 GAPS = {"overlapping": 0, "disjoint": 1}
-Key = tuple[str, int]  # the checksum of a file, or its name, and its tokens
+# the checksum of a file, its tokens and 0; or a label: its name, its tokens and how many such files
+# of its plan precede it
+Key = tuple[str, int, int]
 
 
 def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -204,6 +206,7 @@ class _PlanFiles:
 
     Attributes:
         plan: the plan, JSON.
+        labels: the label of each file.
         keys: the key of each file.
         strides: tokens from one sample to the next in each file.
         lengths: samples in each file.
@@ -226,6 +229,7 @@ class _PlanFiles:
                     "only plans of token files can be compared; this state is for Megatron's samples"
                 )
             self.plan = plan
+            self.labels: list[Key] = []
             self.keys: list[Key] = []
             self.strides: list[int] = []
             self.lengths: list[int] = []
@@ -251,7 +255,12 @@ class _PlanFiles:
                 f"a file has the name {name!r} and the checksum {checksum!r}"
             )
         stride = sequence_length + GAPS[file["windows"]]
-        self.keys.append((checksum, tokens))
+        earlier = sum(label[:2] == (name, tokens) for label in self.labels)
+        key = (name, tokens, earlier)
+        self.labels.append(key)
+        if file["checksum"]:
+            key = (checksum, tokens, 0)
+        self.keys.append(key)
         self.strides.append(stride)
         self.lengths.append(count_samples(tokens, sequence_length + 1, stride))
 
@@ -300,8 +309,7 @@ class _PlanFiles:
         Returns:
             int64 [units].
         """
-        _, tokens = key
-        total = np.zeros(math.ceil(tokens / unit), dtype=np.int64)
+        total = np.zeros(math.ceil(key[1] / unit), dtype=np.int64)
         for other, counts, stride in zip(self.keys, reads, self.strides, strict=True):
             if other == key:
                 per_unit = np.repeat(counts, stride // unit)
@@ -324,15 +332,15 @@ def _refusing_damage() -> Iterator[None]:
 def _share_checksums(saved: _PlanFiles, new: _PlanFiles) -> None:
     """If only one plan has a file's checksum, the other one uses it.
 
-    So files of equal name and size share a key.
+    So files of one label share a key.
     """
     checksums = {}
     for compared in (saved, new):
-        for file in compared.plan["files"]:
-            if file["checksum"]:
-                checksums[file["name"], file["num_tokens"]] = file["checksum"]
+        for label, key in zip(compared.labels, compared.keys, strict=True):
+            if key != label:
+                checksums[label] = key
     for compared in (saved, new):
-        compared.keys = [(checksums.get(key, key[0]), key[1]) for key in compared.keys]
+        compared.keys = [checksums.get(key, key) for key in compared.keys]
 
 
 def _check_counts(
@@ -341,8 +349,8 @@ def _check_counts(
     consumed: int,
 ) -> None:
     """Refuse a damaged state, because its counts would take too much memory or time."""
-    sizes = dict(new.keys)
-    for content, tokens in saved.keys:
+    sizes = {content: tokens for content, tokens, _ in new.keys}
+    for content, tokens, _ in saved.keys:
         size = sizes.get(content, tokens)
         if content.startswith("xxh3_128:") and size != tokens:
             raise ValueError(
