@@ -6,6 +6,7 @@ import functools
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,6 +142,23 @@ def test_files_of_one_name_and_size_without_checksums_are_told_apart_by_their_or
         file["checksum"] = f"xxh3_128:{number:032}"
     files = compare(sealed, same_name[1]).files
     assert [dataclasses.replace(file, file="") for file in files] == expected
+
+
+@pytest.mark.parametrize("order", ["half.npy", "nanotron_main"])
+def test_an_order_that_ends_before_its_epoch_is_compared_up_to_the_end_of_the_run(
+    tmp_path, files, order, monkeypatch
+):
+    """A file of half an epoch; and folders of which the shorter one runs out in an epoch."""
+    monkeypatch.chdir(tmp_path)
+    np.save("half.npy", np.arange(13))
+    paths = [files["a"], files["b"]]  # 15 and 12 samples
+    saved = Nanoset(paths, None, 4, 13, order=order)
+    same = compare(state_of(saved, 5), saved)
+    assert same.exact
+    assert same.until == 13
+    other = compare(state_of(saved, 5), Nanoset(paths, None, 4, 12, 7))
+    assert not other.exact
+    assert other.until == 12
 
 
 def test_a_state_tells_how_far_each_file_was_read(files):

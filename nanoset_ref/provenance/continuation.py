@@ -1,10 +1,11 @@
 """The tokens that a saved run would repeat or lose if it continued with another plan.
 
 The saved and the new plan are compared over the same positions: [consumed, until), the rest of the
-saved plan's epoch. If the new plan reads a token more often than the saved one, it repeats the
-token; if less often, it loses it. Reads are counted per unit of tokens: the greatest length that
-divides the strides of both plans, so plans of different sequence lengths can be compared. The cost
-is a number per sample and per unit, and a lookup per position: seconds for a billion tokens.
+saved plan's epoch, or of the new run if that ends earlier. If the new plan reads a token more often
+than the saved one, it repeats the token; if less often, it loses it. Reads are counted per unit of
+tokens: the greatest length that divides the strides of both plans, so plans of different sequence
+lengths can be compared. The cost is a number per sample and per unit, and a lookup per position:
+seconds for a billion tokens.
 """
 
 import contextlib
@@ -122,7 +123,7 @@ class Continuation:
 
 
 def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
-    """Compare the rest of the epoch under the saved plan and under the plan of `dataset`.
+    """Compare the rest of the epoch, or of the run, under the saved plan and that of `dataset`.
 
     1. Find which files are the same in both plans.
     2. Count how often each plan reads each sample, before and after the change.
@@ -147,10 +148,10 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         _share_checksums(saved, new)
     else:
         saved.keys = new.keys  # the same files, whatever their names
-    _check_counts(saved, new, consumed)
     # 2. count the reads of each sample
-    epoch = sum(saved.lengths)
-    until = (consumed // epoch + 1) * epoch
+    until = _end_of_epoch(saved, new, consumed)
+    if consumed < len(dataset):  # some orders have no more positions
+        until = min(until, len(dataset))
     old_order = saved.order(until)
     new_order = new.order(until)
     first = new_order.first_position
@@ -343,12 +344,15 @@ def _share_checksums(saved: _PlanFiles, new: _PlanFiles) -> None:
         compared.keys = [checksums.get(key, key) for key in compared.keys]
 
 
-def _check_counts(
+def _end_of_epoch(
     saved: _PlanFiles,
     new: _PlanFiles,
     consumed: int,
-) -> None:
-    """Refuse a damaged state, because its counts would take too much memory or time."""
+) -> int:
+    """The first position after the saved plan's epoch.
+
+    Refuses a damaged state, because its counts would take too much memory or time.
+    """
     sizes = {content: tokens for content, tokens, _ in new.keys}
     for content, tokens, _ in saved.keys:
         size = sizes.get(content, tokens)
@@ -357,8 +361,9 @@ def _check_counts(
                 f"damaged state: {tokens} tokens in a file of {size}; use an older checkpoint"
             )
     epoch = sum(saved.lengths)
-    if not 0 <= consumed <= MAX_EPOCHS * epoch:
+    if not 0 <= consumed < MAX_EPOCHS * epoch:
         raise ValueError(
             f"the saved run counts {consumed} samples, but its plan has {epoch} in an epoch: "
             "the state is damaged; use an earlier checkpoint"
         )
+    return (consumed // epoch + 1) * epoch
