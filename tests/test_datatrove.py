@@ -24,7 +24,7 @@ from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.folders import FolderOrder
 from nanoset_ref.orders.plans import PlanMismatch
-from nanoset_ref.provenance import RunSegment, audit
+from nanoset_ref.provenance import RunSegment, audit, compare
 from nanoset_ref.tokens import DatatroveFile, TokenFileError, datatrove_files
 
 
@@ -192,6 +192,14 @@ def test_a_state_names_the_id_at_which_masks_end_documents(tmp_path):
     loader(9, **by_id).load_state_dict(state)  # the same masks
     # without masks, nothing of a row depends on them
     loader(9).load_state_dict(loader(8).state_dict())
+
+
+def test_a_state_over_folders_cannot_be_compared_and_says_why(tmp_path):
+    write_ds(tmp_path / "a.ds", range(40), [7, 20, 40])
+    dataset = DatatroveNanoset(tmp_path, None, 4, 8)
+    state = {"consumed_train_samples": 4, "plan": dataset.plan}
+    with pytest.raises(ValueError, match="cannot be built.* that of a DatatroveNan"):
+        compare(state, dataset)
 
 
 def test_ids_of_four_bytes_and_files_too_short_for_a_sample(tmp_path):

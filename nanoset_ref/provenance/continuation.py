@@ -136,8 +136,8 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
             length.
 
     Raises:
-        ValueError: the state holds no plan, or one whose order cannot be rebuilt (an order object
-            was given to the Nanoset).
+        ValueError: the state holds no plan, or one whose order cannot be rebuilt, as `build_order`
+            does not make it.
     """
     # 1. find the same files
     consumed = consumed_in(state)
@@ -271,8 +271,8 @@ class _PlanFiles:
             recipe = self.plan["recipe"]
             if recipe is None:
                 raise ValueError(
-                    "the order cannot be built again from its plan: "
-                    "it was given to the Nanoset as an object"
+                    "the order cannot be built again from its plan: only those that have a name can, "
+                    "not a SkippingOrder, that of a DatatroveNanoset, or one of your own"
                 )
             order = build_order(
                 recipe["name"],
