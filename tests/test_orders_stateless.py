@@ -318,7 +318,12 @@ def test_the_same_weights_go_on_with_the_same_passes():
 def test_a_ledger_of_other_sources_is_refused():
     before = StatelessOrder([40, 4], [1, 1], 130, 5).ledger(130)
     for lengths, ledger, message in (
-        ([40, 4], Ledger(130, (130,)), "2 sources: keep dropped sources with weight 0"),
+        ([40, 4], Ledger(130, (130,)), "2 sources.*keep dropped sources with weight 0"),
+        (
+            [5, 7],
+            Ledger(3, (1, 2), (5, 7, 9)),
+            r"of the order's 2 sources.*lengths=\(5, 7, 9\)",
+        ),
         ([40], Ledger(-1, (3,)), "a count of a ledger must be at least 0, got -1"),
         ([40], Ledger(3, (-1,)), "a count of a ledger must be at least 0, got -1"),
         ([40], Ledger(3.5, (3,)), "a count of a ledger must be .*got 3.5"),

@@ -152,16 +152,17 @@ class StatelessOrder(Order):
         """Raise ValueError if the ledger is not one of these sources."""
         start = self.start
         lengths = self.dataset_lengths
-        if len(start.reads) != len(lengths):
+        recorded = start.lengths or ()
+        if len(start.reads) != len(lengths) or len(recorded) > len(lengths):
             raise ValueError(
-                f"a ledger has a count for each of the order's {len(lengths)} sources: keep dropped "
-                "sources with weight 0, and give added ones a count of 0 (Ledger.reads); got "
-                f"{start}"
+                f"a ledger has a count for each of the order's {len(lengths)} sources, and no more "
+                "lengths: keep dropped sources with weight 0, and give added ones a count of 0 "
+                f"(Ledger.reads); got {start}"
             )
         for count in (start.position, *start.reads):
             whole_number(count, "a count of a ledger", 0)
         # sources that were added since follow those of the ledger
-        for source, length in enumerate(start.lengths or ()):
+        for source, length in enumerate(recorded):
             if length != lengths[source] and self.dataset_weights[source] > 0:
                 raise ValueError(
                     f"source {source} had {length:,} samples when the ledger was made, and has "
