@@ -289,6 +289,18 @@ def test_a_file_without_a_checksum_is_known_by_its_size_and_its_probes(raw, tmp_
         check_plan(state["plan"], rows_of(moved).plan)
 
 
+def test_the_same_ids_in_another_dtype_are_another_file(raw, tmp_path):
+    """As law 4 of docs/laws.md says; a checksum would differ, too."""
+    state = saved(rows_of(raw))
+    converted = [tmp_path / f"{number}.npy" for number in range(len(raw))]
+    for old, new in zip(raw, converted, strict=True):
+        np.fromfile(old, np.uint16).astype(np.int32).tofile(new)
+    rows = Nanoset(converted, None, 4, 40, 7, token_dtype=np.int32, order="stateless")
+    assert np.array_equal(rows[7]["input_ids"], rows_of(raw)[7]["input_ids"])
+    with pytest.raises(PlanMismatch, match="dtype: saved 'uint16', now 'int32'"):
+        check_plan(state["plan"], rows.plan)
+
+
 def test_checksums_are_compared_where_both_plans_have_one(tmp_path):
     path = sealed(tmp_path / "a.npy")
     state = saved(rows_of(path))
