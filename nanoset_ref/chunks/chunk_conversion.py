@@ -86,6 +86,7 @@ def chunks_to_tokens(
             f"no manifest above {files[0]} has a vocab_size: give vocab_size"
         )
     require_known_suffix(target)
+    del facts["tokenizer_identity"]  # no token file has it
     row_length = facts.pop("concat_tokens")
     first_row = next(_rows(files, row_length, vocab_size), None)
     packed = first_row is not None and bool(first_row.document_lengths)
@@ -206,7 +207,8 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
     target = path.parent / "token_files" / f"{path.stem}_input_ids.npy"
     record = target.with_suffix(".made_of")
     facts = [
-        manifest.facts.model_dump() for manifest in manifests_above([path]).values()
+        manifest.facts.model_dump(exclude_unset=True)
+        for manifest in manifests_above([path]).values()
     ]
     inputs = {"chunk": checksum(path), "facts": facts, "vocab_size": vocab_size}
     try:

@@ -85,10 +85,15 @@ class Account(_Entry, extra="allow"):
 
 
 class RowFacts(_Entry, extra="ignore"):
-    """Length and tokenizer of a folder's rows, from its settings; None if unknown."""
+    """Length and tokenizer of a folder's rows, from its settings; None if unknown.
+
+    `tokenizer` is its name, `tokenizer_identity` a hash of its definition (`Encoder.identity`),
+    which older manifests lack.
+    """
 
     concat_tokens: PositiveInt | None = None
     tokenizer: str | None = None
+    tokenizer_identity: str | None = None
     vocab_size: PositiveInt | None = None
     eos_token_id: NonNegativeInt | None = None
 
@@ -193,7 +198,12 @@ def common_facts(
     """
     for path, problem in find_problems(manifests, paths):
         raise ManifestError(f"{path}: {problem}")
-    facts = {manifest.facts for manifest in manifests.values()} or {RowFacts()}
+    found = [manifest.facts for manifest in manifests.values()] or [RowFacts()]
+    known = [facts.tokenizer_identity for facts in found if facts.tokenizer_identity]
+    facts = set()
+    for one in found:
+        identity = one.tokenizer_identity or (known or [None])[0]
+        facts.add(one.model_copy(update={"tokenizer_identity": identity}))
     if len(facts) > 1:
         differing = sorted(map(str, facts))
         raise ManifestError(

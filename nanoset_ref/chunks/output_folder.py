@@ -61,10 +61,13 @@ def finished_manifest(
         )
     if manifest is None or overwrite or not manifest.complete:
         return None
-    if manifest.settings == settings:
-        return manifest
     known = manifest.settings
-    differing = [key for key, value in settings.items() if known.get(key) != value]
+    # an older manifest lacks settings of today, which cannot be compared
+    differing = [
+        key for key, value in settings.items() if known.get(key, value) != value
+    ]
+    if not differing:
+        return manifest
     raise ManifestError(
         f"{existing[0]} was made with other settings ({', '.join(differing)} differ): choose "
         "another output folder, or --overwrite (overwrite=True), which replaces only what this "

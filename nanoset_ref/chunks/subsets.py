@@ -3,8 +3,8 @@
 Every folder below the input root with text files is a subset, named by its path. For each subset,
 in sorted order:
 
-1. Skip a complete subset before a tokenizer is loaded. An unfinished one starts over, because its
-   output is complete or absent.
+1. Skip a subset that is complete with these files, these options and a tokenizer that encodes as
+   this one. An unfinished one starts over, because its output is complete or absent.
 2. Write a token file with `nanoset_ref.preprocess`, with any number of processes or ranks: the
    documents in order, each as [BOS] ids [EOS].
 3. Pack the token file into rows, <subset>/train.jsonl. `format` decides which of the two files
@@ -173,17 +173,6 @@ class _TokenizeJob:
 
     def run(self, num_workers: int, overwrite: bool) -> ChunkManifest:
         """Tokenize and pack the subset unless it is complete."""
-        settings = {  # they determine the content of the folder
-            "command": "tokenize",
-            "subset": self.name,
-            "files": [[file.name, checksum(file)] for file in self.files],
-            **dataclasses.asdict(dataclasses.replace(self.config, backend="auto")),
-            "carried_in": self.carried,
-        }
-        outputs = [ROWS_NAME, TOKEN_FILES]
-        existing = finished_manifest(self.folder, settings, outputs, overwrite)
-        if existing:
-            return existing
         workers = max(1, min(self.config.worker_packing, len(self.files)))
         sources = []
         for worker in range(workers):
@@ -194,8 +183,25 @@ class _TokenizeJob:
             )
             sources.append(source)
         encoder = self._encoder(sources[0])
+        identity = encoder.identity
+        settings = {  # they determine the content of the folder
+            "command": "tokenize",
+            "subset": self.name,
+            "files": [[file.name, checksum(file)] for file in self.files],
+            **dataclasses.asdict(dataclasses.replace(self.config, backend="auto")),
+            "carried_in": self.carried,
+            "encodes_as": identity | {"padding": _padding_id(encoder)},
+        }
+        outputs = [ROWS_NAME, TOKEN_FILES]
+        existing = finished_manifest(self.folder, settings, outputs, overwrite)
+        if existing:
+            return existing
         facts = {"tokenizer": self.config.tokenizer, **encoder.facts}
-        row_facts = RowFacts(concat_tokens=self.config.concat_tokens, **facts)
+        row_facts = RowFacts(
+            concat_tokens=self.config.concat_tokens,
+            tokenizer_identity=identity["tokenizer"],
+            **facts,
+        )
         with claim_folder(
             self.folder, settings, outputs, row_facts, overwrite
         ) as manifest:
@@ -309,9 +315,7 @@ class _TokenizeJob:
     def _rows(
         self, file: TokenFile, packer: Packer, encoder: Encoder
     ) -> Iterator[PackedRow]:
-        candidates = [encoder.tokenizer.pad_token_id, encoder.eos_token_id]
-        candidates += encoder.suffix + encoder.prefix
-        padding = next(number for number in candidates if number is not None)
+        padding = _padding_id(encoder)
         row_length = self.config.concat_tokens
         if self.config.best_fit:
             yield from best_fit_rows(file, row_length, padding)
@@ -323,3 +327,10 @@ class _TokenizeJob:
             yield from (
                 (row, None) for row in packer.add(np.full(missing, padding), [missing])
             )
+
+
+def _padding_id(encoder: Encoder) -> int:
+    """The id that fills up rows: the tokenizer's for padding, EOS, or another separator."""
+    candidates = [encoder.tokenizer.pad_token_id, encoder.eos_token_id]
+    candidates += encoder.suffix + encoder.prefix
+    return next(number for number in candidates if number is not None)

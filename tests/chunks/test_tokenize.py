@@ -301,13 +301,14 @@ def test_other_settings_or_other_files_are_not_mixed_in_one_folder(tokenizer, tm
     tokenize(
         root, tmp_path / "out", TokenizeConfig(concat_tokens=4, format="both", **config)
     )
+    renamed = str(shutil.copytree(tokenizer, tmp_path / "tokenizer"))
     with pytest.raises(
-        ManifestError, match="tokenizer, concat_tokens, format differ"
-    ):  # and no tokenizer is looked for
+        ManifestError, match=r"\(tokenizer, concat_tokens, format differ\)"
+    ):
         tokenize(
             root,
             tmp_path / "out",
-            TokenizeConfig(concat_tokens=5, **config | {"tokenizer": "none"}),
+            TokenizeConfig(concat_tokens=5, **config | {"tokenizer": renamed}),
         )
     tokenize(
         root,
@@ -329,6 +330,46 @@ def test_other_settings_or_other_files_are_not_mixed_in_one_folder(tokenizer, tm
         path.write_text(changed)
         with pytest.raises(ManifestError, match="files differ"):
             tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config))
+
+
+def test_a_tokenizer_of_the_same_name_that_encodes_otherwise_is_not_mixed_in(
+    tokenizer, tmp_path
+):
+    root = write_subsets(tmp_path / "in")
+    folder = shutil.copytree(tokenizer, tmp_path / "tokenizer")
+    config = TokenizeConfig(tokenizer=str(folder), concat_tokens=4, eos_text="</s>")
+    tokenize(root, tmp_path / "out", config, subfolders="b")
+    path = folder / "tokenizer.json"
+    definition = json.loads(path.read_text())
+    vocabulary = definition["model"]["vocab"]
+    e, n = vocabulary["e"], vocabulary["n"]
+    vocabulary["e"], vocabulary["n"] = n, e
+    path.write_text(json.dumps(definition))
+    with pytest.raises(ManifestError, match=r"\(encodes_as differ\)"):
+        tokenize(root, tmp_path / "out", config)
+    found = tokenize(root, tmp_path / "out", config, subfolders="web/a")
+    with pytest.raises(ManifestError, match="do not go together.*tokenizer_identity"):
+        mix(tmp_path / "out", tmp_path / "mixed", "b,web/a", 1, 0)
+    # a manifest of before this field cannot tell: its subset is complete, and goes with others
+    old = json.loads((tmp_path / "out/b/manifest.json").read_text())
+    del old["settings"]["encodes_as"], old["facts"]["tokenizer_identity"]
+    (tmp_path / "out/b/manifest.json").write_text(json.dumps(old))
+    assert tokenize(root, tmp_path / "out", config)["b"].settings == old["settings"]
+    mixed = mix(tmp_path / "out", tmp_path / "mixed", "b,web/a", 1, 0)
+    assert mixed.facts == found["web/a"].facts
+
+
+def test_a_changed_padding_id_is_another_setting(tokenizer, tmp_path):
+    root = write_subsets(tmp_path / "in")
+    folder = shutil.copytree(tokenizer, tmp_path / "tokenizer")
+    config = TokenizeConfig(
+        tokenizer=str(folder), concat_tokens=9, eos_text="</s>", best_fit=True
+    )
+    tokenize(root, tmp_path / "out", config)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token": "<s>"}))
+    with pytest.raises(ManifestError, match=r"\(encodes_as differ\)"):
+        tokenize(root, tmp_path / "out", config)
 
 
 @pytest.mark.parametrize("line", [1, 3])
