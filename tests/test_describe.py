@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.tokens import Tokens, as_text, describe
+from nanoset_ref import Nanoset
+from nanoset_ref.tokens import TokenFile, TokenFileWriter, Tokens, as_text, describe
 
 
 class of(Tokens):
@@ -61,6 +62,25 @@ def test_ranges_double_and_the_eos_may_be_given():
     assert "EOS (id 7): 100.0000% of the tokens, at the end of 6 documents" in as_text(
         found
     )
+
+
+def test_padding_is_in_no_document_and_in_no_figure(tmp_path):
+    with TokenFileWriter(
+        tmp_path / "x.npy", dtype="uint16", windows="padded", row_length=8
+    ) as writer:
+        writer.write([1, 2, 3, 4, 9, 0, 0, 0], [5, 1, 1, 1])
+        writer.write([9, 6, 5, 9, 7, 8, 9, 0], [1, 3, 3, 1])
+        writer.write([1, 2, 3, 4, 5, 6, 7, 9], [8])
+    file = TokenFile(tmp_path / "x.npy")
+    found = describe(file, eos_token_id=9)
+    assert (found["num_tokens"], found["num_documents"]) == (24, 5)
+    assert (found["padding_tokens"], found["duplicate_documents"]) == (4, 0)
+    assert (found["shortest"], found["median"]) == (1, 3)
+    assert (found["distinct_ids"], found["eos_share"]) == (9, 5 / 20)
+    assert "24 tokens (uint16) in 5 documents and 4 tokens of padding" in as_text(found)
+    rows = Nanoset(file, None, 7, order="identity")
+    documents = [[span.document for span in rows.spans(k)] for k in range(3)]
+    assert documents == [[0], [4, 5, 6], [8]]  # of boundaries, padding included
 
 
 @pytest.mark.parametrize("ids", [[3, -1], [2**45]])

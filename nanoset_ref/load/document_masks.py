@@ -29,7 +29,7 @@ from nanoset_ref.io.njit import njit
 from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens import Tokens
-from nanoset_ref.tokens.companions import DAMAGED_BOUNDARIES
+from nanoset_ref.tokens.companions import DAMAGED_BOUNDARIES, are_padding
 
 
 def starts_after_eos(rows: NDArray[Any], eos_token_id: int) -> Starts:
@@ -105,7 +105,7 @@ def concatenated_ranges(firsts: Int64Array, counts: Int64Array) -> Int64Array:
 
 
 def document_spans(file: Tokens, start: int, stop: int) -> list[Span]:
-    """The document spans in tokens [start, stop) of a file."""
+    """The document spans in tokens [start, stop) of a file, without padding."""
     offsets = file.document_offsets
 
     def byte(token: int) -> int:
@@ -115,7 +115,8 @@ def document_spans(file: Tokens, start: int, stop: int) -> list[Span]:
         return [Span(None, start, stop, byte(start), byte(stop))]
     spans = []
     first_document = int(np.searchsorted(offsets, start, side="right")) - 1
-    for document in range(first_document, int(np.searchsorted(offsets, stop))):
+    documents = np.arange(first_document, np.searchsorted(offsets, stop))
+    for document in documents[~are_padding(file, documents)].tolist():
         document_start = int(offsets[document])
         span_start = max(document_start, start)
         span_stop = min(int(offsets[document + 1]), stop)

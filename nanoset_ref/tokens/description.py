@@ -11,6 +11,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.tokens.companions import are_padding
 from nanoset_ref.tokens.content import document_blocks
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
@@ -29,6 +30,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
         - path: the file
         - dtype: the ids' dtype
         - num_tokens, num_documents: counts
+        - padding_tokens: padding in rows, which is in no document and in none of the figures below
         - empty_documents: documents of no tokens
         - shortest, median, mean, longest: tokens per document
         - length_histogram: [(first length, last length, documents), ...]; every range is twice as
@@ -46,14 +48,17 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
     eos = eos_token_id
     if eos is None:
         eos = file.facts.get("eos_token_id")
-    lengths = np.diff(file.require_document_offsets())
+    all_lengths = np.diff(file.require_document_offsets())
+    documents = np.arange(len(all_lengths))
+    documents = documents[~are_padding(file, documents)]
+    lengths = all_lengths[documents]
     if not len(lengths):
         raise TokenFileError(f"{file.path} holds no documents")
     counts = np.zeros(0, dtype=np.int64)
     ending_in_eos = 0
     hashes: set[bytes] = set()
     duplicate_lengths = []
-    for ids, sizes in document_blocks(file):
+    for ids, sizes in document_blocks(file, documents):
         counts = _add_counts(counts, ids, file)
         ends = np.cumsum(sizes)
         lasts = ids[ends[sizes > 0] - 1]  # the last id of each document with tokens
@@ -67,6 +72,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
         "path": str(file.path),
         "dtype": file.dtype.name,
         "num_tokens": file.num_tokens,
+        "padding_tokens": file.num_tokens - int(lengths.sum()),
         **_length_statistics(lengths),
         "distinct_ids": int(np.count_nonzero(counts)),
         "largest_id": len(counts) - 1,
@@ -78,7 +84,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
     }
     if eos is not None:
         statistics["eos_share"] = int(counts[eos : eos + 1].sum()) / max(
-            file.num_tokens, 1
+            counts.sum(), 1
         )
         statistics["documents_ending_in_eos"] = ending_in_eos
     return statistics
@@ -112,7 +118,7 @@ def _add_counts(counts: Int64Array, ids: NDArray[Any], file: Tokens) -> Int64Arr
 
 
 SUMMARY = """\
-{path}: {num_tokens:,} tokens ({dtype}) in {num_documents:,} documents
+{path}: {num_tokens:,} tokens ({dtype}) in {num_documents:,} documents{padding}
   document length: shortest {shortest:,}, median {median:,.1f}, mean {mean:,.1f}, \
 longest {longest:,}; {empty_documents:,} empty
   vocabulary: {distinct_ids:,} different ids, the largest is {largest_id:,}{eos}
@@ -125,7 +131,10 @@ at the end of {documents_ending_in_eos:,} documents"""
 def as_text(statistics: Statistics) -> str:
     """Format the statistics of `describe`."""
     eos = "" if statistics["eos_share"] is None else EOS_SUMMARY.format(**statistics)
-    lines = [SUMMARY.format(**statistics, eos=eos)]
+    padding = ""
+    if statistics["padding_tokens"]:
+        padding = " and {padding_tokens:,} tokens of padding".format(**statistics)
+    lines = [SUMMARY.format(**statistics, eos=eos, padding=padding)]
     most = max(count for _, _, count in statistics["length_histogram"])
     for first, last, count in statistics["length_histogram"]:
         bar = "#" * (count * 40 // most) or ("." if count else "")

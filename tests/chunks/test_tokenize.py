@@ -17,7 +17,7 @@ from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets, tokenize
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
-from nanoset_ref.tokens import TokenFile, TokenFileWriter
+from nanoset_ref.tokens import TokenFile, TokenFileWriter, as_text, describe
 
 TEXTS = {
     "web/a": ["one two three", "", "four five", "six"],
@@ -182,6 +182,7 @@ def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(
     )
     dataset = Nanoset(tmp_path / "x_input_ids.npy", None, 9, None)
     [batch] = build_nanoset_dataloader(dataset, micro_batch_size=len(dataset))
+    pieces = sum(len(lengths) for _, lengths in wanted.values())
     for k, (ids, starts) in enumerate(
         zip(
             dataset.read(np.arange(len(dataset))),
@@ -194,8 +195,14 @@ def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(
         assert np.flatnonzero(starts).tolist() == edges
         assert batch["label_mask"][k].tolist() == (~starts[1:]).tolist()
         labels = [dataset.files[0].label_of(span.document) for span in dataset.spans(k)]
-        assert labels == [name] * len(lengths) + [None] * (10 - sum(lengths))
+        assert labels == [name] * len(lengths)  # padding belongs to no document
     assert not wanted
+    found = describe(dataset.files[0])
+    assert (found["num_documents"], found["shortest"]) == (pieces, 1)
+    texts = [text for subset in TEXTS.values() for text in subset]
+    padding = 10 * len(dataset) - len(stream_of(tokenizer, texts))
+    assert found["padding_tokens"] == padding
+    assert f"{pieces} documents and {padding} tokens of padding" in as_text(found)
 
 
 def test_a_worker_of_the_original_script_may_fill_no_row(tokenizer, tmp_path):
