@@ -378,7 +378,7 @@ def blended(draw):
     weights = base.normalize_weights(lengths.tolist(), len(lengths))
     kind = draw(st.sampled_from([np.uint32, np.uint64]))
     firsts = np.cumsum(lengths) - lengths
-    groups = greedy_blend.groups_of(weights)
+    groups = greedy_blend.groups_of(weights, lengths)
     return lengths, weights, firsts, *groups, np.zeros(50, dtype=kind)
 
 

@@ -29,12 +29,36 @@ def furthest_behind(weights, taken, limits, t):
     return furthest
 
 
-def groups_of(
+def blend_epoch(
+    lengths: Int64Array,
     weights: NDArray[np.float64],
+    source_offsets: Int64Array,
+    instances: NDArray[np.unsignedinteger],
+) -> None:
+    """Fill `instances` with one blended epoch (see `blend`).
+
+    Raises:
+        ValueError: a source without samples would have to be read.
+    """
+    groups = groups_of(weights, lengths)
+    empty = blend(lengths, weights, source_offsets, *groups, instances)
+    if empty >= 0:
+        raise ValueError(
+            f"source {empty} has no samples but a positive weight; leave it out"
+        )
+
+
+def groups_of(
+    weights: NDArray[np.float64], lengths: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Sources of equal weight: their numbers, group by group, and where each group ends."""
-    _, groups = np.unique(weights, return_inverse=True)
-    return np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))
+    """Sources of equal weight: their numbers, group by group, and where each group ends.
+
+    Sources with neither weight nor samples are in none.
+    """
+    sources = np.flatnonzero(weights + lengths)
+    _, groups = np.unique(weights[sources], return_inverse=True)
+    members = sources[np.argsort(groups, kind="stable")]
+    return members, np.cumsum(np.bincount(groups))
 
 
 @njit
@@ -93,6 +117,9 @@ def blend(lengths, weights, source_offsets, members, ends, instances):
 
     lengths, source_offsets: int64 [sources]; weights: float64 [sources], of sum 1; members: int64
     [sources], group by group; ends: int64 [groups], of the groups in `members`.
+
+    Returns:
+        -1, or the source without samples that is next, where the blend ends.
     """
     starts = np.append(0, ends[:-1])
     cursors = starts.copy()  # where each group's next source is in `members`
@@ -120,12 +147,11 @@ def blend(lengths, weights, source_offsets, members, ends, instances):
                 group = other
         source = next_sources[group]
         if lengths[source] == 0:
-            raise ValueError(
-                "the blend has to read a source that has no samples; leave it out"
-            )
+            return source
         instances[t] = source_offsets[source] + np.int64(taken[group]) % lengths[source]
         cursors[group] += 1
         if cursors[group] == ends[group]:
             cursors[group] = starts[group]
             taken[group] += 1
         next_sources[group] = members[cursors[group]]
+    return -1

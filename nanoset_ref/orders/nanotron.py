@@ -71,14 +71,12 @@ class NanotronOrder(ListedOrder):
         self.instances = np.arange(count, dtype=f"u{itemsize}")
         if len(self.dataset_lengths) > 1:
             # the loader of a single file does without this module
-            from nanoset_ref.orders.greedy_blend import blend, groups_of
+            from nanoset_ref.orders.greedy_blend import blend_epoch
 
-            groups = groups_of(self.dataset_weights)
-            blend(
+            blend_epoch(
                 self.dataset_lengths,
                 self.dataset_weights,
                 self.source_offsets,
-                *groups,
                 self.instances,
             )
         shuffle(self.random_seed, self.instances)
