@@ -20,6 +20,7 @@ from nanoset_ref import (
     build_nanoset_dataloader,
 )
 from nanoset_ref.io.memory import check_not_truncated
+from nanoset_ref.load.bucket_gather import BucketGatherer
 from nanoset_ref.megatron import (
     MMapIndexedDatasetBuilder,
     NanosetBuilder,
@@ -87,6 +88,11 @@ def read_plan(rows):
     build_nanoset_dataloader(rows, micro_batch_size=1, documents=options).state_dict()
 
 
+def read_beside_a_bucket(files):
+    out = np.empty((1, LENGTH), dtype=np.int32)
+    BucketGatherer(files)(np.array([0]), np.array([9 * DOCUMENTS]), out)
+
+
 # what is truncated, by whom it is read, and how
 READERS = [
     ("order.npy", published, read_rows),
@@ -102,6 +108,7 @@ READERS = [
     ("m.idx", megatron, read_starts),
     ("a.documents.npy", published, read_plan),
     ("order.npy", published, pickle.dumps),
+    ("a.npy", lambda folder: [open_tokens(folder / "a.npy")], read_beside_a_bucket),
 ]
 
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.bucket_ids import BucketIds, fetch
+from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.tokens import Tokens
 
 
@@ -17,6 +18,7 @@ class BucketGatherer:
 
     Raises (when it is called):
         StorageError: an object cannot be read, or was replaced since it was opened.
+        OSError: a local file was truncated since it was opened.
     """
 
     block_factor = 4
@@ -32,6 +34,7 @@ class BucketGatherer:
         rows = []
         for source in np.unique(sources).tolist():
             ids = self._files[source].tokens
+            check_not_truncated(ids)
             for row in np.flatnonzero(sources == source).tolist():
                 start = int(first_tokens[row])
                 if isinstance(ids, BucketIds):
