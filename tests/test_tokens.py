@@ -77,6 +77,17 @@ def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
     assert offsets.tolist() == file.document_offsets.tolist() == [0, 3, 3, 5]
 
 
+def test_an_eos_id_that_is_given_is_checked_whatever_the_manifest_says(path):
+    with TokenFileWriter(
+        path, dtype="uint16", eos_token_id=5, appended_eod=False
+    ) as writer:
+        for _ in range(10):
+            writer.write_document([1, 2, 3])
+    verify(path)
+    with pytest.raises(TokenFileError, match="that ends at 3 has no EOS id 5 there"):
+        verify(path, eos_token_id=5)
+
+
 @given(
     st.lists(
         st.lists(st.integers(0, 65535), max_size=20), min_size=1, max_size=20

@@ -13,6 +13,7 @@ from nanoset_ref.tokens.content import document_blocks
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.llm_c_shard import LlmCFile
 from nanoset_ref.tokens.manifest import TokenFileError
+from nanoset_ref.tokens.npy import TokenFile
 from nanoset_ref.tokens.opening import open_tokens
 
 # with this many, an id that occurs once per document is not a coincidence
@@ -31,7 +32,7 @@ def verify(
     3. Check that every id is in [0, vocab_size), if vocab_size is given or in the manifest.
     4. Check that every document ends with the EOS id, if the manifest says so, `eos_token_id` is
        given, or the ids suggest it: the last id of the file occurs once per document. (A shard of
-       llm.c needs no check: its documents are found by the id that begins them.)
+       llm.c or a .npy file without a manifest needs no check: its documents are found by the id.)
 
     Args:
         file: a path, or an opened file.
@@ -63,14 +64,17 @@ def verify(
     # 4. check the ends of the documents
     offsets = file.require_document_offsets()
     lasts = np.concatenate(ends)
-    if isinstance(file, LlmCFile):
+    facts = file.facts
+    is_raw = isinstance(file, TokenFile) and file.manifest is None
+    if is_raw or isinstance(file, LlmCFile):
         eos_token_id = None
-    elif "appended_eod" in file.facts:
-        eos_token_id = None
-        if file.facts["appended_eod"]:
-            eos_token_id = file.facts["eos_token_id"]
-    elif eos_token_id is None and last_id_count == len(lasts) >= MIN_DOCUMENTS:
-        eos_token_id = int(lasts[-1])
+    elif eos_token_id is None:
+        if facts.get("appended_eod"):
+            eos_token_id = facts["eos_token_id"]
+        elif (
+            "appended_eod" not in facts and last_id_count == len(lasts) >= MIN_DOCUMENTS
+        ):
+            eos_token_id = int(lasts[-1])
     if eos_token_id is not None and np.any(lasts != eos_token_id):
         wrong = np.unique(offsets[offsets > 0])[lasts != eos_token_id]
         raise TokenFileError(
