@@ -128,10 +128,12 @@ def preprocess_corpus(
         ValueError: json_keys is empty or names a column twice.
         FileExistsError, ValueError, OSError: see `nanoset_ref.preprocess.tokenize_documents`.
     """
-    counts = {}
+    prefixes = {}
     for key in _distinct_columns(json_keys):
-        prefix = f"{os.fspath(output_prefix)}_{key}_document"
-        refuse_existing(Path(f"{prefix}.idx"), overwrite)
+        prefixes[key] = f"{os.fspath(output_prefix)}_{key}_document"
+        refuse_existing(Path(f"{prefixes[key]}.idx"), overwrite)
+    counts = {}
+    for key, prefix in prefixes.items():
         source = open_text(input, column=key, split=split, on_error=on_error)
         encoder = Encoder(
             open_tokenizer(tokenizer_model),

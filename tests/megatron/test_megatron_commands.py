@@ -267,6 +267,19 @@ def test_a_file_whose_name_ends_in_a_number_is_no_weight(tmp_path, monkeypatch):
     ]
 
 
+def test_all_outputs_are_checked_before_the_first_column_is_tokenized(golden, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "one", "title": "two"}\n')
+    (tmp_path / "out_title_document.idx").write_text("mine")
+    with pytest.raises(FileExistsError, match="out_title_document.idx exists"):
+        preprocess_corpus(
+            tmp_path / "in.jsonl",
+            tmp_path / "out",
+            tokenizer_model=golden / "tokenizer",
+            json_keys=["text", "title"],
+        )
+    assert not list(tmp_path.glob("out_text*"))
+
+
 @pytest.mark.parametrize("json_keys", [[], ["text", "text"]])
 def test_json_keys_are_different_columns(golden, tmp_path, json_keys):
     (tmp_path / "in.jsonl").write_text('{"text": "one"}\n')
