@@ -77,6 +77,32 @@ def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
     assert offsets.tolist() == file.document_offsets.tolist() == [0, 3, 3, 5]
 
 
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"vocab_size": True}, "vocab_size must be an integer of at least 0, got True"),
+        ({"eos_token_id": 1.0}, "eos_token_id must be an integer"),
+        ({"eos_token_id": 50256}, r"50256 is outside \[0, 100\), the vocabulary"),
+        (
+            {"eos_token_id": 70_000, "vocab_size": None},
+            r"70000 is outside \[0, 65536\), the vocabulary and uint16",
+        ),
+    ],
+)
+def test_a_wrong_description_fails_before_anything_is_written(path, field, message):
+    with pytest.raises(ValueError, match=message):
+        TokenFileWriter(path, dtype="uint16", **{"vocab_size": 100} | field)
+
+
+def test_counts_may_be_numbers_of_numpy(path):
+    with TokenFileWriter(
+        path, dtype="uint16", vocab_size=np.int64(100), eos_token_id=np.uint16(99)
+    ) as writer:
+        writer.write_document([1, 99])
+    manifest = TokenFile(path).manifest
+    assert (manifest.vocab_size, manifest.eos_token_id) == (100, 99)
+
+
 def test_an_eos_id_that_is_given_is_checked_whatever_the_manifest_says(path):
     with TokenFileWriter(
         path, dtype="uint16", eos_token_id=5, appended_eod=False

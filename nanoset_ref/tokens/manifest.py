@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import Literal, Self, get_args
 
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.paths import FileVersion, PathLike, checksum_of_set, read_json
 
 FORMAT_VERSION = 1  # of manifests
@@ -12,6 +13,7 @@ MANIFEST_SUFFIX = ".json"
 DOCUMENTS_SUFFIX = ".documents.npy"
 LABELS_SUFFIX = ".sources.npz"
 TOKEN_DTYPES = ("uint16", "int32")
+# the first two are never None
 COUNTS = "num_tokens", "num_documents", "vocab_size", "eos_token_id", "row_length"
 # "overlapping": sample j is tokens [j*S, j*S + S + 1); neighbors share a token, so every token is a
 #     label once.
@@ -75,12 +77,8 @@ class Manifest:
                 raise TokenFileError(f"{name} must be one of {values}, got {value!r}")
         for name in COUNTS:
             value = getattr(self, name)
-            if value is None and name not in ("num_tokens", "num_documents"):
-                continue
-            if not isinstance(value, int) or value < 0:
-                raise TokenFileError(
-                    f"{name} must be a non-negative integer, got {value!r}"
-                )
+            if value is not None or name in COUNTS[:2]:
+                object.__setattr__(self, name, whole_number(value, name, 0))
         if (self.windows == "overlapping") != (self.row_length is None):
             raise TokenFileError(
                 "row_length goes with disjoint or padded windows, "

@@ -39,8 +39,9 @@ class TokenFileWriter:
     Raises:
         FileExistsError: the file exists and `overwrite` is False, or a file of another kind has the
             name of its manifest or document boundaries.
-        TokenFileError: (in `write`) an id does not fit the vocabulary or the dtype, or the lengths
-            do not add up.
+        ValueError: a field of the description has a wrong value.
+        TokenFileError: the EOS id or (in `write`) another id does not fit the vocabulary or the
+            dtype, or the lengths do not add up.
     """
 
     def __init__(
@@ -63,9 +64,15 @@ class TokenFileWriter:
         self._description = description
         self._overwrite = overwrite
         self._digest = xxhash.xxh3_128()
-        vocab_size = self._manifest().vocab_size  # a wrong description fails at once
+        manifest = self._manifest()  # a wrong description fails at once
         limit = np.iinfo(self.dtype).max + 1
-        self._limit = min(limit, vocab_size or limit)
+        self._limit = min(limit, manifest.vocab_size or limit)
+        eos_token_id = manifest.eos_token_id
+        if eos_token_id is not None and eos_token_id >= self._limit:
+            raise TokenFileError(
+                f"eos_token_id {eos_token_id} is outside [0, {self._limit}), the vocabulary and "
+                f"{self.dtype.name}: give both of one tokenizer"
+            )
 
     def _manifest(self) -> Manifest:
         return Manifest(
