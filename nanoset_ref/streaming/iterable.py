@@ -103,12 +103,12 @@ class IterableDataset(Resumable):
 
     @property
     def dropped(self) -> int:
-        """The number of elements dropped at the end of an epoch, known once a worker gets there."""
+        """The number of elements dropped at the end of an epoch, known once a worker reaches it."""
         return int(self._dropped)
 
     @property
     def plan(self) -> State:
-        """See `ResumableDataset.plan`; with the rank, if a state is the rank's own."""
+        """See `Resumable.plan`; with the rank, if a state is the rank's own."""
         own = {"dp_rank": self.dp_rank} if self._expands else {}
         return super().plan | own
 
