@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
@@ -216,13 +216,18 @@ def merge(*sources_and_target: str, options: CopyOptions) -> None:
     options.show_written(written)
 
 
+def share_or_count(text: str) -> float:
+    """Parse a number: only one without a point is a count."""
+    return int(text) if text.isdecimal() else float(text)
+
+
 def split(
     source: str,
     train: Path,
     valid: Path,
     /,
     *,
-    held_out: float,
+    held_out: Annotated[float, share_or_count],
     seed: NotNegative = 1234,
     overwrite: bool = False,
     options: FileOptions,
@@ -233,15 +238,14 @@ def split(
         source: a .npy token file, a .bin/.idx pair or a .ds file.
         train: the file for the rest.
         valid: the file for the documents held out.
-        held_out: a share such as 0.01, or a number of documents such as 500.
+        held_out: a share such as 0.01, or a number of documents such as 500; 1.0 is a share, 1 a number.
         seed: the seed of the choice.
         overwrite: replace existing targets.
     """
     file = options.open(source)
     if train.resolve() == valid.resolve():
         raise ValueError(f"train and valid are two files, got {train} for both")
-    amount = int(held_out) if held_out.is_integer() else held_out
-    rest, chosen = tokens.split(file, amount, seed=seed)
+    rest, chosen = tokens.split(file, held_out, seed=seed)
     facts = None
     if options.eos_token_id is not None:
         facts = _facts_of_eos(options.eos_token_id, [file])

@@ -118,6 +118,14 @@ from nanoset_ref.provenance import RunSegment
             "a share between 0 and 1 or an integer, got nan",
         ),
         ("split m.bin a.npy b.npy --held-out 9", "held_out=9 selects 9"),
+        (
+            "split m.bin a.npy b.npy --held-out 1.0",
+            "a share between 0 and 1 or an integer, got 1.0",
+        ),
+        (
+            "split m.bin a.npy b.npy --held-out all",
+            "argument --held-out: invalid share_or_count value: 'all'",
+        ),
         ("inspect raw.npy", "raw.npy records no document boundaries"),
         (
             "show --data raw.npy --sequence-length 4 --sample 99",
