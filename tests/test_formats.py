@@ -702,6 +702,20 @@ def test_held_out_documents_and_the_rest_are_a_partition(count, share, seed):
     assert np.array_equal(split(documents, share, seed=seed)[1], held_out)
 
 
+def test_a_seed_that_leaves_a_part_without_tokens_is_named(tmp_path):
+    documents = written(tmp_path / "a.npy", [[], [], [1], [2, 3]])
+    refused = 0
+    for seed in range(20):
+        expected = np.random.default_rng(seed).choice(4, 2, replace=False)
+        if {*expected.tolist()} in ({0, 1}, {2, 3}):
+            refused += 1
+            with pytest.raises(ValueError, match=f"seed={seed}.*take another seed"):
+                split(documents, 2, seed=seed)
+        else:
+            assert split(documents, 2, seed=seed)[1].tolist() == sorted(expected)
+    assert 0 < refused < 20
+
+
 def test_rows_are_not_torn_apart(tmp_path):
     source = written(
         tmp_path / "a.npy", [range(3), range(5)], windows="disjoint", row_length=4

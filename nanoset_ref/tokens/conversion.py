@@ -243,7 +243,8 @@ def split(
     Raises:
         ValueError: `rest` or `held out` would be empty.
     """
-    documents = len(source.require_document_offsets()) - 1
+    lengths = np.diff(source.require_document_offsets())
+    documents = len(lengths)
     if isinstance(held_out, np.generic):
         held_out = held_out.item()
     if not isinstance(held_out, float):
@@ -262,6 +263,10 @@ def split(
     is_held_out = np.zeros(documents, dtype=np.bool_)
     generator = np.random.default_rng(seed)
     is_held_out[generator.choice(documents, count, replace=False)] = True
+    if not lengths[is_held_out].any() or not lengths[~is_held_out].any():
+        raise ValueError(
+            f"with seed={seed}, one of the two parts has only empty documents: take another seed"
+        )
     return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
 
 
