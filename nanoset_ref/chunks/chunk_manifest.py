@@ -199,10 +199,11 @@ def common_facts(
     for path, problem in find_problems(manifests, paths):
         raise ManifestError(f"{path}: {problem}")
     found = [manifest.facts for manifest in manifests.values()] or [RowFacts()]
-    known = [facts.tokenizer_identity for facts in found if facts.tokenizer_identity]
+    identities = [one.tokenizer_identity for one in found]
+    known = next(filter(None, identities), None)
     facts = set()
-    for one in found:
-        identity = one.tokenizer_identity or (known or [None])[0]
+    for one in found:  # an older manifest lacks the identity, which cannot be compared
+        identity = one.tokenizer_identity or known
         facts.add(one.model_copy(update={"tokenizer_identity": identity}))
     if len(facts) > 1:
         differing = sorted(map(str, facts))

@@ -238,7 +238,7 @@ def split(
         source: a .npy token file, a .bin/.idx pair or a .ds file.
         train: the file for the rest.
         valid: the file for the documents held out.
-        held_out: a share such as 0.01, or a number of documents such as 500; 1.0 is a share, 1 a number.
+        held_out: a share such as 0.01, or a number of documents such as 500 (without a point).
         seed: the seed of the choice.
         overwrite: replace existing targets.
     """

@@ -101,11 +101,12 @@ def are_padding(file: Tokens, documents: Int64Array) -> NDArray[np.bool_]:
     comes after it in its row. (In a file that records no labels, a document of one token at the end
     of a row cannot be told from padding, and counts as padding.)
     """
-    if file.windows != "padded":
+    row_length = file.row_length
+    if file.windows != "padded" or row_length is None:
         return np.zeros(len(documents), dtype=np.bool_)
     offsets = file.require_document_offsets()
     starts = offsets[documents]
-    tokens_to_row_end = -(starts + 1) % file.row_length + 1
+    tokens_to_row_end = -(starts + 1) % row_length + 1
     row_stops = np.searchsorted(offsets, starts + tokens_to_row_end)
     padding = row_stops - documents == tokens_to_row_end
     candidates = documents[padding].tolist()
