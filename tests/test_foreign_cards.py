@@ -532,6 +532,8 @@ def test_given_facts_that_a_card_does_not_need_are_refused(tmp_path):
     [
         ("gpt-neox", "- a\n- b\n", "config is not a config of gpt-neox: it must hold"),
         ("nanotron", "[1]", "config is not a config of nanotron: it must hold names"),
+        ("nanotron", "a: [1\n", "config: line 2: expected"),
+        ("gpt-neox", "seed: 1\nseed: 2\n", "config: line 2: found duplicate key"),
         ("olmo-core", "[1]", "config is not a config of olmo-core: it must hold names"),
         ("megatron", "--data-path 'a", "config: No closing quotation; close it in a"),
         (

@@ -338,8 +338,11 @@ def from_llm_c(config: ForeignConfig) -> Json:
 
 
 def read_yaml(path: PathLike) -> Any:
-    """The content of a YAML file."""
-    return train.read_yaml(path)
+    """The content of a YAML file; every error names the file."""
+    try:
+        return train.read_yaml(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 class ConfigReader(NamedTuple):
