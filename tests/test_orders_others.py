@@ -762,6 +762,12 @@ def test_maxtext_searches_no_further_than_it_is_asked_to(monkeypatch):
         assert ends.pop() == read
 
 
+@pytest.mark.parametrize("weight", [1e-12, 5e-324])
+def test_maxtext_names_a_weight_whose_period_does_not_fit_into_memory(weight):
+    with pytest.raises(MemoryError, match=f"raise the weight {weight}, or leave"):
+        build_order("maxtext", [3, 4], [1, weight], 7)
+
+
 def test_maxtext_refuses_what_grain_cannot_mix():
     with pytest.raises(ValueError, match="weights above 0; got"):
         build_order("maxtext", [3, 4], [0, 1], 7)

@@ -10,6 +10,7 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
+from nanoset_ref.io.memory import memory_limit
 from nanoset_ref.orders.base import (
     NO_POSITIONS,
     Matches,
@@ -45,6 +46,7 @@ class MaxTextOrder(Order):
 
     Raises:
         ValueError: see `Order` and `GrainOrder`; a weight of 0, or a source without records.
+        MemoryError: one weight is so small that a period does not fit into memory.
     """
 
     name = "maxtext"
@@ -83,6 +85,15 @@ class MaxTextOrder(Order):
         total = sum(weights)
         shares = [weight / total for weight in weights]
         scale = 100 / min(shares)
+        size = (
+            24 * len(shares) * scale
+        )  # of the period's counts and two arrays made from them
+        if size > memory_limit():
+            raise MemoryError(
+                f"order='maxtext' stores a period in which the smallest weight is read 100 times: "
+                f"{scale:.3g} elements need {size:.3g} bytes (this process may use "
+                f"{memory_limit():,}); raise the weight {min(weights)}, or leave its source out"
+            )
         parts = [int(share * scale) for share in shares]
         self._parts = np.array(parts, dtype=np.int64)
         # 2. for one period, after which the counts of all sources have grown by p
