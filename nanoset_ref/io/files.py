@@ -90,8 +90,8 @@ def atomic_write_set(
 
     1. Write all files to temporaries next to their targets, flush and sync them. A full disk shows
        here, while an old set is still whole.
-    2. A set is valid if its last file exists: of a set of several files, mark the last temporary by
-       another name, and remove the old last file.
+    2. A set is valid if its last file exists. So rename the last temporary (the mark), and remove
+       the old last file; a single file needs neither.
     3. Rename the temporaries in the order of `paths`, so the new last file comes last.
 
     A writer that is killed after step 2 leaves the mark and a set without its last file; the next
@@ -178,7 +178,7 @@ def write_together(*last_files: Path) -> Iterator[list[list[_PendingFile]]]:
 
     While only the first set is published, the last file of the second has a hidden name that
     contains the inode of the first set's last file. A later writer that finds this name knows that
-    the pair is incomplete, and replaces it. So a mark of one set counts for both.
+    the pair is incomplete, and replaces it. So the mark of one set marks both.
 
     Yields:
         The pending files of both sets, in the order of writing; complete at the end of the block.

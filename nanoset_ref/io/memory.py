@@ -35,7 +35,7 @@ def check_not_truncated(*arrays: NDArray[Any]) -> None:
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector: code that only makes objects gives it nothing to collect."""
+    """Pause the garbage collector, for code that creates many objects and drops none."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

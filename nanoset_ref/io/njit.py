@@ -2,8 +2,8 @@
 
 Importing numba and loading a compiled order take a second, compiling it 8 seconds. Plain Python
 answers a question about a few rows in a millisecond. So a kernel that can count its `work` starts
-in Python. It is compiled once it has done PYTHON_WORK units of work, so the total is at most twice
-that of the better choice made in advance. Every other kernel is compiled at its first call.
+in Python. It is compiled once it has done PYTHON_WORK units of work, so it costs at most twice as
+much as the better of the two. Every other kernel is compiled at its first call.
 
 numba reuses a compiled function until the function's file changes. But kernels inline functions
 from other files (`interleaving.source_at` inlines `permutation.derive`), and numba would continue

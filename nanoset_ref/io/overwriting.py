@@ -1,4 +1,4 @@
-"""Which existing files a writer may replace: if asked to, those that the user named, and our own.
+"""The files that a writer may replace: its own and, with `overwrite`, those that the user named.
 
 A file that is being read is never replaced. Neither is a file of another program whose name the
 user did not give, such as the name of a companion.

@@ -44,8 +44,8 @@ class EpochRequest:
         settings: world_size, batch_size, workers, seed and epoch, as `make` takes them.
         steps: batches to take on every rank.
         take_states: whether to take the states after these batches.
-        resume_from: the states of the ranks that this epoch continues; rank r takes number r mod
-            their count.
+        resume_from: the states of the ranks that this epoch continues; rank r takes state r mod
+            the number of states.
         overwrite_batches: whether to write to every batch once its rows are known.
         trace_memory: whether to trace the memory.
         take_length: whether to take the loader's length.

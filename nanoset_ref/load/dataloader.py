@@ -128,7 +128,7 @@ class NanosetDataLoader(OneIterationLoader):
         **options: options of torch's DataLoader (num_workers, collate_fn, pin_memory, ...).
 
     Each iteration reads the rest of the current epoch, the next one a whole epoch: positions 0 to
-    len(dataset) - 1, in the same order every time. For epochs that are shuffled anew, make the
+    len(dataset) - 1, in the same order every time. For a new shuffle in every epoch, make the
     dataset as long as the run (`train_split_num_samples`) and iterate once. Only one iteration is
     live: a new one closes the old one and resumes after the last delivered batch.
 

@@ -49,7 +49,7 @@ def source_at(tree, period, key, items):
         period: int64, items after which windows begin again; the last window before may be short.
         key: uint64. A window's coins are derived from it and from the window's first item.
         items: int64 [n], from 0 to 2**48; some hundreds at a time, as each takes about 160 bytes
-            meanwhile.
+            of working memory.
 
     Returns:
         Sources and numbers, int64 [n] each.

@@ -203,7 +203,7 @@ class StatelessOrder(Order):
     @property
     def identity(self) -> Json:
         """See `Order.identity`. It contains the rounded weights, and the number of items after
-        which windows begin again: None if there is only one source, since it changes nothing then.
+        which windows begin again, or None for a single source, where it has no effect.
         """
         parts = self._tree.parts[: self._tree.sources]
         is_alone = np.count_nonzero(parts) == 1

@@ -105,7 +105,7 @@ class _Trace:
             _put(self.places, self._heads, self._nexts, self._filter_bits, item, place)
 
     def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Draws]]:
-        """Each block's number and draws; threads draw the next ones meanwhile."""
+        """Each block's number and draws, while threads draw the next ones."""
         drawn: deque[Future[tuple[int, Draws]]] = deque()
         with ThreadPoolExecutor(min(os.cpu_count() or 1, BLOCKS_AHEAD)) as pool:
             for number in numbers:

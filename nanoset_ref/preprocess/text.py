@@ -99,7 +99,7 @@ def open_text(
             folder (all such files below it, sorted by path), a glob, a folder written by
             `Dataset.save_to_disk`, the name of a Hub dataset, or a list of these, read in this
             order.
-        column: the column with the text; or several names: the first that a document has counts.
+        column: the column with the text; or several names: the first that a document has is used.
         split: the split of a dataset. A folder with a split is read by `datasets.load_dataset`; a
             file has only "train".
         on_error: "raise" stops at the first unusable document; "skip" leaves it out and counts it.

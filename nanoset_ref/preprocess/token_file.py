@@ -79,7 +79,7 @@ def preprocess(
             are always those of hf.
         on_error: raise: stop at the first unusable line, naming file and line; skip: leave such
             lines out and count them. More than 1 % left out is a warning, and exit code 3; the
-            files are complete all the same.
+            files are still complete.
         overwrite: replace an existing output.
         num_workers: processes that encode, each on its share of the cores. 1 uses all cores, too;
             more help if one process cannot parse and write as fast as the cores encode. torchrun's

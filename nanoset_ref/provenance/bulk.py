@@ -1,5 +1,5 @@
 """Bulk queries: when a run reads each of a million documents, and which rows to skip so that it
-does not.
+reads none of them.
 """
 
 import functools
@@ -39,7 +39,7 @@ class QueryParser(NamedTuple):
     """Parses queries: lines [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-END_BYTE.
 
     Args:
-        files: the files of the run. Of several with the same name, the first counts.
+        files: the files of the run. Of several with the same name, the first is used.
         boundaries_of: returns the document boundaries of a file in tokens, from its number.
         default_source: the file of lines that name none.
     """

@@ -125,7 +125,7 @@ def compare_two_cards(one: Card, two: Card) -> Json:
 
     Returns:
         {"differences": lines,
-        "assumed": [name, name] of files that are taken for the same, for want of checksums,
+        "assumed": [name, name] of files assumed to be the same, because they have no checksums,
         "steps": the number of steps that both have,
         "step": the first step that reads different rows, or None,
         "rows": how many rows of that step differ,

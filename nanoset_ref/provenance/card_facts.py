@@ -165,8 +165,8 @@ class CardFacts:
         A step reads the same rows; which rank reads a row changes.
 
         Args:
-            schedule: dp_size, micro_batch_size and accumulation of all stages. Its layout counts
-                only for stages whose layout the card does not know.
+            schedule: dp_size, micro_batch_size and accumulation of all stages. Its layout applies
+                only to stages whose layout the card does not know.
             layout: the layout of all stages; None: that of the card.
 
         Raises:

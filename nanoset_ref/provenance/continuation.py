@@ -38,7 +38,7 @@ def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     """Find the state of a NanosetDataLoader in a saved state, and the name of its stage, if any.
 
     Args:
-        saved: the state of a NanosetDataLoader or of a StagedLoader, whose latest stage counts; or
+        saved: the state of a NanosetDataLoader or of a StagedLoader, whose latest stage is used; or
             the content of a checkpoint's state.json.
 
     Raises:

@@ -80,7 +80,10 @@ class Tokens(ABC):
 
     @property
     def path(self) -> Path:
-        """A Path, or a BucketPath for a URL; built on each access: 100,000 would take memory."""
+        """A Path, or a BucketPath for a URL.
+
+        Built on each access, since 100,000 stored Paths would take too much memory.
+        """
         return as_path(self.location)
 
     def companion(self, suffix: str) -> Any:

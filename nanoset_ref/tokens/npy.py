@@ -46,7 +46,7 @@ def name_of_dtype(token_dtype: DTypeLike | None) -> str | None:
 
 
 class TokenFile(Tokens):
-    """A .npy token file: raw ids without NumPy's header, perhaps next to a manifest.
+    """A .npy token file: raw ids without NumPy's header, and an optional manifest.
 
     Args:
         path: the file with the ids.

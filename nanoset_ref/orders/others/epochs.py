@@ -1,4 +1,4 @@
-"""`EpochOrder`: an order that shuffles its samples anew in every epoch."""
+"""`EpochOrder`: an order with a new shuffle in every epoch."""
 
 from abc import abstractmethod
 from typing import Any
