@@ -29,7 +29,7 @@ from nanoset_ref.io.njit import njit
 from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders.base import Json
 from nanoset_ref.tokens import Tokens
-from nanoset_ref.tokens.companions import DAMAGED_BOUNDARIES, are_padding
+from nanoset_ref.tokens.companions import DAMAGED_BOUNDARIES, without_padding
 
 
 def starts_after_eos(rows: NDArray[Any], eos_token_id: int) -> Starts:
@@ -116,7 +116,7 @@ def document_spans(file: Tokens, start: int, stop: int) -> list[Span]:
     spans = []
     first_document = int(np.searchsorted(offsets, start, side="right")) - 1
     documents = np.arange(first_document, np.searchsorted(offsets, stop))
-    for document in documents[~are_padding(file, documents)].tolist():
+    for document in without_padding(file, documents).tolist():
         document_start = int(offsets[document])
         span_start = max(document_start, start)
         span_stop = min(int(offsets[document + 1]), stop)

@@ -128,12 +128,8 @@ def preprocess_corpus(
         ValueError: json_keys is empty or names a column twice.
         FileExistsError, ValueError, OSError: see `nanoset_ref.preprocess.tokenize_documents`.
     """
-    prefixes = {}
-    for key in _distinct_columns(json_keys):
-        prefixes[key] = f"{os.fspath(output_prefix)}_{key}_document"
-        refuse_existing(Path(f"{prefixes[key]}.idx"), overwrite)
     counts = {}
-    for key, prefix in prefixes.items():
+    for key, prefix in _new_prefixes(output_prefix, json_keys, overwrite).items():
         source = open_text(input, column=key, split=split, on_error=on_error)
         encoder = Encoder(
             open_tokenizer(tokenizer_model),
@@ -155,14 +151,20 @@ def preprocess_corpus(
     return counts
 
 
-def _distinct_columns(json_keys: Sequence[str] | str) -> list[str]:
-    """The columns of `json_keys`, one or more and no column twice."""
+def _new_prefixes(
+    output_prefix: PathLike, json_keys: Sequence[str] | str, overwrite: bool
+) -> dict[str, str]:
+    """{column: prefix of its pair}, for one or more columns, none twice, whose pairs are new."""
     columns = as_list(json_keys)
     if not columns or len({*columns}) < len(columns):
         raise ValueError(
             f"json_keys must name one or more different columns, got {columns}"
         )
-    return columns
+    prefixes = {}
+    for key in columns:
+        prefixes[key] = f"{os.fspath(output_prefix)}_{key}_document"
+        refuse_existing(Path(f"{prefixes[key]}.idx"), overwrite)
+    return prefixes
 
 
 def main(

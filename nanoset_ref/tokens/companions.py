@@ -94,8 +94,8 @@ def find_document_offsets(ids: NDArray[Any], eos_token_id: int) -> Int64Array:
     return np.unique(np.concatenate(ends))
 
 
-def are_padding(file: Tokens, documents: Int64Array) -> NDArray[np.bool_]:
-    """Which documents of a file, int64 [n], are tokens of padding, bool [n].
+def without_padding(file: Tokens, documents: Int64Array) -> Int64Array:
+    """Leave out those of a file's documents, int64 [n], that are tokens of padding.
 
     In padded windows, each padding token is a document without a label, and no other document
     comes after it in its row. (In a file that records no labels, a document of one token at the end
@@ -103,7 +103,7 @@ def are_padding(file: Tokens, documents: Int64Array) -> NDArray[np.bool_]:
     """
     row_length = file.row_length
     if file.windows != "padded" or row_length is None:
-        return np.zeros(len(documents), dtype=np.bool_)
+        return documents
     offsets = file.require_document_offsets()
     starts = offsets[documents]
     tokens_to_row_end = -(starts + 1) % row_length + 1
@@ -111,7 +111,7 @@ def are_padding(file: Tokens, documents: Int64Array) -> NDArray[np.bool_]:
     padding = row_stops - documents == tokens_to_row_end
     candidates = documents[padding].tolist()
     padding[padding] = [file.label_of(document) is None for document in candidates]
-    return padding
+    return documents[~padding]
 
 
 def read_labels(

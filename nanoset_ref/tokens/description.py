@@ -11,7 +11,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.tokens.companions import are_padding
+from nanoset_ref.tokens.companions import without_padding
 from nanoset_ref.tokens.content import document_blocks
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
@@ -48,10 +48,9 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
     eos = eos_token_id
     if eos is None:
         eos = file.facts.get("eos_token_id")
-    all_lengths = np.diff(file.require_document_offsets())
-    documents = np.arange(len(all_lengths))
-    documents = documents[~are_padding(file, documents)]
-    lengths = all_lengths[documents]
+    offsets = file.require_document_offsets()
+    documents = without_padding(file, np.arange(len(offsets) - 1))
+    lengths = np.diff(offsets)[documents]
     if not len(lengths):
         raise TokenFileError(f"{file.path} holds no documents")
     counts = np.zeros(0, dtype=np.int64)
@@ -68,7 +67,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
             if len(document) and key in hashes:
                 duplicate_lengths.append(len(document))
             hashes.add(key)
-    statistics = {
+    return {
         "path": str(file.path),
         "dtype": file.dtype.name,
         "num_tokens": file.num_tokens,
@@ -77,17 +76,18 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
         "distinct_ids": int(np.count_nonzero(counts)),
         "largest_id": len(counts) - 1,
         "eos_token_id": eos,
-        "eos_share": None,
-        "documents_ending_in_eos": None,
+        "eos_share": _share(eos, counts),
+        "documents_ending_in_eos": None if eos is None else ending_in_eos,
         "duplicate_documents": len(duplicate_lengths),
         "duplicate_tokens": sum(duplicate_lengths),
     }
-    if eos is not None:
-        statistics["eos_share"] = int(counts[eos : eos + 1].sum()) / max(
-            counts.sum(), 1
-        )
-        statistics["documents_ending_in_eos"] = ending_in_eos
-    return statistics
+
+
+def _share(eos: int | None, counts: Int64Array) -> float | None:
+    """The share of the EOS id in the counts of all ids; None without an EOS id."""
+    if eos is None:
+        return None
+    return int(counts[eos : eos + 1].sum()) / max(int(counts.sum()), 1)
 
 
 def _length_statistics(lengths: Int64Array) -> Statistics:

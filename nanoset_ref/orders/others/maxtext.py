@@ -4,6 +4,7 @@ Source: AI-Hypercomputer/maxtext e591f30cb (August 2026), `get_datasets` in
 `grain_data_processing.py`, and google/grain 0.2.18 (June 2026), `IterDataset.mix`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -85,15 +86,7 @@ class MaxTextOrder(Order):
         total = sum(weights)
         shares = [weight / total for weight in weights]
         scale = 100 / min(shares)
-        size = (
-            24 * len(shares) * scale
-        )  # of the period's counts and two arrays made from them
-        if size > memory_limit():
-            raise MemoryError(
-                f"order='maxtext' stores a period in which the smallest weight is read 100 times: "
-                f"{scale:.3g} elements need {size:.3g} bytes (this process may use "
-                f"{memory_limit():,}); raise the weight {min(weights)}, or leave its source out"
-            )
+        _require_memory(scale, weights)
         parts = [int(share * scale) for share in shares]
         self._parts = np.array(parts, dtype=np.int64)
         # 2. for one period, after which the counts of all sources have grown by p
@@ -150,3 +143,15 @@ class MaxTextOrder(Order):
         indices, positions = np.concatenate(reads, axis=1)
         is_read = positions < until
         return indices[is_read], positions[is_read]
+
+
+def _require_memory(elements: float, weights: Sequence[float]) -> None:
+    """Raise MemoryError if a period of so many elements does not fit into memory."""
+    size = 24 * len(weights) * elements  # its counts, and two arrays made from them
+    memory = memory_limit()
+    if size > memory:
+        raise MemoryError(
+            "order='maxtext' stores a period, in which the smallest weight is read 100 times: "
+            f"{elements:.3g} elements need {size:.3g} bytes (this process may use {memory:,}); "
+            f"raise the weight {min(weights)}, or leave its source out"
+        )
