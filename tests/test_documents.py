@@ -218,6 +218,19 @@ def test_the_manifest_knows_boundaries_that_no_token_shows(tmp_path):
             )
 
 
+@pytest.mark.parametrize("options", [{}, {"eod_mask_loss": True}, True])
+@pytest.mark.parametrize("windows", ["overlapping", "padded"])
+def test_document_options_are_of_their_class(tmp_path, options, windows):
+    row_length = None if windows == "overlapping" else 5
+    with TokenFileWriter(
+        tmp_path / "a.npy", dtype="uint16", windows=windows, row_length=row_length
+    ) as writer:
+        writer.write_document(np.arange(10))
+    rows = Nanoset(tmp_path / "a.npy", None, 4)
+    with pytest.raises(TypeError, match="documents must be DocumentOptions, such as"):
+        build_nanoset_dataloader(rows, micro_batch_size=1, documents=options)
+
+
 def test_without_a_manifest_there_is_a_clear_error(tmp_path):
     np.arange(40, dtype=np.uint16).tofile(tmp_path / "raw.npy")
     with pytest.raises(ValueError, match="raw.npy records no document boundaries"):

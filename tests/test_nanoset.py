@@ -180,6 +180,14 @@ def test_no_number_of_samples_is_one_epoch(tmp_path):
     assert len(Nanoset(paths, None, 4, None, disjoint=True)) == 8 + 3
 
 
+@pytest.mark.parametrize("disjoint", ["no", None, 2])
+def test_disjoint_is_yes_or_no_and_no_text(tmp_path, disjoint):
+    path = write_range(tmp_path / "a.npy", 41)
+    with pytest.raises(ValueError, match="disjoint must be True or False, got"):
+        Nanoset(path, None, 4, disjoint=disjoint)
+    assert len(Nanoset(path, None, 4, disjoint=np.bool_(True))) == 8
+
+
 def test_the_three_forms_of_dataset_path(tmp_path):
     """And an open token file, which may stand for its path. A sample is writable without touching it."""
     a, b = write_range(tmp_path / "a.npy", 41), write_range(tmp_path / "b.npy", 81)

@@ -8,7 +8,6 @@ since the sampler runs ahead of the training loop by everything the workers pref
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import inspect
 import itertools
@@ -38,7 +37,7 @@ from nanoset_ref.load.collator import (
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler, Tail, consumed_in
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.schedule import Layout
-from nanoset_ref.orders.base import NO_POSITIONS, Json
+from nanoset_ref.orders.base import Json
 
 if TYPE_CHECKING:
     from nanoset_ref.load.document_masks import DocumentOptions
@@ -538,22 +537,14 @@ def _plan_of(rows: Rows, collate_fn: Any) -> Plan:
 def _resolve_documents(
     documents: DocumentOptions | None, rows: Rows, collate_fn: Any
 ) -> DocumentOptions | None:
-    """The document options for these rows, and those that padding requires."""
+    """See `options_for_rows`; without options, only rows with padding need some."""
     if not isinstance(rows, Rows):
         raise TypeError(
             f"dataset must be Rows (NanosetDataLoader takes any dataset), got {rows!r:.200}"
         )
-    if documents is not None and collate_fn is not None:
-        raise ValueError(
-            "documents is an option of DataCollatorForCLM: give it to your collate_fn instead"
-        )
-    if rows.padded and collate_fn is None:
-        # only padded rows need it
-        from nanoset_ref.load.document_masks import DocumentOptions
+    if documents is None and not rows.padded:
+        return None
+    # only document masks and padded rows need it
+    from nanoset_ref.load.document_masks import options_for_rows
 
-        documents = dataclasses.replace(
-            documents or DocumentOptions(), eos_token_id=None, eod_mask_loss=True
-        )
-    if documents is not None and documents.needs_starts:
-        rows.starts(NO_POSITIONS)  # raises now if boundaries are unknown
-    return documents
+    return options_for_rows(documents, rows, collate_fn)

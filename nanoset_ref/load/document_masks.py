@@ -26,8 +26,8 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.rows import Span, Starts
-from nanoset_ref.orders.base import Json
+from nanoset_ref.load.rows import Rows, Span, Starts
+from nanoset_ref.orders.base import NO_POSITIONS, Json
 from nanoset_ref.tokens import Tokens
 from nanoset_ref.tokens.companions import DAMAGED_BOUNDARIES, without_padding
 
@@ -271,3 +271,30 @@ class DocumentOptions:
         if self.create_cu_seqlens:
             fields["cu_seqlens"], fields["max_seqlen"] = cu_seqlens(inputs)
         return fields
+
+
+def options_for_rows(
+    documents: DocumentOptions | None, rows: Rows, collate_fn: Any
+) -> DocumentOptions | None:
+    """The document options of a loader, and those that padding requires.
+
+    Raises:
+        TypeError: other options than DocumentOptions.
+        ValueError: both options and a collate_fn, or a file whose boundaries are not known.
+    """
+    if not isinstance(documents, DocumentOptions | None):
+        raise TypeError(
+            "documents must be DocumentOptions, such as DocumentOptions(eod_mask_loss=True); "
+            f"got {documents!r:.200}"
+        )
+    if documents is not None and collate_fn is not None:
+        raise ValueError(
+            "documents is an option of DataCollatorForCLM: give it to your collate_fn instead"
+        )
+    if rows.padded and collate_fn is None:
+        documents = dataclasses.replace(
+            documents or DocumentOptions(), eos_token_id=None, eod_mask_loss=True
+        )
+    if documents is not None and documents.needs_starts:
+        rows.starts(NO_POSITIONS)  # raises now if boundaries are unknown
+    return documents

@@ -224,7 +224,10 @@ class Tokens(ABC):
 
         Raises:
             TokenFileError: the file was cut into rows of another length.
+            ValueError: `disjoint` is not a bool.
         """
+        if disjoint not in (True, False):
+            raise ValueError(f"disjoint must be True or False, got {disjoint!r}")
         length = self.row_length
         if length is not None and length != sequence_length + 1:
             raise TokenFileError(
