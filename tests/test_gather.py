@@ -21,6 +21,7 @@ from nanoset_ref.load.gather import (
     Gatherer,
 )
 from nanoset_ref.load.gather_kernel import REGION_BYTES
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFile, TokenFileError, open_tokens
 
 
@@ -303,6 +304,18 @@ def test_any_number_of_files_is_read_under_any_limit(tmp_path, python_rows_left)
     del gather, reads
     gc.collect()
     assert descriptors_of(files) == 0, "all are closed again"
+
+
+def test_a_relative_path_after_a_change_of_folder_is_gone_and_says_where_it_was_sought(
+    tmp_path, monkeypatch
+):
+    np.arange(100, dtype=np.uint16).tofile(tmp_path / "a.npy")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    dataset = Nanoset("a.npy", None, 9, 5)
+    monkeypatch.chdir("elsewhere")
+    with pytest.raises(TokenFileError, match="a.npy is gone .*elsewhere"):
+        dataset[0]
 
 
 def test_a_file_that_was_replaced_before_its_first_row_is_an_error(tmp_path):

@@ -37,7 +37,7 @@ READING_THREADS = "nanoset_ref-", "QueueFeederThread"
 
 @dataclasses.dataclass(frozen=True)
 class TensorPointer:
-    """Marks a tensor that another pipeline rank has.
+    """Stands for a tensor that another pipeline rank holds.
 
     Args:
         group_rank: the number of that rank in the pipeline group.

@@ -272,7 +272,11 @@ class OpenFiles:
     def _new_descriptor(self, source: int) -> int:
         """Open a file, and check that it was not replaced after its Tokens were made."""
         file = self._files[source]
-        descriptor = os.open(file.location, os.O_RDONLY | self._flags)
+        try:
+            descriptor = os.open(file.location, os.O_RDONLY | self._flags)
+        except FileNotFoundError:
+            file.check_unchanged()  # says that it is gone, and the working directory
+            raise
         try:
             file.check_descriptor(descriptor)
         except BaseException:
