@@ -5,6 +5,7 @@
 #   make notebooks   run every notebook again and save it       NOTEBOOKS=notebooks/01_quickstart.ipynb
 #   make lint        ruff (also on the notebooks) and mypy
 #   make site        the course and the package's pages as a web site, in build/site
+#   make colab       the package and the course on a bare machine, such as Colab's; the pages call it there
 #   make clean       remove .venv and the prepared corpus
 #
 # PYTHON=/path/to/python chooses the interpreter, PIP_FLAGS="--index-url ..." where packages come from: torch from PyPI
@@ -12,7 +13,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help lab test notebooks lint site clean corpus
+.PHONY: help lab test notebooks lint site colab clean corpus
 
 BIN := .venv/bin
 NOTEBOOKS ?= $(wildcard notebooks/*.ipynb)
@@ -41,6 +42,11 @@ lint: .venv/installed-test
 site: .venv/installed-site
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs . build/site
 	@echo "build/site/index.html"
+
+# This folder is then a clone inside the one that the machine shows its user, who finds the course's folders beside it.
+colab:
+	pip install -q '.[lab]'
+	cd .. && ln -s $(notdir $(CURDIR))/notebooks/[a-z]* .
 
 corpus: | .venv/installed-lab
 	@cd notebooks && ../$(BIN)/python -m nanoset_ref.chunks.corpus data && ../$(BIN)/python -c "import course; course.tiny_corpus()"

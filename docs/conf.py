@@ -55,12 +55,7 @@ autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 # an attribute that several classes have is no mistake
-suppress_warnings = [
-    "mystnb.unknown_mime_type",
-    "ref.python",
-    # a line that goes on after a backslash, in the first cell of each page
-    "misc.highlighting_failure",
-]
+suppress_warnings = ["mystnb.unknown_mime_type", "ref.python"]
 
 html_math_renderer = "mathml"
 html_theme = "sphinx_book_theme"

@@ -10,14 +10,15 @@ OPEN = re.compile(r"(^|[=:,]|\breturn|\byield)\s*\.\.\.\s*(#.*)?$", re.MULTILINE
 
 
 def check(key: str, answer: Any) -> None:
-    """Print "open", "right", or "not yet" with the hint. Nothing is raised, whatever the answer is.
+    """Print "right", or "not yet" with the hint. Nothing is raised, whatever the answer is.
 
     Args:
         key: of the exercise, such as "05.3": its rule and hint are in `course/pages/page_05.py`.
-        answer: what the reader put in the place of `...`: a value, a function, or a class.
+        answer: what the reader put in the place of `...`: a value, a function, or a class. While
+            the dots stand nothing is printed: a page that nobody has worked through has no output
+            below its exercises.
     """
     if is_open(answer):
-        print("open")
         return
     page(key)
     rule = RULES[key]

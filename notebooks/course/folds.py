@@ -31,14 +31,13 @@ WIDTH = 750  # pixels of a picture on the page
 
 Pictures = dict[str, bytes]  # by file name in images/
 
-# the second cell of each page, whose code Colab and JupyterLab show folded, and what stands in it
-OPENING = """# @title The first picture. On Colab, this gets the package and the course before it.
-!test -d course || curl -Ls \\
-    https://github.com/nanoset-ref/nanoset_ref/raw/HEAD/notebooks/colab.sh | sh
+# the second cell of each page: its first line gets the course where it is missing, as on Colab
+OPENING = """\
+!test ! -d course && git clone -q https://github.com/nanoset-ref/nanoset_ref .src && make -sC .src colab
 from course import opening
 
 opening("{}")"""
-FOLDED = {"cellView": "form", "jupyter": {"source_hidden": True}}
+FOLDED = {"jupyter": {"source_hidden": True}}
 
 
 def with_answers(notebook: Any) -> Any:

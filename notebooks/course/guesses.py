@@ -48,15 +48,16 @@ def agrees(guessed: Any, key: str) -> bool:
 
 
 def tally(number: str) -> None:
-    """Print how many guesses of a page were right since it was opened, and how many are open."""
+    """Print how many guesses of a page were right since it was opened, and how many are open.
+
+    It prints nothing before the first guess.
+    """
     page(number)
     asked = [key for key in ANSWERS if key[:2] == number]
     guessed = [key for key in asked if key in _here]
     right = sum(_here[key] for key in guessed)
     if guessed:
         print(f"you guessed {right} of {len(asked)} right; {len(asked) - len(guessed)} are open")
-    else:
-        print(f"{len(asked)} predictions are open")
 
 
 def kept() -> dict[str, bool]:
