@@ -33,6 +33,7 @@ from nanoset_ref import (
     plain,
     prepare_corpus,
 )
+from nanoset_ref.megatron import MMapIndexedDataset, preprocess_corpus
 
 
 def test_the_tiny_corpus_holds_its_documents_and_ten_samples(tmp_path: Path) -> None:
@@ -376,6 +377,22 @@ def test_a_special_token_in_a_text_ends_a_document_as_notebook_03_says(
     assert ids[1:-1].count(tokenizer.eos_token_id) == 1
     split = tokenizer("with <|endoftext|> and", split_special_tokens=True)["input_ids"]
     assert tokenizer.eos_token_id not in split
+
+
+def test_an_empty_text_is_an_eos_here_and_no_token_in_a_pair_as_notebook_03_says(
+    tmp_path: Path,
+) -> None:
+    folder = prepare_corpus(tmp_path).tokenizer
+    tokenizer = load_tokenizer(folder)
+    ids, lengths = Encoder(tokenizer, append_eod=True).encode_batch(["", "ab"])
+    assert (lengths[0], ids[0]) == (1, tokenizer.eos_token_id)
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": ""}\n{"text": "ab"}\n')
+    preprocess_corpus(
+        texts, tmp_path / "pair", tokenizer_model=folder, append_eod=True, backend="hf"
+    )
+    pair = MMapIndexedDataset(tmp_path / "pair_text_document")
+    assert pair.document_offsets.tolist() == [0, 0, lengths[1]]
 
 
 @pytest.mark.parametrize("order", ["stateless", "nanotron"])

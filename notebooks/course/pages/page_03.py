@@ -7,6 +7,7 @@ from itertools import islice
 import numpy as np
 import torch
 from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from course import pieces, show
 from course.registry import answer, figure, rule
@@ -17,6 +18,7 @@ from nanoset_ref import (
     DataCollatorForCLM,
     Nanoset,
     build_nanoset_dataloader,
+    load_tokenizer,
     loss_mask,
     plain,
     prepare_corpus,
@@ -35,6 +37,16 @@ def stories():
         texts = [tokenizer.encode(json.loads(line)["text"]).ids for line in file]
     vocabulary, ids = np.unique(np.concatenate(texts), return_inverse=True)
     return torch.from_numpy(ids[: len(ids) // 19 * 19]).view(-1, 19), len(vocabulary)
+
+
+def tokenizer_with_bos():
+    """The course's tokenizer, which puts <s> before every text that it encodes."""
+    tokenizer = load_tokenizer(prepare_corpus("data").tokenizer)
+    tokenizer.add_special_tokens({"bos_token": "<s>"})
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", tokenizer.bos_token_id)]
+    )
+    return tokenizer
 
 
 def cut(rows, places, length=16):

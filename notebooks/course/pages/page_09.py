@@ -297,6 +297,13 @@ def answer_4(masked, test, counts, mean):
     print(f"{mean['causal mask'] - ignored:.1f} nats better than the model that never had one")
 
 
+def head_starts(steps):
+    """By how much the document mask is ahead in the stored runs of so many steps, for each seed."""
+    stored = json.loads(LONGER.read_text())
+    ends = [found[str(steps)] for found in stored.values()]
+    return [end["causal -> causal"] - end["document -> document"] for end in ends]
+
+
 def show_longer():
     """The stored held-out losses of longer runs: the mean of the seeds, and the least and the greatest."""
     stored = json.loads(LONGER.read_text())
