@@ -92,8 +92,8 @@ def answer_2(report):
     }
     show(
         plots.counterexamples(tables, "The smallest cases that break a law"),
-        "Left: two rows on one rank, stopped after step 0 and resumed; row 1 is lost. Right: one row on two "
-        "ranks; rank 1 has no batch, and rank 0 waits for it.",
+        "Left: two rows on one rank, stopped after one step, step 0, and resumed; row 1 is lost. Right: one "
+        "row on two ranks; rank 1 has no batch, and rank 0 waits for it.",
         "Two tables, rank by step. Left: the run that never stopped reads row 0, then row 1; the stopped one"
         " reads row 0, then a dashed cell says no batch. Right: rank 0 reads row 0, rank 1 has a dashed "
         "cell, no batch.",
