@@ -102,7 +102,7 @@ def answer_1():
     print("run B answers with the token that it has just read")
 
 
-@answer("03.2", 9, words=("one for each document, less one",), within=1)
+@answer("03.2", 9, words=("one for each document, minus one",), within=1)
 def answer_2(dataset, EOS):
     firsts = sum(int((dataset[k]["input_ids"][:-1] == EOS).sum()) for k in range(10))
     assert firsts == 12 - 3
