@@ -6,7 +6,8 @@ after them, with or without workers.
 
 The module keeps the state itself: from a loader without a length, Lightning prefetches one batch
 more than it trains on, so the loader's own state would be a batch ahead, and that batch would be
-lost.
+lost. It counts the batches trained on since an iteration began: within an epoch, Lightning counts
+differently after some resumes.
 """
 
 from collections.abc import Callable
@@ -27,6 +28,45 @@ with extra("lightning", "a Lightning data module"):
 LOADER_OPTIONS = ("num_workers", "pin_memory", "prefetch_factor")
 
 
+class EpochLoader(DataLoader[Any]):
+    """A loader that knows the progress in its IterableDataset, if it has a trainer.
+
+    Each iteration is an epoch, or the rest of the first one. One that the trainer began without
+    training on it, as after some resumes, is begun again.
+    """
+
+    trainer: Any = None
+    epoch = 0
+    batches = 0  # trained on in this epoch before the iteration began
+    _total: int | None = None  # trained on in all epochs before it began
+
+    def __iter__(self) -> Any:
+        if self.trainer is not None:
+            if self._num_trained:
+                self.epoch += 1
+                self.batches = 0
+            self.dataset.restart(self.epoch)  # type: ignore[attr-defined]
+            self._total = self._counts.total.processed
+        return super().__iter__()
+
+    @property
+    def progress(self) -> State:
+        """{"epoch", "batches"}: where training stands."""
+        num_trained = self._num_trained
+        if num_trained and self._counts.is_last_batch:
+            return {"epoch": self.epoch + 1, "batches": 0}
+        return {"epoch": self.epoch, "batches": self.batches + num_trained}
+
+    @property
+    def _counts(self) -> Any:
+        return self.trainer.fit_loop.epoch_loop.batch_progress
+
+    @property
+    def _num_trained(self) -> int:
+        """The number of batches of this iteration trained on."""
+        return 0 if self._total is None else self._counts.total.processed - self._total
+
+
 class SuperDataModule(LightningDataModule):
     """DataLoaders made from adapters.
 
@@ -38,7 +78,8 @@ class SuperDataModule(LightningDataModule):
 
     With a map dataset, training is shuffled and Lightning adds its DistributedSampler. An iterable
     dataset divides its elements among ranks and workers itself. Only the iterable dataset resumes
-    exactly within an epoch; its order depends on the number of workers, which is therefore not
+    exactly within an epoch, from a checkpoint (a second `fit` of one trainer begins the next epoch,
+    as Lightning counts it); its order depends on the number of workers, which is therefore not
     taken from the machine: with `num_workers=os.cpu_count()` every logical CPU preprocesses.
 
     Raises:
@@ -63,6 +104,7 @@ class SuperDataModule(LightningDataModule):
         self.predict_adapter = predict_adapter
         self.collate_fn = collate_fn
         self._start: State = {"epoch": 0, "batches": 0, "plan": self._plan}
+        self._train_loader: EpochLoader | None = None
 
     @property
     def _plan(self) -> State:
@@ -88,7 +130,15 @@ class SuperDataModule(LightningDataModule):
                 "an iterable dataset counts its epochs, so its loader must stay: leave "
                 "reload_dataloaders_every_n_epochs at 0"
             )
-        return self._loader("train", self._start["epoch"], self._start["batches"])
+        epoch = self._start["epoch"]
+        batches = self._start["batches"]
+        loader = self._loader("train", epoch, batches)
+        if is_iterable:
+            loader.trainer = self.trainer
+            loader.epoch = epoch
+            loader.batches = batches
+            self._train_loader = loader
+        return loader
 
     def val_dataloader(self) -> Any:
         """The loader of `valid_adapter`; an empty list without one."""
@@ -103,18 +153,12 @@ class SuperDataModule(LightningDataModule):
         return self._loader("predict")
 
     def state_dict(self) -> State:
-        """Return {"epoch", "batches", "plan"}, the progress of one rank and what it depends on, for
-        Lightning's checkpoint.
+        """Return {"epoch", "batches", "plan"}, the progress of one rank in an iterable dataset, and
+        what it depends on, for Lightning's checkpoint.
         """
-        if self.trainer is None:
-            return dict(self._start)
-        done: Any = self.trainer.fit_loop.epoch_loop.batch_progress
-        # current_epoch is already the next epoch after fit; the number of epochs begun is not
-        epoch = max(0, self.trainer.fit_loop.epoch_progress.current.ready - 1)
-        if done.is_last_batch:
-            return {"epoch": epoch + 1, "batches": 0, "plan": self._plan}
-        batches = done.current.processed
-        return {"epoch": epoch, "batches": batches, "plan": self._plan}
+        loader = self._train_loader
+        progress = self._start if loader is None else loader.progress
+        return {**progress, "plan": self._plan}
 
     def load_state_dict(self, state_dict: State) -> None:
         """Keep the state for the loaders that are built next.
@@ -148,6 +192,6 @@ class SuperDataModule(LightningDataModule):
         else:
             dataset = MapDataset(hparams, adapter, self.trainer)
             options["shuffle"] = name == "train"
-        return DataLoader(
+        return EpochLoader(
             dataset, hparams.batch_size, collate_fn=self.collate_fn, **options
         )

@@ -11,7 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from stream_parts import TOKENIZER, Numbers, TokenStream, inputs_and_labels, write_text
+from stream_parts import (
+    TOKENIZER,
+    ByEpoch,
+    Numbers,
+    TokenStream,
+    inputs_and_labels,
+    write_text,
+)
 from torch.utils.data import DataLoader
 
 from nanoset_ref.orders.plans import PlanMismatch
@@ -178,3 +185,65 @@ def test_hf_trainer_reads_the_stream(tmp_path):
     assert model.seen == [
         batch["input_ids"][:, 0].tolist() for batch in islice(expected, 10)
     ]
+
+
+SAVE_BATCHES = {"every_n_train_steps": 1}
+SAVE_VALIDATIONS = {"save_on_train_epoch_end": False}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("stops", "saves"),
+    [
+        # after the last batch of an epoch, then within the next one
+        ((5, 7, 9, 16), SAVE_BATCHES),
+        ((4, 5, 10, 16), SAVE_BATCHES),
+        # after the validation that ends an epoch
+        ((5, 10, 16), SAVE_VALIDATIONS),
+        # the runs end there, and save then
+        ((7, 9, 16), None),
+        ((3, 10, 16), None),
+    ],
+)
+def test_a_run_resumed_again_and_again_reads_every_batch_once(tmp_path, stops, saves):
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from nanoset_ref.streaming.datamodule import SuperDataModule
+
+    class Model(LightningModule):
+        def training_step(self, batch, index):
+            seen.append(batch)
+            return self.weight.sum()
+
+        def validation_step(self, batch, index):
+            pass
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    taken = []
+    checkpoint = None
+    for stop in stops:
+        seen = []
+        model = Model()
+        model.weight = torch.nn.Parameter(torch.zeros(1))
+        hparams = SimpleNamespace(batch_size=4, iterable=True)
+        valid = ByEpoch(3) if saves is SAVE_VALIDATIONS else None
+        module = SuperDataModule(hparams, ByEpoch(18), valid, collate_fn=list)
+        keep = ModelCheckpoint(
+            tmp_path / str(stop), "{step}", save_top_k=-1, **saves or {}
+        )
+        trainer = Trainer(
+            max_steps=-1 if saves else stop, max_epochs=4 if saves else -1, accelerator="cpu", devices=1, logger=False,
+            callbacks=[keep] if saves else [], enable_checkpointing=bool(saves), enable_progress_bar=False,
+            enable_model_summary=False, num_sanity_val_steps=0,
+        )  # fmt: skip
+        trainer.fit(model, module, ckpt_path=checkpoint)
+        checkpoint = tmp_path / str(stop) / f"step={stop}.ckpt"
+        if not saves:
+            trainer.save_checkpoint(checkpoint)
+        taken += seen[: stop - len(taken)]
+    assert [batch[0] for batch in taken] == [
+        100 * turn + first for turn in range(4) for first in range(0, 18, 4)
+    ][:16]
