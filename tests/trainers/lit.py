@@ -7,26 +7,39 @@ exec(recipe("Lightning"), globals())
 
 
 class Model(LightningModule):
-    def __init__(self):
+    def __init__(self, steps):
         super().__init__()
         self.tiny = Tiny()
+        self.steps = steps
 
     def training_step(self, batch, index):
         return self.tiny(batch["input_ids"], batch["label_ids"])
+
+    def on_train_batch_end(self, *arguments):
+        self.trainer.should_stop = self.trainer.global_step == self.steps
 
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), 0.1)
 
 
-def fit(steps, checkpoint=None):
-    model = Model()
-    keep = ModelCheckpoint(FOLDER, "{step}", every_n_train_steps=3, save_top_k=-1)
+def fit(steps, start=None):
+    """Train up to a step, from the checkpoint of the run that stopped at `start`."""
+    model = Model(steps)
+    keep = ModelCheckpoint(
+        FOLDER / str(steps), "{step}", every_n_train_steps=1, save_top_k=-1
+    )
     trainer = Trainer(
-        max_steps=steps, accumulate_grad_batches=2, accelerator="cpu", devices=2, strategy="ddp", logger=False,
+        max_epochs=2, accumulate_grad_batches=2, accelerator="cpu", devices=2, strategy="ddp", logger=False,
         use_distributed_sampler=False, callbacks=[keep], enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
+    checkpoint = start and FOLDER / str(start) / f"step={start}.ckpt"
     trainer.fit(model, NanosetModule(DATASET, 2), ckpt_path=checkpoint)
     return model.tiny.seen, weight(model)
 
 
-report(fit(15), fit(3), fit(15, FOLDER / "step=3.ckpt"))
+whole = fit(18)
+first = fit(3)
+# the 13th step ends the first epoch
+seen = fit(13, 3)[0] + fit(15, 13)[0]
+rest, last_weight = fit(18, 15)
+report(whole, first, (seen + rest, last_weight))
