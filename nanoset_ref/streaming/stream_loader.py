@@ -21,6 +21,7 @@ REFUSED_OPTIONS = {
     "persistent_workers": "leave it out: such workers would not start over in a new epoch",
     "batch_size": "leave it out: the stream's micro_batch_size is the batch size",
     "drop_last": "leave it out: an incomplete batch is dropped",
+    "in_order": "leave it out: batches out of order cannot be counted for a resume",
 }
 
 

@@ -420,6 +420,7 @@ def test_wrong_arguments_say_what_is_right(paths, tmp_path):
         ("persistent_workers", True, "such workers would not start over"),
         ("batch_size", 2, "the stream's micro_batch_size is the batch size"),
         ("drop_last", False, "an incomplete batch is dropped"),
+        ("in_order", False, "batches out of order cannot be counted for a resume"),
         ("num_worker", 1, "unknown key, did you mean 'num_workers'"),
     ):
         with pytest.raises(
