@@ -51,10 +51,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         self.schedule = Schedule(
             dp_size=self.dp_size, micro_batch_size=micro_batch_size
         )
-        epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64, device="cpu")
-        self._epochs = epochs.share_memory_()
-        self._progress: State = {}  # of the current iteration
-        self._resume_from: State = {}  # where the next iteration begins
+        self.restart(0)
 
     @property
     def plan(self) -> State:
@@ -66,9 +63,11 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
     def restart(self, epoch: int) -> None:
         """Make `epoch` the next one of every worker."""
-        self._epochs.fill_(epoch)
-        self._progress = {}
-        self._resume_from = {}
+        # new cells, which a copy of this dataset does not share
+        epochs = torch.full((MAX_WORKERS,), epoch, dtype=torch.int64, device="cpu")
+        self._epochs = epochs.share_memory_()
+        self._progress: State = {}  # of the current iteration
+        self._resume_from: State = {}  # where the next iteration begins
 
     def first_progress(self, epoch: int) -> State:
         """The progress of this worker at the beginning of an epoch."""

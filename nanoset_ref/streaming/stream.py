@@ -211,7 +211,9 @@ class TokenStream(Resumable):
             saved = progress["cursors"].get(str(shard), {"epoch": epoch})
             # TypeError for a value that is no integer, in a damaged state
             cursor = Cursor(*map(operator.index, Cursor(**saved)))
-            if cursor.row > row:
+            # without `repeat` every epoch has its own rows
+            is_of_epoch = self.options.repeat or cursor.epoch == epoch
+            if cursor.row > row or not is_of_epoch:
                 cursor = Cursor(epoch=epoch)
             shards[shard] = shuffled_rows(
                 self.source, encoder, self.options, shard, cursor

@@ -46,6 +46,8 @@ class TokenStreamDataLoader(OneIterationLoader):
         **options: Any,
     ) -> None:
         refuse_unknown_options(options, TokenStreamDataLoader, REFUSED_OPTIONS)
+        # another loader may have been given the same stream
+        stream = copy.copy(stream)
         super().__init__(
             stream,
             stream.micro_batch_size,

@@ -653,3 +653,25 @@ def test_a_copy_of_a_loader_counts_for_itself(paths, duplicate):
     assert other.state_dict()["consumed_train_samples"] == 8
     for one in (loader, other):
         assert one.cursors["0"]["row"] == one.state_dict()["consumed_train_samples"] - 1
+
+
+def test_loaders_of_one_stream_keep_their_own_cursors(paths):
+    stream = TokenStream(paths, TOKENIZER, 6, shuffle_buffer=4)
+    loader = TokenStreamDataLoader(stream, ids)
+    list(loader)
+    expected = list(loader)  # of the second epoch
+    ahead = TokenStreamDataLoader(stream, ids)
+    behind = TokenStreamDataLoader(stream, ids)
+    list(ahead)
+    batches = iter(ahead)
+    assert next(batches) == expected[0]
+    first_epoch = list(itertools.islice(behind, 6))
+    assert list(itertools.islice(batches, 9)) == expected[1:10]
+    state = ahead.state_dict()
+    again = TokenStreamDataLoader(stream, ids)
+    again.load_state_dict(state)
+    assert list(again) == expected[10:]
+    assert behind.state_dict()["consumed_train_samples"] == len(first_epoch)
+    # states of earlier versions may hold another loader's cursors
+    again.load_state_dict({**state, "cursors": behind.cursors})
+    assert list(again) == expected[10:]
