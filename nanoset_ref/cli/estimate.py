@@ -277,8 +277,9 @@ def _stage_of_options(
     samples = options.resolved_num_samples
     if samples is None:
         samples = blend.samples_per_epoch
-    start = schedule.consumed_train_samples
-    steps = max(0, samples - start) // schedule.global_batch_size
+    # an order that is counted has no positions after its end
+    start = min(schedule.consumed_train_samples, samples)
+    steps = (samples - start) // schedule.global_batch_size
     positions = range(start, start + steps * schedule.global_batch_size)
     before = [blend.expected_reads(n, start) for n in range(len(blend.sources))]
     num_buffers = count_buffers(workers, PREFETCH_FACTOR, 0)

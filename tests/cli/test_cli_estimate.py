@@ -213,6 +213,15 @@ def test_an_order_of_another_loader_or_in_a_file_is_counted(ask, files, order, w
     assert [source["share"] for source in stage["sources"]] == shares
 
 
+@pytest.mark.parametrize("order", ["stateless", "llm_c", "nanotron_main"])
+def test_a_run_that_is_over_has_no_steps(ask, files, order):
+    options = ("--data", *files, "--sequence-length", 4, "--num-samples", 60)
+    options += ("--order", order, "--consumed-train-samples", 500)
+    (stage,) = ask("estimate", *options)["stages"]
+    assert (stage["steps"], stage["samples"]) == (0, 0)
+    assert [source["read"] for source in stage["sources"]] == [0, 0]
+
+
 def test_stages_that_go_on_know_what_was_read_before_them(ask, files):
     stateless = {"dataset_path": {"a.npy": 1.0}, "order": "stateless"}
     both = {"dataset_path": {"a.npy": 1.0, "b.npy": 3.0}, "order": "stateless"}
