@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from run_config import put
 
 from corpus_generator import train_tokenizer
-from nanoset_ref.tokens import TokenFileWriter
+from nanoset_ref.tokens import MMapIndexedDatasetBuilder, TokenFileWriter
 from nanoset_ref.train import ConfigError, load_config, stages_of
 
 SEEDS = """
@@ -210,6 +210,25 @@ def test_text_is_not_read_ahead(load, tmp_path):
     data = {"dataset": {"text": str(tmp_path / "text.jsonl")}, "read_ahead": 3}
     with pytest.raises(ConfigError, match=r"data.read_ahead: it has no effect on text"):
         load({"data_stages.1.data": data})
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("taken", "folder, got the file"), ("s3://tokens/cache", "local path")],
+)
+def test_a_cache_that_cannot_be_a_folder_is_found_before_the_run(
+    load, tmp_path, path, message
+):
+    tokens = np.arange(200, dtype=np.int32)
+    with MMapIndexedDatasetBuilder(tmp_path / "corpus.bin", np.int32) as builder:
+        builder.add_document(tokens, [200])
+    (tmp_path / "taken").write_text("")
+    data = {"data_path": str(tmp_path / "corpus"), "split": "1,0,0"}
+    load({"data_stages.1.data.dataset": data})
+    if path == "taken":
+        path = str(tmp_path / path)
+    with pytest.raises(ConfigError, match=f"path_to_cache must be a.*{message}"):
+        load({"data_stages.1.data.dataset": data | {"path_to_cache": path}})
 
 
 def test_a_stage_with_fewer_samples_than_a_global_batch_is_refused(load):

@@ -42,6 +42,7 @@ from nanoset_ref.tokens import (
     verify,
 )
 from nanoset_ref.tokens.content import content_hash
+from nanoset_ref.train import ConfigError, load_config
 from nanoset_ref.train import main as train
 
 N, S = 600, 32
@@ -607,7 +608,9 @@ def test_an_object_that_is_replaced_under_its_reader_is_noticed(bucket, folder):
 
 
 @pytest.mark.filterwarnings("ignore:This process")
-def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, folder):
+def test_forked_workers_are_refused_in_a_line_that_names_the_thread(
+    bucket, folder, monkeypatch
+):
     rows = dataset(bucket)
     with pytest.raises(
         StorageError,
@@ -621,6 +624,18 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, fold
             StorageError, match="a forked process cannot read from the bucket"
         ):
             rows.read(np.arange(1))
+
+    stages = [
+        ("one", 1, {"dataset_path": str(folder / "a.npy")}, {}),
+        ("two", 2, {"dataset_path": f"{bucket}/a.npy"}, {"num_loading_workers": 1}),
+    ]
+    config = folder.parent / "forked.yaml"
+    config.write_text(json.dumps(run_tree("checkpoints", stages, steps=3, length=S)))
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda: "fork")
+    with pytest.raises(
+        ConfigError, match=r"data_stages\[1\].*a.npy: forked workers cannot read"
+    ):
+        load_config(config)
 
     child = multiprocessing.get_context("fork").Process(target=read)
     child.start()

@@ -7,6 +7,7 @@ misspelled `num_loading_workes` would silently select the default.
 """
 
 import functools
+import multiprocessing
 import reprlib
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from nanoset_ref import preprocess  # loads its modules when they are used
 from nanoset_ref.io.checks import unknown_key_problem
 from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.urls import local_path
+from nanoset_ref.io.urls import local_path, refuse_fork_workers
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.train.data_section import (
     SECTION_BY_KEY,
@@ -312,7 +313,7 @@ def _stage_problems(stages: list[DataStage], valid: Sections) -> Iterator[str]:
             used.add(value)
         dataset = stage.data.dataset
         key = next(key for key in SECTION_BY_KEY if getattr(dataset, key, None))
-        yield from _dataset_problems(f"{where}.data.dataset.{key}", dataset, valid)
+        yield from _dataset_problems(f"{where}.data.dataset.{key}", stage.data, valid)
         if dataset.streams_text and stage.data.read_ahead:
             yield (
                 f"{where}.data.read_ahead: it has no effect on text; use num_loading_workers"
@@ -321,13 +322,17 @@ def _stage_problems(stages: list[DataStage], valid: Sections) -> Iterator[str]:
         yield "data_stages: one stage must have start_training_step 1"
 
 
-def _dataset_problems(where: str, dataset: Any, valid: Sections) -> Iterator[str]:
+def _dataset_problems(where: str, data: Any, valid: Sections) -> Iterator[str]:
     """Files that cannot be read, or do not fit the model, the tokenizer or the batch size."""
+    dataset = data.dataset
     tokens = valid.get("tokens")
     if dataset.streams_text and valid.get("tokenizer", 0) is None:
         yield f"{where}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
     try:
         files = dataset.open_files()
+        if data.num_loading_workers:
+            paths = [file.path for file in files]
+            refuse_fork_workers(paths, multiprocessing.get_start_method())
         for file in files:
             if tokens:
                 file.num_samples(tokens.sequence_length)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from nanoset_ref import load, megatron, tokens  # each loads its modules when used
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import as_list, in_bucket
-from nanoset_ref.io.urls import absolute
+from nanoset_ref.io.urls import absolute, local_path
 from nanoset_ref.tokens import Tokens, open_tokens
 from nanoset_ref.train.strict_yaml import ConfigError
 
@@ -226,6 +226,9 @@ class MegatronSection(DatasetSection):
     @model_validator(mode="after")
     def _check(self) -> MegatronSection:
         self.nanoset_config(1, 1, 0)
+        cache = self.path_to_cache
+        if cache and local_path(cache, "path_to_cache").is_file():
+            raise ValueError(f"path_to_cache must be a folder, got the file {cache}")
         return self
 
     def nanoset_config(self, sequence_length: int, num_samples: int, seed: int) -> Any:
