@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -160,6 +161,8 @@ WANTED = 5  # a variable of the page that calls check
         (7, "right"),
         (8, "not yet: count again"),
         ("x", "not yet: count again (your answer raised TypeError"),
+        (np.array([7, 7]), "not yet: count again (your answer raised ValueError"),
+        (eval("lambda: 7"), "not yet: count again (your answer raised TypeError"),
     ],
 )
 def test_a_check_says_right_or_what_to_think_of_and_nothing_of_an_open_answer(
@@ -180,6 +183,20 @@ def test_a_class_with_an_open_method_is_open(page, capsys) -> None:
     assert capsys.readouterr().out == ""
 
 
+def test_a_dataclass_is_checked_without_the_source_of_what_it_generates(
+    page, capsys
+) -> None:
+    @dataclass
+    class Written:
+        number: int = 7
+
+        def __iter__(self):
+            return iter(())
+
+    check("99.2", Written)
+    assert capsys.readouterr().out == "not yet: iterate\n"
+
+
 def test_a_rule_reads_the_variables_of_the_page_that_asks(page, capsys) -> None:
     check("99.3", 5)
     assert capsys.readouterr().out == "right\n"
@@ -196,6 +213,7 @@ def test_a_variable_that_the_page_has_not_made_is_named() -> None:
         ("99.1", 66, True),
         ("99.1", 64, False),
         ("99.1", "much", False),
+        pytest.param("99.1", 10**400, False, id="huge"),
         ("99.1", True, False),
         ("99.2", " both", True),
         ("99.3", [2, 1], True),
@@ -235,6 +253,12 @@ def test_damage_to_the_kept_guesses_is_no_error(page) -> None:
     guesses.KEPT.write_text("[half a li")
     guess("99.2", "both")
     assert guesses.kept() == {"99.2": True}
+
+
+def test_only_what_is_true_or_false_counts_as_a_kept_guess(page) -> None:
+    guesses.KEPT.parent.mkdir()
+    guesses.KEPT.write_text('{"99.1": "x", "99.2": true, "99.3": null}')
+    assert guesses.summary() == "you guessed 1 of 1 right, on 1 pages"
 
 
 def test_a_picture_of_another_width_is_refused() -> None:

@@ -43,7 +43,7 @@ def agrees(guessed: Any, key: str) -> bool:
         return guessed is wanted
     try:
         return abs(float(guessed) - wanted) <= ANSWERS[key].within
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 
@@ -66,7 +66,9 @@ def kept() -> dict[str, bool]:
         found = json.loads(KEPT.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {key: right for key, right in found.items() if isinstance(right, bool)}
 
 
 def summary() -> str:
