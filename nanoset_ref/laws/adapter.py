@@ -36,11 +36,11 @@ class Adapter:
         same_epochs: whether every epoch has the same order.
         max_rows: the maximum number of rows.
         largest: the law `once` is also checked at 4^k + 1 rows up to this number, where ciphers
-            change their width (only with the format "rows").
+            change their width (only with the format "rows"), and which take less than `limit`.
         max_ranks: the maximum number of ranks.
         max_workers: the maximum number of workers.
         max_batch_size: the maximum number of rows in a batch.
-        limit: seconds after which a loader without an answer counts as hanging.
+        limit: seconds for an epoch on all ranks; a loader that takes longer counts as hanging.
     """
 
     make: Callable[..., Iterable[Any]]

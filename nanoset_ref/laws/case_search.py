@@ -197,9 +197,15 @@ class Search:
             with suppress(hypothesis.errors.NoSuchExample):
                 return hypothesis.find(cases, breaks, settings=settings, random=random)
         if law == "once" and adapter.format == "rows":
+            seconds = 0.0
             for rows in BOUNDARIES:
-                if rows <= adapter.largest and breaks(Case(rows=rows)):
+                # four times the rows of the last one, and twice that for safety
+                if rows > adapter.largest or 8 * seconds > adapter.limit:
+                    break
+                begun = time.monotonic()
+                if breaks(Case(rows=rows)):
                     return Case(rows=rows)
+                seconds = time.monotonic() - begun
         return None
 
 

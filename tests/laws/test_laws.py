@@ -237,6 +237,18 @@ def test_a_hang_and_a_crash_say_where() -> None:
         assert str(found) == f"{words}, in make (test_laws.py:{first + line})"
 
 
+def test_a_slow_loader_is_not_asked_for_more_rows_than_it_reads_in_the_limit() -> None:
+    def make(data: int, *, rank: int, world_size: int, **settings: Any) -> Any:
+        for row in range(rank, data, world_size):
+            sleep(0.0004)
+            yield [row]
+
+    options = {"claims": "once", "max_rows": 9, "max_batch_size": 1, "limit": 1.0}
+    report = check(make, examples=3, rows_of=list, **options)
+    assert str(report.outcomes["once"].finding) == "None"
+    assert report.outcomes["once"].cases > 3
+
+
 def test_a_crash_says_where_though_a_library_has_replaced_the_handlers(
     tmp_path: Path,
 ) -> None:
