@@ -12,7 +12,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nanoset_ref.io.checks import whole_number
+
 BASE = "once ranks workers repeat owned data"
+LEAST = {
+    "files": 1,
+    "max_rows": 1,
+    "largest": 0,
+    "max_ranks": 1,
+    "max_workers": 0,
+    "max_batch_size": 1,
+}
+CHOICES = {"tail": ("drop", "pad", "keep"), "same_epochs": (False, True)}
+LONGEST = 86_400  # seconds; a longer wait overflows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +53,9 @@ class Adapter:
         max_workers: the maximum number of workers.
         max_batch_size: the maximum number of rows in a batch.
         limit: seconds for an epoch on all ranks; a loader that takes longer counts as hanging.
+
+    Raises:
+        ValueError: a field is out of range.
     """
 
     make: Callable[..., Iterable[Any]]
@@ -58,6 +73,20 @@ class Adapter:
     max_workers: int = 3
     max_batch_size: int = 5
     limit: float = 20.0
+
+    def __post_init__(self) -> None:
+        for name, least in LEAST.items():
+            whole_number(getattr(self, name), name, least)
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {choices}, got {value!r:.80}")
+        limit: Any = self.limit
+        if not isinstance(limit, (int, float)) or not 0 < limit <= LONGEST:
+            raise ValueError(
+                f"limit must be a number of seconds above 0, up to {LONGEST} (a day), got "
+                f"{limit!r:.80}"
+            )
 
     def __call__(self, data: Any, **settings: Any) -> Iterable[Any]:
         return self.make(data, **settings)

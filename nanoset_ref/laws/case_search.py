@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.extras import extra
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.corpora import write_corpus
@@ -66,11 +67,12 @@ def check(
     Raises:
         ImportError: hypothesis is not installed.
         ValueError: a law or a claim has an unknown name, a law needs what the adapter lacks, `laws`
-            is empty, or the budget is not positive.
+            is empty, or a field, the budget or the number of examples is out of range.
         TypeError: `make` does not take the arguments of an adapter; its claims are not one string.
     """
     if not budget > 0:
         raise ValueError(f"budget must be a positive number of seconds, got {budget}")
+    whole_number(examples, "examples", 1)
     adapter = as_adapter(loader, options)
     _check_signature(adapter)
     claims = adapter.claims.split()

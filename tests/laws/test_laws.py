@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import json
+import math
 import re
 import signal
 import subprocess
@@ -559,6 +560,30 @@ def test_nothing_judged_is_not_green(tmp_path: Path) -> None:
         pytest.skip.Exception, match="once     not judged.*never enough rows"
     ):
         Laws(20.0, 0).hold(refuse, claims="once")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"limit": 0}, "limit must be a number of seconds above 0"),
+        ({"limit": "5"}, "limit must be a number of seconds above 0"),
+        ({"limit": math.nan}, "limit must be a number of seconds above 0"),
+        ({"limit": math.inf}, r"limit must be .* up to 86400 \(a day\), got inf"),
+        ({"files": 0}, "files must be at least 1, got 0"),
+        ({"tail": "x"}, "tail must be one of .*'drop', 'pad', 'keep'.*, got 'x'"),
+        ({"same_epochs": "no"}, "same_epochs must be one of .*, got 'no'"),
+        ({"max_rows": 0}, "max_rows must be at least 1"),
+        ({"max_ranks": 0}, "max_ranks must be at least 1"),
+        ({"max_workers": -1}, "max_workers must be at least 0"),
+        ({"max_batch_size": 2.5}, "max_batch_size must be an integer of at least 1"),
+        ({"largest": "9"}, "largest must be an integer of at least 0"),
+        ({"examples": 0}, "examples must be at least 1"),
+    ],
+    ids=str,
+)
+def test_a_field_out_of_range_is_no_finding(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check(adapter_of(), laws=["once"], budget=2, **{"examples": 3} | options)
 
 
 def test_a_length_is_asked_for_only_by_its_law() -> None:
