@@ -258,7 +258,8 @@ def test_tokens_are_written_and_read_in_short_and_in_full(script) -> None:
         assert script("spell", tokens) == words
         assert script("tokensIn", words) == tokens
     assert script("tokensIn", "9500000000000") == 9_500_000_000_000
-    for words in ("9.5X", "many", "T"):
+    # a decimal comma is no number: 1,5T would be 15T without it
+    for words in ("9.5X", "many", "T", "1,5T", "1,50"):
         assert script(
             "(text) => Number.isNaN(tokensIn(text)) || tokensIn(text) === 0", words
         )
@@ -325,6 +326,18 @@ def test_train_accepts_the_yaml_and_reads_as_many_samples(small, script) -> None
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert Path("checkpoints/planned").is_dir()
+
+
+@pytest.mark.parametrize("name", ["2026-11-29", "13", "1.5", "0x1f", "true", "null"])
+def test_train_accepts_every_name_that_the_planner_accepts(
+    small, name: str, script
+) -> None:
+    p = small | {"name": name}
+    assert script("problemsOf", p) == []
+    Path("run.yaml").write_text(form(script, "yaml", p), encoding="utf-8")
+    config = load_config("run.yaml")
+    assert [stage.name for stage in config.data_stages] == [name]
+    assert config.checkpoints.checkpoints_path == f"checkpoints/{name}"
 
 
 def test_train_accepts_the_ranks_of_every_preset(script, tmp_path, monkeypatch) -> None:
