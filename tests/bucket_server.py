@@ -21,7 +21,7 @@ class BucketServer(threading.Thread):
     """Answers in a thread, until the process ends.
 
     Attributes:
-        objects: path ("/bucket/key") -> (content, ETag).
+        objects: path ("/bucket/key", or "/bucket/key?query" if the query names the object) -> (content, ETag).
         faults: of the next answers to GET: a status, or "cut" (fewer bytes than announced), "half" (as well, and the
             connection stays open), "short" (fewer bytes than asked for), "whole" (the range is ignored), "stall" (no
             answer at all).
@@ -98,6 +98,8 @@ class BucketServer(threading.Thread):
             return (fault, "", b"<Error><Code>SlowDown</Code></Error>"), None
         if self.signed and f"{method} {target}" not in self.signed:
             return (403, "", b""), fault
+        if target in self.objects:
+            path = target
         if path not in self.objects:
             return (404, "", b"<Error><Code>NoSuchKey</Code></Error>"), fault
         content, etag = self.objects[path]

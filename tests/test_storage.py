@@ -551,6 +551,75 @@ def test_schemes_have_other_spellings_and_keys_keep_their_characters(
         assert open_tokens(quoted).path.name == key
 
 
+@pytest.fixture
+def numbered(bucket, server, tmp_path):
+    """Two objects whose URLs differ by their queries, and local files with the same bytes; documents end with 7."""
+    urls = []
+    files = []
+    for number, count in (("1", 600), ("2", 900)):
+        ids = np.random.RandomState(int(number)).randint(8, 300, count)
+        ids[9::10] = 7
+        content = ids.astype("<u2").tobytes()
+        server.keep(f"/get.npy?id={number}", content)
+        urls.append(f"http://127.0.0.1:{server.port}/get.npy?id={number}")
+        files.append(str(tmp_path / f"local{number}.npy"))
+        Path(files[-1]).write_bytes(content)
+    yield urls, files
+    for number in "12":
+        del server.objects[f"/get.npy?id={number}"]
+
+
+def test_urls_that_differ_by_their_queries_are_two_files_to_every_command(
+    numbered, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("queries").write_text("0:1\n1:1\n")
+    options = "--sequence-length 16 --num-samples 80 --micro-batch-size 4".split()
+    for question in (
+        "when --document 1 --source 0",
+        "when --document 1 --source 1",
+        "when --bulk queries",
+        "skip queries",
+    ):
+        answers = []
+        for files in numbered:
+            assert not main(
+                f"{question} --eos-token-id 7 --data".split() + files + options
+            )
+            answers.append(capsys.readouterr().out)
+        assert answers[0] == answers[1]
+    steps = []
+    for name, files in zip(("urls", "files"), numbered, strict=True):
+        stage = ("one", 1, {"dataset_path": files}, {})
+        config = run_tree(tmp_path / "run", [stage], steps=20, length=16, rows=4)
+        Path("run.yaml").write_text(json.dumps(config))
+        made = f"card run.yaml --name {name} --date 2026-11 --output {name}.json"
+        assert not main(made.split())
+        names = [
+            file["name"]
+            for file in json.loads(Path(f"{name}.json").read_text())["sources"]
+        ]
+        assert len({*names}) == 2 and "id=" not in str(names)
+        assert not main(f"where --run {name}.json 3".split())
+        answer = capsys.readouterr().out.partition("\n")[2]
+        for number, file in enumerate(names):
+            answer = answer.replace(f" {file} ", f" {number} ")
+        steps.append(answer)
+    assert steps[0] == steps[1]
+
+
+def test_an_object_is_one_by_any_spelling_of_its_url():
+    one = BucketPath("s3://tokens/a.npy")
+    assert one == BucketPath("S3://tokens/a.npy") and one != BucketPath(
+        "s3://tokens/b.npy"
+    )
+    assert BucketPath("gcs://tokens/a.npy") == BucketPath("gs://tokens/a.npy")
+    place = "127.0.0.1/a%20b.npy"
+    secret = BucketPath(f"http://somebody:password@{place}?id=1")
+    assert secret == BucketPath(f"HTTP://{place.replace('%20', ' ')}?id=1")
+    assert secret != BucketPath(f"http://{place}?id=2")
+
+
 INDEXES = st.one_of(
     st.integers(-12, 12),
     st.slices(10),

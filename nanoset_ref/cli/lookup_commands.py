@@ -219,10 +219,10 @@ def when(
     options.print_result([row for row, _ in answers], *lines)
 
 
-def _paths_of(options: RunOptions, segments: Sequence[RunSegment]) -> list[str]:
+def _paths_of(options: RunOptions, segments: Sequence[RunSegment]) -> list[Path]:
     """The paths of a run's files by number: as the card lists them, or as stages use them first."""
-    used = [str(file.path) for segment in segments for file in segment.dataset.files]
-    listed = [str(as_path(path)) for path in options.data]
+    used = [file.path for segment in segments for file in segment.dataset.files]
+    listed = [as_path(path) for path in options.data]
     if options.run and {*used} <= {*listed}:
         return listed
     return used if len(segments) == 1 else [*dict.fromkeys(used)]
@@ -242,7 +242,7 @@ def _segments_with(
         (segment, number)
         for segment in segments
         for number, file in enumerate(segment.dataset.files)
-        if str(file.path) == path
+        if file.path == path
     ]
 
 
@@ -289,9 +289,7 @@ def _ranges_of_text(
     """Every occurrence of a text in the files of a run."""
     ranges: list[DocumentRange] = []
     paths = _paths_of(options, segments)
-    files = {
-        str(file.path): file for segment in segments for file in segment.dataset.files
-    }
+    files = {file.path: file for segment in segments for file in segment.dataset.files}
     for path, file in files.items():
         number = paths.index(path)
         hits = provenance.find_text(file, options.tokenizer_of(file), text)

@@ -54,7 +54,8 @@ class BucketPath:
 
     It is s3://bucket/key, gs://bucket/key, az://container/key or http(s)://host/key[?query].
 
-    `str` hides its password and query; `os.fspath` returns the URL as given.
+    `str` hides its password and query; `os.fspath` returns the URL as given. Two are equal if they
+    name the same object: its `identity` decides.
 
     Args:
         url: the URL; an http(s) URL is percent-encoded. gcs:// is the same as gs://, and S3:// the
@@ -105,10 +106,20 @@ class BucketPath:
         return f"BucketPath({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, BucketPath) and self.url == other.url
+        return isinstance(other, BucketPath) and self.identity == other.identity
 
     def __hash__(self) -> int:
-        return hash(self.url)
+        return hash(self.identity)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What names the object: scheme, bucket or host, key and query, but no password.
+
+        A query may name an object (?id=1) or be a signature; with a new signature, the object
+        counts as another one. Never show it.
+        """
+        host = self.bucket.rpartition("@")[2]
+        return self.scheme, host, self.key, self.query
 
     @property
     def name(self) -> str:

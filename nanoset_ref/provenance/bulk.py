@@ -27,9 +27,12 @@ LINE_WITHOUT_RANKS = "%s\t%s\t%d\t%d\t\t\t\t%d\t%d"
 
 
 class QueryFile(NamedTuple):
-    """A file that queries may name: its ids are bytes [first_byte, end_byte)."""
+    """A file that queries may name: its ids are bytes [first_byte, end_byte).
 
-    name: str
+    Its name is that in a card, or its path.
+    """
+
+    name: Any
     first_byte: int
     end_byte: int
     itemsize: int
@@ -99,9 +102,9 @@ class QueryParser(NamedTuple):
 ReadersAndParser = tuple[list[StageReader], QueryParser]
 
 
-def first_with_same_name(names: Sequence[str]) -> Int64Array:
+def first_with_same_name(names: Sequence[Any]) -> Int64Array:
     """For each file, the number of the first one with its name: a b a -> 0 1 0."""
-    numbers: dict[str, int] = {}
+    numbers: dict[Any, int] = {}
     for number, name in enumerate(names):
         numbers.setdefault(name, number)
     return np.array([numbers[name] for name in names], dtype=np.int64)
@@ -154,8 +157,8 @@ def readers_of_segments(
     """
     used = [file for segment in segments for file in segment.dataset.files]
     if len(segments) > 1:
-        used = [*{str(file.path): file for file in used}.values()]
-    names = [str(file.path) for file in used]
+        used = [*{file.path: file for file in used}.values()]
+    names = [file.path for file in used]
     numbers = dict(zip(names, first_with_same_name(names), strict=True))
     readers = []
     for segment in segments:
@@ -163,7 +166,7 @@ def readers_of_segments(
         reader = StageReader(
             name=segment.name,
             order=rows.order,
-            sources=np.array([numbers[path] for path in rows.dataset_paths]),
+            sources=np.array([numbers[file.path] for file in rows.files]),
             strides=rows.strides,
             row_length=rows.row_length,
             schedule=segment.schedule,

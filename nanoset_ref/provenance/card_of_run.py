@@ -1,6 +1,7 @@
 """Cards of runs of nanoset_ref, from the segments of a config."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,9 @@ def card_of_segments(
             with skipped positions.
     """
     nanosets = [segment.require_cut_rows() for segment in segments]
-    files: dict[str, Any] = {}
+    files: dict[Path, Any] = {}
     for nanoset in nanosets:
-        files |= {str(file.path): file for file in nanoset.files}
-    names = [file.path.name for file in files.values()]
-    if len({*names}) < len(names):
-        names = [*files]
+        files |= {file.path: file for file in nanoset.files}
     orders: list[Json] = []
     numbers = []
     for segment, nanoset in zip(segments, nanosets, strict=True):
@@ -60,7 +58,7 @@ def card_of_segments(
         "loader": {"name": "nanoset_ref", "version": None},
         "tokenizer": {"name": tokenizer, "hash": None},
         **_row_facts(nanosets),
-        "sources": [*map(_source, files.values(), names)],
+        "sources": [*map(_source, files.values(), _names_of([*files]))],
         "orders": orders,
         "stages": [*map(_stage, segments, numbers)],
         "known": ["files, orders and steps, from the run's config"],
@@ -68,6 +66,16 @@ def card_of_segments(
         "unknown": [],
     }
     return Card(facts)
+
+
+def _names_of(paths: Sequence[Path]) -> list[str]:
+    """A different name for each file: its own, or its path."""
+    names = [path.name for path in paths]
+    if len({*names}) < len(names):
+        names = [*map(str, paths)]
+    if len({*names}) < len(names):  # URLs that differ by what is not shown
+        names = [f"{name} ({number})" for number, name in enumerate(names)]
+    return names
 
 
 def _number_of_order(order: Json, segment: RunSegment, earlier: Sequence[Json]) -> int:
@@ -105,7 +113,7 @@ def _source(file: Any, name: str) -> Json:
     }
 
 
-def _order(segment: str, nanoset: Nanoset, paths: list[str]) -> Json:
+def _order(segment: str, nanoset: Nanoset, paths: list[Path]) -> Json:
     """The order of a segment; ValueError if it cannot be built from a name."""
     recipe = nanoset.order.recipe
     if recipe is None:
@@ -119,7 +127,7 @@ def _order(segment: str, nanoset: Nanoset, paths: list[str]) -> Json:
         "samples": len(nanoset),
         "weights": recipe["dataset_weights"],
         "options": recipe["options"],
-        "sources": [paths.index(path) for path in nanoset.dataset_paths],
+        "sources": [paths.index(file.path) for file in nanoset.files],
         "probes": probes_of(nanoset.order, len(nanoset)),
     }
 
