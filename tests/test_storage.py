@@ -608,6 +608,41 @@ def test_urls_that_differ_by_their_queries_are_two_files_to_every_command(
     assert steps[0] == steps[1]
 
 
+@pytest.mark.parametrize("told", ["Last-Modified", "ETag"])
+def test_the_cache_tells_objects_apart_that_differ_by_their_queries(
+    numbered, server, tmp_path, monkeypatch, told
+):
+    """A server may give two objects one time stamp, or one ETag: it is unique among the versions of one object."""
+    urls, files = numbered
+    server.told, server.answered, server.conditional = {told}, '"v1"', False
+    for number in "12":
+        content, etag = server.objects[f"/get.npy?id={number}"]
+        server.objects[f"/get.npy?id={number}"] = content[:1000], etag
+    monkeypatch.setenv("NANOSET_REF_CACHE", str(tmp_path / "cache"))
+    for _ in range(2):
+        for url, file in zip(urls, files, strict=True):
+            ids = open_tokens(url, "uint16").tokens
+            assert np.array_equal(ids[:], np.fromfile(file, "<u2")[:500])
+
+
+@pytest.mark.parametrize(
+    ("url", "variable"),
+    [
+        ("az://tokens/a.npy", "AZURE_STORAGE_ACCOUNT_NAME"),
+        ("s3://tokens/a.npy", "AWS_ENDPOINT_URL"),
+        ("s3://tokens/a.npy", "AWS_ENDPOINT"),
+    ],
+)
+def test_the_cache_tells_the_objects_of_two_servers_apart(monkeypatch, url, variable):
+    keys = set()
+    for value in ("one", "two"):
+        monkeypatch.setenv(variable, value)
+        version = buckets.ObjectVersion(100, '"v1"')
+        ids = bucket_ids.BucketIds(BucketPath(url), version, np.dtype("<u2"))
+        keys.add(ids.key)
+    assert len(keys) == 2
+
+
 def test_an_object_is_one_by_any_spelling_of_its_url():
     one = BucketPath("s3://tokens/a.npy")
     assert one == BucketPath("S3://tokens/a.npy") and one != BucketPath(

@@ -10,13 +10,15 @@ with the opened version.
 
 Nothing is cached, unless NANOSET_REF_CACHE names a folder: then pieces of the objects are cached
 there, up to NANOSET_REF_CACHE_GB (default 10), see `io.object_cache`. Cached pieces of the opened
-version stay valid even after the object has been replaced.
+version stay valid even after the object has been replaced. A newly signed URL is read anew: its
+query might name another object.
 """
 
 import bisect
 import functools
 import hashlib
 import os
+import re
 import threading
 import weakref
 from collections import defaultdict
@@ -37,6 +39,8 @@ THREADS = 64
 MAX_RANGES = 8  # ranges per call of obstore
 THREADS_OF_SINGLE_RANGES = 256  # if each range is a separate request
 MAX_GAP = 1 << 12  # bytes; ranges no further apart become one request
+# variables that decide which server has the bucket or container of a URL
+SERVER = re.compile("AWS_ENDPOINT|AZURE_.*(ENDPOINT|ACCOUNT_NAME)|GOOGLE_.*URL")
 # objects with separate connections, on which every request has If-Match
 MAX_CLIENTS = 64
 
@@ -57,7 +61,7 @@ class BucketIds:
 
     Attributes:
         size: the object's size in bytes.
-        key: 24 hexadecimal digits that name this version of the object.
+        key: 24 hexadecimal digits that name this version of the object, on this server.
 
     Raises (on every read):
         IndexError: the index is out of range or of another type, as in NumPy.
@@ -71,9 +75,8 @@ class BucketIds:
         self.version = version
         self.dtype = dtype
         self.size = version.size
-        host = path.bucket.rpartition("@")[2]
-        endpoint = os.environ.get("AWS_ENDPOINT_URL")
-        text = f"{path.scheme}://{host}/{path.key} {endpoint} {version}"
+        servers = sorted(item for item in os.environ.items() if SERVER.match(item[0]))
+        text = f"{path.identity} {servers} {version}"
         self.key = hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def __len__(self) -> int:
