@@ -40,6 +40,7 @@ from nanoset_ref.tokens import (
     describe,
     open_tokens,
     verify,
+    without_companions,
 )
 from nanoset_ref.tokens.content import content_hash
 from nanoset_ref.train import ConfigError, load_config
@@ -504,6 +505,26 @@ def test_a_signed_url_is_read_with_its_companions_or_says_why_not(
     assert signed.facts == local.facts and np.array_equal(
         signed.document_offsets, local.document_offsets
     )
+
+
+def test_a_pair_behind_a_query_has_megatrons_samples(bucket, folder, server, capsys):
+    url = f"http://127.0.0.1:{server.port}/tokens/a"
+    options = "--sequence-length 16 --num-samples 50 --micro-batch-size 2".split()
+    answers = []
+    for file in (f"{folder}/a.bin", f"{url}.bin?sig=1", f"{url}.idx?sig=1"):
+        assert not main(["where", "1", "--data", file, *options])
+        lines = capsys.readouterr().out.splitlines()
+        answers.append([line.rpartition(" sample ")[2] for line in lines])
+    assert answers[0] == answers[1] == answers[2]
+    for path in (f"{url}.bin?sig=1", f"{url}.idx?sig=1", f"{url}?sig=1"):
+        config = NanosetConfig(
+            random_seed=1, sequence_length=S, data_path=path, split="1,0,0"
+        )
+        assert config.splits[0].blend.prefixes == [f"{url}?sig=1"]
+        assert len(NanosetBuilder(config).build(["train"])[0])
+    assert without_companions([f"{url}.bin?sig=1", f"{url}.idx?sig=1"]) == [
+        f"{url}.bin?sig=1"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from nanoset_ref import megatron, preprocess, provenance, tokens, train
 from nanoset_ref.cli.command import Positive, UsageError, at_least, paths_and_weights
 from nanoset_ref.cli.file_commands import FileOptions
-from nanoset_ref.io.paths import as_path, in_bucket
+from nanoset_ref.io.paths import location_of
 from nanoset_ref.load.schedule import Layout, Schedule
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class RunOptions(FileOptions):
             are_pairs: whether Megatron's classes read them.
         """
         # only --data needs it
-        from nanoset_ref.megatron.nanoset_config import prefix_of
+        from nanoset_ref.tokens.companions import prefix_of
 
         paths, weights = paths_and_weights(tokens.without_companions(self.data))
         prefixes = [prefix_of(path) for path in paths]
@@ -304,9 +305,11 @@ def tokenizer_by_name(name: str) -> Any:
 
 def _is_pair(path: str, prefix: str) -> bool:
     """Whether a path names a .bin/.idx pair; a URL does only if it ends in .bin or .idx."""
-    if in_bucket(path) and path == prefix:
-        return False
-    return as_path(f"{prefix}.idx").is_file()
+    location = location_of(prefix)
+    if isinstance(location, str):
+        return os.path.isfile(f"{prefix}.idx")
+    index: Any = location.with_suffix(f"{location.suffix}.idx")
+    return path != prefix and index.is_file()
 
 
 def segment_at(segments: Sequence[RunSegment], step: int) -> RunSegment:

@@ -20,6 +20,7 @@ from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.orders.base import normalize_weights
+from nanoset_ref.tokens.companions import prefix_of
 
 SPLITS = ("train", "valid", "test")
 # upstream numbers the corpora of a blend in int16, and asserts that there are fewer than 32,767
@@ -285,11 +286,6 @@ def _is_number(entry: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def prefix_of(path: PathLike) -> str:
-    """The prefix of a pair: its path without .bin or .idx."""
-    return os.fspath(path).removesuffix(".bin").removesuffix(".idx")
 
 
 def refuse_too_many(corpora: int) -> None:

@@ -16,6 +16,7 @@ from nanoset_ref.io.paths import (
     checksum,
     file_size,
     file_version,
+    location_of,
 )
 from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
@@ -45,8 +46,23 @@ def without_companions(paths: Sequence[str]) -> list[str]:
 
 def companions_of(path: PathLike) -> list[str]:
     """The paths of all files that may belong to a token file."""
-    stem, suffix = os.path.splitext(path)
-    return [f"{path}.seal", *(stem + end for end in COMPANIONS.get(suffix, ()))]
+    location = location_of(path)
+    name = location if isinstance(location, str) else location.key
+    stem, suffix = os.path.splitext(name)
+    endings = [f"{suffix}.seal", *COMPANIONS.get(suffix, ())]
+    if name is location:
+        return [stem + ending for ending in endings]
+    return [os.fspath(location.with_suffix(ending)) for ending in endings]
+
+
+def prefix_of(path: PathLike) -> str:
+    """The prefix of a .bin/.idx pair: its path or URL without .bin or .idx."""
+    location = location_of(path)
+    if isinstance(location, str):
+        return location.removesuffix(".bin").removesuffix(".idx")
+    if location.suffix in (".bin", ".idx"):
+        location = location.with_suffix("")
+    return os.fspath(location)
 
 
 def read_document_offsets(
