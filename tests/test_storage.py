@@ -43,8 +43,9 @@ from nanoset_ref.tokens import (
     without_companions,
 )
 from nanoset_ref.tokens.content import content_hash
-from nanoset_ref.train import ConfigError, load_config
+from nanoset_ref.train import Config, ConfigError, load_config, stages_of
 from nanoset_ref.train import main as train
+from nanoset_ref.train.data_section import TokenFilesSection
 
 N, S = 600, 32
 
@@ -674,6 +675,40 @@ def test_an_object_is_one_by_any_spelling_of_its_url():
     secret = BucketPath(f"http://somebody:password@{place}?id=1")
     assert secret == BucketPath(f"HTTP://{place.replace('%20', ' ')}?id=1")
     assert secret != BucketPath(f"http://{place}?id=2")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "stored"),
+    [
+        ("s3://tokens/a.bin", "s3://tokens/a.idx", "s3://tokens/a.bin"),
+        ("s3://tokens/a.npy", "S3://tokens/a.npy", "s3://tokens/a.npy"),
+        ("HOST/a.idx?id=1", "HOST/a.bin?id=1", "HOST/a.bin?id=1"),
+        ("HOST/a.npy", "me:word@HOST/a.npy", "HOST/a.npy"),
+        ("HOST/a.npy?id=1", "HOST/a.npy?id=2", None),
+    ],
+)
+def test_a_stage_goes_on_with_a_file_in_a_bucket_by_each_of_its_names(
+    bucket, server, tmp_path, one, other, stored
+):
+    host = f"127.0.0.1:{server.port}/tokens"
+    names = [one, other, stored or ""]
+    for number, name in enumerate(names):
+        if "HOST" in name:
+            names[number] = f"http://{name.replace('HOST', host)}"
+    one, other, stored = names
+    stages = [
+        (name, step, {"dataset_path": path, "order": "stateless"}, {})
+        for name, step, path in (("a", 1, one), ("b", 3, other))
+    ]
+    tree = run_tree(tmp_path / "run", stages, steps=5, length=S, rows=4)
+    _, second = stages_of(Config.model_validate(tree))
+    both = {"dataset_path": [one, other]}
+    if not stored:
+        assert [*second.files] == [*TokenFilesSection(**both).dataset_path]
+        return
+    assert [*second.files] == [stored]
+    with pytest.raises(ValueError, match="a file may be named once"):
+        TokenFilesSection(**both)
 
 
 INDEXES = st.one_of(

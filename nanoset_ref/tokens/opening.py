@@ -26,8 +26,8 @@ def open_tokens(
 ) -> Tokens:
     """Open a file of token ids.
 
-    It is a .npy token file, a .bin/.idx pair (named by either file or their common prefix), a .ds
-    file, or a .bin with the header of llm.c.
+    It is a .npy token file, a .bin/.idx pair (named by either file, or on the disk by their common
+    prefix), a .ds file, or a .bin with the header of llm.c.
 
     Args:
         path: the file, or the URL of a .npy, .bin/.idx or .ds (see `nanoset_ref.io.buckets`).

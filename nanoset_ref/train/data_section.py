@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from nanoset_ref import load, megatron, tokens  # each loads its modules when used
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.paths import as_list, in_bucket
+from nanoset_ref.io.paths import as_list, location_of
 from nanoset_ref.io.urls import absolute, local_path
 from nanoset_ref.tokens import Tokens, open_tokens
+from nanoset_ref.tokens.companions import prefix_of
 from nanoset_ref.train.strict_yaml import ConfigError
 
 with extra("train", "a training run"):
@@ -106,14 +107,21 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
 def _stored_path(path: str) -> str:
     """The absolute path; for a .bin/.idx pair, the path of its .bin under any of its names."""
     path = absolute(path)
-    prefix = path.removesuffix(".idx").removesuffix(".bin")
+    location = location_of(path)
+    if not isinstance(location, str):
+        # in a bucket the .bin is taken for granted; opening it will tell
+        if location.suffix == ".idx":
+            location = location.with_suffix(".bin")
+        return os.fspath(location)
+    prefix = prefix_of(path)
     is_pair = os.path.isfile(f"{prefix}.bin") and os.path.isfile(f"{prefix}.idx")
     return f"{prefix}.bin" if is_pair else path
 
 
-def without_links(path: str) -> str:
-    """The path with all links followed; a URL unchanged."""
-    return path if in_bucket(path) else os.path.realpath(path)
+def without_links(path: str) -> Any:
+    """What all names of a file share: the path with all links followed, or a `BucketPath`."""
+    location = location_of(path)
+    return os.path.realpath(path) if isinstance(location, str) else location
 
 
 class TokenFilesSection(DatasetSection):
@@ -122,9 +130,9 @@ class TokenFilesSection(DatasetSection):
     Args:
         dataset_path: one path, a list of paths (an epoch reads every sample of each once), or
             {path: weight}. It is stored as {absolute path: weight}, with weights None in the first
-            two forms. A path names a token file, a .ds file, a .bin/.idx pair (either file, or
-            their common prefix), or a folder of .ds files, which is read as in current versions of
-            Nanotron.
+            two forms. A path names a token file, a .ds file, a .bin/.idx pair (either file, or on
+            the disk their common prefix), or a folder of .ds files, which is read as in current
+            versions of Nanotron.
         order: "nanotron" or "stateless" (see `orders`); folders require "nanotron".
         reuse: how to read files that an earlier stage read: "continue" starts where that stage
             stopped; "restart" starts at the beginning, like the Nanosets of 2024. None: "continue"
@@ -150,8 +158,8 @@ class TokenFilesSection(DatasetSection):
         return all(map(os.path.isdir, self.dataset_path))
 
     @property
-    def files_read(self) -> set[str]:
-        """The paths of its files without links, also of those in folders."""
+    def files_read(self) -> set[Any]:
+        """Its files `without_links`, also those in folders."""
         paths: Any = self.dataset_path
         if self.names_folders:
             paths = [file.path for folder in paths for file in _ds_files(folder)]

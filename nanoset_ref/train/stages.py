@@ -69,8 +69,8 @@ def stages_of(config: Config) -> list[Stage]:
     """
     length = config.tokens.sequence_length
     stages: list[Stage] = []
-    # {the path of a file without links: its name in the first stage that reads it}
-    names: dict[str, str] = {}
+    # {a file `without_links`: its name in the first stage that reads it}
+    names: dict[Any, str] = {}
     for name, data, steps in _expand_chunks(config):
         dataset: Any = data.dataset
         if dataset.names_token_files:
