@@ -497,6 +497,9 @@ def test_a_signed_url_is_read_with_its_companions_or_says_why_not(
     assert np.array_equal(
         rows.read(np.arange(9)), dataset(folder, ["raw"]).read(np.arange(9))
     )
+    state = loader_of(rows).state_dict()
+    assert state["plan"]["files"][0]["known_by"] == "probes"
+    assert "checksum" not in verify(open_tokens(url, "uint16", 7))
     url = url.replace("raw", "a")
     server.signed = {
         f"GET /tokens/a{end}?sig=1%2F2"
@@ -506,6 +509,27 @@ def test_a_signed_url_is_read_with_its_companions_or_says_why_not(
     assert signed.facts == local.facts and np.array_equal(
         signed.document_offsets, local.document_offsets
     )
+
+
+@pytest.mark.parametrize("name", ["raw.npy", "a.bin"])
+def test_companions_that_a_server_denies_are_taken_to_be_absent(bucket, server, name):
+    """Without the right to list a bucket, a server denies absent objects, too."""
+    for suffix in (".json", ".documents.npy", ".npy.seal", ".seal"):
+        server.denied.add(f"HEAD /tokens/{name.partition('.')[0]}{suffix}")
+    file = open_tokens(f"{bucket}/{name}", "uint16", 7)
+    state = loader_of(Nanoset([file], None, S, N)).state_dict()
+    assert state["plan"]["files"][0]["known_by"] == "probes"
+    assert "checksum" not in verify(file)
+
+
+@pytest.mark.parametrize("query", ["", "?sig=1%2F2"])
+def test_a_seal_is_sought_with_the_password_and_query_of_its_file(
+    bucket, server, query
+):
+    url = f"http://somebody:password@127.0.0.1:{server.port}/tokens/raw.npy"
+    file = open_tokens(url + query)
+    assert os.fspath(file.seal_path) == f"{url}.seal{query}"
+    assert file.checksum is None
 
 
 def test_a_pair_behind_a_query_has_megatrons_samples(bucket, folder, server, capsys):

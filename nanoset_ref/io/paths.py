@@ -129,19 +129,6 @@ def file_size(path: PathLike) -> int:
     return int(version[0])
 
 
-def may_read(path: PathLike) -> bool:
-    """Whether the server allows access; a signed query gives access to a single object."""
-    if not in_bucket(path):
-        return True
-    from nanoset_ref.io.urls import DeniedError  # only URLs need it
-
-    try:
-        file_version(path)
-    except DeniedError:
-        return False
-    return True
-
-
 def as_list(values: Any, *single: type) -> list[Any]:
     """Convert to a list; a string, a path or an instance of `single` is one element.
 

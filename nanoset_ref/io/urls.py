@@ -147,7 +147,19 @@ class BucketPath:
         """Whether the object exists."""
         return file_version(self) is not None
 
-    is_file = exists
+    def is_denied(self) -> bool:
+        """Whether the server denies access; a signed query gives access to a single object."""
+        try:
+            self.exists()
+        except DeniedError:
+            return True
+        return False
+
+    def is_file(self) -> bool:
+        """Whether the object exists and may be read; some servers deny absent objects, too."""
+        with contextlib.suppress(DeniedError):
+            return self.exists()
+        return False
 
     def read_bytes(self) -> bytes:
         """The content of the object."""

@@ -97,7 +97,7 @@ class MMapIndexedDataset(Tokens):
             # mapped when they are used: a process has 65,530 mappings
             for name in ARRAYS:
                 delattr(self, name)
-        if not _warned and not self.seal_path.exists():
+        if not _warned and not self.seal_path.is_file():
             _warn_unsealed(self.path)
 
     @property
@@ -199,7 +199,7 @@ class MMapIndexedDataset(Tokens):
     def check_content(self) -> bool:
         """See `Tokens.check_content`; a pair without a seal has no checksum to compare."""
         sealed = self.seal_path
-        if not sealed.exists():
+        if not sealed.is_file():
             return False
         if read_json(sealed) != self.content_checksum():
             raise TokenFileError(

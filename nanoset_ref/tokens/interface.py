@@ -128,7 +128,7 @@ class Tokens(ABC):
     @property
     def seal_path(self) -> Path:
         """The file with the checksum of a token file of another tool; see `write_seal`."""
-        return as_path(f"{self.path}.seal")
+        return self.path.with_suffix(f"{self.path.suffix}.seal")
 
     @property
     def checksum(self) -> str | None:

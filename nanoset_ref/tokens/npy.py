@@ -16,8 +16,8 @@ from nanoset_ref.io.paths import (
     as_path,
     checksum,
     file_version,
+    in_bucket,
     location_of,
-    may_read,
     read_head,
 )
 from nanoset_ref.tokens.interface import Facts, Tokens
@@ -123,7 +123,8 @@ class TokenFile(Tokens):
             return
         versions: dict[str, FileVersion | None] = {}
         self.companion_versions = versions
-        if skip_denied and not may_read(location):
+        skip_denied = skip_denied and in_bucket(location)
+        if skip_denied and location.is_denied():
             return
         versions[MANIFEST_SUFFIX] = version = file_version(location)
         if version is None:
@@ -133,7 +134,7 @@ class TokenFile(Tokens):
         self.row_length = manifest.row_length
         # without a manifest, boundaries are not looked for
         documents = self.companion(DOCUMENTS_SUFFIX)
-        if not skip_denied or may_read(documents):
+        if not (skip_denied and documents.is_denied()):
             versions[DOCUMENTS_SUFFIX] = file_version(documents)
 
     def _check_manifest(self, manifest: Manifest) -> None:
