@@ -33,8 +33,8 @@ def test_a_file_is_complete_or_as_it_was(tmp_path, old):
     if old:
         path.write_text(old)
     before = list(tmp_path.iterdir())
-    with pytest.raises(KeyboardInterrupt), atomic_write(path, "w") as file:
-        file.write("new")
+    with pytest.raises(KeyboardInterrupt), atomic_write(path) as file:
+        file.write(b"new")
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == before and (
         old is None or path.read_text() == old
@@ -80,9 +80,9 @@ def test_two_sets_that_are_written_together_appear_together(tmp_path, monkeypatc
         sets = [*zip(*[iter(targets.values())] * 2, strict=True)]
         with write_together(*(last for _, last in sets)):
             for parts in sets:
-                with atomic_write_set(parts, overwrite=overwrite, mode="w") as files:
+                with atomic_write_set(parts, overwrite=overwrite) as files:
                     for file in files:
-                        file.write(content)
+                        file.write(content.encode())
                 assert content not in [
                     path.read_text() for path in targets.values() if path.exists()
                 ]
@@ -157,9 +157,9 @@ def test_a_file_beside_a_killed_writer_s_is_foreign_unless_that_one_had_begun_to
 
     def write():
         paths = [tmp_path / "a.bin", tmp_path / "a.idx"]
-        with atomic_write_set(paths, mode="w") as files:
+        with atomic_write_set(paths) as files:
             for file in files:
-                file.write("new")
+                file.write(b"new")
 
     if are_replaced:
         write()
@@ -189,9 +189,9 @@ def test_a_folder_in_the_way_leaves_the_old_set_whole(tmp_path):
     paths[1].mkdir()
     with (
         pytest.raises(IsADirectoryError, match="a.seal is a folder, but a file"),
-        atomic_write_set(paths, overwrite=True, mode="w") as files,
+        atomic_write_set(paths, overwrite=True) as files,
     ):
-        files[0].write("new")
+        files[0].write(b"new")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "a.bin",
         "a.idx",
@@ -237,8 +237,8 @@ def test_a_temporary_that_was_taken_for_a_leftover_is_made_anew(tmp_path, monkey
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with atomic_write(tmp_path / "a", "w") as file:
-        file.write("whole")
+    with atomic_write(tmp_path / "a") as file:
+        file.write(b"whole")
     assert len(taken) == 1
     assert (tmp_path / "a").read_text() == "whole" and len(
         list(tmp_path.iterdir())

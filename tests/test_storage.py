@@ -532,6 +532,14 @@ def test_a_seal_is_sought_with_the_password_and_query_of_its_file(
     assert file.checksum is None
 
 
+def test_verify_seals_a_file_in_a_bucket(bucket, folder, server, capsys):
+    for _ in range(2):
+        assert not main(["verify", f"{bucket}/raw.npy", "--seal", "--eos-token-id=7"])
+    assert capsys.readouterr().out.count("sealed as it is now") == 1
+    content, _ = server.objects.pop("/tokens/raw.npy.seal")
+    assert json.loads(content) == open_tokens(folder / "raw.npy").content_checksum()
+
+
 def test_a_pair_behind_a_query_has_megatrons_samples(bucket, folder, server, capsys):
     url = f"http://127.0.0.1:{server.port}/tokens/a"
     options = "--sequence-length 16 --num-samples 50 --micro-batch-size 2".split()
@@ -847,7 +855,7 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(
             "s3://tokens/none is not a corpus: none.bin and none.idx must",
         ),
         ("s3://tokens/none.ds", "no .ds file at URL"),
-        ("s3://tokens/c.npy", "URL: only preprocess writes into a bucket"),
+        ("s3://tokens/c.npy", "URL: only preprocess writes token files into a bucket"),
     ],
 )
 def test_what_is_missing_is_said_in_one_line(

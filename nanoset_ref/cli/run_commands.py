@@ -83,7 +83,7 @@ def replay(
     refuse_input(output, inputs)
     shape = step_rows.num_rows, step_rows.row_length
     header = {"descr": step_rows.dtype.str, "fortran_order": False, "shape": shape}
-    with atomic_write(output, "wb") as file:
+    with atomic_write(output) as file:
         np.lib.format.write_array_header_1_0(file, header)
         for batch in batches:
             file.write(batch.data)

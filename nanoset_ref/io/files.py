@@ -58,12 +58,11 @@ _group: ContextVar[_Group | None] = ContextVar("group", default=None)
 
 
 @contextmanager
-def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
+def atomic_write(path: PathLike) -> Iterator[IO[Any]]:
     """Write one file completely or not at all; an existing one is replaced in the last step.
 
     Args:
         path: the target; its folder must exist.
-        mode: "wb" for bytes, "w" for UTF-8 text with "\\n" line ends.
 
     Yields:
         The open temporary. On a clean exit it is flushed, synced and renamed to `path`; on an
@@ -72,19 +71,19 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
     Raises:
         FileNotFoundError: the folder of `path` does not exist.
     """
-    with atomic_write_set([path], overwrite=True, mode=mode) as (file,):
+    with atomic_write_set([path], overwrite=True) as (file,):
         yield file
 
 
 def write_text(path: PathLike, text: str) -> None:
-    """Write a text file completely or not at all; see `atomic_write`."""
-    with atomic_write(path, "w") as file:
-        file.write(text)
+    """Write a file of UTF-8 text completely or not at all; see `atomic_write`."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
 
 @contextmanager
 def atomic_write_set(
-    paths: Sequence[PathLike], *, overwrite: bool = False, mode: str = "wb"
+    paths: Sequence[PathLike], *, overwrite: bool = False
 ) -> Iterator[list[IO[Any]]]:
     """Write files that belong together: a reader finds the whole set, or no set.
 
@@ -101,7 +100,6 @@ def atomic_write_set(
     Args:
         paths: the targets, in one or several existing folders.
         overwrite: whether a complete old set may be replaced.
-        mode: see `atomic_write`.
 
     Yields:
         The open temporaries, in the order of `paths`.
@@ -130,7 +128,7 @@ def atomic_write_set(
         files = []
         for target in targets:
             leftovers += _temporaries_of(target)
-            files.append(temporaries.enter_context(_temporary(target, mode)))
+            files.append(temporaries.enter_context(_temporary(target)))
         # where a killed writer left its mark, a set is whole only if its last file exists
         has_mark = any(re.search(r"\.\d+\.tmp$", path.name) for path in leftovers)
         guarded = targets[-1:] if has_mark else reversed(targets)
@@ -253,23 +251,20 @@ def run_uninterrupted(action: Callable[[], None]) -> None:
 
 
 @contextmanager
-def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
+def _temporary(path: Path) -> Iterator[IO[Any]]:
     """Remove the leftovers of killed writers, then open and lock a new temporary next to `path`."""
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"cannot write {path}: the folder {path.parent} does not exist; create it first"
         )
     clean_up_after_killed_writers(path)
-    text_options: dict[str, Any] = {}
-    if mode != "wb":
-        text_options = {"encoding": "utf-8", "newline": "\n"}
     while True:
         temporary = path.with_name(
             f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
         )
         with (
             explain_full_disk(path, path.parent),
-            open(temporary, mode.replace("w", "x"), **text_options) as file,
+            open(temporary, "xb") as file,
         ):
             lock(file, wait=True)
             if os.fstat(file.fileno()).st_nlink == 0:

@@ -14,7 +14,7 @@ import torch
 import xxhash
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.files import write_text
 from nanoset_ref.io.paths import PathLike, file_size
 from nanoset_ref.train.parallel import World
 from nanoset_ref.train.staged_loader import Step
@@ -33,10 +33,8 @@ def continue_metrics(path: PathLike, step: int) -> TextIO:
         raise ValueError(
             f"{path} has lines of another program, which this run would remove; move the file"
         )
-    with atomic_write(path, "w") as file:
-        for line in lines:
-            if line["step"] <= step:
-                file.write(json.dumps(line) + "\n")
+    kept = [json.dumps(line) + "\n" for line in lines if line["step"] <= step]
+    write_text(path, "".join(kept))
     return open(path, "a", encoding="utf-8", buffering=1)
 
 
