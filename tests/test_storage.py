@@ -568,6 +568,7 @@ def test_a_pair_behind_a_query_has_megatrons_samples(bucket, folder, server, cap
         ("s3://tokens/./a.npy", "keys with .*'/./'.* cannot be read"),
         ("s3://tokens/b/../a.npy", "keys with .*'/../'.* cannot be read"),
         ("http://host/b%2Fa.npy", "keys with .*%2F cannot be read"),
+        ("http://host/a#b.npy", r"http://host/a#b.npy: .* write '#' in a key as %23"),
         (
             "hf://tokens/a.npy",
             "hf:// is not supported, only s3://, gs://, gcs://, az://, http://, https://",

@@ -86,6 +86,10 @@ class BucketPath:
             self.key = unquote(parts.path[1:])
             self.query = parts.query
             encoded_slash = "%2f" in parts.path.lower()
+            if parts.fragment:
+                raise StorageError(
+                    f"{self}: what follows '#' is never sent to a server; write '#' in a key as %23"
+                )
         if not self.bucket or not self.key:
             raise StorageError(
                 f"{self} does not name an object: a URL is a bucket or host, '/' and a key"
