@@ -325,3 +325,8 @@ def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_i
                 match=f"{variable} must be a positive number.* got '{given}'",
             ):
                 b"".join(read_in_blocks(path))
+        monkeypatch.setenv(variable, "")  # as launchers export what is not set
+        assert b"".join(read_in_blocks(path)) == ids[::-1].tobytes()
+    monkeypatch.setenv("NANOSET_REF_CACHE", "s3://tokens/pieces")
+    with pytest.raises(ValueError, match="NANOSET_REF_CACHE must be a local path"):
+        b"".join(read_in_blocks(path))

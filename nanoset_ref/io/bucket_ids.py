@@ -23,7 +23,6 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import normalize_indices
 from nanoset_ref.io.object_cache import PIECE_BYTES, Extent, read_cached
 from nanoset_ref.io.threads import thread_map
-from nanoset_ref.io.urls import BucketPath
+from nanoset_ref.io.urls import BucketPath, local_path
 
 THREADS = 64
 MAX_RANGES = 8  # ranges per call of obstore
@@ -162,7 +161,8 @@ def fetch(extents: Sequence[Extent]) -> list[Any]:
     folder = os.environ.get("NANOSET_REF_CACHE")
     if folder and all(ids.version.is_known for ids, _, _ in extents):
         limit = buckets.positive_setting("NANOSET_REF_CACHE_GB", 10) * 1e9
-        return read_cached(Path(folder), limit, extents, _fetch)
+        cache = local_path(folder, "NANOSET_REF_CACHE")
+        return read_cached(cache, limit, extents, _fetch)
     return _fetch(extents)
 
 

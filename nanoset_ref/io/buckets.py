@@ -294,7 +294,7 @@ def _replaced_error(path: BucketPath) -> ReplacedError:
 
 def positive_setting(variable: str, default: float) -> float:
     """Read a positive number from an environment variable."""
-    setting = os.environ.get(variable, default)
+    setting = os.environ.get(variable) or default
     with contextlib.suppress(ValueError):
         if 0 < float(setting) < float("inf"):
             return float(setting)
