@@ -26,6 +26,7 @@ from run_config import run_tree
 
 from nanoset_ref.cli import main
 from nanoset_ref.io import bucket_ids, buckets, threads
+from nanoset_ref.io.error_text import one_line
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.load import collator
@@ -483,6 +484,68 @@ def test_no_password_and_no_signed_query_is_shown(bucket, server, monkeypatch, c
     says_nothing(error.value), says_nothing(caplog.text)
 
 
+def test_urls_in_a_message_are_redacted_and_the_rest_of_it_stays():
+    said = "no (http://me:word@host/a?b=1), 'HTTP://host/a?b': s3://b/k?c, x?y; http://host/a?...: why"
+    shown = "no (http://host/a?...), 'HTTP://host/a?...': s3://b/k?c, x?y; http://host/a?...: why"
+    assert one_line(said) == one_line(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("verify URL", 0),
+        ("verify URL --json", 0),
+        ("verify URL --vocab-size 3", 1),
+        ("estimate --data URL", 0),
+        ("estimate --data URL --json", 0),
+        ("estimate --data PAIR --json", 0),
+        ("where 1 --data URL", 0),
+        ("where 1 --data URL URL=0.5", 1),
+        ("where 1 --data URL=1-2", 1),
+        ("preprocess --input URL --output-prefix x --tokenizer-name-or-path x", 1),
+        ("split URL URL URL --held-out 5", 1),
+        ("card TWICE --name x --date 2026-11", 1),
+        ("card NUMBER --name x --date 2026-11", 1),
+        ("card DUPLICATE --name x --date 2026-11", 1),
+        ("card NOTHING --name x --date 2026-11", 1),
+        ("card DTYPE --name x --date 2026-11", 1),
+        ("card CONTINUED --name x --date 2026-11", 1),
+        ("card MEGATRON --name x --date 2026-11", 1),
+    ],
+)
+def test_commands_show_no_password_and_no_signed_query(
+    bucket, server, tmp_path, monkeypatch, capsys, command, code
+):
+    monkeypatch.chdir(tmp_path)
+    server_of_url = f"http://somebody:password@127.0.0.1:{server.port}/tokens"
+    url = f"{server_of_url}/a.npy?sig=signature"
+    configs = {
+        "TWICE": {"dataset_path": [url, url]},
+        "NUMBER": {"dataset_path": {url: "x"}},
+        "NOTHING": url,
+        "DUPLICATE": {"dataset_path": {url: 1, "again": 1}},
+        "DTYPE": {"dataset_path": [url], "token_dtype": "int32"},
+        "CONTINUED": {"dataset_path": [url], "order": "stateless"},
+        "MEGATRON": {"data_path": {url: None}, "split": "1"},
+    }
+    words = command.split()
+    for name in configs.keys() & {*words}:
+        stages = [("one", 1, configs[name], {})]
+        if name == "CONTINUED":
+            later = configs[name] | {"token_dtype": "uint16"}
+            stages.append(("two", 5, later, {}))
+        tree = run_tree(tmp_path / "run", stages, steps=9, length=16, rows=4)
+        Path(name).write_text(json.dumps(tree).replace("again", url))
+    if "--data" in words:
+        words += "--sequence-length 16 --num-samples 50".split()
+    pair = url.replace(".npy", ".bin")
+    words = [word.replace("URL", url).replace("PAIR", pair) for word in words]
+    assert main(words) == code
+    shown = "".join(capsys.readouterr())
+    assert "?..." in shown
+    assert not [word for word in ("somebody", "pass", "sig") if word in shown]
+
+
 def test_a_signed_url_is_read_with_its_companions_or_says_why_not(
     bucket, folder, server
 ):
@@ -564,6 +627,7 @@ def test_a_pair_behind_a_query_has_megatrons_samples(bucket, folder, server, cap
     ("url", "words"),
     [
         ("s3://tokens", "s3://tokens does not name an object"),
+        ("http://host?sig=secret", r"^http://host\?\.\.\. does not name an object"),
         ("s3://tokens//a.npy", "keys with '//'.* cannot be read"),
         ("s3://tokens/./a.npy", "keys with .*'/./'.* cannot be read"),
         ("s3://tokens/b/../a.npy", "keys with .*'/../'.* cannot be read"),
@@ -577,6 +641,10 @@ def test_a_pair_behind_a_query_has_megatrons_samples(bucket, folder, server, cap
         (
             Path("s3://tokens/a.npy"),
             "s3:/tokens/a.npy must be a local path, or a token file",
+        ),
+        (
+            Path("http://me:word@host/a.npy?sig=secret"),
+            r"^http:/host/a.npy\?\.\.\. must be a local path, or a token file",
         ),
     ],
 )

@@ -131,7 +131,7 @@ def _run_and_explain(
     except BrokenPipeError:  # `| head` has seen enough
         return 0, ""
     except UsageError as error:
-        return 2, f"{error}; see {prog} --help"
+        return 2, f"{one_line(error)}; see {prog} --help"
     except (KeyboardInterrupt, _Terminated) as end:
         what = str(end) or "interrupted"
         return 1, f"{what}; {interrupted}" if is_main_rank() else ""

@@ -28,6 +28,7 @@ from nanoset_ref.cli.estimate_sources import (
     token_blend,
 )
 from nanoset_ref.cli.run_options import RunOptions
+from nanoset_ref.io.error_text import redact
 from nanoset_ref.load.blocks import batches_per_block, count_buffers
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import ORDERS, find_order  # type: ignore[attr-defined]
@@ -346,7 +347,7 @@ def _estimate_sources(
         reads.append(reads_before[number] + read)
         distinct = blend.distinct(number, reads[number], positions.stop)
         source_estimate = SourceEstimate(
-            path=source.path,
+            path=redact(source.path),
             samples=source.samples,
             share=blend.shares[number],
             read=round(read),

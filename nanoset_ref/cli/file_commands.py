@@ -12,6 +12,7 @@ import numpy as np
 
 from nanoset_ref import preprocess, tokens  # each loads its modules when used
 from nanoset_ref.cli.command import NotNegative, Positive, UsageError
+from nanoset_ref.io.error_text import redact
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 
@@ -142,7 +143,7 @@ def verify(
         except (ValueError, OSError) as error:
             ok = False
             detail = str(error)
-        results.append({"file": file, "ok": ok, "detail": detail})
+        results.append({"file": redact(file), "ok": ok, "detail": detail})
     verdicts = {True: "ok    ", False: "BROKEN"}
     lines = [
         f"{verdicts[row['ok']]}  {row['file']}: {row['detail']}" for row in results
@@ -244,7 +245,7 @@ def split(
     """
     file = options.open(source)
     if train.resolve() == valid.resolve():
-        raise ValueError(f"train and valid are two files, got {train} for both")
+        raise ValueError(f"train and valid are two files, got {redact(train)} for both")
     rest, chosen = tokens.split(file, held_out, seed=seed)
     facts = None
     if options.eos_token_id is not None:

@@ -10,7 +10,7 @@ memory                    available memory, checks for truncation, pausing the g
 njit, compilation         kernels, and the cache of what numba has compiled
 checks, pydantic_errors   checks of a user's values, and messages about them
 extras                    optional packages, and which extra installs them
-error_text                the message of an error, on one line
+error_text                the message of an error, on one line; URLs without their secrets
 html_table                a small table, for notebooks
 arrays                    the type of most arrays
 threads                   concurrent calls, and closing a generator's threads

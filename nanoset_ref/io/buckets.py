@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from nanoset_ref.io.error_text import redact_all
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.urls import (
     UNVERSIONED_VARIABLE,
@@ -41,10 +42,8 @@ from nanoset_ref.io.urls import (
     BucketPath,
     DeniedError,
     StorageError,
-    redact,
 )
 
-ADDRESS = re.compile(r"[a-z0-9]+://[^\s\"')]+")  # in the library's messages
 CLOUD_METADATA_ADDRESS = "169.254.169.254"  # asked for credentials where none are set
 FIRST_PAUSE = 0.1  # seconds
 PART_BYTES = 16 << 20  # minimum size of one part of an upload
@@ -249,7 +248,7 @@ def try_once(
         error_type = type(error).__name__
         if not isinstance(error, Exception) and error_type != "PanicException":
             raise
-        text = ADDRESS.sub(lambda address: redact(address[0]), str(error))
+        text = redact_all(str(error))
         return None, _translate(path, error_type, text.split("\n")[0][:300])
 
 

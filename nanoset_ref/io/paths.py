@@ -140,7 +140,7 @@ def as_list(values: Any, *single: type) -> list[Any]:
     if isinstance(values, (set, frozenset, bytes)):
         raise TypeError(
             "give a path, or a list of paths in the same order in every process; got "
-            f"{values!r}"
+            f"a {type(values).__name__}"
         )
     return list(values)
 

@@ -1,10 +1,10 @@
 """Pydantic's validation errors as messages of this package."""
 
-import reprlib
 from collections.abc import Collection
 from typing import Any
 
 from nanoset_ref.io.checks import unknown_key_problem
+from nanoset_ref.io.error_text import redact, short_repr
 
 
 def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
@@ -20,7 +20,7 @@ def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
     problems = []
     for details in error.errors(include_url=False):
         parts = [
-            f"[{part}]" if isinstance(part, int) else f".{part}"
+            f"[{part}]" if isinstance(part, int) else f".{redact(part)}"
             for part in details["loc"]
         ]
         if details["type"] == "extra_forbidden":
@@ -33,7 +33,7 @@ def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
                 parts = []
         else:
             expected = details["msg"].replace("Input should", "should")
-            message = f"{expected}, got {reprlib.repr(details['input'])}"
+            message = f"{expected}, got {short_repr(details['input'])}"
         where = "".join(parts).removeprefix(".")
         for line in message.splitlines():
             problems.append(f"{where}: {line}" if where else line)

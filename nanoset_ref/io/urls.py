@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from nanoset_ref.io.error_text import LOST_SLASH, URL, redact
 from nanoset_ref.io.paths import (
     FileVersion,
     PathLike,
@@ -34,9 +34,6 @@ SCHEMES = {
     "http": "http",
     "https": "https",
 }
-URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
-# a URL that went through pathlib
-LOST_SLASH = re.compile("(s3|gs|gcs|az|https?):/[^/]")
 UNVERSIONED_VARIABLE = "NANOSET_REF_ALLOW_UNVERSIONED"
 WITHOUT_FORK = "use 0 workers and read_ahead=2, which prefetches in a thread"
 
@@ -191,20 +188,6 @@ class BucketPath:
         call_obstore(self, "delete")
 
 
-def redact(path: PathLike) -> str:
-    """A path or URL for messages, without its password and its query, which may be signed."""
-    text = os.fspath(path)
-    if not URL.match(text):
-        return text
-    scheme, _, rest = text.partition("://")
-    host, slash, key = rest.partition("/")
-    if scheme.lower() in ("http", "https"):
-        key, mark, _ = key.partition("?")
-        if mark:
-            key += "?..."
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{key}"
-
-
 def url_or_path(path: PathLike, allow_unversioned: bool = False) -> Path | BucketPath:
     """Parse a name that contains ":/" as a URL or a path; see `paths.as_path`."""
     text = os.fspath(path)
@@ -214,7 +197,7 @@ def url_or_path(path: PathLike, allow_unversioned: bool = False) -> Path | Bucke
         )
     if LOST_SLASH.match(text) and isinstance(path, Path):
         raise StorageError(
-            f"{text} must be a local path, or a token file whose URL is a string: a Path drops "
+            f"{redact(text)} must be a local path, or a token file whose URL is a string: a Path drops "
             "one of its two slashes"
         )
     return Path(path)

@@ -11,12 +11,12 @@ import itertools
 import math
 import os
 import re
-import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
 from nanoset_ref.io.checks import refuses_unknown, whole_number
+from nanoset_ref.io.error_text import short_repr
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.load.document_masks import DocumentOptions
 from nanoset_ref.orders.base import normalize_weights
@@ -162,12 +162,12 @@ class NanosetConfig(DocumentOptions):
         for field in dataclasses.fields(self):
             value = fields[field.name]
             if isinstance(field.default, bool) and not isinstance(value, bool):
-                yield f"{field.name}: should be True or False, got {reprlib.repr(value)}"
+                yield f"{field.name}: should be True or False, got {short_repr(value)}"
         surplus = fields["mid_level_dataset_surplus"]
         if not isinstance(surplus, (int, float)) or not 0 <= surplus < math.inf:
             yield f"mid_level_dataset_surplus: should be a number of at least 0, got {surplus!r}"
         if not isinstance(fields["split"], (str, NoneType)):
-            yield f"split: should be a string, got {reprlib.repr(fields['split'])}"
+            yield f"split: should be a string, got {short_repr(fields['split'])}"
 
     def _broken_rules(self) -> Iterator[str]:
         """Yield a message for each rule that valid fields break together."""
@@ -220,7 +220,7 @@ def _integer_problems(
     try:
         number = whole_number(value, name)
     except ValueError:
-        yield f"{name}: should be an integer, got {reprlib.repr(value)}"
+        yield f"{name}: should be an integer, got {short_repr(value)}"
         return
     if minimum is not None and number < minimum:
         yield f"{name}: should be at least {minimum}, got {number}"
@@ -231,7 +231,7 @@ def _integer_problems(
 def _triple_problems(name: str, values: Any) -> Iterator[str]:
     """Yield a message for each problem of a list that must have a value for each split."""
     if not isinstance(values, Sequence) or isinstance(values, str):
-        yield f"{name}: should be a list for {SPLITS}, got {reprlib.repr(values)}"
+        yield f"{name}: should be a list for {SPLITS}, got {short_repr(values)}"
         return
     for number in range(len(values), len(SPLITS)):
         yield f"{name}[{number}]: is missing"
@@ -263,7 +263,7 @@ def read_blend(data_path: DataPath) -> Blend:
     if unnamed or (weights is None and isinstance(data_path, Mapping)):
         raise ValueError(
             "data_path must be a prefix, a list of prefixes, {prefix: weight} or "
-            f"[weight, prefix, ...], got {reprlib.repr(data_path)}"
+            f"[weight, prefix, ...], got {short_repr(data_path)}"
         )
     stray = [entry for entry in entries if _is_number(entry)]
     if weights is None and stray and len(entries) > 1:

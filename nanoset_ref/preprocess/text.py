@@ -20,6 +20,7 @@ from typing import Any, get_args
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike, as_list
+from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess.hub import hub_problem
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text_blocks import Document, OnError, TextBlock, TextPart
@@ -116,6 +117,7 @@ def open_text(
     columns = (column,) if isinstance(column, str) else tuple(column)
     parts = []
     for name in map(os.fspath, inputs):
+        local_path(name, "text")
         files = None if split and os.path.isdir(name) else _files(name)
         if files is None:
             data, title = _load_dataset(name, split, config)

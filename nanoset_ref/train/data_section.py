@@ -14,13 +14,13 @@ files, which may continue an earlier stage.
 from __future__ import annotations
 
 import os
-import reprlib
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from nanoset_ref import load, megatron, tokens  # each loads its modules when used
+from nanoset_ref.io.error_text import short_repr
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import as_list, location_of
 from nanoset_ref.io.urls import absolute, local_path
@@ -95,10 +95,10 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
     if not by_path or "" in paths or None in weights.values():
         raise ValueError(
             "must be one path, a list of paths or a mapping of paths to weights, "
-            f"got {reprlib.repr(dataset_path)}"
+            f"got {short_repr(dataset_path)}"
         )
     if len(set(map(without_links, by_path))) < len(paths):
-        raise ValueError(f"a file may be named once, got {reprlib.repr(dataset_path)}")
+        raise ValueError(f"a file may be named once, got {short_repr(dataset_path)}")
     if all(weight == 0 for weight in by_path.values()):
         raise ValueError("must name at least one file with a weight above 0")
     return by_path
@@ -377,7 +377,7 @@ def _section_by_key(value: Any) -> Any:
         if isinstance(value, dict) and key in value:
             return section.model_validate(value)
     raise ValueError(
-        f"must be a mapping with one of {', '.join(SECTION_BY_KEY)}, got {reprlib.repr(value)}"
+        f"must be a mapping with one of {', '.join(SECTION_BY_KEY)}, got {short_repr(value)}"
     )
 
 

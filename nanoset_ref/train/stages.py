@@ -18,6 +18,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from nanoset_ref.io.error_text import redact
 from nanoset_ref.train.config import Config, DataStage
 from nanoset_ref.train.data_section import (
     ChunksSection,
@@ -163,7 +164,7 @@ def _continued_stage(
         for path in dataset.dataset_path:
             if path in read_by and path not in same_order.files:
                 raise ConfigError(
-                    f"stage {name!r} cannot continue {path}, which stage {read_by[path]!r} read: a "
+                    f"stage {name!r} cannot continue {redact(path)}, which stage {read_by[path]!r} read: a "
                     f"stage between them restarts the order without it, up to {same_order.name!r}; "
                     "set reuse: restart here, too, or reuse: continue there"
                 )
@@ -175,7 +176,7 @@ def _check_same_dtype(name: str, dataset: TokenFilesSection, continued: Stage) -
     for path in dataset.dataset_path:
         if continued.files.get(path, dataset.token_dtype) != dataset.token_dtype:
             raise ConfigError(
-                f"stage {name!r} continues stage {continued.name!r}, but reads {path} with "
+                f"stage {name!r} continues stage {continued.name!r}, but reads {redact(path)} with "
                 f"token_dtype={dataset.token_dtype} instead of {continued.files[path]}: "
                 "give both stages the same token_dtype, or set reuse: restart"
             )
