@@ -317,6 +317,7 @@ ALIASES = [
         ("\n".join(ALIASES), "more than 16 aliases"),
         ("\n".join(ALIASES[:9]), "tokens: is missing"),
         ("a: 1\na: 2", 'line 2: found duplicate key "a"'),
+        ('{&a": [{"b": 1}]}', "a key is a mapping or a list"),
         ("tokens: &a [*a]", "tokens: should be a valid dictionary"),
         ("a: " + "x" * 600_000, "more than 524,288 characters"),
         (

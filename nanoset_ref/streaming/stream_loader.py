@@ -13,6 +13,7 @@ from torch.utils.data import default_collate
 
 from nanoset_ref.load.dataloader import OneIterationLoader, refuse_unknown_options
 from nanoset_ref.streaming.resumable import State, checked_copy
+from nanoset_ref.streaming.row_stream import Cursor
 from nanoset_ref.streaming.stream import RowSample, TokenStream, next_epoch
 
 Collate = Callable[[list[RowSample]], Any]
@@ -133,8 +134,8 @@ class TokenStreamDataLoader(OneIterationLoader):
 
 
 def _row_of(cursor: dict[str, int]) -> int:
-    """The row of a cursor; a damaged one may lack it."""
-    return cursor.get("row", 0)
+    """The row of a cursor; a damaged one may lack it, or be a TypeError."""
+    return Cursor(**cursor).row
 
 
 def _with_cursors(

@@ -47,6 +47,8 @@ def read_yaml(path: PathLike) -> Any:
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"line {line}: {shorten(error.problem)}") from error
+    except TypeError as error:  # unhashable
+        raise ConfigError(f"a key is a mapping or a list: {shorten(error)}") from error
     except (YAMLError, KeyError, OverflowError) as error:
         raise ConfigError(shorten(error)) from error
 

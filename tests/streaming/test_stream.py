@@ -594,6 +594,18 @@ def test_a_cursor_that_lost_its_row_only_costs_time(paths):
     assert again == expected
 
 
+def test_a_cursor_that_became_a_list_is_named_as_one(paths):
+    stream = TokenStream(paths, TOKENIZER, 6, shards=2, repeat=True)
+    loader = TokenStreamDataLoader(stream)
+    batches = iter(loader)
+    for _ in range(2):
+        next(batches)
+    state = loader.state_dict()
+    loader.load_state_dict(state | {"cursors": {"0": {}, "1": [{}, {}]}})
+    with pytest.raises(TypeError, match="must be a mapping, not list"):
+        next(iter(loader))
+
+
 @pytest.mark.parametrize("workers", [0, 2, 4])
 def test_cursors_of_shards_go_on_after_every_resume(paths, workers):
     """A worker reads some of the shards, and knows of the others what it started with."""
