@@ -18,7 +18,7 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.rows import SourceUse
-from nanoset_ref.orders.plans import differences
+from nanoset_ref.orders.plans import Plan, differences
 from nanoset_ref.provenance.run_segments import RunSegment
 from nanoset_ref.provenance.spread import (
     Spread,
@@ -133,7 +133,8 @@ def audit(segments: Sequence[RunSegment]) -> Report:
         ValueError: a segment has no steps.
     """
     reports = []
-    for number, segment in enumerate(segments):
+    earlier: list[tuple[Plan, RunSegment]] = []
+    for segment in segments:
         steps = segment.num_steps
         if steps < 1:
             consumed = segment.schedule.consumed_train_samples
@@ -143,11 +144,10 @@ def audit(segments: Sequence[RunSegment]) -> Report:
                 f"a step reads, {segment.schedule.global_batch_size:,}; use fewer ranks, a "
                 "smaller batch or more samples"
             )
-        earlier = None
-        for other in segments[:number]:
-            if not differences(other.dataset.plan, segment.dataset.plan):
-                earlier = other
-        reports.append(_audit(segment, earlier))
+        plan = segment.dataset.plan
+        same_run = [other for known, other in earlier if not differences(known, plan)]
+        reports.append(_audit(segment, same_run[-1] if same_run else None))
+        earlier.append((plan, segment))
     return Report(reports)
 
 
