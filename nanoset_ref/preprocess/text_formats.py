@@ -129,10 +129,10 @@ def _parquet_blocks(part: TextPart) -> Iterator[TextBlock]:
         where = f"{part.path}, row group {group}"
         with _report_damage(where):
             facts = file.metadata.row_group(group)
-            columns = map(facts.column, range(facts.num_columns))
-            parts = [column for column in columns if column.path_in_schema == name]
-            unpacked = sum(column.total_uncompressed_size for column in parts)
-            size = max(1, facts.num_rows * BLOCK_BYTES // max(1, unpacked))
+            # of all columns: asking for the size of one ends the process if its statistics are
+            # damaged (pyarrow 26.0)
+            unpacked = max(1, facts.total_byte_size)
+            size = max(1, facts.num_rows * BLOCK_BYTES // unpacked)
             for batch in file.iter_batches(size, row_groups=[group], columns=[name]):
                 # by its name: beside "a.b", a struct "a" with a field "b" is read as well
                 yield ArrowValues(batch.column(name), where), batch.num_rows
