@@ -658,7 +658,7 @@ def test_a_full_disk_leaves_both_old_files_of_a_split(
 def test_bad_requests(source, tmp_path):
     convert([source], tmp_path / "there.bin")
     for sources, name, options, error, message in (
-        ([], "b.npy", {}, ValueError, "at least one source"),
+        ([], "b.npy", {}, ValueError, "at least one file"),
         (
             [source],
             "b.parquet",

@@ -55,10 +55,10 @@ def begins_with(beginning: bytes) -> Callable[[Path], bool]:
 
 def refuse_input(path: Path, inputs: Iterable[Any]) -> None:
     """Raise ValueError if an output is one of the inputs."""
-    for source in inputs:
-        if in_bucket(path) or in_bucket(source):
+    for other in inputs:
+        if in_bucket(path) or in_bucket(other):
             continue
-        if os.path.exists(source) and path.exists() and path.samefile(source):
+        if os.path.exists(other) and path.exists() and path.samefile(other):
             raise ValueError(
                 f"{path} is read and cannot be written at the same time; give the target another name"
             )

@@ -28,44 +28,44 @@ from nanoset_ref.tokens.opening import open_tokens
 
 logger = logging.getLogger(__name__)
 
-# document numbers for each source; None: all
+# document numbers for each file; None: all
 ChosenDocuments = Sequence[Int64Array] | None
 
 
 def convert(
-    sources: Sequence[Tokens],
+    files: Sequence[Tokens],
     target: PathLike,
     *,
     chosen: ChosenDocuments = None,
     **options: Any,
 ) -> Tokens:
-    """Copy the documents of one or several sources into a .npy, .bin or .ds file, and verify it.
+    """Copy the documents of one or several files into a .npy, .bin or .ds file, and verify it.
 
     Args:
-        sources: the files to copy, in this order.
+        files: the files to copy, in this order.
         target: the file to write; its suffix decides the format (.bin writes .idx too).
-        chosen: for each source, the documents to copy, int64, ascending; default: all.
-        dtype: the dtype of the target's ids; default: the first source's.
+        chosen: for each file, the documents to copy, int64, ascending; default: all.
+        dtype: the dtype of the target's ids; default: the first file's.
         overwrite: whether an existing target may be replaced.
-        facts: `Tokens.facts` that the sources do not record.
+        facts: `Tokens.facts` that the files do not record.
 
     Returns:
         The target, opened.
 
     Raises:
-        ValueError: there is no source, or nothing to write. The suffix is unknown. The target is a
-            source. An id does not fit the dtype. The sources have different vocabularies or
-            windows. The content of a source has changed. The target's format does not hold padding
-            or sequences of a source.
+        ValueError: there is no file, or nothing to write. The suffix is unknown. The target is one
+            of the files. An id does not fit the dtype. The files have different vocabularies or
+            windows. A file's content has changed. The target's format does not hold padding
+            or sequences of a file.
         FileExistsError: the target exists and `overwrite` is False.
 
-    Warns (by logging): the target does not keep labels or windows of a source.
+    Warns (by logging): the target does not keep labels or windows of a file.
     """
-    return convert_parts(sources, {target: chosen}, **options)[0]
+    return convert_parts(files, {target: chosen}, **options)[0]
 
 
 def convert_parts(
-    sources: Sequence[Tokens],
+    files: Sequence[Tokens],
     targets: Mapping[PathLike, ChosenDocuments],
     *,
     dtype: DTypeLike | None = None,
@@ -73,19 +73,19 @@ def convert_parts(
     facts: Facts | None = None,
 ) -> list[Tokens]:
     """Like `convert`, but into several targets {target: chosen}, which appear as one set."""
-    if not sources:
-        raise ValueError("there is nothing to convert: give at least one source")
-    id_dtype = np.dtype(dtype or sources[0].dtype)
+    if not files:
+        raise ValueError("there is nothing to convert: give at least one file")
+    id_dtype = np.dtype(dtype or files[0].dtype)
     if id_dtype.kind not in "iu":
         raise ValueError(f"dtype must be an integer type, got {id_dtype.name}")
-    for source in sources:
-        source.check_content()
-    description = (facts or {}) | agreed_facts(sources)
+    for file in files:
+        file.check_content()
+    description = (facts or {}) | agreed_facts(files)
     paths = [as_path(target) for target in targets]
     for target, chosen in zip(paths, targets.values(), strict=True):
-        _check_target(target, chosen, sources, description.get("row_length"))
-        for source in sources:
-            _check_source(source, target)
+        _check_target(target, chosen, files, description.get("row_length"))
+        for file in files:
+            _check_file(file, target)
     options = description | {"dtype": id_dtype, "overwrite": overwrite}
     hashes = []
     with write_together(*map(last_file_of, paths)) as sets, ExitStack() as stack:
@@ -93,7 +93,7 @@ def convert_parts(
         for writer in writers:
             stack.enter_context(writer)
         for writer, chosen in zip(writers, targets.values(), strict=True):
-            hashes.append(hash_blocks(_copy(sources, chosen, writer)))
+            hashes.append(hash_blocks(_copy(files, chosen, writer)))
     try:
         copies = [open_tokens(path) for path in paths]
         if [content_hash(copy) for copy in copies] != hashes:
@@ -102,15 +102,15 @@ def convert_parts(
             )
         return copies
     except Exception:
-        for file in reversed([*chain(*sets)]):
-            file.target.unlink(missing_ok=True)
+        for written in reversed([*chain(*sets)]):
+            written.target.unlink(missing_ok=True)
         raise
 
 
 def _check_target(
     target: Path,
     chosen: ChosenDocuments,
-    sources: Sequence[Tokens],
+    files: Sequence[Tokens],
     row_length: int | None,
 ) -> None:
     """Raise ValueError if the target cannot be written."""
@@ -119,17 +119,17 @@ def _check_target(
             f"{target}: only preprocess writes token files into a bucket; write a local file and upload it"
         )
     require_known_suffix(target)
-    refuse_input(target, [source.path for source in sources])
-    for source in sources[:-1]:
-        rest = source.num_tokens % (source.row_length or 1)
+    refuse_input(target, [file.path for file in files])
+    for file in files[:-1]:
+        rest = file.num_tokens % (file.row_length or 1)
         if rest:
             raise ValueError(
-                f"{source.path} ends with {rest} tokens of a row of {source.row_length}, so the rows "
+                f"{file.path} ends with {rest} tokens of a row of {file.row_length}, so the rows "
                 "of the next file would be shifted: name this file last"
             )
     if chosen is None or not row_length:
         return
-    rests = (source.require_document_offsets() % row_length for source in sources)
+    rests = (file.require_document_offsets() % row_length for file in files)
     if any(map(np.any, rests)):
         raise ValueError(
             f"choosing single documents would break up rows of {row_length} tokens: "
@@ -137,34 +137,34 @@ def _check_target(
         )
 
 
-def _check_source(source: Tokens, target: Path) -> None:
+def _check_file(file: Tokens, target: Path) -> None:
     """Warn of properties that the target cannot keep; ValueError if a reader would misread it."""
-    if source.windows == "padded":
-        require_marked_padding(source.path, target)
+    if file.windows == "padded":
+        require_marked_padding(file.path, target)
     lost = []
-    if isinstance(source, MMapIndexedDataset):
-        has_modes = source.sequence_modes is not None
-        has_sequences = bool(np.any(np.diff(source.document_indices) > 1))
+    if isinstance(file, MMapIndexedDataset):
+        has_modes = file.sequence_modes is not None
+        has_sequences = bool(np.any(np.diff(file.document_indices) > 1))
         if target.suffix == ".bin" and (has_modes or has_sequences):
             raise ValueError(
-                f"{source.path} has modes, or documents of several sequences, which only "
+                f"{file.path} has modes, or documents of several sequences, which only "
                 "`nanoset-ref merge` of whole pairs keeps, without --dtype"
             )
         if has_sequences:
             lost.append("the sequences of documents")
         if has_modes:
             lost.append("modes")
-    if isinstance(source, TokenFile) and source.manifest and source.manifest.sources:
+    if isinstance(file, TokenFile) and file.manifest and file.manifest.sources:
         lost.append("the labels of documents")
     # how the samples of the copy are cut when it is opened
     windows: str = "disjoint" if target.suffix == ".ds" else "overlapping"
-    if target.suffix == ".npy" and source.row_length:
-        windows = source.windows
-    if source.windows != windows:
-        lost.append(f"the {source.windows} windows")
+    if target.suffix == ".npy" and file.row_length:
+        windows = file.windows
+    if file.windows != windows:
+        lost.append(f"the {file.windows} windows")
     if lost:
         what = " and ".join(lost)
-        logger.warning("%s does not keep %s of %s", target, what, source.path)
+        logger.warning("%s does not keep %s of %s", target, what, file.path)
 
 
 def require_known_suffix(target: Path) -> None:
@@ -186,53 +186,53 @@ def require_marked_padding(path: PathLike, target: Path) -> None:
 
 
 def _copy(
-    sources: Sequence[Tokens], chosen: ChosenDocuments, writer: Any
+    files: Sequence[Tokens], chosen: ChosenDocuments, writer: Any
 ) -> Iterator[Block]:
     """Write the documents, and yield them."""
-    by_source: Sequence[Int64Array | None] = chosen or [None] * len(sources)
-    for source, documents in zip(sources, by_source, strict=True):
-        for ids, lengths in document_blocks(source, documents):
+    by_file: Sequence[Int64Array | None] = chosen or [None] * len(files)
+    for file, documents in zip(files, by_file, strict=True):
+        for ids, lengths in document_blocks(file, documents):
             writer.write(ids, lengths)
             yield ids, lengths
 
 
-def agreed_facts(sources: Sequence[Tokens]) -> Facts:
-    """The facts of all sources, without checksums; None or a missing fact agrees with everything.
+def agreed_facts(files: Sequence[Tokens]) -> Facts:
+    """The facts of all files, without checksums; None or a missing fact agrees with everything.
 
-    `appended_eod` is kept only if every source records it.
+    `appended_eod` is kept only if every file records it.
 
     Raises:
-        ValueError: two sources contradict each other.
+        ValueError: two files contradict each other.
     """
     agreed: Facts = {}
-    row_lengths = {source.row_length for source in sources}
+    row_lengths = {file.row_length for file in files}
     if len(row_lengths) > 1:
         listed = " and ".join(sorted(map(str, row_lengths)))
         raise ValueError(
-            f"one file cannot hold rows of several lengths: the sources have row_length {listed} "
+            f"one file cannot hold rows of several lengths: the files have row_length {listed} "
             "(None: not cut into rows)"
         )
-    for source in sources:
-        for name, value in source.facts.items():
+    for file in files:
+        for name, value in file.facts.items():
             if name == "checksum" or value is None:
                 continue
             if agreed.setdefault(name, value) != value:
                 raise ValueError(
-                    f"one file cannot hold both: {source.path} has {name}={value!r}, "
+                    f"one file cannot hold both: {file.path} has {name}={value!r}, "
                     f"the others {agreed[name]!r}"
                 )
-    if not all("appended_eod" in source.facts for source in sources):
+    if not all("appended_eod" in file.facts for file in files):
         agreed.pop("appended_eod", None)
     return agreed
 
 
 def split(
-    source: Tokens, held_out: float | int, *, seed: int = 1234
+    file: Tokens, held_out: float | int, *, seed: int = 1234
 ) -> tuple[Int64Array, Int64Array]:
     """Choose documents to hold out.
 
     Args:
-        source: the documents.
+        file: the documents.
         held_out: a share of the documents in (0, 1), or their number.
         seed: seeds NumPy's PCG64, which draws the documents.
 
@@ -243,7 +243,7 @@ def split(
     Raises:
         ValueError: `rest` or `held out` would be empty.
     """
-    lengths = np.diff(source.require_document_offsets())
+    lengths = np.diff(file.require_document_offsets())
     documents = len(lengths)
     if isinstance(held_out, np.generic):
         held_out = held_out.item()
