@@ -24,32 +24,47 @@ class SkippingOrder(Order):
     Example, ranges [(2, 4)]: positions 0 1 2 3 here are 0 1 4 5 there.
 
     Args:
-        order: the original order.
+        order: the original order. If it skips ranges itself, both are left out of the order below.
         ranges: (start, stop) pairs, in any order, within the order and not overlapping.
+
+    Attributes:
+        order: the order below, which is not a SkippingOrder.
+        ranges: [start, stop] pairs of its positions, sorted; adjacent ones are merged.
 
     Raises:
         ValueError: an empty, overlapping or outlying range.
     """
 
+    order: Order
+    ranges: list[list[int]]
+
     def __init__(self, order: Order, ranges: Sequence[tuple[int, int]]) -> None:
-        self.order = order
-        self.ranges = sorted(map(_checked_range, ranges))
-        # e.g. 100 positions without 2 .. 3: the intervals 0 .. 1 and 4 .. 99 are kept
-        table = np.array(self.ranges, dtype=int).reshape(-1, 2)
-        firsts = table[:, 0]
-        stops = table[:, 1]
-        self._kept_firsts = np.array([0, *stops])  # 0 4
-        self._kept_stops = np.array([*firsts, len(order)])  # 2 100
-        kept_sizes = self._kept_stops - self._kept_firsts  # 2 96
-        skipped = stops - firsts  # 2
-        if min(kept_sizes) < 0 or min(skipped, default=1) < 1:
+        pairs = sorted(map(_checked_range, ranges))
+        bounds = [bound for pair in pairs for bound in pair]
+        if any(start >= stop for start, stop in pairs) or np.any(
+            np.diff([0, *bounds, len(order)]) < 0
+        ):
             raise ValueError(
                 "skip ranges must not be empty, overlap or leave the "
-                f"{len(order)} positions of the order; got {self.ranges}"
+                f"{len(order)} positions of the order; got {pairs}"
             )
+        if isinstance(order, SkippingOrder):
+            # each range grows by the positions within it that are skipped already
+            spans = [
+                [order._original_of(start), order._original_of(stop - 1) + 1]
+                for start, stop in pairs
+            ]
+            pairs = [*order.ranges, *spans]
+            order = order.order
+        self.order = order
+        self.ranges = _merged(pairs)
+        # e.g. 100 positions without 2 .. 3: the intervals 0 .. 1 and 4 .. 99 are kept
+        table = np.array(self.ranges, dtype=int).reshape(-1, 2)
+        self._kept_firsts = np.array([0, *table[:, 1]])  # 0 4
+        self._kept_stops = np.array([*table[:, 0], len(order)])  # 2 100
         # 0 2: position there - position here
-        self._shifts = np.append(0, np.cumsum(skipped))
-        num_samples = int(kept_sizes.sum())
+        self._shifts = np.append(0, np.cumsum(table[:, 1] - table[:, 0]))
+        num_samples = len(order) - int(self._shifts[-1])
         super().__init__(order.dataset_lengths, None, num_samples, order.random_seed)
         self.name = order.name
         self.dataset_weights = order.dataset_weights
@@ -58,7 +73,7 @@ class SkippingOrder(Order):
         self.endless = order.endless
 
     def original(self, positions: Int64Array) -> Int64Array:
-        """Positions in the original order."""
+        """Positions in the order below."""
         firsts_here = self._kept_firsts - self._shifts
         interval = np.searchsorted(firsts_here, positions, side="right") - 1
         return positions + self._shifts[interval]
@@ -77,40 +92,9 @@ class SkippingOrder(Order):
 
     @property
     def identity(self) -> Json:
-        """The identity of the innermost order, and the ranges of it that are left out, if any."""
-        ranges = self.ranges_of_innermost()
-        identity = self.innermost.identity
-        return identity | {"skipped": ranges} if ranges else identity
-
-    @property
-    def innermost(self) -> Order:
-        """The order below all SkippingOrders."""
-        if isinstance(self.order, SkippingOrder):
-            return self.order.innermost
-        return self.order
-
-    def ranges_of_innermost(self) -> list[list[int]]:
-        """The ranges in positions of the innermost order, sorted; adjacent ones are merged."""
-        ranges = [list(pair) for pair in self.ranges]
-        if isinstance(self.order, SkippingOrder):
-            bounds = np.array(ranges, dtype=int).reshape(-1, 2)
-            bounds[:, 0] = self.order.original_of_innermost(bounds[:, 0])
-            bounds[:, 1] = self.order.original_of_innermost(bounds[:, 1] - 1) + 1
-            ranges = sorted([*self.order.ranges_of_innermost(), *bounds.tolist()])
-        merged: list[list[int]] = []
-        for start, stop in ranges:
-            if merged and start <= merged[-1][1]:
-                merged[-1][1] = max(stop, merged[-1][1])
-            else:
-                merged.append([start, stop])
-        return merged
-
-    def original_of_innermost(self, positions: Int64Array) -> Int64Array:
-        """Positions in the innermost order."""
-        original = self.original(positions)
-        if isinstance(self.order, SkippingOrder):
-            return self.order.original_of_innermost(original)
-        return original
+        """The identity of the order below, and the ranges of it that are left out, if any."""
+        identity = self.order.identity
+        return identity | {"skipped": self.ranges} if self.ranges else identity
 
     def epoch_of(self, position: int) -> int:
         """See `Order.epoch_of`."""
@@ -145,11 +129,21 @@ class SkippingOrder(Order):
         return counts
 
 
-def _checked_range(bounds: Any) -> tuple[int, int]:
-    """(start, stop) as ints."""
+def _checked_range(bounds: Any) -> list[int]:
+    """[start, stop] as ints."""
     if np.shape(bounds) != (2,):
         raise ValueError(
             f"a range to skip is a pair (start, stop), got {bounds!r:.200}"
         )
-    start, stop = (whole_number(bound, "a bound", bits=62) for bound in bounds)
-    return start, stop
+    return [whole_number(bound, "a bound", bits=62) for bound in bounds]
+
+
+def _merged(ranges: list[list[int]]) -> list[list[int]]:
+    """The same positions as sorted ranges that do not touch."""
+    merged: list[list[int]] = []
+    for start, stop in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1][1] = max(stop, merged[-1][1])
+        else:
+            merged.append([start, stop])
+    return merged
