@@ -25,8 +25,9 @@ from hypothesis import strategies as st
 from run_config import run_tree
 
 from nanoset_ref.cli import main
-from nanoset_ref.io import bucket_ids, buckets, threads
+from nanoset_ref.io import bucket_ids, buckets, object_versions, threads, uploads
 from nanoset_ref.io.error_text import one_line
+from nanoset_ref.io.object_versions import ObjectVersion
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.load import collator
@@ -372,7 +373,8 @@ def test_a_panic_of_the_library_is_an_error_like_any_other(bucket, monkeypatch):
     def panics(*_, **__):
         raise PanicException("range end index 100 out of range")
 
-    monkeypatch.setattr(buckets, "obstore_function", lambda what: panics)
+    for module in (buckets, object_versions):
+        monkeypatch.setattr(module, "obstore_function", lambda what: panics)
     monkeypatch.setenv("NANOSET_REF_TIMEOUT", "0.2")
     with pytest.raises(StorageError, match="a.npy: .*range end index 100"):
         rows.read(np.arange(1))
@@ -760,7 +762,7 @@ def test_the_cache_tells_the_objects_of_two_servers_apart(monkeypatch, url, vari
     keys = set()
     for value in ("one", "two"):
         monkeypatch.setenv(variable, value)
-        version = buckets.ObjectVersion(100, '"v1"')
+        version = ObjectVersion(100, '"v1"')
         ids = bucket_ids.BucketIds(BucketPath(url), version, np.dtype("<u2"))
         keys.add(ids.key)
     assert len(keys) == 2
@@ -833,7 +835,7 @@ INDEXES = st.one_of(
 def test_ids_in_a_bucket_are_indexed_as_in_numpy(index):
     ids = np.arange(100, 110, dtype="<u2")
     far = bucket_ids.BucketIds(
-        BucketPath("s3://b/k"), buckets.ObjectVersion(ids.nbytes, '"e"'), ids.dtype
+        BucketPath("s3://b/k"), ObjectVersion(ids.nbytes, '"e"'), ids.dtype
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -1051,7 +1053,7 @@ def test_a_set_that_was_interrupted_is_written_again_and_a_foreign_companion_is_
 
 
 def test_large_objects_are_written_in_parts(bucket, server, monkeypatch):
-    monkeypatch.setattr(buckets, "PART_BYTES", 5 << 20)
+    monkeypatch.setattr(uploads, "PART_BYTES", 5 << 20)
     with TokenFileWriter(f"{bucket}/large.npy", dtype="uint16") as writer:
         for _ in range(7):
             writer.write_document(np.arange(1_000_000) % 60_000)

@@ -31,6 +31,12 @@ from nanoset_ref.io import buckets
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import normalize_indices
 from nanoset_ref.io.object_cache import PIECE_BYTES, Extent, read_cached
+from nanoset_ref.io.object_versions import (
+    ObjectVersion,
+    known_version,
+    read_range,
+    refuses_other_versions,
+)
 from nanoset_ref.io.threads import thread_map
 from nanoset_ref.io.urls import BucketPath, local_path
 
@@ -68,7 +74,7 @@ class BucketIds:
     """
 
     def __init__(
-        self, path: BucketPath, version: buckets.ObjectVersion, dtype: np.dtype[Any]
+        self, path: BucketPath, version: ObjectVersion, dtype: np.dtype[Any]
     ) -> None:
         self.path = path
         self.version = version
@@ -110,7 +116,7 @@ class BucketIds:
             if len(_connected) >= MAX_CLIENTS:
                 return None
             _connected.add(self)
-        if not buckets.refuses_other_versions(self.path):
+        if not refuses_other_versions(self.path):
             return None
         e_tag = str(self.version.e_tag)
         return buckets.connect(self.path.root, buckets.timeout(), if_match=e_tag)
@@ -124,8 +130,7 @@ class BucketIds:
                 return contents
         # one by one: each has retries and its error message
         return [
-            buckets.read_range(self.path, start, stop, self.version)
-            for start, stop in ranges
+            read_range(self.path, start, stop, self.version) for start, stop in ranges
         ]
 
     def _read_in_one_call(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
@@ -138,7 +143,7 @@ class BucketIds:
 
 def bytes_of(path: BucketPath) -> BucketIds:
     """The current version of an object as an array of its bytes."""
-    return BucketIds(path, buckets.known_version(path), np.dtype(np.uint8))
+    return BucketIds(path, known_version(path), np.dtype(np.uint8))
 
 
 def _checked_indices(index: Any, count: int) -> Int64Array:

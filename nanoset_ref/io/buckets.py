@@ -1,10 +1,5 @@
 """Requests to buckets: s3://, gs://, az:// and http(s)://, through the obstore library.
 
-Every GET carries If-Match with the ETag that the object had when it was opened. If the server sends
-no ETag, the request carries the version id or If-Unmodified-Since instead. A server that reports no
-version at all is refused, unless `open_tokens(..., allow_unversioned=True)` or
-NANOSET_REF_ALLOW_UNVERSIONED=1 allows it; its answers are never cached.
-
 If a server fails, stalls or truncates its answers, the request is repeated with growing pauses for
 NANOSET_REF_TIMEOUT seconds (default 60), or up to twice as long if the last answer is slow; the
 log has a line about it, at most one per bucket in ten seconds. obstore finds credentials:
@@ -13,7 +8,8 @@ AWS_SKIP_SIGNATURE=true for a public bucket), GOOGLE_APPLICATION_CREDENTIALS,
 AZURE_STORAGE_ACCOUNT_NAME and _KEY, or the machine's own role. A URL may contain a password or a
 signed query; messages never show either.
 
-Reading an object as an array of ids: `io.bucket_ids`. Caching pieces of it: `io.object_cache`.
+Which version of an object is read: `io.object_versions`. Reading it as an array of ids:
+`io.bucket_ids`. Caching pieces of it: `io.object_cache`. Writing: `io.uploads`.
 """
 
 from __future__ import annotations
@@ -25,19 +21,16 @@ import logging
 import os
 import random
 import re
-import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from nanoset_ref.io.error_text import redact_all
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.urls import (
-    UNVERSIONED_VARIABLE,
     WITHOUT_FORK,
     BucketPath,
     DeniedError,
@@ -46,16 +39,12 @@ from nanoset_ref.io.urls import (
 
 CLOUD_METADATA_ADDRESS = "169.254.169.254"  # asked for credentials where none are set
 FIRST_PAUSE = 0.1  # seconds
-PART_BYTES = 16 << 20  # minimum size of one part of an upload
-MAX_PARTS = 9_000  # parts of an upload
 CREDENTIALS = (
     "access is denied, or credentials are missing: set AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket; on gs:// "
     "GOOGLE_APPLICATION_CREDENTIALS; on az:// AZURE_STORAGE_ACCOUNT_NAME and "
     "AZURE_STORAGE_ACCOUNT_KEY"
 )
-TRIAL_SUFFIX = ".nanoset_ref-trial"  # suffix of an object written to test write access
-
 SECONDS_PER_WARNING = 10  # of one bucket
 
 logger = logging.getLogger(__name__)
@@ -71,55 +60,7 @@ class TryAgainError(StorageError):
     """The server may answer later."""
 
 
-class ObjectVersion(NamedTuple):
-    """A server's description of an object's content: equal versions have equal content.
-
-    Attributes:
-        size: bytes.
-        e_tag: None if the server sends none.
-        version: None if the server has none, or sends a strong ETag.
-        last_modified: None if the server sends none, or sends a strong ETag.
-    """
-
-    size: int
-    e_tag: str | None = None
-    version: str | None = None
-    last_modified: datetime | None = None
-
-    @classmethod
-    def of(cls, meta: Any) -> ObjectVersion:
-        """The version in obstore's description of an object."""
-        version = cls(meta["size"], meta["e_tag"])
-        if version.is_strong:
-            return version
-        changed = meta["last_modified"]
-        if not changed.timestamp():  # obstore's default for a server that sends none
-            changed = None
-        return version._replace(version=meta["version"], last_modified=changed)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the server reports anything that changes with the content."""
-        return self != ObjectVersion(self.size)
-
-    @property
-    def is_strong(self) -> bool:
-        """Whether equal versions mean equal bytes."""
-        return bool(self.e_tag) and not str(self.e_tag).startswith("W/")
-
-    @property
-    def condition(self) -> dict[str, Any]:
-        """The options that limit a request to this version."""
-        if self.is_strong:
-            return {"if_match": self.e_tag}
-        if self.version:
-            return {"version": self.version}
-        if self.last_modified:
-            return {"if_unmodified_since": self.last_modified}
-        return {}
-
-
-# ---- one object
+# ---- requests, repeated while the server fails
 
 
 def call_obstore(
@@ -136,60 +77,6 @@ def call_obstore(
         return obstore_function(function)(store, path.key, *arguments, **options)
 
     return request(path, send, retries)
-
-
-def known_version(path: BucketPath) -> ObjectVersion:
-    """The current version of an object.
-
-    Raises:
-        FileNotFoundError: the object or the bucket does not exist.
-        StorageError: the server reports no versions, and that was not allowed.
-    """
-    if path.query:  # a signed URL allows GET only: read one byte
-        version = ObjectVersion.of(
-            call_obstore(path, "get", options={"range": (0, 1)}).meta
-        )
-    else:
-        version = ObjectVersion.of(call_obstore(path, "head"))
-    if not version.is_known and not path.allow_unversioned:
-        raise StorageError(
-            f"{path}: its server reports neither ETag nor Last-Modified, so a replaced object "
-            f"would go undetected; open_tokens(..., allow_unversioned=True) or "
-            f"{UNVERSIONED_VARIABLE}=1 reads it"
-        )
-    return version
-
-
-def read_range(path: BucketPath, start: int, stop: int, version: ObjectVersion) -> Any:
-    """Read the bytes start:stop of a version with one request, and check its answer."""
-
-    def send(store: Any) -> Any:
-        options = {"range": (start, stop), **version.condition}
-        answer = obstore_function("get")(store, path.key, options=options)
-        if ObjectVersion.of(answer.meta) != version or answer.range != (start, stop):
-            raise _replaced_error(path)
-        content = answer.bytes()
-        if len(content) != stop - start:
-            raise TryAgainError(f"{path}: the server sends less than its Content-Range")
-        return content
-
-    return request(path, send)
-
-
-def refuses_other_versions(path: BucketPath) -> bool:
-    """Whether the server answers 412 to a wrong If-Match."""
-    try:
-        call_obstore(
-            path,
-            "get",
-            options={"range": (0, 1), "if_match": '"no version of nanoset_ref"'},
-        )
-    except ReplacedError:
-        return True
-    return False
-
-
-# ---- requests, repeated while the server fails
 
 
 def request(path: BucketPath, send: Callable[[Any], Any], retries: int = 0) -> Any:
@@ -257,7 +144,7 @@ def _translate(path: BucketPath, error_type: str, line: str) -> StorageError:
     match = re.search(r"status code: (\d+)", line)
     status = match[1] if match else ""
     if error_type == "PreconditionError" or status == "416":
-        return _replaced_error(path)
+        return replaced_error(path)
     if error_type == "NotSupportedError":
         return StorageError(
             f"{path}: the server does not support ranges, it sends whole objects; "
@@ -282,7 +169,8 @@ def _translate(path: BucketPath, error_type: str, line: str) -> StorageError:
     return TryAgainError(message)
 
 
-def _replaced_error(path: BucketPath) -> ReplacedError:
+def replaced_error(path: BucketPath) -> ReplacedError:
+    """The error for an object that is not the version that was opened."""
     return ReplacedError(
         f"{path} was replaced after it was opened; build the dataset again"
     )
@@ -366,41 +254,3 @@ def connect(root: str, seconds: float, retries: int = 0, **headers: str) -> Any:
 
 
 _store = functools.cache(connect)
-
-
-# ---- writing
-
-
-@contextlib.contextmanager
-def write_to_bucket(targets: Sequence[BucketPath]) -> Iterator[list[Any]]:
-    """Write a set of objects: yield a temporary for each, upload them on a clean exit.
-
-    1. Write and delete a trial object, so that missing write access is found before the work.
-    2. Delete the old last object: without it the old set is not valid.
-    3. Upload in the order of `targets`, the new last object last.
-
-    A failed upload leaves no valid set: the last object is missing. Objects before it may stay,
-    until the next run replaces them, and parts of an upload, until the bucket's lifecycle rules
-    remove them. The temporaries are in TMPDIR.
-
-    Raises:
-        StorageError: write access is missing, or an upload failed.
-    """
-    last = targets[-1]
-    # 1. try write access
-    trial = last.with_suffix(TRIAL_SUFFIX)
-    call_obstore(trial, "put", b"")
-    trial.unlink()
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(tempfile.NamedTemporaryFile()) for _ in targets]
-        yield files
-        # 2. delete the old last object
-        if last.exists():
-            last.unlink()
-        # 3. upload, the last object last
-        for file, target in zip(files, targets, strict=True):
-            file.flush()
-            size = max(PART_BYTES, os.path.getsize(file.name) // MAX_PARTS)
-            call_obstore(
-                target, "put", Path(file.name), chunk_size=size, max_concurrency=4
-            )

@@ -110,11 +110,11 @@ def atomic_write_set(
         FileNotFoundError: a folder does not exist.
         IsADirectoryError: one of `paths` is a folder.
         StorageError: the targets are in a bucket that cannot be written to (see
-            `buckets.write_to_bucket`).
+            `uploads.write_to_bucket`).
     """
     targets = [as_path(path) for path in paths]
     if any(map(in_bucket, targets)):
-        from nanoset_ref.io.buckets import write_to_bucket  # only URLs need it
+        from nanoset_ref.io.uploads import write_to_bucket  # only URLs need it
 
         refuse_existing(targets[-1], overwrite)
         with write_to_bucket(targets) as files:  # type: ignore[arg-type]

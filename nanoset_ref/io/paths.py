@@ -1,6 +1,6 @@
 """Paths of files and URLs of objects: whether they exist, their versions and their content.
 
-`io.buckets` and `io.bucket_ids` are imported lazily; local files need neither.
+`io.object_versions` and `io.bucket_ids` are imported lazily; local files need neither.
 """
 
 import errno
@@ -57,7 +57,7 @@ def file_version(path: PathLike) -> FileVersion | None:
     Returns:
         (size in bytes, modification time in nanoseconds, inode) for a local file. It reveals a
         change between opening and reading; it never justifies reusing a file in another run.
-        For an object its `buckets.ObjectVersion`, which also starts with the size.
+        For an object its `ObjectVersion`, which also starts with the size.
 
     Raises:
         ValueError: the path is a folder, a pipe (which would block its reader) or a device.
@@ -66,7 +66,9 @@ def file_version(path: PathLike) -> FileVersion | None:
     """
     try:
         if in_bucket(path):
-            from nanoset_ref.io.buckets import known_version  # only URLs need it
+            from nanoset_ref.io.object_versions import (
+                known_version,  # only URLs need it
+            )
 
             return known_version(location_of(path))
         return version_of(os.stat(path), path)

@@ -176,10 +176,11 @@ class BucketPath:
             raise FileNotFoundError(f"{self} does not exist")
         if version[0] == 0:  # no range is empty
             return b""
-        from nanoset_ref.io import buckets  # a path loads no client
+        # a path loads no client
+        from nanoset_ref.io.object_versions import ObjectVersion, read_range
 
-        checked = buckets.ObjectVersion(*version)
-        return bytes(buckets.read_range(self, 0, checked.size, checked))
+        checked = ObjectVersion(*version)
+        return bytes(read_range(self, 0, checked.size, checked))
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the object."""
