@@ -23,7 +23,10 @@ class Model(LightningModule):
 
 
 def fit(steps, start=None):
-    """Train up to a step, from the checkpoint of the run that stopped at `start`."""
+    """Train up to a step, from the checkpoint of the run that stopped at `start`.
+
+    A run that goes on asks for its loader anew in each epoch.
+    """
     model = Model(steps)
     keep = ModelCheckpoint(
         FOLDER / str(steps), "{step}", every_n_train_steps=1, save_top_k=-1
@@ -31,6 +34,7 @@ def fit(steps, start=None):
     trainer = Trainer(
         max_epochs=2, accumulate_grad_batches=2, accelerator="cpu", devices=2, strategy="ddp", logger=False,
         use_distributed_sampler=False, callbacks=[keep], enable_progress_bar=False, enable_model_summary=False,
+        reload_dataloaders_every_n_epochs=0 if start is None else 1,
     )  # fmt: skip
     checkpoint = start and FOLDER / str(start) / f"step={start}.ckpt"
     trainer.fit(model, NanosetModule(DATASET, 2), ckpt_path=checkpoint)

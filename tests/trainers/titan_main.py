@@ -28,13 +28,13 @@ sys.modules["torchtitan.components.data.loader"] = module
 exec(recipe("torchtitan, main"), globals())
 
 
-def fit(steps, start=None, rows=2):
+def fit(steps, start=None, rows=2, num_samples=100):
     """As in titan.py; the trainer of main builds the loader from its config."""
     model = Tiny()
     parallel = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     config = NanosetLoader.Config(
-        paths=[str(FOLDER / "a_input_ids.npy")], num_samples=100
+        paths=[str(FOLDER / "a_input_ids.npy")], num_samples=num_samples
     )
     loader = config.build(
         dp_world_size=int(os.environ["WORLD_SIZE"]),
@@ -60,6 +60,6 @@ report(
     fit(9),
     fit(3),
     fit(6, FOLDER / "after 3 of 2"),
-    fit(4, FOLDER / "after 3 of 2", rows=1),
+    fit(4, FOLDER / "after 3 of 2", rows=1, num_samples=1000),
 )
 torch.distributed.destroy_process_group()
