@@ -23,7 +23,10 @@ LEAST = {
     "max_workers": 0,
     "max_batch_size": 1,
 }
-CHOICES = {"tail": ("drop", "pad", "keep"), "same_epochs": (False, True)}
+CHOICES = {
+    "tail": ("drop", "pad", "pad and drop", "keep"),
+    "same_epochs": (False, True),
+}
 LONGEST = 86_400  # seconds; a longer wait overflows
 
 
@@ -42,7 +45,8 @@ class Adapter:
         files: the number of files of the corpus, such as shards, or one per row if there are fewer
             rows. `data.paths` and `data.rows` have an item for each file.
         tail: the treatment of rows that do not fill a last batch on every rank: "drop" leaves them
-            out, "pad" repeats earlier rows, "keep" makes shorter batches.
+            out, "pad" repeats earlier rows, "keep" makes shorter batches. "pad and drop" may do
+            both, as torch's DistributedSampler and a DataLoader with drop_last together.
         rows_of: batch -> the row numbers in it; None: see `nanoset_ref.laws.batch_rows`.
         mask: name of the field of a batch that is true at every token and false at padding.
         same_epochs: whether every epoch has the same order.
@@ -63,7 +67,7 @@ class Adapter:
     claims: str = BASE
     format: str = "rows"
     files: int = 1
-    tail: Literal["drop", "pad", "keep"] = "keep"
+    tail: Literal["drop", "pad", "pad and drop", "keep"] = "keep"
     rows_of: Callable[[Any], Iterable[Any]] | None = None
     mask: str = ""
     same_epochs: bool = False

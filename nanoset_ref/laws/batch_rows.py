@@ -23,8 +23,13 @@ NUMBERS = (int, np.integer)
 def rows_in(batch: Any, form: str) -> tuple[Any, ...]:
     """The rows of a batch in order, as numbers, or as text if tokens are not whole rows."""
     rows: list[Any] = []
-    for array in _arrays(batch):
-        if array.dtype.kind not in "iu":
+    arrays = list(_arrays(batch))
+    shapes = [array.shape for array in arrays]
+    alike = len(shapes) > 1 and len(shapes[0]) == 1 and len(set(shapes)) == 1
+    if form == "rows" and alike:
+        raise TypeError("it is unclear which of its arrays holds the rows")
+    for array in arrays:
+        if array.size and array.dtype.kind not in "iu":
             raise TypeError(f"it has values of {array.dtype.name}, not integers")
         if form == "rows":
             rows += array.ravel().tolist()
@@ -38,9 +43,10 @@ def rows_in(batch: Any, form: str) -> tuple[Any, ...]:
 def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
     """Yield the arrays of a batch that identify its rows."""
     if isinstance(batch, Mapping):
-        known = [name for name in FIELD_NAMES if name in batch]
-        name = known[0] if known else next(iter(batch))
-        yield from _arrays(batch[name])
+        known = [name for name in FIELD_NAMES if name in batch] or list(batch)
+        if known[0] not in FIELD_NAMES and len(batch) > 1:
+            raise TypeError(f"it is unclear which of {known} holds the rows")
+        yield from _arrays(batch[known[0]])
     elif isinstance(batch, (str, bytes)):
         yield np.array(batch.split(), dtype=np.int64)
     elif (
@@ -48,10 +54,24 @@ def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
     ):
         yield np.asarray(batch)
     elif np.ndim(batch[0]) > 1:
+        if len(batch) > 1 and not _are_labels(batch[1], batch[0]):
+            raise TypeError("its second array is not the labels of its first one")
         yield from _arrays(batch[0])  # (inputs, labels)
     else:
         for item in batch:
             yield from _arrays(item)
+
+
+def _are_labels(labels: Any, inputs: Any) -> bool:
+    """Whether labels are inputs, or inputs shifted by one; a negative label is a masked one."""
+    labels = np.asarray(labels)
+    inputs = np.asarray(inputs)
+    if labels.shape != inputs.shape:
+        return False
+    is_masked = labels < 0
+    is_shifted = (labels[..., :-1] == inputs[..., 1:]) | is_masked[..., :-1]
+    is_same = (labels == inputs) | is_masked
+    return bool(is_same.all() or (is_shifted.size and is_shifted.all()))
 
 
 def _rows_of_line(line: NDArray[Any]) -> list[Any]:

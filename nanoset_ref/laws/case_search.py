@@ -45,7 +45,7 @@ def as_adapter(loader: Any, options: dict[str, Any]) -> Adapter:
 def check(
     loader: Any,
     *,
-    laws: Sequence[str] | None = None,
+    laws: Sequence[str] | str | None = None,
     budget: float = 60.0,
     seed: int = 0,
     examples: int = 60,
@@ -76,10 +76,12 @@ def check(
     adapter = as_adapter(loader, options)
     _check_signature(adapter)
     claims = adapter.claims.split()
-    _check_names(adapter, [*claims, *(laws or ())])
-    if laws is not None and not laws:
+    names = laws.split() if isinstance(laws, str) else laws
+    if names is None:
+        names = claims
+    if not names:
         raise ValueError(f"laws must name a law, or be None for all claims; got {laws}")
-    names = laws or claims
+    _check_names(adapter, [*claims, *names])
     checked = [law for law in LAWS if law in names]
     report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed, checked)
     with extra("laws", "the search for a case that breaks a law"):

@@ -145,8 +145,7 @@ class LawReport:
     @property
     def loader(self) -> str:
         """MODULE:NAME of the function that makes it."""
-        make = self.adapter.make
-        return f"{make.__module__}:{make.__qualname__}"
+        return ":".join(_location(self.adapter.make))
 
     def to_html(self) -> str:
         """The report as a page, with the loader and the versions that were used."""
@@ -187,10 +186,11 @@ class LawReport:
         the script imports `make` and lists the options, functions by their names.
         """
         make = self.adapter.make
-        scope = vars(sys.modules[make.__module__])
+        module, function = _location(make)
+        scope = vars(sys.modules[module])
         adapters = [name for name in scope if isinstance(scope[name], Adapter)]
         names = [name for name in adapters if scope[name] == self.adapter]
-        imports = [(make.__module__, names[0] if names else make.__name__)]
+        imports = [(module, names[0] if names else function)]
         default = self.adapter if names else Adapter(make=make)
         text = ""
         for option, value in vars(self.adapter).items():
@@ -198,8 +198,8 @@ class LawReport:
                 continue
             expression = repr(value)
             if callable(value):
-                expression = value.__qualname__
-                imports.append((value.__module__, expression))
+                imports.append(_location(value))
+                expression = imports[-1][1]
             text += f", {option}={expression}"
         lines = {
             f"from {module} import {name.split('.')[0]}" for module, name in imports
@@ -213,6 +213,14 @@ class LawReport:
             case=outcome.case,
             options=text,
         )
+
+
+def _location(function: Any) -> tuple[str, str]:
+    """The module and the name of a function, a functools.partial or the class of a callable."""
+    function = getattr(function, "func", function)
+    return function.__module__, getattr(
+        function, "__qualname__", type(function).__qualname__
+    )
 
 
 def _cell(

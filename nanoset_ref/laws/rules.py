@@ -115,12 +115,18 @@ def law_elastic(trial: Trial) -> Verdict:
     stop = case.stops[0] % (trial.full_steps + 1)
     sizes = _other_sizes(case)
     before = trial.run(steps=stop, take_states=True)
-    if stop == trial.full_steps:
+    shorter_batch_follows = (
+        trial.adapter.tail == "keep" and stop * case.global_batch_size < case.rows
+    )
+    if stop == trial.full_steps and not shorter_batch_follows:
         return None  # the next epoch follows
     after = trial.run(resume_from=before.states, **sizes)
     read = _join(by_step(before.batches), by_step(after.batches))
-    if "order" not in trial.claims:
-        return trial.find_miscount(read)
+    miscount = None
+    if "order" not in trial.claims or "once" in trial.claims:
+        miscount = trial.find_miscount(read)
+    if miscount is not None or "order" not in trial.claims:
+        return miscount
     expected = by_step(trial.run().batches, trial.full_steps)
     change = f"stopped after {stop} steps and resumed with {sizes['world_size']} ranks"
     return difference(expected, by_step(read, trial.full_steps), change)
@@ -135,7 +141,9 @@ def law_weights(trial: Trial) -> Verdict:
     data = trial.corpus(sources, shares.tolist())
     batches = trial.run(data=data, steps=2 * sum(sources)).batches
     bounds = np.cumsum(sources)
-    drawn = np.searchsorted(bounds, all_rows(batches), side="right")
+    drawn = np.searchsorted(bounds, _whole_rows(batches), side="right")
+    if len(drawn) == 0:
+        raise CaseRefused("no batch was delivered")
     is_drawn = drawn[:, None] == np.arange(len(sources))
     taken = np.cumsum(is_drawn, axis=0)
     counts = np.arange(1, len(drawn) + 1)
@@ -159,12 +167,7 @@ def law_weights(trial: Trial) -> Verdict:
 def law_spread(trial: Trial) -> Verdict:
     """File neighbors are separated, and reading order is uncorrelated with file order."""
     batches = trial.run().batches
-    rows = all_rows(batches)
-    if any(isinstance(row, str) for row in rows):
-        raise CaseRefused(
-            "rows that are not whole (crops) have no place in the file to compare"
-        )
-    read = np.array(rows, dtype=float)
+    read = np.array(_whole_rows(batches), dtype=float)
     if len(read) < 10 * MIN_DISTINCT:
         raise CaseRefused("too few rows to measure how they are mixed")
     neighbors = np.count_nonzero(np.diff(read) == 1)
@@ -208,10 +211,15 @@ def law_refuses(trial: Trial) -> Verdict:
     grown = trial.data(rows + 1)
     try:
         after = trial.run(data=grown, resume_from=before.states)
+        batches = after.batches
     except LoaderFailed as failure:
-        return failure.finding if failure.finding.kind == "hang" else None
+        if failure.finding.kind == "hang":
+            return failure.finding
+        batches = failure.finding.actual
+        if not any(batches):
+            return None
     message = f"a state of {rows} rows was accepted for {rows + 1} rows"
-    return Finding("other data", message, after.batches)
+    return Finding("other data", message, batches)
 
 
 def law_length(trial: Trial) -> Verdict:
@@ -238,6 +246,16 @@ def law_growth(trial: Trial) -> Verdict:
             )
             return Finding("slow growth", message)
     return None
+
+
+def _whole_rows(batches: Batches) -> list[int]:
+    """The numbers of the rows that were read."""
+    rows = all_rows(batches)
+    if any(isinstance(row, str) for row in rows):
+        raise CaseRefused(
+            "rows that are not whole (crops) have no place in the file to compare"
+        )
+    return rows
 
 
 def _find_fault(

@@ -161,7 +161,11 @@ def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
     if adapter.rows_of:
         # numbers of NumPy and torch become Python's: a tensor equals no other one in a set
         rows = adapter.rows_of(batch)
-        return tuple(row.item() if hasattr(row, "item") else row for row in rows)
+        numbers = tuple(row.item() if hasattr(row, "item") else row for row in rows)
+        for number in numbers:
+            if not isinstance(number, (int, str)):
+                raise TypeError(f"rows_of gave {number!r:.80}, which is no row number")
+        return numbers
     try:
         return rows_in(batch, adapter.format)
     except Exception as error:

@@ -135,9 +135,9 @@ class Trial:
         rest = rows % step_rows
         may_drop = 0
         may_repeat = 0
-        if self.adapter.tail == "drop":
+        if "drop" in self.adapter.tail:
             may_drop = rest
-        elif self.adapter.tail == "pad":
+        if "pad" in self.adapter.tail:
             may_repeat = -rest % step_rows
         counts = Counter(all_rows(batches))
         twice = [row for row, count in counts.items() if count > 1]

@@ -1,5 +1,6 @@
 """The parts of the laws: what a batch holds, corpora, reports, the command and the plugin."""
 
+import functools
 import importlib
 import importlib.util
 import json
@@ -93,6 +94,131 @@ def test_a_batch_tells_its_rows(batch: Any, rows: tuple[Any, ...]) -> None:
 )
 def test_row_numbers_are_taken_as_they_are(batch: Any) -> None:
     assert rows_in(batch, "rows") == (2, 7)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [np.arange(3), np.arange(3) % 2],  # rows and their labels
+        {"label": np.arange(3), "x": np.arange(3)},
+        [np.array([[4]]), np.array([[7]])],  # two micro-batches
+    ],
+    ids=["pair", "dict", "micro-batches"],
+)
+def test_a_batch_that_can_be_read_in_two_ways_asks_for_rows_of(batch: Any) -> None:
+    with pytest.raises(TypeError, match=r"unclear which|second array is not"):
+        rows_in(batch, "rows")
+
+
+def test_masked_labels_are_labels() -> None:
+    inputs = np.arange(8, 16)[None]
+    labels = np.array([[9, 10, -100, 12, 13, 14, 15, -100]])
+    assert rows_in((inputs, labels), "npy") == (0,)
+
+
+ALONE = {"max_workers": 0, "max_ranks": 1}
+
+
+def in_order(data: int, *, batch_size: int, **_: Any) -> Any:
+    return [[*range(k, min(k + batch_size, data))] for k in range(0, data, batch_size)]
+
+
+def test_weights_are_judged_by_whole_rows_of_at_least_one_batch() -> None:
+    def crops(data: Any, **_: Any) -> Any:
+        while True:
+            yield np.arange(9, 17)[None]
+
+    for make, form in ((lambda data, **_: [], "rows"), (crops, "npy")):
+        report = check(make, claims="weights", format=form, **ALONE, budget=5)
+        assert report.broken == [] and report.unjudged == ["weights"]
+
+
+def test_an_error_after_wrong_batches_is_no_refusal() -> None:
+    class Late:
+        def __init__(self, data: int, state: Any) -> None:
+            self.data, self.state = data, state
+
+        def __iter__(self) -> Any:
+            for row in range(self.data):
+                yield [row]
+            if self.state not in (None, self.data):
+                raise RuntimeError("the checkpoint is of other data")
+
+    def make(data: int, *, state: Any = None, **_: Any) -> Any:
+        return Late(data, state)
+
+    report = check(
+        make, claims="refuses", state_of=lambda late: late.data, **ALONE, budget=10
+    )
+    assert "a state of 1 rows was accepted" in str(report.outcomes["refuses"].finding)
+
+
+def test_torchs_usual_pair_pads_and_drops() -> None:
+    def make(
+        data: int,
+        *,
+        rank: int,
+        world_size: int,
+        seed: int,
+        epoch: int,
+        batch_size: int,
+        **_: Any,
+    ) -> Any:
+        sampler = torch.utils.data.DistributedSampler(
+            range(data), world_size, rank, seed=seed
+        )
+        sampler.set_epoch(epoch)
+        return torch.utils.data.DataLoader(
+            range(data), batch_size, sampler=sampler, drop_last=True
+        )
+
+    options = {"claims": "once ranks", "max_workers": 0, "budget": 20}
+    assert check(make, tail="pad and drop", **options).broken == []
+    assert check(make, tail="pad", **options).broken != []
+    assert check(make, tail="drop", **options).broken != []
+
+
+def test_an_elastic_resume_that_loses_the_shorter_last_batch_is_found() -> None:
+    class Loader:
+        def __init__(self, data: int, done: int | None, **sizes: int) -> None:
+            self.data, self.sizes, self.done = data, sizes, done or 0
+            if done is not None:
+                self.data -= data % (sizes["world_size"] * sizes["batch_size"])
+
+        def __iter__(self) -> Any:
+            step = self.sizes["world_size"] * self.sizes["batch_size"]
+            while self.done < self.data:
+                rows = range(self.done, min(self.data, self.done + step))
+                self.done = rows.stop
+                yield [*rows[self.sizes["rank"] :: self.sizes["world_size"]]]
+
+    def make(
+        data: int,
+        *,
+        rank: int,
+        world_size: int,
+        batch_size: int,
+        state: Any = None,
+        **_: Any,
+    ) -> Any:
+        return Loader(
+            data, state, rank=rank, world_size=world_size, batch_size=batch_size
+        )
+
+    for claims in ("once elastic", "once order elastic"):
+        report = check(
+            make, claims=claims, state_of=lambda it: it.done, max_workers=0, budget=20
+        )
+        assert report.broken == ["elastic"]
+
+
+def test_a_partial_has_a_name_and_a_list_is_no_row_number() -> None:
+    report = check(functools.partial(in_order), laws="once", **ALONE, budget=5)
+    assert report.broken == [] and report.loader.endswith("test_laws:in_order")
+    report = check(
+        in_order, claims="once", rows_of=lambda batch: [batch], **ALONE, budget=5
+    )
+    assert "which is no row number" in str(report.outcomes["once"].finding)
 
 
 def test_a_mask_is_compared_with_the_tokens() -> None:
@@ -570,7 +696,7 @@ def test_nothing_judged_is_not_green(tmp_path: Path) -> None:
         ({"limit": math.nan}, "limit must be a number of seconds above 0"),
         ({"limit": math.inf}, r"limit must be .* up to 86400 \(a day\), got inf"),
         ({"files": 0}, "files must be at least 1, got 0"),
-        ({"tail": "x"}, "tail must be one of .*'drop', 'pad', 'keep'.*, got 'x'"),
+        ({"tail": "x"}, "tail must be one of .*'drop', 'pad', .*'keep'.*, got 'x'"),
         ({"same_epochs": "no"}, "same_epochs must be one of .*, got 'no'"),
         ({"max_rows": 0}, "max_rows must be at least 1"),
         ({"max_ranks": 0}, "max_ranks must be at least 1"),
