@@ -76,11 +76,7 @@ def check(
     adapter = as_adapter(loader, options)
     _check_signature(adapter)
     claims = adapter.claims.split()
-    names = laws.split() if isinstance(laws, str) else laws
-    if names is None:
-        names = claims
-    if not names:
-        raise ValueError(f"laws must name a law, or be None for all claims; got {laws}")
+    names = _chosen(laws, claims)
     _check_names(adapter, [*claims, *names])
     checked = [law for law in LAWS if law in names]
     report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed, checked)
@@ -101,6 +97,16 @@ def check(
             report.outcomes[law] = search.run(law, deadlines, known)
             show(report.line(law)[9:] + "\n")
     return report
+
+
+def _chosen(laws: Sequence[str] | str | None, claims: Sequence[str]) -> Sequence[str]:
+    """The names of the laws to check."""
+    names = laws.split() if isinstance(laws, str) else laws
+    if names is None:
+        return claims
+    if not names:
+        raise ValueError(f"laws must name a law, or be None for all claims; got {laws}")
+    return names
 
 
 def judge(
