@@ -1,10 +1,13 @@
 import signal
+from itertools import islice
 
 import pytest
 import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
 from megatron.core.transformer import TransformerConfig
-from parts import DATASET, Tiny, recipe, report, weight
+from parts import DATASET, FOLDER, Tiny, recipe, report, weight
+
+from nanoset_ref import Nanoset
 
 exec(recipe("Megatron-Core"), globals())
 zeros = torch.zeros
@@ -52,6 +55,13 @@ torch.distributed.init_process_group("gloo")
 parallel_state.initialize_model_parallel()
 first, saved = fit(3)
 report(fit(9)[0], first, fit(6, saved)[0])
+odd = Nanoset.from_config(
+    str(FOLDER / "a_input_ids.npy"), sequence_length=16, train_split_num_samples=103
+)
+whole = [batch["input_ids"] for batch in islice(train_iterator(odd, 2), 70)]
+rest = [batch["input_ids"] for batch in islice(train_iterator(odd, 2, 4 * 55), 15)]
+# epochs of 25 batches, which leave out 3 samples
+assert torch.equal(torch.stack(whole[55:]), torch.stack(rest))
 signal.alarm(60)  # an iterator that never yields
 with pytest.raises(ValueError, match="100 samples"):
     next(train_iterator(DATASET, 51))
