@@ -10,6 +10,7 @@ import pytest
 from nanoset_ref import Card
 from nanoset_ref.orders.others import nanotron_stages
 from nanoset_ref.provenance import shipped_cards, uneven_in_card
+from nanoset_ref.provenance.card_audit import compare_two_cards
 from nanoset_ref.provenance.card_of_run import probes_of
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES, problems_of_card
 
@@ -399,3 +400,20 @@ def test_the_audit_names_what_nanotrons_ledger_skips_and_repeats():
         how: samples[:10] for how, samples in expected.items() if samples
     }
     assert sum(it.count for it in found) == len(skipped) + len(repeated)
+
+
+def test_a_copy_of_a_file_has_the_rows_of_the_file():
+    size = {"bytes": 160, "checksum": f"xxh3_128:{0:032x}"}
+    order = FACTS["orders"][0] | {"samples": 20, "sources": [0]}
+    once = [{"name": "/disk/a", **size}]
+    twice = [{"name": "/copy/a", **size}, *once]
+    moved = [order | {"sources": [1]}, order]
+    stages = [stage | {"order": k} for k, stage in enumerate(FACTS["stages"])]
+    one = Card(toy(sources=once, orders=[order]))
+    two = Card(toy(sources=twice, orders=moved, stages=stages))
+    for pair in ((one, two), (two, one)):
+        assert compare_two_cards(*pair)["step"] is None
+    later = [order, order]
+    stages[1]["first_position"] = 3
+    other = Card(toy(sources=twice, orders=later, stages=stages))
+    assert compare_two_cards(one, other)["step"] == 3

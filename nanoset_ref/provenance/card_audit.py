@@ -168,9 +168,11 @@ class _MatchedSources:
     """The sources of two cards; files that may be the same have one number in common.
 
     Two files are the same if their sizes agree, and their checksums or, without checksums, their
-    names. Of the rest, two files are taken for the same if size and number agree.
+    names. Of the rest, two files are taken for the same if size and number agree. Copies of a file
+    in one card, with equal checksums, have the number of the first of them.
 
     Attributes:
+        numbers_of_one: for each source of the first card, its number; int64 [sources].
         numbers_of_two: for each source of the second card, its number in the first, or a new one;
             int64 [sources].
         assumed: the names of files that are taken for the same.
@@ -201,10 +203,20 @@ class _MatchedSources:
                 self.assumed.append([other["name"], source["name"]])
         self.are_all_different = bool(one.sources and two.sources) and not numbers
         first_new = len(one.sources)
-        self.numbers_of_two = np.array(
-            [numbers.get(k, first_new + k) for k in range(len(two.sources))], dtype=int
-        )
+        self.numbers_of_one = np.array(_first_copies(one.sources), dtype=int)
+        found = [
+            self.numbers_of_one[numbers[k]] if k in numbers else first_new + k
+            for k in range(len(two.sources))
+        ]
+        self.numbers_of_two = np.array(found, dtype=int)[_first_copies(two.sources)]
         self.are_reordered = any(k != number for k, number in numbers.items())
+
+
+def _first_copies(sources: list[Json]) -> list[int]:
+    """For each source, the number of the first one with its checksum."""
+    firsts: dict[str | int, int] = {}
+    keys = [source.get("checksum") or k for k, source in enumerate(sources)]
+    return [firsts.setdefault(key, k) for k, key in enumerate(keys)]
 
 
 def _are_same(one: Json, two: Json, *, by_name: bool) -> bool:
@@ -250,6 +262,7 @@ def _first_differing_step(
     for step in steps:
         read = one.samples_of(step)
         other = two.samples_of(step)
+        read[:, 0] = matched.numbers_of_one[read[:, 0]]
         other[:, 0] = matched.numbers_of_two[other[:, 0]]
         if np.array_equal(read, other):
             continue
