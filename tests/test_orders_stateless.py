@@ -326,6 +326,17 @@ def test_a_ledger_of_other_sources_is_refused():
         ),
         ([40], Ledger(-1, (3,)), "a count of a ledger must be at least 0, got -1"),
         ([40], Ledger(3, (-1,)), "a count of a ledger must be at least 0, got -1"),
+        (
+            [40],
+            Ledger(2**63, (3,)),
+            "a count of a ledger must be below .*got 9223372036",
+        ),
+        (
+            [40],
+            Ledger(3, (2**64,)),
+            "a count of a ledger must be below .*got 1844674407",
+        ),
+        ([40], Ledger(401, (401,)), "at position 401, but the run has 400 samples"),
         ([40], Ledger(3.5, (3,)), "a count of a ledger must be .*got 3.5"),
         (
             [40, 5],

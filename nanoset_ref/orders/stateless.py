@@ -160,7 +160,12 @@ class StatelessOrder(Order):
                 f"(Ledger.reads); got {start}"
             )
         for count in (start.position, *start.reads):
-            whole_number(count, "a count of a ledger", 0)
+            whole_number(count, "a count of a ledger", 0, bits=62)
+        if start.position > self.num_samples:
+            raise ValueError(
+                f"the ledger is at position {start.position:,}, but the run has "
+                f"{self.num_samples:,} samples"
+            )
         # sources that were added since follow those of the ledger
         for source, length in enumerate(recorded):
             if length != lengths[source] and self.dataset_weights[source] > 0:
