@@ -204,6 +204,29 @@ def uphill_imports() -> Counter[str]:
     return found
 
 
+def circles() -> Counter[str]:
+    """Imports within a function of what the package's own `__init__` defines, which imports the module itself."""
+    found: Counter[str] = Counter()
+    defined = {
+        module.path.parent: {
+            node.name for node in module.tree.body if isinstance(node, FUNCTIONS)
+        }
+        for module in MODULES
+        if module.path.name == "__init__.py"
+    }
+    for module in MODULES:
+        package = ".".join(module.path.parent.relative_to(PACKAGE.parent).parts)
+        inner = [
+            node for _, function in module.functions for node in ast.walk(function)
+        ]
+        for node in inner:
+            if isinstance(node, ast.ImportFrom) and node.module == package:
+                names = {alias.name for alias in node.names}
+                names &= defined[module.path.parent]
+                found.update(f"{module.name} -> {name}" for name in names)
+    return found
+
+
 def file_stems() -> Counter[str]:
     return Counter(
         module.path.stem for module in MODULES if not module.path.stem.startswith("__")
@@ -350,7 +373,9 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # programs, links, buckets, kills, options without effect, errors with a way out. A search for clones, for
         # parameters that no call passes, for fields that nobody reads and for helpers of one use (2026-11-29)
         # found 1,500. The goal is what stands, rounded up: whatever is added from here on takes something out.
-        171_500,
+        # On 2026-11-30 a walk through the issues, line by line, found promises that were not kept, such as lists of
+        # files that are checked and laws for blends: 1,500 more.
+        173_000,
         {},
     ),
     "tokens per line": (
@@ -396,6 +421,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
     ),
     "public names of a room": (public_names, 48, {}),
     "imports that run uphill": (uphill_imports, 0, {}),
+    "imports of one's own package": (circles, 0, {}),
     "files of one stem": (file_stems, 1, {"preprocess": 2}),
     "public classes of one name": (
         public_classes,
@@ -475,7 +501,7 @@ print(*[m.__file__ for name, m in sys.modules.items() if name.split(".")[0] == "
 
 
 def test_a_reader_of_the_plain_loader_opens_few_files() -> None:
-    """What a plain loader over a .npy file imports, empty `__init__` files aside."""
+    """What a plain loader over a .npy file imports; files of at most 20 tokens are not counted as files."""
     found = subprocess.run(
         [sys.executable, "-c", CLOSURE], capture_output=True, text=True, check=True
     )

@@ -14,7 +14,7 @@ from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
 from nanoset_ref.cli import main
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.megatron.index.three_indexes import blend_samples
-from nanoset_ref.orders import SkippingOrder, build_order, traced_shuffle
+from nanoset_ref.orders import SkippingOrder, build_order, recipe_of, traced_shuffle
 from nanoset_ref.orders.others import (
     GrainOrder,
     OLMoCoreOrder,
@@ -48,8 +48,8 @@ def check_contract(order):
             assert order.positions(dataset, sample, half).tolist() == before
     again = pickle.loads(pickle.dumps(order))
     assert again.fingerprint == order.fingerprint
-    if order.recipe is not None:
-        recipe = json.loads(json.dumps(order.recipe))
+    if recipe_of(order) is not None:
+        recipe = json.loads(json.dumps(recipe_of(order)))
         options = recipe.pop("options")
         again = build_order(
             recipe["name"],
@@ -571,7 +571,7 @@ def test_files_of_nanotron_main_have_the_weight_of_their_folder(weights):
     assert order.weighted
     skipping = SkippingOrder(order, [(3, 5)])
     assert skipping.dataset_weights.tolist() == pytest.approx(expected)
-    recipe = order.recipe
+    recipe = recipe_of(order)
     again = build_order(
         recipe["name"],
         [30, 10, 20],

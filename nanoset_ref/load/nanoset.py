@@ -25,7 +25,7 @@ from nanoset_ref.load.rows import (
     Span,
     Starts,
 )
-from nanoset_ref.orders import Order, Weights, build_order
+from nanoset_ref.orders import Order, Weights, build_order, recipe_of
 from nanoset_ref.orders.base import NO_POSITIONS
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.opening import open_all
@@ -335,7 +335,7 @@ class Nanoset(Rows):
                 "row_length": self.row_length,
             },
             "files": files,
-            "recipe": self.order.recipe,
+            "recipe": recipe_of(self.order),
         }
 
     @property

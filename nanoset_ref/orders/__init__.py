@@ -27,7 +27,7 @@ from collections.abc import Sequence
 import lazy_loader
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.orders.base import Order, Weights
+from nanoset_ref.orders.base import Json, Order, Weights
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
@@ -62,6 +62,12 @@ def build_order(
 
         order, options = order_with_options(name, options)
     return order(dataset_lengths, dataset_weights, num_samples, random_seed, **options)
+
+
+def recipe_of(order: Order) -> Json | None:
+    """The arguments of `build_order` that make this order again, as JSON; None: it cannot."""
+    is_named = find_order(order.name) is type(order)
+    return order.arguments if is_named else None
 
 
 def find_order(name: str) -> type[Order] | None:

@@ -1,4 +1,5 @@
 import collections.abc
+import typing
 
 from .base import Int64Array as Int64Array
 from .base import Order as Order
@@ -18,4 +19,5 @@ def build_order(
     random_seed: int = 1234,
     **options: object,
 ) -> Order: ...
+def recipe_of(order: Order) -> dict[str, typing.Any] | None: ...
 def find_order(name: str) -> type[Order] | None: ...

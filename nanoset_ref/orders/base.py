@@ -184,15 +184,8 @@ class Order(ABC):
         return identity | self.options
 
     @property
-    def recipe(self) -> Json | None:
-        """The arguments of `build_order` that make this order again, as JSON.
-
-        None if `build_order` does not make orders of this class.
-        """
-        from nanoset_ref.orders import find_order  # here, as it imports this module
-
-        if find_order(self.name) is not type(self):
-            return None
+    def arguments(self) -> Json:
+        """The arguments that made this order, without lengths, as JSON."""
         return {
             "name": self.name,
             "dataset_weights": self._given_weights,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.orders import recipe_of
 from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import num_bytes
@@ -115,7 +116,7 @@ def _source(file: Any, name: str) -> Json:
 
 def _order(segment: str, nanoset: Nanoset, paths: list[Path]) -> Json:
     """The order of a segment; ValueError if it cannot be built from a name."""
-    recipe = nanoset.order.recipe
+    recipe = recipe_of(nanoset.order)
     if recipe is None:
         raise ValueError(
             f"{segment}: a card names its order, and a {type(nanoset.order).__name__} cannot be "
