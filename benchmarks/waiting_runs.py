@@ -149,8 +149,10 @@ def main() -> None:
     if options.only != [""] and options.output and options.output.exists():
         kept = json.loads(options.output.read_text())["rows"]
     for name, runs in found.items():
-        kept[name] = spread(runs) | {"rounds": len(runs), "load_before": round(load, 1)}
-    save({"machine": machine(), "rows": kept}, options.output)
+        facts = {"rounds": len(runs), "load_before": round(load, 1)}
+        # of each row, as OUTPUT may hold rows of another machine
+        kept[name] = spread(runs) | facts | {"machine": machine()}
+    save({"rows": kept}, options.output)
 
 
 def write_files(folder: Path) -> None:

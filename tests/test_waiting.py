@@ -30,6 +30,12 @@ def pictures():
     return module
 
 
+def test_the_page_names_every_machine() -> None:
+    text = json.dumps(RESULTS)
+    for cpu in set(re.findall(r'"cpu": "([^"]*)"', text)):
+        assert cpu.replace("(R)", "").removesuffix(" Processor") in PAGE
+
+
 def test_drawn_again_they_have_the_same_words(pictures, tmp_path) -> None:
     pictures.save(tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
