@@ -101,8 +101,8 @@ def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> Non
         lines += [
             f"{name}{stage['rows']:,} rows are removed, in {stage['steps']:,} steps",
             "    if their loss is masked instead, only these steps change",
-            f"    from step {stage['first_step']:,} on later rows move forward, by {shift:,} positions "
-            "at the end of the stage",
+            f"    from step {stage['first_step']:,} on later rows move forward, by {shift:,} "
+            "positions at the end of the stage",
         ]
     options.print_result(stages, *lines)
 

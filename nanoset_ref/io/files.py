@@ -237,8 +237,8 @@ def make_folder(folder: Path) -> None:
     except (FileExistsError, NotADirectoryError) as error:
         obstacle = next(filter(os.path.lexists, (folder, *folder.parents)))
         raise NotADirectoryError(
-            f"the folder {folder} cannot be made, because {obstacle} is not a folder: name another one, "
-            "or move that file"
+            f"the folder {folder} cannot be made, because {obstacle} is not a folder: name another "
+            "one, or move that file"
         ) from error
 
 

@@ -60,5 +60,6 @@ def refuse_input(path: Path, inputs: Iterable[Any]) -> None:
             continue
         if os.path.exists(other) and path.exists() and path.samefile(other):
             raise ValueError(
-                f"{path} is read and cannot be written at the same time; give the target another name"
+                f"{path} is read and cannot be written at the same time; give the target another "
+                "name"
             )

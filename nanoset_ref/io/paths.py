@@ -66,16 +66,16 @@ def file_version(path: PathLike) -> FileVersion | None:
     """
     try:
         if in_bucket(path):
-            from nanoset_ref.io.object_versions import (
-                known_version,  # only URLs need it
-            )
+            # only URLs need it
+            from nanoset_ref.io.object_versions import known_version
 
             return known_version(location_of(path))
         return version_of(os.stat(path), path)
     except FileNotFoundError:
         if os.path.islink(path):
             raise FileNotFoundError(
-                f"{path} is a link to a file that does not exist: remove the link, or restore the file"
+                f"{path} is a link to a file that does not exist: remove the link, or restore the "
+                "file"
             ) from None
         return None
 

@@ -198,8 +198,8 @@ def url_or_path(path: PathLike, allow_unversioned: bool = False) -> Path | Bucke
         )
     if LOST_SLASH.match(text) and isinstance(path, Path):
         raise StorageError(
-            f"{redact(text)} must be a local path, or a token file whose URL is a string: a Path drops "
-            "one of its two slashes"
+            f"{redact(text)} must be a local path, or a token file whose URL is a string: a Path "
+            "drops one of its two slashes"
         )
     return Path(path)
 

@@ -230,8 +230,9 @@ class PackedNanoset(Nanoset):
         for file in self.files:
             if file.row_length is not None:
                 raise TokenFileError(
-                    f"{file.path} is cut into rows of {file.row_length} tokens already, and packing "
-                    f"would tear them: read it with Nanoset(sequence_length={file.row_length - 1})"
+                    f"{file.path} is cut into rows of {file.row_length} tokens already, and "
+                    "packing would tear them: read it with "
+                    f"Nanoset(sequence_length={file.row_length - 1})"
                 )
             file.require_document_offsets()  # raises now, before any packing is built
         samples = [len(row_offsets) - 1 for row_offsets, _, _ in self.packings]

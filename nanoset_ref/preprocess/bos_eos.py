@@ -24,8 +24,8 @@ def special_ids(fast: Tokenizer) -> tuple[list[int], list[int]]:
     is_special = encoding.special_tokens_mask
     if 0 not in is_special:
         raise TokenizerError(
-            "this tokenizer encodes no printable ASCII character, so the ids that it adds to a text "
-            "cannot be told from the text's; encode without them (add_special_tokens=False)"
+            "this tokenizer encodes no printable ASCII character, so the ids that it adds to a "
+            "text cannot be told from the text's; encode without them (add_special_tokens=False)"
         )
     start = is_special.index(0)
     stop = len(is_special) - is_special[::-1].index(0)

@@ -227,7 +227,8 @@ class _PlanFiles:
                 )
             if plan["order"].get("kind") in ("megatron", "blend"):
                 raise ValueError(
-                    "only plans of token files can be compared; this state is for Megatron's samples"
+                    "only plans of token files can be compared; this state is for Megatron's "
+                    "samples"
                 )
             self.plan = plan
             self.labels: list[Key] = []
@@ -271,8 +272,8 @@ class _PlanFiles:
             recipe = self.plan["recipe"]
             if recipe is None:
                 raise ValueError(
-                    "the order cannot be built again from its plan: only those that have a name can, "
-                    "not a SkippingOrder, that of a DatatroveNanoset, or one of your own"
+                    "the order cannot be built again from its plan: only those that have a name "
+                    "can, not a SkippingOrder, that of a DatatroveNanoset, or one of your own"
                 )
             order = build_order(
                 recipe["name"],

@@ -124,7 +124,8 @@ class CompressedDictionary(UserDict[int, Any]):
             )
         if isinstance(self.data, CompressedFile):
             raise TypeError(
-                f"{self.data.path} was opened for reading; `load` makes a dictionary that takes values"
+                f"{self.data.path} was opened for reading; `load` makes a dictionary that takes "
+                "values"
             )
         compress, _ = CODECS[self.compression]
         self.data[key] = compress(text)

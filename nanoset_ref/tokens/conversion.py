@@ -116,7 +116,8 @@ def _check_target(
     """Raise ValueError if the target cannot be written."""
     if isinstance(target, BucketPath):
         raise ValueError(
-            f"{target}: only preprocess writes token files into a bucket; write a local file and upload it"
+            f"{target}: only preprocess writes token files into a bucket; write a local file and "
+            "upload it"
         )
     require_known_suffix(target)
     refuse_input(target, [file.path for file in files])

@@ -159,7 +159,8 @@ class DatatroveWriter(TokenFileWriter):
 
     def _complete_and_describe(self) -> bytes:
         tokenizer = self._description.get("tokenizer") or "unknown"
-        text = f"{tokenizer}|{self.dtype.itemsize}\n{self.num_tokens}\n{format_count(self.num_tokens)}"
+        count = format_count(self.num_tokens)
+        text = f"{tokenizer}|{self.dtype.itemsize}\n{self.num_tokens}\n{count}"
         self._ids.flush()
         self._offsets.flush()
         checksum = checksum_of_set(text, self._ids.name, self._offsets.name)

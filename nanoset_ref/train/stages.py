@@ -164,9 +164,10 @@ def _continued_stage(
         for path in dataset.dataset_path:
             if path in read_by and path not in same_order.files:
                 raise ConfigError(
-                    f"stage {name!r} cannot continue {redact(path)}, which stage {read_by[path]!r} read: a "
-                    f"stage between them restarts the order without it, up to {same_order.name!r}; "
-                    "set reuse: restart here, too, or reuse: continue there"
+                    f"stage {name!r} cannot continue {redact(path)}, which stage "
+                    f"{read_by[path]!r} read: a stage between them restarts the order without it, "
+                    f"up to {same_order.name!r}; set reuse: restart here, too, or reuse: continue "
+                    "there"
                 )
     return same_order  # under "nanotron", it has the same files
 
