@@ -3,7 +3,8 @@
 A run is a sequence of positions. An order names the sample at each position, rows are read from
 the token files, a schedule assigns positions to ranks, and a collator turns rows into model inputs.
 Each of these is a few short functions below, with a worked example. The rest of the package does
-the same things fast and safely, and its tests compare it with this page.
+the same things fast and safely, and its tests compare it with this page. Where it follows others,
+it follows the Nanosets of 2024 (2e36d6f), Megatron-Core 0.16.1 (2026) and datatrove 0.10.
 
     1. files       token ids on disk, and the samples in them
     2. order       position k -> (source, sample)

@@ -192,6 +192,14 @@ def test_what_is_wrong_is_named_with_its_path(load, path, value, message):
     assert message in str(error.value)
 
 
+def test_each_pipeline_stage_needs_a_micro_batch(load):
+    changes = {"parallelism.pp": 2, "tokens.batch_accumulation_per_replica": 1}
+    with pytest.raises(
+        ConfigError, match="1 micro-batches are fewer than the 2 stages"
+    ):
+        load(changes)
+
+
 def test_a_trial_that_ends_before_later_stages_says_which_are_not_reached(load, caplog):
     config = load({"tokens.train_steps": 15})
     assert [(stage.name[:6], stage.steps) for stage in stages_of(config)] == [

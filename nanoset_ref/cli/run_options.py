@@ -53,7 +53,8 @@ class RunOptions(FileOptions):
             sequence length, Pythia: 2049), instead of --sequence-length.
         num_samples: samples of the run (default: one epoch).
         seed: the seed of the order (default: 1234).
-        order: the order of token files: nanotron (the default), stateless, identity, or a .npy
+        order: the order of token files: nanotron (the default; that of the Nanosets of 2024),
+            stateless, identity, one of another loader (docs/loaders.md), or a .npy
             file of instance numbers, such as OLMo's global_indices.npy.
         split: the shares of Megatron-style data for train, valid, test; the first part is read
             (default: 1,0,0).

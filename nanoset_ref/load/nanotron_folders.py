@@ -1,4 +1,7 @@
-"""Folders of .ds files as datasets, in the order and batches of Nanotron's main branch.
+"""Folders of .ds files as datasets, in the order and batches of Nanotron's Nanosets.
+
+Nanotron's trainer read them until April 2025 (from 2e36d6f to pull request 341). Its main branch
+(2411b022, April 2026) has the class, and no longer calls it.
 
 A `DatatroveNanoset` has one dataset per folder. Its rows of S + 1 tokens are "disjoint", as in
 datatrove and in Nanotron's Nanoset, or "overlapping", as elsewhere in this package: they share one
@@ -40,7 +43,7 @@ class DatatroveNanoset(Nanoset):
         windows: "disjoint" (Nanotron's) or "overlapping".
 
     The order, the samples and the positions of tokens within documents
-    (`documents.position_ids(starts)`) are those of the Nanoset in Nanotron's main branch, bit for
+    (`documents.position_ids(starts)`) are those of the Nanoset of 2411b022 (April 2026), bit for
     bit. As there, the files of a folder are shuffled with datatrove's own seed, 42, and files in
     subfolders are left out.
     """

@@ -10,6 +10,7 @@ Why twelve rounds: numbers in one row slide together. They keep their distance i
 if the columns between them happen to slide alike, with chance 1 / rows, and in twelve rounds with
 chance 1 / rows**6. Six rounds kept 10 % too many neighbors at n = 64; after twelve, 400,000
 permutations of a size cannot be distinguished from NumPy's (`python -m benchmarks.permutation`).
+They take 1.5 times as long as six with a slower hash did.
 
 In all kernels, n is at most 2**48, keys are any uint64, and cells of the board are uint64.
 """

@@ -259,6 +259,12 @@ def _rank_problems(ranks: ParallelismConfig, valid: Sections) -> Iterator[str]:
         yield f"tokens.sequence_length: {length} is above the model's {longest} positions"
     if ranks.pp == ranks.tp == 1:
         return
+    micro_batches = valid["tokens"].batch_accumulation_per_replica
+    if ranks.pp > micro_batches:
+        yield (
+            f"tokens.batch_accumulation_per_replica: {micro_batches} micro-batches are fewer than "
+            f"the {ranks.pp} stages of parallelism.pp, which take one each"
+        )
     model_type = model.model_type
     if model_type != "llama":
         yield f'parallelism: pp and tp split only models of model_type "llama", got {model_type!r}'

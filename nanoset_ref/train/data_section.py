@@ -131,9 +131,10 @@ class TokenFilesSection(DatasetSection):
         dataset_path: one path, a list of paths (an epoch reads every sample of each once), or
             {path: weight}. It is stored as {absolute path: weight}, with weights None in the first
             two forms. A path names a token file, a .ds file, a .bin/.idx pair (either file, or on
-            the disk their common prefix), or a folder of .ds files, which is read as in current
-            versions of Nanotron.
-        order: "nanotron" or "stateless" (see `orders`); folders require "nanotron".
+            the disk their common prefix), or a folder of .ds files, which is read as
+            Nanotron read it until April 2025.
+        order: "nanotron" (that of the Nanosets of 2024) or "stateless" (see `orders`); folders
+            require "nanotron".
         reuse: how to read files that an earlier stage read: "continue" starts where that stage
             stopped; "restart" starts at the beginning, like the Nanosets of 2024. None: "continue"
             for the stateless order, "restart" for Nanotron's.
