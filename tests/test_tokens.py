@@ -376,3 +376,32 @@ def test_samples_have_at_least_a_token(path, length):
         ValueError, match=f"sequence_length must be at least 1, got {length}"
     ):
         TokenFile(write(path)).num_samples(length)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"vocab_size": 300, "eos_token_id": 0}, []),
+        ({"vocab_size": None, "eos_token_id": None}, []),
+        (
+            {"vocab_size": 200, "eos_token_id": 0},
+            ["a.npy has vocab_size 300", "has 200"],
+        ),
+        ({"vocab_size": 300, "eos_token_id": 9}, ["eos_token_id 0", "b.npy has 9"]),
+    ],
+)
+def test_files_of_other_vocabularies_in_one_blend_are_a_warning(
+    tmp_path, caplog, other, words
+):
+    facts = {"vocab_size": 300, "eos_token_id": 0}
+    for name, recorded in {"a": facts, "b": other, "c": facts}.items():
+        with TokenFileWriter(
+            tmp_path / f"{name}.npy", dtype="uint16", **recorded
+        ) as file:
+            file.write_document(range(1, 20))
+    Nanoset([tmp_path / f"{name}.npy" for name in "abc"], None, 4, 9)
+    warnings = [
+        record.getMessage() for record in caplog.records if record.levelno >= 30
+    ]
+    assert len(warnings) == bool(words)
+    assert all(word in warnings[0] for word in words)

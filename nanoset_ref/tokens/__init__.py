@@ -18,6 +18,7 @@ token_dtype              uint16 or int32, from the size of the vocabulary
 manifest, companions     the files next to the ids
 bin_idx, bin_idx_writer  Megatron's pairs
 ds, llm_c_shard          files of datatrove and of llm.c
+vocabularies             a warning where files of one blend have different ones
 content                  all documents of a file, in blocks, and a hash of them
 conversion               from any format to any other
 description              statistics of a file's documents

@@ -68,6 +68,8 @@ def open_all(
 
     Raises:
         ValueError: there are no files.
+
+    Warns (by logging): two files record different vocabularies.
     """
     if not files:
         raise ValueError("dataset_paths must name at least one token file, got none")
@@ -91,6 +93,11 @@ def open_all(
         from nanoset_ref.io.threads import thread_map  # only slow files need it
 
         opened += thread_map(open_one, rest)
+    if len(opened) > 1:
+        # one file needs no comparison
+        from nanoset_ref.tokens.vocabularies import warn_of_other_vocabularies
+
+        warn_of_other_vocabularies(opened)
     return opened
 
 
