@@ -75,13 +75,8 @@ class DatasetSection(Section):
             sequence_length: tokens per sample.
             num_samples: the samples that the stage reads.
             seed: the order's seed.
-
-        Raises:
-            ConfigError: streamed text has no rows.
         """
-        raise ConfigError(
-            "a stage that streams text has no rows to inspect; preprocess the text first"
-        )
+        raise NotImplementedError  # of text, which has no rows
 
 
 def _weight_by_path(dataset_path: Any) -> dict[str, Any]:

@@ -131,6 +131,11 @@ def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Rows]]:
     """
     opened: list[Rows] = []
     for stage in stages_of(config):
+        if stage.data.dataset.streams_text:
+            raise ConfigError(
+                f"stage {stage.name!r} streams text and has no rows to inspect: preprocess the "
+                "text, or leave the stage out"
+            )
         continued_rows = None
         if stage.continued:
             continued_rows = opened[stage.continued.number]
