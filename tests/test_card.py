@@ -174,6 +174,42 @@ def test_every_wrong_field_is_named_with_its_rule(path, value, message):
     assert any(problem.startswith(message) for problem in problems_of_card(facts))
 
 
+LISTED = {
+    "url": "https://example.org/list",
+    "sha256": None,
+    "files": 2,
+    "after": "",
+    "pattern": "(.+)",
+    "address": "https://example.org/{}",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("pattern", "("),
+        ("pattern", "(a)(b)"),
+        ("address", "{}{}"),
+        ("address", "{x}/{}"),
+        ("address", "{0.x}"),
+    ],
+)
+def test_a_listed_pattern_and_address_can_be_used(name, value):
+    assert problems_of_card(toy(sources=[], listed=LISTED)) == []
+    [problem] = problems_of_card(toy(sources=[], listed=LISTED | {name: value}))
+    assert problem.startswith(f"listed.{name}: must be a")
+
+
+@pytest.mark.parametrize("end", ["{:05}{}", "{x}{:05}", "{:05}{", "{:0999999999}"])
+def test_the_address_of_a_part_has_one_number(end):
+    parts = {"url": f"https://example.org/{end}", "bytes": 40}
+    sources = [FACTS["sources"][0] | {"parts": parts}, FACTS["sources"][1]]
+    [problem] = problems_of_card(toy(sources=sources))
+    assert problem.startswith(
+        "sources[0].parts.url: must be an address that begins with"
+    )
+
+
 def test_all_wrong_fields_are_reported_at_once():
     facts = toy(card=2, links="x")
     del facts["known"]

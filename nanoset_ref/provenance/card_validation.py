@@ -102,6 +102,13 @@ def _problems_between_fields(facts: Json) -> Iterator[str]:
     sources = len(facts["sources"])
     if bool(sources) == ("listed" in facts):
         yield f"sources: name the files here or where they are listed, not both; got {sources}"
+    pattern = facts.get("listed", {}).get("pattern") or "()"
+    try:
+        has_one_group = re.compile(pattern).groups == 1
+    except re.error:
+        has_one_group = False
+    if not has_one_group:
+        yield f"listed.pattern: must be a regular expression with one group; got {pattern!r}"
     for number, order in enumerate(facts["orders"]):
         yield from _problems_of_order(order, sources, f"orders[{number}]")
     next_step = facts["stages"][0]["first_step"]
