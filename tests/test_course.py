@@ -497,3 +497,13 @@ def test_notebook_11_says_what_benchmarks_streaming_measured() -> None:
         f"{hours:.0f} hours with the second"
     ) in page
     assert f"feeds {slow // 66_000} of them" in page
+
+
+@pytest.mark.parametrize("number", [f"{number:02}" for number in range(1, 19)])
+def test_a_page_links_nanotron_at_the_commits_of_its_line_of_versions(
+    number: str,
+) -> None:
+    page = page_text(number)
+    [versions] = re.findall(r"^\*\*Versions\*\*: (.*)$", page, re.MULTILINE)
+    linked = re.findall(r"nanotron/blob/([0-9a-f]{7})", page)
+    assert set(linked) <= set(re.findall(r"\b[0-9a-f]{7}", versions))
