@@ -49,6 +49,10 @@ def test_the_tiny_corpus_holds_its_documents_and_ten_samples(tmp_path: Path) -> 
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 MAP = (NOTEBOOKS / "00_map.md").read_text(encoding="utf-8")
+TIMES = (
+    r"(?P<reading>\d+) minutes to read and predict, "
+    r"(?P<exercises>\d+) for the exercises; \d+ seconds to run\.(?= \*\*|$)"
+)
 ROW = re.compile(r"^\| \[(\d\d) [^]]*\]\((\S+)\) \| ([^|]+) \| (\d+) \|", re.MULTILINE)
 
 
@@ -96,8 +100,9 @@ def test_the_minutes_of_the_map_are_about_those_of_the_pages() -> None:
         page = json.loads(path.read_text(encoding="utf-8"))
         text = "\n".join("".join(cell["source"]) for cell in page["cells"])
         [said] = re.findall(r"\*\*Time\*\*: (.*)", text)
-        reading, *rest = re.split(r"[,;] (?=\d+ (?:more )?for the exercises)", said)
-        total = sum(int(re.search(r"\d+", part)[0]) for part in [reading, *rest])
+        times = re.match(TIMES, said)
+        assert times, said
+        total = int(times["reading"]) + int(times["exercises"])
         assert abs(minutes_of_the_map()[path.name[:2]] - total) <= 5, path.name
 
 
