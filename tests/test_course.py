@@ -512,3 +512,51 @@ def test_a_page_links_nanotron_at_the_commits_of_its_line_of_versions(
     [versions] = re.findall(r"^\*\*Versions\*\*: (.*)$", page, re.MULTILINE)
     linked = re.findall(r"nanotron/blob/([0-9a-f]{7})", page)
     assert set(linked) <= set(re.findall(r"\b[0-9a-f]{7}", versions))
+
+
+def test_the_loss_after_a_restart_is_as_changing_a_run_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from course.pages.page_05 import AHEAD, after_a_restart
+
+    monkeypatch.chdir(tmp_path)
+    page = (NOTEBOOKS.parent / "docs/changing_a_run.md").read_text(encoding="utf-8")
+    means = []
+    for name, higher in after_a_restart().items():
+        spans = higher[:, :1], higher[:, 1:AHEAD], higher[:, AHEAD:]
+        means.append([span.mean() for span in spans])
+        by_seed = [span.mean(axis=1) for span in spans]
+        cells = [", ".join(f"{mean:+.2f}" for mean in both) for both in by_seed]
+        assert " | ".join([f"\n| {name}", *cells]) in page
+    lost, early, late, from_the_start = means
+    assert lost[0] == 0 and lost[1] > 0.1 and lost[2] > 0.05
+    assert early[0] < -0.5 and early[1] < -0.2 and abs(early[2]) < 0.1
+    assert max(map(abs, late)) < 0.2
+    assert max(from_the_start) < -0.1
+
+
+def test_weights_by_temperature_and_cap_are_as_the_decision_page_says() -> None:
+    page = (NOTEBOOKS.parent / "docs/decide.md").read_text(encoding="utf-8")
+    sizes, run, S = [5000e9, 800e9, 50e9], 6000e9, 4096
+    cap = 4 * sizes[2] / run
+    rest = (1 - cap) / sum(sizes[:2])
+    ways = {
+        "by size, T = 1": sizes,
+        "T = 2": np.sqrt(sizes).tolist(),
+        "math at most 4 times": [rest * sizes[0], rest * sizes[1], cap],
+    }
+    for way, weights in ways.items():
+        taken, _ = plain.blend_targets(weights, int(run / S))
+        shares = np.divide(weights, sum(weights))
+        epochs = [count / (size // S) for count, size in zip(taken, sizes, strict=True)]
+        cells = [
+            f"{share:.1%}: {read:.2f}"
+            for share, read in zip(shares, epochs, strict=True)
+        ]
+        assert " | ".join([f"\n| {way}", *cells]) in page
+
+
+def test_an_address_in_int32_turns_negative_as_the_decision_page_says() -> None:
+    samples = np.array([524_288], dtype=np.int32)
+    assert int(samples[0]) * 4096 == 2**31
+    assert (samples * np.int32(4096))[0] < 0  # and no error

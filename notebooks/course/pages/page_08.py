@@ -11,7 +11,6 @@ import numpy as np
 
 from course import DOCUMENTS, show, tiny_corpus
 from course.pages.page_16 import encoded_corpus
-from course.pictures import show_table
 from course.registry import answer, rule
 from figures import megatron as plots
 from nanoset_ref import open_tokens, plain, prepare_corpus
@@ -193,26 +192,8 @@ def answer_3(train):
     )
 
 
-@answer("08.4", 8, words=("Eight times",), within=1)
-def answer_4(sizes, epochs):
-    by_size = list(sizes.values())
-    total, cap = sum(by_size), 4 * sizes["math"] / 6000e9
-    ways = {
-        "by size, T = 1": by_size,
-        "T = 2": np.sqrt(by_size).tolist(),
-        "math at most 4 times": [(1 - cap) * size / (total - sizes["math"]) for size in by_size[:2]]
-        + [cap],
-    }
-    table = []
-    for way, weights in ways.items():
-        shares = plain.normalize(weights)
-        cells = [f"{share:.1%}: {read}" for share, read in zip(shares, epochs(weights))]
-        table.append([way, *cells])
-    show_table(["weights: epochs", *sizes], table)
-
-
-@answer("08.5", "sources", words=("no seed in it",))
-def answer_5(config):
+@answer("08.4", "sources", words=("no seed in it",))
+def answer_4(config):
     def cached():
         return {path.name for path in (Path("data/08_cache")).glob("*.json")}
 
@@ -228,8 +209,8 @@ def answer_5(config):
     )
 
 
-@answer("08.6", 0, words=("Megatron 0",))
-def answer_6(nanoset, megatron):
+@answer("08.5", 0, words=("Megatron 0",))
+def answer_5(nanoset, megatron):
     print("rows read twice: Nanoset", repeats(nanoset), "| Megatron", repeats(megatron))
     assert (repeats(nanoset), repeats(megatron)) == (5, 0)
     views = {"Nanoset: the same rows again": nanoset, "Megatron: new neighbors": megatron}
