@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.batch_rows import mask_fault, overwrite, rows_in
@@ -258,8 +260,13 @@ def _answer_requests(
     warnings.simplefilter("ignore")
     # keep libraries from waiting for threads of the parent, which do not survive the fork
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # the generators of both processes would begin in the state of their parent, and draw alike;
+    # Python seeds that of `random` after a fork
+    np.random.seed()
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+        torch = sys.modules["torch"]
+        torch.set_num_threads(1)
+        torch.seed()
     parent = os.getppid()
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while os.getppid() == parent:

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import json
 import math
+import random
 import re
 import signal
 import subprocess
@@ -219,6 +220,20 @@ def test_a_partial_has_a_name_and_a_list_is_no_row_number() -> None:
         in_order, claims="once", rows_of=lambda batch: [batch], **ALONE, budget=5
     )
     assert "which is no row number" in str(report.outcomes["once"].finding)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [lambda n: random.sample(range(n), n), np.random.permutation, torch.randperm],
+    ids=["random", "numpy", "torch"],
+)
+def test_processes_do_not_share_the_state_of_global_generators(draw: Any) -> None:
+    def make(data: int, **_: Any) -> Any:
+        return [[int(row)] for row in draw(data)]
+
+    options = ALONE | {"max_batch_size": 1, "budget": 20}
+    for claims, broken in (("repeat", ["repeat"]), ("epochs", [])):
+        assert check(make, claims=claims, **options).broken == broken
 
 
 def test_a_mask_is_compared_with_the_tokens() -> None:
