@@ -11,7 +11,8 @@ array([[ 8,  9, 10, 11, 12, 13, 14, 15],
 
 import json
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,9 +156,20 @@ def _tar(path: Path, tokens: Int64Array) -> None:
             archive.addfile(member, BytesIO(line.encode()))
 
 
+@contextmanager
+def _package(name: str, form: str) -> Iterator[None]:
+    """Import an optional library in this block; it is in no extra."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(
+            f"the format {form} needs {name} ({error}): pip install {name}"
+        ) from error
+
+
 def _mds(path: Path, tokens: Int64Array) -> None:
-    # an optional library
-    from streaming import MDSWriter
+    with _package("mosaicml-streaming", "mds"):
+        from streaming import MDSWriter
 
     columns = {"tokens": "ndarray:int64:8"}
     with MDSWriter(out=str(path), columns=columns, size_limit=2048) as writer:
@@ -166,8 +178,8 @@ def _mds(path: Path, tokens: Int64Array) -> None:
 
 
 def _litdata(path: Path, tokens: Int64Array) -> None:
-    # an optional library
-    from litdata.streaming.writer import BinaryWriter
+    with _package("litdata", "litdata"):
+        from litdata.streaming.writer import BinaryWriter
 
     writer = BinaryWriter(str(path), chunk_size=7)
     for number, row in enumerate(tokens):

@@ -21,8 +21,8 @@ class Laws:
     seed: int
     only: list[str] | None = None
 
-    def hold(self, loader: Any, **options: Any) -> None:
-        """Fail with the report if the loader breaks a law.
+    def hold(self, loader: Any, *, examples: int = 60, **options: Any) -> None:
+        """Fail with the report if the loader breaks a law; the options are fields of the adapter.
 
         If no law was judged, skip the test; if only some were, warn of the others.
         """
@@ -37,6 +37,7 @@ class Laws:
             laws=self.only,
             budget=self.budget,
             seed=self.seed,
+            examples=examples,
             **options,
         )
         if report.broken:

@@ -273,6 +273,26 @@ def test_rows_of_may_give_numbers_of_numpy_and_torch(form: Any) -> None:
     assert report.broken == [] == report.unjudged
 
 
+@pytest.mark.parametrize(
+    ("form", "module", "package"),
+    [("mds", "streaming", "mosaicml-streaming"), ("litdata", "litdata", "litdata")],
+)
+def test_a_format_names_the_package_that_writes_it(
+    form: str,
+    module: str,
+    package: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=f"{form} needs .*: pip install {package}"):
+        write_corpus(tmp_path, form, [3])
+
+
+def test_the_fixture_takes_the_number_of_examples() -> None:
+    Laws(20.0, 0).hold(in_order, claims="once", examples=2, **ALONE)
+
+
 def test_a_format_that_is_unknown_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="format must be rows or one of npy"):
         write_corpus(tmp_path, "xyz", [3])
