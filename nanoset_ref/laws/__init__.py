@@ -12,8 +12,8 @@
     laws_command    nanoset-ref laws
     pytest_plugin   a test of pytest for each law
 
-`docs/laws_of_loading.md` explains each law. The laws need NumPy and the extra `laws` (hypothesis),
-but not torch.
+`docs/laws_of_loading.md` explains each law. The laws import NumPy and the extra `laws`
+(hypothesis), but neither torch nor numba.
 """
 
 import lazy_loader

@@ -507,12 +507,16 @@ def test_a_loader_computes_though_the_caller_had_threads() -> None:
         torch.set_num_threads(threads)
 
 
-def test_torch_is_not_imported() -> None:
-    code = "import sys, nanoset_ref.laws.case_search as s; s.check; print('torch' in sys.modules)"
+def test_torch_and_numba_are_not_imported() -> None:
+    code = (
+        "import sys; from nanoset_ref.laws import check; "
+        "check(lambda data, **place: [], claims='repeat', examples=1); "
+        "print({'torch', 'numba', 'numpy'} & {*sys.modules})"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "False\n"
+    assert done.stdout == "{'numpy'}\n"
 
 
 LOADER = """
