@@ -98,6 +98,11 @@ PICTURES = {
         Lane("right", "a +b a *c a *c a +b", "in every prefix"),
         Lane("wrong", "a !a !a !a +b *c +b *c", "only at the end"),
     ],
+    "complete": [
+        Lane("two sources", "0 1 2 +3 +4", "2 : 1"),
+        Lane("right", "1 0 +4 2 0 +3 1 2"),
+        Lane("wrong", "1 0 +4 2 0 !4 1 2", "4 again before 3 came"),
+    ],
     "spread": [
         Lane("in the file", "0 1 2 3 4 5 6 7 8 9"),
         Lane("right", "7 2 9 0 5 3 8 1 6 4"),

@@ -128,10 +128,12 @@ def megatron(folder: Path) -> None:
     )
 
 
-# ---- Nanotron, June 2024: the index of its Nanosets
+# ---- Nanotron, June 2024: the index of its Nanosets, and its sampler
 
 
 def nanotron(folder: Path) -> None:
+    from torch.utils.data import DataLoader  # as the sampler imports it
+
     class Rows:
         """In place of a folder of datatrove: the rows first, first + 1, ..."""
 
@@ -153,18 +155,37 @@ def nanotron(folder: Path) -> None:
     stand_in("nanotron", logging=logging)
     load("nanotron.data.utils", folder / "src/nanotron/data/utils.py")
     nanoset = load("nanoset_2024", folder / "src/nanotron/data/nanoset.py")
+    distributed = stand_in("nanotron.distributed", ProcessGroup=object)
+    vars(sys.modules["nanotron"]).update(distributed=distributed)
+    for name, member in {
+        "config": "Config",
+        "parallel": "ParallelContext",
+        "parallel.pipeline_parallel.tensor_pointer": "TensorPointer",
+        "random": "set_random_seed",
+        "sanity_checks": "assert_fail_except_rank_with assert_tensor_synced_across_pg",
+    }.items():
+        stand_in(f"nanotron.{name}", **dict.fromkeys(member.split(), object))
+    stand_in("nanotron.parallel.pipeline_parallel")
+    dataloader = load("dataloader_2024", folder / "src/nanotron/dataloader.py")
+
+    def epochs_of(
+        sizes: list[int], weights: Any, place: dict[str, Any], epochs: int
+    ) -> Any:
+        """A Nanoset over sources of so many rows."""
+        starts = itertools.accumulate(sizes, initial=0)
+        sources = [f"{first} {size}" for first, size in zip(starts, sizes)]  # noqa: B905
+        samples = epochs * sum(sizes)
+        return nanoset.Nanoset(
+            sources, 1, 2, samples, weights, random_seed=place["seed"] + 1
+        )
 
     def make(data: int, *, state: Any = None, **place: Any) -> Any:
         """Three sources without weights: "consume all samples from all datasets"."""
         sizes = [data - data // 3 - data // 4, data // 3, data // 4]
         if 0 in sizes:
             raise ValueError("too few rows for three sources")
-        starts = itertools.accumulate(sizes, initial=0)
-        sources = [f"{first} {size}" for first, size in zip(starts, sizes)]  # noqa: B905
         epochs = place["epoch"] + 1
-        rows = nanoset.Nanoset(
-            sources, 1, 2, epochs * data, random_seed=place["seed"] + 1
-        )
+        rows = epochs_of(sizes, None, place, epochs)
         epoch = [
             rows[position] for position in range(data * place["epoch"], data * epochs)
         ]
@@ -178,6 +199,41 @@ def nanotron(folder: Path) -> None:
 
     PEERS["Nanotron 2024 Nanoset, three sources without weights"] = Adapter(
         make=make, claims="once ranks order repeat data", tail="drop", max_rows=120
+    )
+
+    def weighted(data: Any, *, state: Any = None, **place: Any) -> Any:
+        """A run of four epochs over three sources with weights."""
+        rows = epochs_of(data.rows, data.weights, place, 4)
+        size = place["batch_size"]
+        starts = range(0, len(rows) - size + 1, size)
+        return [[rows[k] for k in range(first, first + size)] for first in starts]
+
+    PEERS["Nanotron 2024 Nanoset, three sources with weights"] = Adapter(
+        make=weighted, claims="weights complete", max_rows=120
+    )
+
+    def resumed(data: int, *, state: Any = None, **place: Any) -> Any:
+        """The sampler of `build_nanoset_dataloader`, in torch's DataLoader."""
+        done = state or 0
+        step = together(place)
+        loader = DataLoader(
+            epochs_of([data], None, place, 1),
+            batch_size=place["batch_size"],
+            sampler=dataloader.get_sampler(
+                dl_ranks_size=place["world_size"],
+                dl_rank=place["rank"],
+                train_dataset=range(data),
+                consumed_train_samples=done * step,
+                drop_last=True,
+                shuffle=False,
+            ),
+            drop_last=True,
+        )
+        return Counted(loader, done)
+
+    common: dict[str, Any] = {"state_of": state_dict, "tail": "drop"}
+    PEERS["Nanotron 2024 Nanoset, resumed"] = Adapter(
+        make=resumed, claims="once ranks order resume elastic", max_rows=60, **common
     )
 
 

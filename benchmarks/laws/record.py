@@ -16,12 +16,22 @@ import platform
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from benchmarks.laws.checkouts import CHECKOUTS, commit
 from benchmarks.laws.peers import PEERS
 from nanoset_ref.laws import check
 
 RESULTS = Path(__file__).parent.parent / "results" / "laws_peers.json"
+ADAPTERS = "https://github.com/nanoset-ref/nanoset_ref/blob/main/benchmarks/laws"  # their files
+SHOWN = [  # in the short table
+    "HF datasets, streaming (datasets 5.2.0)",
+    "MaxText OLMo loader, several hosts (MaxText e591f30cbb)",
+    "Megatron-LM cyclic sampler, --no-data-sharding (Megatron-LM d98e8a64dd)",
+    "Nanotron 2024 Nanoset, three sources with weights (Nanotron 2024 395a4dbbd9)",
+    "accelerate skip_first_batches (accelerate 1.15.0)",
+    "grain MapDataset.shuffle (grain 0.2.18)",
+]
 PACKAGES = {
     "torch D": "torch",
     "torchdata": "torchdata torch",
@@ -48,31 +58,64 @@ def versions(name: str) -> dict[str, str]:
     return found
 
 
+def judged() -> list[tuple[str, dict[str, Any]]]:
+    """(key, record) of each loader, those that broke a law first."""
+    results = json.loads(RESULTS.read_text())
+    # keeps the order of the names
+    return sorted(results.items(), key=lambda item: not broken(item[1]))
+
+
+def named(key: str) -> str:
+    """The first two cells of a row: the loader, with a link to its adapter, and its version."""
+    loader, _, package = key.rpartition(" (")
+    file = "checkouts" if loader.startswith(tuple(CHECKOUTS)) else "peers"
+    loader = loader.replace("--no-data-sharding", "`--no-data-sharding`")
+    return f"[{loader}]({ADAPTERS}/{file}.py) | {package[:-1]}"
+
+
+def broken(record: dict[str, Any]) -> list[str]:
+    laws = record["laws"].items()
+    return [law for law, outcome in laws if outcome["status"] == "broken"]
+
+
+def smallest_case(record: dict[str, Any]) -> str:
+    """The first broken law and its smallest case."""
+    law = broken(record)[0]
+    return f"`{law}`: {record['laws'][law]['finding']['message']}"
+
+
 def table() -> str:
-    """The results as a table of Markdown, those that broke a law first, each with its smallest case."""
-    rows = []
-    for key, record in json.loads(RESULTS.read_text()).items():
-        loader, _, package = key.rpartition(" (")
+    """The results as a table of Markdown."""
+    lines = [
+        "| loader | version | broken law: the smallest case found | laws held |",
+        "|---|---|---|---|",
+    ]
+    for key, record in judged():
         laws = record["laws"]
         held = [
             f"`{law}`" + (f" ({outcome['cases']} cases)" if outcome["late"] else "")
             for law, outcome in laws.items()
             if outcome["status"] == "holds"
         ]
-        broken = [law for law, outcome in laws.items() if outcome["status"] == "broken"]
-        case = "-"
-        if broken:
-            case = f"`{broken[0]}`: {laws[broken[0]]['finding']['message']}"
-        if broken[1:]:
-            case += f"; and `{'` `'.join(broken[1:])}`"
-        loader = loader.replace("--no-data-sharding", "`--no-data-sharding`")
-        rows.append((not broken, [loader, package[:-1], case, " ".join(held)]))
+        case = smallest_case(record) if broken(record) else "-"
+        others = broken(record)[1:]
+        if others:
+            case += f"; and `{'` `'.join(others)}`"
+        lines.append(f"| {named(key)} | {case} | {' '.join(held)} |")
+    return "\n".join(lines)
+
+
+def short_table() -> str:
+    """A broken law of each of `SHOWN`."""
     lines = [
-        "| loader | version | broken law: the smallest case found | laws held |",
+        "| loader | version | tested | broken law: the smallest case found |",
         "|---|---|---|---|",
     ]
-    rows.sort(key=lambda row: row[0])  # keeps the order of the names
-    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for _, cells in rows)])
+    for key, record in judged():
+        if key in SHOWN:
+            month, case = record["month"], smallest_case(record)
+            lines.append(f"| {named(key)} | {month} | {case} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -92,7 +135,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.table:
-        print(table())
+        print(f"{table()}\n\n{short_table()}")
         return
     chosen = [name for name in PEERS if any(part in name for part in options.only)]
     for name in chosen:

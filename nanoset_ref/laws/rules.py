@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nanoset_ref.laws.corpora import Corpus
 from nanoset_ref.laws.findings import (
     Batches,
     Finding,
@@ -27,6 +28,7 @@ MIN_DISTINCT = 20  # with this many rows, two shuffles do not agree by chance: 1
 SIGMAS = 6  # larger deviations are not chance
 ROUNDING = 2  # rows by which a source may miss its share, besides chance
 MAX_NEIGHBORS = 12  # pairs that stay together; a shuffle leaves about 1 by chance
+EPOCHS = 4  # of sources with weights
 SEEDS = 16  # tried where a few shuffled files may have the same order by chance
 SMALL_CORPUS = 2**10  # rows of the two corpora of `law_growth`
 LARGE_CORPUS = 2**16
@@ -134,17 +136,12 @@ def law_elastic(trial: Trial) -> Verdict:
 
 def law_weights(trial: Trial) -> Verdict:
     """Every source has its share in every prefix of the order."""
-    rows = trial.case.rows
-    sources = [rows, 1 + rows // 2, 1 + rows // 3]
-    parts = np.array([trial.case.other, 2, 1])
-    shares = parts / parts.sum()
-    data = trial.corpus(sources, shares.tolist())
-    batches = trial.run(data=data, steps=2 * sum(sources)).batches
-    bounds = np.cumsum(sources)
+    data = _weighted_sources(trial)
+    shares = np.array(data.weights)
+    batches = trial.run(data=data, steps=2 * sum(data.rows)).batches
+    bounds = np.cumsum(data.rows)
     drawn = np.searchsorted(bounds, _whole_rows(batches), side="right")
-    if len(drawn) == 0:
-        raise CaseRefused("no batch was delivered")
-    is_drawn = drawn[:, None] == np.arange(len(sources))
+    is_drawn = drawn[:, None] == np.arange(len(shares))
     taken = np.cumsum(is_drawn, axis=0)
     counts = np.arange(1, len(drawn) + 1)
     due = np.outer(counts, shares)
@@ -162,6 +159,33 @@ def law_weights(trial: Trial) -> Verdict:
     if taken[worst] < due[worst]:
         kind = "lost"
     return Finding(kind, message, batches)
+
+
+def law_complete(trial: Trial) -> Verdict:
+    """No row of a source comes again before all rows of the source have come."""
+    data = _weighted_sources(trial)
+    steps = EPOCHS * sum(data.rows)
+    batches: Batches = [[]]
+    for epoch in range(EPOCHS):
+        part = trial.run(data=data, steps=steps, epoch=epoch).batches
+        batches = _join(batches, part)
+        if trial.adapter.same_epochs or len(part[0]) == steps:
+            break  # the next epoch is the same, or there is none
+    read = _whole_rows(batches)
+    first = 0
+    for source, size in enumerate(data.rows):
+        rows = range(first, first + size)
+        first += size
+        due = {*rows}
+        for row in read:
+            if row not in rows:
+                continue
+            if row not in due:
+                message = f"row {row} of source {source} came again before row {min(due)} of it came"
+                return Finding("doubled", message, batches, rows=(row,))
+            due.remove(row)
+            due = due or {*rows}
+    return None
 
 
 def law_spread(trial: Trial) -> Verdict:
@@ -248,9 +272,19 @@ def law_growth(trial: Trial) -> Verdict:
     return None
 
 
+def _weighted_sources(trial: Trial) -> Corpus:
+    """Three sources of different sizes and weights."""
+    rows = trial.case.rows
+    parts = np.array([trial.case.other, 2, 1])
+    shares = parts / parts.sum()
+    return trial.corpus([rows, 1 + rows // 2, 1 + rows // 3], shares.tolist())
+
+
 def _whole_rows(batches: Batches) -> list[int]:
     """The numbers of the rows that were read."""
     rows = all_rows(batches)
+    if not rows:
+        raise CaseRefused("no batch was delivered")
     if any(isinstance(row, str) for row in rows):
         raise CaseRefused(
             "rows that are not whole (crops) have no place in the file to compare"
@@ -379,6 +413,7 @@ LAWS: dict[str, tuple[Callable[[Trial], Verdict], str]] = {
     "killed": (law_killed, f"{DRAWN_FIELDS} workers stops"),
     "elastic": (law_elastic, f"{DRAWN_FIELDS} other stops"),
     "weights": (law_weights, "rows batch_size seed other"),
+    "complete": (law_complete, "rows seed other"),
     "spread": (law_spread, "rows batch_size seed epoch"),
     "owned": (law_owned, f"{DRAWN_FIELDS} workers"),
     "data": (law_data, f"{DRAWN_FIELDS} workers"),

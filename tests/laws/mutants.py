@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.laws import Adapter
+from nanoset_ref.laws import LAWS, Adapter, Corpus
 
 PREFETCH = 2  # batches that each worker makes ahead
-ALL = "once ranks order workers repeat seed epochs resume killed elastic spread owned data refuses length growth"
+ALL = " ".join(law for law in LAWS if law != "masks")
 
 
 class Loader:
@@ -265,10 +265,35 @@ def cached(rows: int):
     return np.arange(rows)
 
 
+def blend(data: Corpus, seed: int, epoch: int, batch_size: int, fault: str | None):
+    """Rows of sources by their weights; each source is read through, in another order each time."""
+    sizes = np.array(data.rows)
+    firsts = np.cumsum([0, *data.rows])
+    total = int(sizes.sum())
+    weights = sizes / total if fault == "shares by size" else np.array(data.weights)
+    if fault == "sources begin again in each epoch":
+        counts = range(total)
+    else:
+        counts, epoch = range((epoch + 1) * total), 0
+    drawn = np.zeros(len(sizes), dtype=int)
+    rows = []
+    for count in counts:
+        source = int(np.argmax(weights * (count + 1) - drawn))
+        passes, place = divmod(int(drawn[source]), data.rows[source])
+        drawn[source] += 1
+        row = feistel(place, data.rows[source], seed, epoch + passes)
+        rows.append(int(firsts[source]) + row)
+    rows = rows[-total:]
+    starts = range(0, total - batch_size + 1, batch_size)
+    return [np.array(rows[start : start + batch_size]) for start in starts]
+
+
 def make_of(fault: str | None = None) -> Any:
     """The function `make` of a loader with this fault."""
 
     def make(data, *, rank, world_size, workers, seed, epoch, batch_size, state=None):
+        if isinstance(data, Corpus):
+            return blend(data, seed, epoch, batch_size, fault)
         return Loader(
             data, rank, world_size, workers, seed, epoch, batch_size, state, fault
         )
@@ -315,6 +340,8 @@ FAULTS = {
     "seed by resume": "resume",
     "state in the process": "killed",
     "state counts rows of the rank": "elastic",
+    "shares by size": "weights",
+    "sources begin again in each epoch": "complete",
     "no shuffle": "spread",
     "reversed": "spread",
     "shuffle in blocks": "spread",

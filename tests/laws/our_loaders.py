@@ -79,6 +79,8 @@ def nanoset(order: str, **options: Any) -> Adapter:
         return loader_of(dataset, settings | {"state": state}, **options)
 
     claims = CLAIMS + ("" if order == "identity" else " seed spread weights")
+    if order == "stateless":
+        claims += " complete"
     return of(
         make, claims=f"{claims} epochs", format="npy", tail=options.get("tail", "drop")
     )
