@@ -5,6 +5,8 @@ import json
 import platform
 import re
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -31,7 +33,14 @@ PAGE = """<!doctype html>
 {body}
 </html>
 """
-# printed in a red that is readable on white and on black
+# cells in HTML: dark text on light blue and light red, as in the pictures of the docs
+READ = "background:#bcdcf6;color:#222222"
+WRONGLY_READ = "background:#ee8f88;color:#222222"
+MISSING = "border:2px dashed #e0352b"
+Table = list[
+    tuple[str, ...]
+]  # its head and the steps, and for each rank its name and batches
+# shown in a red that is readable on white and on black
 WRONG = re.compile(r"\bbroken\b|\S+ \(not [^)]+\)|\S+ !")
 
 
@@ -99,20 +108,28 @@ class LawReport:
         """The laws that are not claimed, and the smallest case of each broken law with a table of
         rank by step; laws that are broken by the same case in the same way share a table.
         """
-        others = [law for law in self.outcomes if self.status(law) == "not claimed"]
-        lines = [f"not claimed: {' '.join(others) or 'none'}"]
-        tables: dict[str, list[str]] = {}
-        for law in self.broken:
-            case = str(self.outcomes[law].case)
-            table = "\n".join([case, *self._table(law)])
-            tables.setdefault(table, []).append(law)
-        for table, laws in tables.items():
-            lines += ["", f"{' '.join(laws)}: {table}"]
+        lines = [self._not_claimed()]
+        for case, table in self._cases():
+            lines += ["", case, *_text_lines(table)]
         return "\n".join(lines)
 
-    def _table(self, law: str) -> list[str]:
+    def _not_claimed(self) -> str:
+        others = [law for law in self.outcomes if self.status(law) == "not claimed"]
+        return f"not claimed: {' '.join(others) or 'none'}"
+
+    def _cases(self) -> Iterator[tuple[str, Table]]:
+        """Yield the smallest case of each broken law, with the law's name, and its table."""
+        laws_of: dict[str, list[str]] = {}
+        for law in self.broken:
+            shown = f"{self.outcomes[law].case} {self._table(law)}"
+            laws_of.setdefault(shown, []).append(law)
+        for laws in laws_of.values():
+            case = self.outcomes[laws[0]].case
+            yield f"{' '.join(laws)}: {case}", self._table(laws[0])
+
+    def _table(self, law: str) -> Table:
         """Rank by step: the rows read and, in parentheses, the expected ones if they differ. A long
-        epoch shows the first steps with something wrong.
+        epoch has the first steps with something wrong.
         """
         finding = self.outcomes[law].finding
         if finding is None or not finding.actual:
@@ -128,30 +145,35 @@ class LawReport:
         if len(columns) > MAX_STEPS:
             wrong = [cells for cells in columns if WRONG.search("  ".join(cells))]
             columns = (wrong or columns)[:MAX_STEPS]
-        widths = [len(cell) for cells in columns for cell in cells]
-        width = max(widths, default=0)
-        lines = []
-        for number, row in enumerate(zip(*columns, strict=True)):
-            head = f"rank {number - 1}" if number else ""
-            line = "  ".join(cell.ljust(width) for cell in row)
-            lines.append(f"{head:<8}{line}".rstrip())
-        return lines
+        heads = ["", *(f"rank {rank}" for rank in range(len(expected)))]
+        return list(zip(heads, *columns, strict=True))
 
     def _repr_html_(self) -> str:
+        lines = [*map(self.line, self.laws), self._not_claimed()]
         red = r'<b style="color:#e0352b">\g<0></b>'
-        text = WRONG.sub(red, html.escape(repr(self)))
-        return f'<pre style="overflow-x:auto">{text}</pre>'
+        text = WRONG.sub(red, html.escape("\n".join(lines)))
+        parts = [f'<pre style="overflow-x:auto">{text}</pre>']
+        for case, table in self._cases():
+            parts.append(f"<p>{html.escape(case)}</p>{_html_table(table)}")
+        return "\n".join(parts)
 
     @property
     def loader(self) -> str:
         """MODULE:NAME of the function that makes it."""
         return ":".join(_location(self.adapter.make))
 
+    @property
+    def versions(self) -> dict[str, str]:
+        return {
+            "Python": platform.python_version(),
+            "nanoset_ref": version("nanoset_ref"),
+        }
+
     def to_html(self) -> str:
         """The report as a page, with the loader and the versions that were used."""
         return PAGE.format(
             title=html.escape(f"{self.loader} under the laws of loading"),
-            versions=f"Python {platform.python_version()}, nanoset_ref {version('nanoset_ref')}",
+            versions=", ".join(map(" ".join, self.versions.items())),
             seed=self.seed,
             body=self._repr_html_(),
         )
@@ -165,9 +187,17 @@ class LawReport:
                 laws[law]["finding"] = {
                     "kind": outcome.finding.kind,
                     "message": outcome.finding.message,
-                    "table": self._table(law),
+                    "table": _text_lines(self._table(law)),
                 }
-        return json.dumps({"seed": self.seed, "laws": laws}, indent=1)
+        facts = {
+            "loader": self.loader,
+            "versions": self.versions,
+            "date": time.strftime("%Y-%m-%d"),
+            "claims": self.adapter.claims.split(),
+            "seed": self.seed,
+            "laws": laws,
+        }
+        return json.dumps(facts, indent=1)
 
     def badge(self) -> str:
         """A line of Markdown for a README."""
@@ -221,6 +251,31 @@ def _location(function: Any) -> tuple[str, str]:
     return function.__module__, getattr(
         function, "__qualname__", type(function).__qualname__
     )
+
+
+def _text_lines(table: Table) -> list[str]:
+    widths = [len(cell) for _, *cells in table for cell in cells]
+    width = max(widths, default=0)
+    lines = []
+    for head, *cells in table:
+        line = "  ".join(cell.ljust(width) for cell in cells)
+        lines.append(f"{head:<8}{line}".rstrip())
+    return lines
+
+
+def _html_table(table: Table) -> str:
+    """A table as HTML: a wrong batch is red, a missing one dashed."""
+    text = ""
+    for row in table:
+        text += "<tr>"
+        for cell in row:
+            style = READ if cell[:1].isdigit() else ""
+            if WRONG.search(cell):
+                style = WRONGLY_READ
+            if cell.startswith("-"):
+                style = MISSING
+            text += f'<td style="{style}">{html.escape(cell)}</td>'
+    return f'<div style="overflow-x:auto"><table>{text}</table></div>'
 
 
 def _cell(

@@ -34,7 +34,7 @@ from nanoset_ref.laws import (
 )
 from nanoset_ref.laws.batch_rows import mask_fault, overwrite, rows_in
 from nanoset_ref.laws.corpora import WRITERS, tokens_of_rows
-from nanoset_ref.laws.law_report import Outcome
+from nanoset_ref.laws.law_report import MISSING, READ, WRONGLY_READ, Outcome
 from nanoset_ref.laws.pytest_plugin import Laws
 from nanoset_ref.laws.trial import CaseRefused
 from nanoset_ref.tokens import open_tokens
@@ -309,11 +309,18 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
         "        step 0     step 1     step 2",
         "rank 0  0          0 (not 1)  1 (not -)",
     ]
-    red = re.findall(r"<b [^>]*>([^<]+)</b>", report._repr_html_())
-    assert red == ["broken", "0 (not 1)", "1 (not -)"]
-    assert (
-        json.loads(report.to_json())["laws"]["resume"]["finding"]["kind"] == "doubled"
-    )
+    drawn = report._repr_html_()
+    assert re.findall(r"<b [^>]*>([^<]+)</b>", drawn) == ["broken"]
+    cells = re.findall('<td style="(.*?)">([^<]*)</td>', drawn)
+    styles = READ, WRONGLY_READ, WRONGLY_READ
+    texts = "0", "0 (not 1)", "1 (not -)"
+    assert cells[-3:] == [*zip(styles, texts, strict=True)]
+    kept = json.loads(report.to_json())
+    assert kept["laws"]["resume"]["finding"]["kind"] == "doubled"
+    assert kept["loader"] == report.loader
+    assert {*LAWS} - {*kept["claims"]} == {"masks"}
+    assert kept["versions"]["nanoset_ref"] == version("nanoset_ref")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", kept["date"])
     assert "0%20of%2018-red" in report.badge()
 
 
@@ -443,6 +450,15 @@ def test_a_long_trace_is_reported_by_the_steps_that_are_wrong() -> None:
     )
     kept = json.loads(report.to_json())["laws"]["once"]["finding"]
     assert kept["table"] == [head, ranks]
+
+
+def test_a_page_draws_a_missing_batch_and_shares_the_table_of_two_laws() -> None:
+    finding = Finding("hang", "rank 1 has no batch", [[(0,)], []])
+    outcomes = {law: Outcome(1, Case(), finding) for law in ("once", "ranks")}
+    report = LawReport(adapter_of(), outcomes, laws=[*outcomes])
+    assert "\nnot claimed: none</pre>" in report._repr_html_()
+    assert [case for case, _ in report._cases()] == ["once ranks: Case(rows=1)"]
+    assert report.to_html().count(f'<td style="{MISSING}">-</td>') == 1
 
 
 def test_the_same_seed_gives_the_same_cases() -> None:
