@@ -202,8 +202,8 @@ def nanotron(folder: Path) -> None:
     )
 
     def weighted(data: Any, *, state: Any = None, **place: Any) -> Any:
-        """A run of four epochs over three sources with weights."""
-        rows = epochs_of(data.rows, data.weights, place, 4)
+        """A run of two epochs over three sources with weights."""
+        rows = epochs_of(data.rows, data.weights, place, 2)
         size = place["batch_size"]
         starts = range(0, len(rows) - size + 1, size)
         return [[rows[k] for k in range(first, first + size)] for first in starts]
