@@ -69,7 +69,7 @@ def law_ranks(trial: Trial) -> Verdict:
 
 def law_order(trial: Trial) -> Verdict:
     """All ranks together read the same rows at the same step, however many ranks there are."""
-    sizes = _other_sizes(trial.case)
+    sizes = _other_sizes(trial)
     expected = by_step(trial.run().batches, trial.full_steps)
     actual = trial.run(**sizes).batches
     change = f"with {sizes['world_size']} ranks instead of {trial.case.world_size}"
@@ -115,7 +115,7 @@ def law_elastic(trial: Trial) -> Verdict:
     """A stopped run resumes with another number of ranks, and no row is lost or read twice."""
     case = trial.case
     stop = case.stops[0] % (trial.full_steps + 1)
-    sizes = _other_sizes(case)
+    sizes = _other_sizes(trial)
     before = trial.run(steps=stop, take_states=True)
     shorter_batch_follows = (
         trial.adapter.tail == "keep" and stop * case.global_batch_size < case.rows
@@ -321,16 +321,19 @@ def _num_distinct(batches: Batches) -> int:
     return len({*all_rows(batches)})
 
 
-def _other_sizes(case: Case) -> dict[str, Any]:
-    """Another number of ranks, with the same global batch."""
+def _other_sizes(trial: Trial) -> dict[str, Any]:
+    """Another number of ranks that the adapter allows, with the same global batch."""
+    case = trial.case
     whole = case.global_batch_size
     sizes = [
         size
-        for size in range(1, whole + 1)
-        if whole % size == 0 and size != case.world_size
+        for size in range(1, min(whole, trial.adapter.max_ranks) + 1)
+        if whole % size == 0
+        and whole // size <= trial.adapter.max_batch_size
+        and size != case.world_size
     ]
     if not sizes:
-        raise CaseRefused("a global batch of one row has no other number of ranks")
+        raise CaseRefused("no other number of ranks has the same global batch")
     world_size = sizes[case.other % len(sizes)]
     return {"world_size": world_size, "batch_size": whole // world_size}
 

@@ -213,6 +213,27 @@ def test_an_elastic_resume_that_loses_the_shorter_last_batch_is_found() -> None:
         assert report.broken == ["elastic"]
 
 
+def test_other_numbers_of_ranks_are_those_that_the_adapter_allows() -> None:
+    def make(
+        data: int,
+        *,
+        rank: int,
+        world_size: int,
+        batch_size: int,
+        state: Any = None,
+        **_: Any,
+    ) -> Any:
+        assert world_size <= 2 and batch_size <= 3
+        for first in range(0, data, world_size * batch_size):
+            yield [*range(first, min(data, first + world_size * batch_size))][
+                rank::world_size
+            ]
+
+    options = {"max_ranks": 2, "max_batch_size": 3, "max_workers": 0, "budget": 20}
+    report = check(make, claims="order", **options)
+    assert report.broken == report.unjudged == []
+
+
 def test_a_partial_has_a_name_and_a_list_is_no_row_number() -> None:
     report = check(functools.partial(in_order), laws="once", **ALONE, budget=5)
     assert report.broken == [] and report.loader.endswith("test_laws:in_order")

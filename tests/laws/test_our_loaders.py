@@ -26,10 +26,16 @@ def test_a_loader_of_this_package_holds_its_laws(name: str, tmp_path: Path) -> N
         for law in OURS[name].claims.split()
         if name not in SAME_LOADER or law in OF_ORDER
     ]
-    report = check(
-        OURS[name], laws=laws, examples=examples, budget=150, limit=60.0, largest=257
-    )
-    assert (report.broken, report.unjudged) == ([], []), report
+    # some of the numbers of ranks and batches that are drawn have no others with the same product
+    resized = [law for law in laws if law in ("order", "elastic")]
+    rest = [law for law in laws if law not in resized]
+    for chosen, cases in ((rest, examples), (resized, examples + 3)):
+        if not chosen:
+            continue
+        report = check(
+            OURS[name], laws=chosen, examples=cases, budget=150, limit=60.0, largest=257
+        )
+        assert (report.broken, report.unjudged) == ([], []), report
 
 
 def read_here(adapter: Adapter, folder: Path) -> None:
