@@ -60,6 +60,7 @@ def _fetch_list(address: str) -> bytes:
 
 def addresses_in(text: str, listed: Json) -> list[str]:
     """The addresses of the files that a list names after the text `listed["after"]`."""
+    text = text.replace("\r\n", "\n")
     if listed["after"]:
         text = text.partition(listed["after"])[2]
     names = re.findall(listed["pattern"], text)

@@ -406,13 +406,16 @@ def test_audit_of_a_card_names_samples_and_draws_the_spread(ask, run):
     )
 
 
-def test_sizes_are_asked_of_the_servers_and_complete_a_card(run, ask, tmp_path):
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_sizes_are_asked_of_the_servers_and_complete_a_card(
+    run, ask, tmp_path, line_end
+):
     facts = Card.load("olmo-2-32b").facts
     names = "".join(
-        f"web,files/{{TOKENIZER}}/{k % 3}.npy\n" for k in range(4)
-    )  # one of them twice
-    (tmp_path / "names.txt").write_text(names)
-    digest = hashlib.sha256(names.encode()).hexdigest()
+        f"web,files/{{TOKENIZER}}/{k % 3}.npy{line_end}" for k in range(4)
+    ).encode()  # one of them twice
+    (tmp_path / "names.txt").write_bytes(names)
+    digest = hashlib.sha256(names).hexdigest()
     card = tmp_path / "card.json"
     listed = facts["listed"] | {"files": 4, "sha256": digest}
     stages = [facts["stages"][0] | {"steps": 10}]
@@ -456,7 +459,7 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(run, ask, tmp_path):
     assert [[row["source"], row["sample"]] for row in first] == expected
     found = ask("when", *asked, "--sample", 7)
     assert {row["source"] for row in found} == {0, 3}, "the first file is listed twice"
-    (tmp_path / "names.txt").write_text(names + "#")
+    (tmp_path / "names.txt").write_bytes(names + b"#")
     assert "the card says " + digest in run(*words, "--output", tmp_path / "a.json")[2]
     error = run("card", "complete", "demo", "--output", tmp_path / "a.json")[2]
     assert "the card demo lists no files" in error

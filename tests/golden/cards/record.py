@@ -37,11 +37,15 @@ MIXES = "src/olmo_core/data/mixes"
 UNCONFIRMED = "no file was fetched for this card: nothing here was held against the data themselves"
 
 
-def text(repository: str, path: str) -> str:
+def content(repository: str, path: str) -> bytes:
     folder = Path(sys.argv[1]) / repository.replace("/", "+") / "repo"
     place = f"{COMMITS[repository]}:{path}"
     command = ["git", "-C", str(folder), "show", place]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, capture_output=True).stdout
+
+
+def text(repository: str, path: str) -> str:
+    return content(repository, path).decode()
 
 
 def link(repository: str, path: str) -> str:
@@ -65,10 +69,10 @@ def mix(tokenizer: str) -> dict[str, Any]:
 def listed(
     repository: str, path: str, files: int, names: dict[str, Any]
 ) -> dict[str, Any]:
-    found = text(repository, path)
+    sha256 = hashlib.sha256(content(repository, path)).hexdigest()
     return names | {
         "url": f"{RAW}/{repository}/{COMMITS[repository]}/{path}",
-        "sha256": hashlib.sha256(found.encode()).hexdigest(),
+        "sha256": sha256,
         "files": files,
     }
 
