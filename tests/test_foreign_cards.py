@@ -236,11 +236,6 @@ def test_megatrons_arguments_are_read_from_a_script(tmp_path, pair):
     hidden = script.replace("--global-batch-size 8", "--global-batch-size $BATCH")
     with pytest.raises(ValueError, match="batch_size .*dtype"):
         card(tmp_path, "megatron", hidden)
-    for growing in ("rampup-batch-size 2 2 10", "step-batch-size-schedule 0:4 2B:8"):
-        with pytest.raises(
-            ValueError, match=rf"\({growing.split()[0]}\): write it by hand"
-        ):
-            card(tmp_path, "megatron", script.replace("--seed 7", f"--{growing}"))
 
 
 OLMO = {
@@ -386,6 +381,62 @@ def test_the_mix_of_olmo_core_is_named_by_its_list(tmp_path):
         assert found.facts["listed"][field] == shipped[field]
 
 
+@pytest.mark.parametrize(
+    ("mix", "tokenizer", "folder"),
+    [
+        ("OLMo-mix-0625-official", "dolma2-tokenizer", "allenai/dolma3-tokenizer"),
+        ("OLMo-longmino-mix-0925", "dolma2-tokenizer", "allenai/dolma3-tokenizer"),
+        (
+            "OLMo-midtraining-mix-0625-100B",
+            "gpt-neox-olmo-dolma-v1_5",
+            "allenai/gpt-neox-olmo-dolma-v1_5",
+        ),
+        ("OLMo-mix-0625", "dolma2-tokenizer", "allenai/dolma2-tokenizer"),
+        ("OLMo-mix-0625", "dolma2-tokenizer-sigdig", "dolma2-tokenizer-sigdig"),
+        ("dolma17", "gpt-neox-olmo-dolma-v1_5", "gpt-neox-olmo-dolma-v1_5"),
+    ],
+)
+def test_the_lists_of_olmo_core_name_folders_of_tokenizers_in_their_own_way(
+    tmp_path, mix, tokenizer, folder
+):
+    config = json.loads(json.dumps(OLMO))
+    config["dataset"] |= {"mix": mix, "mix_base_dir": "https://olmo-data.org"}
+    config["dataset"]["tokenizer"]["identifier"] = f"allenai/{tokenizer}"
+    found = card(tmp_path, "olmo-core", json.dumps(config), files=1)
+    assert found.facts["listed"]["tokenizer"] == folder
+
+
+def olmo_of_one_file(**trainer):
+    dataset = OLMO["dataset"] | {"paths": ["a.npy"]}
+    return OLMO | {"dataset": dataset, "trainer": OLMO["trainer"] | trainer}
+
+
+def test_what_changes_the_rows_of_olmo_core_while_it_trains_is_refused_or_said(
+    tmp_path,
+):
+    scheduler = {
+        "_CLASS_": "olmo_core.train.callbacks.batch_size_scheduler"
+        ".BatchSizeSchedulerCallback",
+        "batch_sizes": [16, 32],
+    }
+    other = {"_CLASS_": "olmo_core.train.callbacks.wandb.WandBCallback"}
+    config = olmo_of_one_file(callbacks={"wandb": other, "batch": scheduler})
+    with pytest.raises(
+        ValueError, match="BatchSizeSchedulerCallback changes which .*by hand"
+    ):
+        card(tmp_path, "olmo-core", json.dumps(config))
+    scheduler["enabled"] = False
+    assert card(tmp_path, "olmo-core", json.dumps(config)).last_step == 6
+    config = olmo_of_one_file(hard_stop={"value": 2, "unit": "steps"})
+    config["dataset"]["instance_filter_config"] = {"repetition_max_count": 32}
+    found = card(tmp_path, "olmo-core", json.dumps(config))
+    assert found.last_step == 2
+    assert (
+        "which rows have no loss (instance_filter_config: repeated n-grams)"
+        in (found.facts["unknown"])
+    )
+
+
 def test_llm_c_needs_its_shards(tmp_path):
     header = np.zeros(256, dtype="<i4")
     for number, tokens in enumerate((200, 130)):
@@ -466,9 +517,19 @@ def test_what_a_config_does_not_read_is_said(tmp_path):
     [
         ("--seed $SEED", "the config lacks .*seed .of the order.*--given"),
         ("--seed 7 --split $SPLIT", "only the shell knows the value of .SPLIT"),
-        ("--seed 7 --rampup-batch-size $A $B $C", "each batch size .rampup-batch-size"),
-        ("--seed 7 --dataloader-type cyclic", "the order of dataloader_type=cyclic"),
-        ("--seed 7 --fim-data", "the order of fim_data=True"),
+        ("--seed 7 --rampup-batch-size $A $B $C", "rampup_batch_size=.*by hand"),
+        ("--step-batch-size-schedule 0:4 2B:8", "step_batch_size_schedule=.'0:4'"),
+        ("--seed 7 --dataloader-type cyclic", "dataloader_type=cyclic changes which"),
+        ("--seed 7 --fim-data", "fim_data=True changes which rows"),
+        ("--phase-transition-iterations 500", "phase_transition_iterations=500"),
+        ("--sft", "sft=True"),
+        ("--mock-data", "mock_data=True"),
+        ("--train-data-path a", "train_data_path=a"),
+        ("--data-args-path a", "data_args_path=a"),
+        ("--per-split-data-args-path a", "per_split_data_args_path=a"),
+        ("--per-dataset-sequences-path a", "per_dataset_sequences_path=a"),
+        ("--iterations-to-skip 5 6", "iterations_to_skip=.'5', '6'"),
+        ("--mid-level-dataset-surplus 0.1", "mid_level_dataset_surplus=0.1"),
         ("--seed 7 --data-path 0.5 $A 0.5 $B", "only the shell knows the value of .A"),
     ],
 )

@@ -7,6 +7,7 @@ ea7aefd8, OLMo-core fa6c5014c and llm.c f1e2ace (docs/loaders.md has their month
 import functools
 import glob
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,14 +33,25 @@ from nanoset_ref.tokens import open_tokens
 from nanoset_ref.tokens.llm_c_shard import HEADER_BYTES
 
 MIXES = "https://raw.githubusercontent.com/allenai/OLMo-core/fa6c5014c/src/olmo_core/data/mixes"
+SCHEDULERS = "BatchSizeSchedulerCallback", "SequenceLengthSchedulerCallback"
+FILTERED = "which rows have no loss (instance_filter_config: repeated n-grams)"
 MEGATRON_DEFAULTS: Json = {"seed": 1234, "split": "969,30,1"}
-# options of Megatron-LM, the second since April 2026
-GROWING_BATCHES = "rampup_batch_size", "step_batch_size_schedule"
-# options that change which samples are read, and their values that a card describes
+# options that change which samples are read: the value that is described here, or None
 SUPPORTED_VALUES = {
-    "dataloader_type": ["single"],
-    "pack_impl": ["packed"],
-    "fim_data": [],
+    "data_args_path": None,
+    "dataloader_type": "single",
+    "fim_data": None,
+    "iterations_to_skip": None,
+    "mid_level_dataset_surplus": "0.005",
+    "mock_data": None,
+    "pack_impl": "packed",
+    "per_dataset_sequences_path": None,
+    "per_split_data_args_path": None,
+    "phase_transition_iterations": None,
+    "rampup_batch_size": None,
+    "sft": None,
+    "step_batch_size_schedule": None,  # since April 2026
+    "train_data_path": None,
 }
 NEOX_SURPLUS = 1.005  # samples that GPT-NeoX draws for each one that it reads
 
@@ -114,17 +126,9 @@ def _add_probes(facts: Json) -> None:
 def from_megatron(config: ForeignConfig) -> Json:
     """Megatron-LM's arguments; see `from_neox`."""
     values = config.values
-    for name in GROWING_BATCHES:
-        if name in values:
-            option = name.replace("_", "-")
-            raise ValueError(
-                f"a card needs a stage for each batch size ({option}): write it by hand"
-            )
     for name, supported in SUPPORTED_VALUES.items():
-        if values.get(name) not in (None, False, *supported):
-            raise ValueError(
-                f"a card cannot describe the order of {name}={values[name]}: write it by hand"
-            )
+        if values.get(name) not in (None, False, supported):
+            raise _unsupported_error(f"{name}={values[name]}")
     prefixes, weights = _megatron_blend(values)
     neox_rows = values.get("train_micro_batch_size_per_gpu")
     rows = values.get("micro_batch_size") or neox_rows
@@ -151,6 +155,13 @@ def from_megatron(config: ForeignConfig) -> Json:
         ),
         "inferred": assumed,
     }
+
+
+def _unsupported_error(option: str) -> ValueError:
+    return ValueError(
+        f"{option} changes which rows a step reads, which this command cannot describe: write the "
+        "card by hand"
+    )
 
 
 def from_neox(config: ForeignConfig) -> Json:
@@ -248,18 +259,32 @@ def from_olmo_core(config: ForeignConfig) -> Json:
         "orders": [order_facts(name, loader["seed"], options=options)],
         "stages": one_stage(config, steps, batch_size, layout="strided"),
     }
+    if dataset.get("instance_filter_config"):
+        facts["unknown"] = ["the tokenizer", FILTERED]
     if not facts["sources"]:
-        facts["listed"] = {
-            "url": f"{MIXES}/{dataset['mix']}.txt",
-            "sha256": None,
-            "files": config.fact("files"),
-            "after": "",
-            "pattern": r"(?m)^[^#,\n]+,(\S+)$",
-            "address": f"{dataset['mix_base_dir'].rstrip('/')}/{{}}",
-            "tokenizer": dataset.get("tokenizer", {}).get("identifier")
-            or "{TOKENIZER}",
-        }
+        facts["listed"] = _listed_mix(dataset, config.fact("files"))
     return facts
+
+
+def _listed_mix(dataset: Json, files: int) -> Json:
+    """The list of a mix, in which {TOKENIZER} is replaced as in OLMo-core's `DataMix.build`."""
+    mix = dataset["mix"]
+    if re.search("official|midtraining|longmino", mix):  # the mixes of OLMo 3
+        folders = {"allenai/dolma2-tokenizer": "allenai/dolma3-tokenizer"}
+    elif mix == "OLMo-mix-0625":
+        folders = {"allenai/dolma2-tokenizer-sigdig": "dolma2-tokenizer-sigdig"}
+    else:
+        folders = {"allenai/gpt-neox-olmo-dolma-v1_5": "gpt-neox-olmo-dolma-v1_5"}
+    tokenizer = dataset.get("tokenizer", {}).get("identifier") or "{TOKENIZER}"
+    return {
+        "url": f"{MIXES}/{mix}.txt",
+        "sha256": None,
+        "files": files,
+        "after": "",
+        "pattern": r"(?m)^[^#,\n]+,(\S+)$",
+        "address": f"{dataset['mix_base_dir'].rstrip('/')}/{{}}",
+        "tokenizer": folders.get(tokenizer, tokenizer),
+    }
 
 
 def _packs_documents(dataset: Json) -> bool:
@@ -290,8 +315,17 @@ def _packing_options(dataset: Json, batch_size: int) -> Json:
 
 
 def _olmo_core_steps(values: Mapping[str, Any]) -> int | None:
-    """The optimizer steps of a run; None if its length is in epochs."""
-    duration = values.get("trainer", {}).get("max_duration", {})
+    """The optimizer steps of a run; None if its length is in epochs.
+
+    Raises:
+        ValueError: its batches or its rows grow.
+    """
+    trainer = values.get("trainer", {})
+    for callback in trainer.get("callbacks", {}).values():
+        class_name = callback.get("_CLASS_", "").rpartition(".")[2]
+        if class_name in SCHEDULERS and callback.get("enabled", True):
+            raise _unsupported_error(class_name)
+    duration = trainer.get("hard_stop") or trainer.get("max_duration", {})
     value: int | None = duration.get("value")
     if duration.get("unit") == "steps":
         return value
