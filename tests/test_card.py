@@ -284,6 +284,27 @@ def test_a_shipped_card_has_its_sources_and_its_probes_are_what_its_order_gives(
         if computable:
             assert len(order["probes"]) == min(64, order["samples"])
             assert card.wrong_probes(number, card.unchecked_order(number)) == []
+        elif not order["probes"]:
+            unknown = " ".join(card.facts["unknown"])
+            assert "sizes" in unknown or "no probes" in unknown
+
+
+def test_olmo_3_has_a_card_for_each_of_its_stages():
+    names = [name for name in shipped_cards() if name.startswith("olmo-3")]
+    assert len(names) == 7
+    for name in names:
+        order, listed = (
+            Card.load(name).facts["orders"][0],
+            Card.load(name).facts["listed"],
+        )
+        assert order["name"] == (
+            "olmo_core_packed" if name.endswith("stage3") else "olmo_core"
+        )
+        assert listed["tokenizer"] == "allenai/dolma3-tokenizer"
+    sizes = [(f"{file}", 4 * 8192 * 9) for file in range(950)]
+    rows = Card(Card.load("olmo-3-32b-stage1").facts, sizes).where(1)
+    assert len(rows) == 1024
+    assert rows[0].end_byte - rows[0].first_byte == 4 * 8192
 
 
 def test_pythia_reads_the_rows_that_its_own_viewer_shows():

@@ -288,35 +288,67 @@ def olmos() -> None:
         inferred=["{TOKENIZER} in the list stands for allenai/dolma2-tokenizer"],
         unknown=[sizes, ranks, UNCONFIRMED],
     )  # fmt: skip
-    script = "src/scripts/official/OLMo3/OLMo-3-1025-7B-pretrain-1.py"
-    olmo(
-        "olmo-3-7b-stage1",
-        "2025-10",
-        listed(
-            "allenai/OLMo-core",
-            f"{MIXES}/OLMo-mix-0625-official.txt",
-            1016,
-            mix("allenai/dolma3-tokenizer"),
-        ),
-        8192,
-        "uint32",
-        {"seed": 34521, "options": {"chunk_size": 1, "batch_size": 512}},
-        stage(597_046, 512),
-        links=[link("allenai/OLMo-core", script), "https://olmo-data.org"],
-        loader=("OLMo-core", COMMITS["allenai/OLMo-core"][:9]),
-        tokenizer="allenai/dolma2-tokenizer",
-        known=[
-            files,
-            "597,046 steps, then a second script with a longer schedule (pretrain-2)",
-        ],
-        inferred=["{TOKENIZER} in the list stands for allenai/dolma3-tokenizer"],
-        unknown=[
-            sizes,
-            ranks,
-            "the steps of pretrain-2 are not in this card",
-            UNCONFIRMED,
-        ],
+
+
+def olmo_3() -> None:
+    folder = "src/scripts/official/OLMo3/OLMo-3-1025"
+    packing = {
+        "group_size": 8,
+        "permutation_seed": 123,
+        "fragment": False,
+        "eos_token_id": 100_257,
+        "pad_token_id": 100_277,
+    }
+    again = (
+        "one order: pretrain-2 continues step 596,047 of pretrain-1 with its trainer's state, seed, mix and batch; "
+        "pretrain-1 stopped at step 597,046, so the rows of 999 steps were read in both"
     )
+    base = "stages 2 and 3 continue step 656,000 of stage 1"
+    for name, scripts, list_name, files, length, seed, batch_size, steps, inferred in (
+        ("7b-stage1", "pretrain-1 pretrain-2", "mix-0625-official", 1016, 8192, 34521, 512, 1_413_814, [again]),
+        ("7b-stage2", "midtrain", "midtraining-mix-0625-100B", 11_933, 8192, 1337, 256, 47_684, []),
+        ("7b-stage3", "long-context", "longmino-mix-0625", 998, 65_536, 34521, 64, 11_921,
+         ["11,921 steps, as listed: the script has the length of pretrain-1"]),
+        ("32b-stage1", "pretrain", "mix-0925-official", 950, 8192, 34521, 1024, 679_000,
+         [base, "679,000 steps: the script reads one epoch, and does not say how long it is"]),
+        ("32b-stage2-ingredient1", "midtrain-ingredient-1", "midtraining-mix-0925-ingredient1-100B", 12_252,
+         8192, 42069, 512, 23_842, [base]),
+        ("32b-stage2-ingredient2", "midtrain-ingredient-2", "midtraining-mix-0925-ingredient2-100B", 12_252,
+         8192, 42069, 512, 23_842, [base]),
+        ("32b-stage3", "long-context", "longmino-mix-0925", 1000, 65_536, 34521, 128, 11_921, [base]),
+    ):  # fmt: skip
+        size = name.partition("-")[0].upper()
+        order = {"seed": seed, "options": {"chunk_size": 1, "batch_size": batch_size}}
+        unknown = ["the sizes of the files: without them no probes"]
+        if name.endswith("stage3"):
+            order["name"] = "olmo_core_packed"
+            order["options"] = {"batch_size": batch_size} | packing
+            unknown = [
+                "which documents lie in which row: that takes the files themselves, so no probes"
+            ]
+        if size == "32B":
+            unknown.append(
+                "which rows have no loss (instance_filter_config: repeated n-grams); the order is unaffected"
+            )
+        paths = [f"{folder}-{size}-{script}.py" for script in scripts.split()]
+        paths.append(f"{folder}-{size}.csv")
+        olmo(
+            f"olmo-3-{name}",
+            "2025-10" if size == "7B" else "2025-11",
+            listed("allenai/OLMo-core", f"{MIXES}/OLMo-{list_name}.txt", files, mix("allenai/dolma3-tokenizer")),
+            length,
+            "uint32",
+            order,
+            stage(steps, batch_size),
+            links=[*(link("allenai/OLMo-core", path) for path in paths), "https://olmo-data.org"],
+            loader=("OLMo-core", COMMITS["allenai/OLMo-core"][:9]),
+            tokenizer="allenai/dolma2-tokenizer",
+            known=["the list of files, their order, the seed, the batch and the length of a row, in the script",
+                   f"{steps:,} steps: the last checkpoint that is listed",
+                   "{TOKENIZER} in the list stands for allenai/dolma3-tokenizer, as data/mixes/__init__.py says"],
+            inferred=inferred,
+            unknown=[*unknown, "how many ranks read a batch", UNCONFIRMED],
+        )  # fmt: skip
 
 
 def speedrun() -> None:
@@ -409,6 +441,7 @@ if __name__ == "__main__":
         if size not in ("14M", "31M"):
             pythia(f"{size}/pythia-{size.lower()}-deduped.yml", True)
     olmos()
+    olmo_3()
     speedrun()
     smollm3()
     if len(sys.argv) > 2:
