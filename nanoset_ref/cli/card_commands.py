@@ -217,6 +217,17 @@ def card(
     else:
         values = dict(map(_name_and_value, given))
         card = provenance.card_of_config(config, loader, name, date, values)
+    text = _text_of(card)
+    if output is None:
+        print(text, end="")
+        return
+    refuse_existing(output, overwrite)
+    refuse_input(output, inputs)
+    write_text(output, text)
+
+
+def _text_of(card: Card) -> str:
+    """A card as JSON; ValueError if it would have more than 10 kB."""
     text = json.dumps(card.facts, indent=1) + "\n"
     if len(text) > MAX_CARD_BYTES:
         text = json.dumps(card.facts, separators=(",", ":")) + "\n"
@@ -225,12 +236,7 @@ def card(
             f"this card would have {len(text):,} bytes, but a card has at most {MAX_CARD_BYTES:,}: "
             "publish the list of its files and name it in `listed` (docs/cards.md)"
         )
-    if output is None:
-        print(text, end="")
-        return
-    refuse_existing(output, overwrite)
-    refuse_input(output, inputs)
-    write_text(output, text)
+    return text
 
 
 def _card_of_own_config(config: str, name: str, date: str) -> tuple[Card, set[Path]]:
@@ -259,6 +265,7 @@ def card_complete(
     /,
     *,
     output: Path,
+    card_output: Path | None = None,
     names: Path | None = None,
     mirror: str | None = None,
     overwrite: bool = False,
@@ -268,13 +275,20 @@ def card_complete(
     Args:
         card: a file, or the name of a shipped card, that records where the files are listed.
         output: the JSON file to write, for --sizes.
+        card_output: also write the card with a hash of these sizes and with probes, so that it
+            refuses other sizes.
         names: a copy of that list; default: fetch it.
         mirror: ask this server, such as http://localhost:8000, instead of the files' own.
         overwrite: replace an existing file.
     """
-    refuse_existing(output, overwrite)
-    refuse_input(output, [card, *filter(None, [names])])
-    sizes = provenance.fetch_sizes(provenance.Card.load(card), names, mirror)
+    for path in filter(None, [output, card_output]):
+        refuse_existing(path, overwrite)
+        refuse_input(path, [card, *filter(None, [names])])
+    loaded = provenance.Card.load(card)
+    sizes = provenance.fetch_sizes(loaded, names, mirror)
     write_text(output, json.dumps(sizes, indent=0))
+    if card_output:
+        provenance.record_sizes(loaded, sizes)
+        write_text(card_output, _text_of(loaded))
     total = sum(size for _, size in sizes)
     print(f"{output}: the sizes of {len(sizes):,} files, {total:,} bytes in all")

@@ -17,6 +17,7 @@ from .card_audit import uneven_in_card as uneven_in_card
 from .card_facts import shipped_cards as shipped_cards
 from .card_of_run import card_of_segments as card_of_segments
 from .card_sizes import fetch_sizes as fetch_sizes
+from .card_sizes import record_sizes as record_sizes
 from .continuation import Continuation as Continuation
 from .continuation import FileDifference as FileDifference
 from .continuation import compare as compare

@@ -59,9 +59,10 @@ def _check_order(card: Card, number: int) -> Json:
     wrong = len(card.wrong_probes(number, order))
     rows = order.samples_per_epoch
     samples = card.num_positions(number)
-    detail = (
-        f"order {number} ({facts['name']}): {probes - wrong} of {probes} probes agree; "
-    )
+    agreement = "no probes confirm the sizes"
+    if probes:
+        agreement = f"{probes - wrong} of {probes} probes agree"
+    detail = f"order {number} ({facts['name']}): {agreement}; "
     detail += f"{samples:,} positions, {samples / rows:.3f} times the {rows:,} rows of its files"
     return {"holds": wrong == 0, "detail": detail}
 

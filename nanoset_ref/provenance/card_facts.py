@@ -15,6 +15,7 @@ from nanoset_ref.io.paths import PathLike, file_size, read_json
 from nanoset_ref.load.schedule import Layout, Schedule
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.orders.base import Json
+from nanoset_ref.orders.plans import fingerprint_of
 from nanoset_ref.provenance.card_validation import (
     MAX_CARD_BYTES,
     problems_of_card,
@@ -103,7 +104,8 @@ class CardFacts:
     def _with_sizes(self, sizes: Any) -> list[Json]:
         """The sources with the sizes from a table of [name, bytes]."""
         names = [source["name"] for source in self.sources]
-        count = self.facts["listed"]["files"] if "listed" in self.facts else len(names)
+        listed = self.facts.get("listed", {})
+        count = listed.get("files", len(names))
         is_table = isinstance(sizes, list) and all(
             isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in sizes
         )
@@ -113,6 +115,12 @@ class CardFacts:
             )
         if names and names != [name for name, _ in sizes]:
             raise ValueError(f"these are sizes of other files; the run has {names}")
+        fingerprint = fingerprint_of([size for _, size in sizes])
+        if listed.get("fingerprint") not in (None, fingerprint):
+            raise ValueError(
+                f"these are not the sizes that the card {self.name} was completed with: give the "
+                "files of the run, or their sizes, in its order"
+            )
         known = self.sources or [{"first_byte": 0}] * count
         return [
             source | {"name": str(name), "bytes": whole_number(size, str(name), 0)}

@@ -10,7 +10,7 @@ from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import recipe_of
 from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import num_bytes
+from nanoset_ref.provenance.card_facts import NOT_COMPUTED, num_bytes
 from nanoset_ref.provenance.card_validation import NUM_PROBES
 from nanoset_ref.provenance.run_segments import RunSegment
 
@@ -146,6 +146,16 @@ def _stage(segment: RunSegment, order: int) -> Json:
         "dp_size": schedule.dp_size,
         "micro_batch_size": schedule.micro_batch_size,
     }
+
+
+def add_probes(card: Card) -> None:
+    """Add the samples and the probes of each order whose files have known sizes to a card."""
+    for number, order in enumerate(card.facts["orders"]):
+        sources = card.source_numbers(number)
+        sizes = [card.sources[source]["bytes"] for source in sources]
+        if order["name"] not in NOT_COMPUTED and sizes and None not in sizes:
+            order["samples"] = card.num_positions(number)
+            order["probes"] = probes_of(card.unchecked_order(number), order["samples"])
 
 
 def probes_of(order: Any, samples: int) -> dict[str, list[int]]:

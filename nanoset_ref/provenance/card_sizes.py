@@ -3,12 +3,15 @@
 import hashlib
 import re
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.threads import thread_map
 from nanoset_ref.orders.base import Json
+from nanoset_ref.orders.plans import fingerprint_of
 from nanoset_ref.provenance.card import Card
+from nanoset_ref.provenance.card_of_run import add_probes
 
 TIMEOUT = 60  # seconds
 
@@ -49,6 +52,13 @@ def fetch_sizes(
     asked = [replace_server(address, mirror) for address in addresses]
     sizes = thread_map(_size_of, asked)
     return [*zip(addresses, sizes, strict=True)]
+
+
+def record_sizes(card: Card, sizes: Sequence[Sequence[Any]]) -> None:
+    """Add a hash of the files' sizes, and probes, to the facts of their card."""
+    sizes_alone = [size for _, size in sizes]
+    card.facts["listed"]["fingerprint"] = fingerprint_of(sizes_alone)
+    add_probes(Card(card.facts, sizes))
 
 
 def _fetch_list(address: str) -> bytes:

@@ -19,8 +19,7 @@ from nanoset_ref.io.paths import PathLike, as_list, read_json
 from nanoset_ref.megatron.nanoset_config import read_blend
 from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import NOT_COMPUTED
-from nanoset_ref.provenance.card_of_run import probes_of
+from nanoset_ref.provenance.card_of_run import add_probes
 from nanoset_ref.provenance.foreign_facts import (
     ForeignConfig,
     one_stage,
@@ -105,19 +104,9 @@ def card_of_config(
         **facts,
         "inferred": [*facts.get("inferred", []), *by_hand],
     }
-    _add_probes(facts)
-    return Card(facts)
-
-
-def _add_probes(facts: Json) -> None:
-    """Add the samples and the probes of each order whose files have known sizes."""
     card = Card(facts)
-    for number, order in enumerate(facts["orders"]):
-        sources = card.source_numbers(number)
-        sizes = [card.sources[source]["bytes"] for source in sources]
-        if order["name"] not in NOT_COMPUTED and sizes and None not in sizes:
-            order["samples"] = card.num_positions(number)
-            order["probes"] = probes_of(card.unchecked_order(number), order["samples"])
+    add_probes(card)
+    return card
 
 
 # ---- Megatron-LM and GPT-NeoX

@@ -439,7 +439,10 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(
             "--mirror",
             mirror,
         )
-        code, text, _ = run(*words, "--output", tmp_path / "sizes.json")
+        finished = tmp_path / "finished.json"
+        code, text, _ = run(
+            *words, "--output", tmp_path / "sizes.json", "--card-output", finished
+        )
         assert code == 0 and "sizes.json: the sizes of 4 files" in text
         (folder / "1.npy").unlink()
         error = run(*words, "--output", tmp_path / "other.json")[2]
@@ -457,6 +460,19 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(
         [source, sample] for source, sample in map(order.__getitem__, range(2048))
     ]
     assert [[row["source"], row["sample"]] for row in first] == expected
+    assert ask("where", "--run", finished, *asked[2:], 1) == first
+    assert len(json.loads(finished.read_text())["orders"][0]["probes"]) == 64
+    text = run("audit", "--run", finished, *asked[2:])[1]
+    assert "64 of 64 probes agree; 20,480 positions" in text
+    text = run("audit", *asked)[1]
+    assert "order 0 (olmo_core): no probes confirm the sizes; 20,480 positions" in text
+    sizes = json.loads((tmp_path / "sizes.json").read_text())
+    sizes[1][1] -= 4096 * 4  # too small for a pair of rows: no row changes
+    (tmp_path / "changed.json").write_text(json.dumps(sizes))
+    changed = "--sizes", tmp_path / "changed.json"
+    assert ask("where", "--run", card, *changed, 1)
+    error = run("where", "--run", finished, *changed, 1)[2]
+    assert "are not the sizes that the card olmo-2-32b was completed with" in error
     found = ask("when", *asked, "--sample", 7)
     assert {row["source"] for row in found} == {0, 3}, "the first file is listed twice"
     (tmp_path / "names.txt").write_bytes(names + b"#")

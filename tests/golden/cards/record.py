@@ -34,6 +34,7 @@ NEOX = (
 )
 RAW = "https://raw.githubusercontent.com"
 MIXES = "src/olmo_core/data/mixes"
+SIZES = "the sizes of the files: `card complete` fetches them; --card-output adds probes"
 UNCONFIRMED = "no file was fetched for this card: nothing here was held against the data themselves"
 
 
@@ -240,7 +241,6 @@ def olmo(
 
 def olmos() -> None:
     files = "the list of files, their order, the seed, the batch and the length of a row, in the config"
-    sizes = "the sizes of the files: without them no probes"
     twice = "five files of DCLM, part-104-00000 to -00004, are listed twice: their rows are read twice in an epoch"
     ranks = "how many ranks read a batch"
     for name, date, config, count, row_length, batch_size, dtype, steps, tokenizer in (
@@ -269,7 +269,7 @@ def olmos() -> None:
                    *([twice] if count == 1122 else [])],
             inferred=["the files under `data: paths:` alone, not those of the evaluations",
                       "each epoch is shuffled anew, behind its last whole batch"],
-            unknown=[sizes, ranks, "whether the run was restarted with another order", UNCONFIRMED],
+            unknown=[SIZES, ranks, "whether the run was restarted with another order", UNCONFIRMED],
         )  # fmt: skip
     script = "src/scripts/official/OLMo2/OLMo-2-0325-32B-train.py"
     olmo(
@@ -286,7 +286,7 @@ def olmos() -> None:
         known=[files, "rows of 4,096 tokens in chunks of two: max_target_sequence_length is 8,192",
                "721,901 steps: the last checkpoint that is listed", twice],
         inferred=["{TOKENIZER} in the list stands for allenai/dolma2-tokenizer"],
-        unknown=[sizes, ranks, UNCONFIRMED],
+        unknown=[SIZES, ranks, UNCONFIRMED],
     )  # fmt: skip
 
 
@@ -319,7 +319,7 @@ def olmo_3() -> None:
     ):  # fmt: skip
         size = name.partition("-")[0].upper()
         order = {"seed": seed, "options": {"chunk_size": 1, "batch_size": batch_size}}
-        unknown = ["the sizes of the files: without them no probes"]
+        unknown = [SIZES]
         if name.endswith("stage3"):
             order["name"] = "olmo_core_packed"
             order["options"] = {"batch_size": batch_size} | packing
