@@ -238,6 +238,20 @@ def test_a_question_that_lacks_sizes_says_where_they_are(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("olmo-2-32b", r"`nanoset-ref card complete` fetches sizes .*--sizes.*--data"),
+        ("polypythias-seed2", r"size of pile_20B_\S+: give the files \(--data\)$"),
+        ("smollm3-3b", "nobody has published enough to compute its order"),
+        ("olmo-3-7b-stage3", "packed from whole documents: give the files"),
+    ],
+)
+def test_a_sample_of_a_card_without_sizes_is_answered_with_a_way_out(name, advice):
+    with pytest.raises(ValueError, match=advice):
+        Card.load(name).when(5)
+
+
+@pytest.mark.parametrize(
     "sizes", [7, [7] * 249, {"a": 1}, [["a", "b", "c"]] * 249, [["a", -1]] * 249]
 )
 def test_sizes_that_are_no_table_are_refused(sizes):

@@ -207,6 +207,10 @@ def card(
         output: the file to write; default: standard output.
         overwrite: replace an existing file.
     """
+    if Path(config).is_dir():
+        raise ValueError(
+            f"{config} is a folder: give the config of the run; a checkpoint names no files"
+        )
     inputs: list[Any] = [config]
     if loader == "nanoset_ref":
         if given:

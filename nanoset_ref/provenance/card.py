@@ -139,7 +139,7 @@ class Card(CardFacts):
             raise ValueError("ask for a sample or for a byte_range of a file")
         if not 0 <= source < len(self.sources):
             # raises, and names what is missing, if the card lists no file
-            self.lengths(0)
+            self.unchecked_order(0)
             raise IndexError(
                 f"there is no source {source}: there are {len(self.sources)}"
             )

@@ -263,8 +263,10 @@ class CardFacts:
         """
         if not self.sources:
             listed = self.facts["listed"]
-            raise self._missing_error(
-                f"the sizes of {listed['files']} files, named in {listed['url']}"
+            raise ValueError(
+                f"the card {self.name} does not hold the sizes of {listed['files']} files, named in "
+                f"{listed['url']}: `nanoset-ref card complete` fetches sizes (then give --sizes), or "
+                "give the files (--data)"
             )
         return [self.num_rows(source) for source in self.source_numbers(number)]
 
@@ -272,15 +274,12 @@ class CardFacts:
         """The rows in a file; ValueError if the card does not hold its size."""
         file = self.sources[source]
         if file["bytes"] is None:
-            raise self._missing_error(f"the size of {file['name']}")
+            raise ValueError(
+                f"the card {self.name} does not hold the size of {file['name']}: give the files "
+                "(--data)"
+            )
         tokens = (file["bytes"] - file["first_byte"]) // self._itemsize
         return count_samples(tokens, **self.facts["window"])
-
-    def _missing_error(self, what: str) -> ValueError:
-        return ValueError(
-            f"the card {self.name} does not hold {what}: `nanoset-ref card complete` fetches sizes "
-            "(then give --sizes), or give the files (--data)"
-        )
 
     def source_numbers(self, number: int) -> Sequence[int]:
         """The sources that order `number` reads, by their numbers in the card."""

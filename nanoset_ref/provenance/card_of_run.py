@@ -1,6 +1,7 @@
 """Cards of runs of nanoset_ref, from the segments of a config."""
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def card_of_segments(
         "name": name,
         "date": date,
         "links": [],
-        "loader": {"name": "nanoset_ref", "version": None},
+        "loader": {"name": "nanoset_ref", "version": version("nanoset_ref")},
         "tokenizer": {"name": tokenizer, "hash": None},
         **_row_facts(nanosets),
         "sources": [*map(_source, files.values(), _names_of([*files]))],

@@ -5,6 +5,7 @@ import json
 import mmap
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
 
@@ -81,10 +82,16 @@ def test_the_shipped_demo_is_the_card_of_its_config(run, demo):
     words = "card", "tokens.yaml", "--name", "demo", "--date", "2026-11"
     code, text, _ = run(*words)
     assert code == 0
-    assert json.loads(text) | {"links": 0} == Card.load("demo").facts | {"links": 0}
+    other = {"links": 0, "loader": 0}
+    assert json.loads(text) | other == Card.load("demo").facts | other
+    loader = {"name": "nanoset_ref", "version": version("nanoset_ref")}
+    assert json.loads(text)["loader"] == loader
     assert run(*words, "--output", "demo.json")[0] == 0
     assert Card.load("demo.json").where(12) == Card.load("demo").where(12)
     assert "--overwrite" in run(*words, "--output", "demo.json")[2]
+    (demo / "checkpoints").mkdir()
+    error = run("card", "checkpoints", *words[2:])[2]
+    assert "checkpoints is a folder: give the config of the run" in error
 
 
 def test_a_card_with_its_files_answers_as_the_config_does(run, ask, demo):
