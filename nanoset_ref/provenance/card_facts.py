@@ -144,8 +144,8 @@ class CardFacts:
                 f"the files of {self.name} are {listed}, in this order; got {given}"
             )
         sizes = [num_bytes(file) for file in files]
-        known = [source["bytes"] for source in self.sources]
-        differ = bool(known) and len(known) != len(sizes)
+        known = [source["bytes"] for source in self.sources] or sizes
+        differ = len(known) != len(sizes)
         for recorded, size in zip(known, sizes, strict=False):
             differ = differ or recorded not in (None, size)
         if differ:
