@@ -34,7 +34,9 @@ NEOX = (
 )
 RAW = "https://raw.githubusercontent.com"
 MIXES = "src/olmo_core/data/mixes"
-SIZES = "the sizes of the files: `card complete` fetches them; --card-output adds probes"
+SIZES = (
+    "the sizes of the files: `card complete` fetches them; --card-output adds probes"
+)
 UNCONFIRMED = "no file was fetched for this card: nothing here was held against the data themselves"
 
 
