@@ -118,11 +118,8 @@ def answer_3(adapter, hparams):
 def answer_4(adapter):
     hparams = SimpleNamespace(batch_size=2, accumulate_grad_batches=1)
     whole = deliver(IterableDataset(hparams, adapter), workers=4, size=2)
+    resumed = deliver(IterableDataset(hparams, adapter, start_from_step=2), workers=4, size=2)
     print("worker 2 delivers", whole[2])
-
-
-@figure("10.2")
-def figure_2(whole, resumed):
     show(
         plots.dealt(
             DOCUMENTS,
@@ -130,7 +127,7 @@ def figure_2(whole, resumed):
             "Every worker takes over where its predecessor was",
             count=True,
         ),
-        "The same stop, continued by `start_from_step=2`: every document is read once.",
+        "The same stop, continued by `start_from_step=2` (below): every document is read once.",
         "Twelve documents. The first job reads 0, 4 and 1, 5; the second job reads 2, 6 in batch 2, 3, 7 in "
         "batch 3, and 8 to 11 one by one. Every document is read once.",
     )
