@@ -305,7 +305,7 @@ PICTURES: dict[str, list[Any]] = {
         "Lost",
         "Lost|packer 0|7 lost|1 lost",
     ],
-    "packing.ways": [IN_ROWS, 6, "row 0|wrap|best|0|1|3|lost"],
+    "packing.ways": [IN_ROWS, 6, "One cuts", "One cuts|row 0|wrap|best|0|1|3|lost"],
     "packing.tree": [
         [0, 2, 1, 1, 1, 0, 1, 0],
         [5, 3, 6],
@@ -531,7 +531,7 @@ def test_what_a_way_to_pack_costs_is_counted() -> None:
         [("c", 2, 3), ("", PADDING, 2)],
     ]
     *_, table = draw(
-        "packing.ways", [{"Truncate: loses": rows, "Pad": rows[:1] * 4}, 5]
+        "packing.ways", [{"Truncate: loses": rows, "Pad": rows[:1] * 4}, 5, "T"]
     ).axes
     assert [text.get_text() for text in table.texts[4:8]] == ["Truncate", "1", "2", "2"]
 

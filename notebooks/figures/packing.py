@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from figures.cells import Cell, fill, picture
-from figures.draw import COLOURS, IDLE, INK, LINES, RED, WIDTH, draw_lines, panels
+from figures.draw import COLOURS, HEADLINE, IDLE, INK, LINES, RED, WIDTH, draw_lines, panels
 
 PADDING, LOST = -1, -2  # in the place of a document's number
 WAYS = dict(zip(("wrap", "pad", "best fit", "truncate"), LINES, strict=True))
@@ -17,7 +17,7 @@ MARKERS = {"wrap": "o", "pad": "s", "best fit": "D", "truncate": "^"}
 Row = Sequence[tuple[str, int, int]]  # text, number of the document, tokens
 
 
-def ways(contents: Mapping[str, Sequence[Row]], row_length: int) -> Figure:
+def ways(contents: Mapping[str, Sequence[Row]], row_length: int, headline: str) -> Figure:
     """Rows of pieces, each with its document's number; padding is gray, what no row holds stands beyond the row's end.
 
     The way with the most rows stands at the right, the others at the left, and below it what each way costs.
@@ -25,35 +25,39 @@ def ways(contents: Mapping[str, Sequence[Row]], row_length: int) -> Figure:
     Args:
         contents: by way ("Name: what it does"), the pieces of each row.
         row_length: in tokens; there the row ends.
+        headline: above all of them.
     """
     tallest = max(contents, key=lambda way: len(contents[way]))
     stacked = [way for way in contents if way != tallest]
     width, line = 2.72, 0.27  # inches of a row, from one row to the next
     at_left = sum(len(contents[way]) + 1.5 for way in stacked)  # a line and a half for titles
-    lines = max(at_left, len(contents[tallest]) + 6.5)
+    lines = max(at_left, len(contents[tallest]) + 6.5) + 0.9
     figure = Figure(figsize=(WIDTH, line * lines))
+    figure.suptitle(headline, y=1 - 0.25 / lines, va="top", **HEADLINE)
 
     def panel(left: float, top: float, wide: float, high: float) -> Axes:
         """A panel at so many inches from the left and lines from the top."""
         box = left / WIDTH, 1 - (top + high) / lines, wide / WIDTH, high / lines
         return figure.add_axes(box)
 
-    top = 1.2
+    top = first = 2.1
     for way in stacked:
         rows = contents[way]
         _draw_way(panel(0.45, top, 1.42 * width, len(rows)), way, rows, row_length, 1.42)
         top += len(rows) + 1.5
     rows = contents[tallest]
-    _draw_way(panel(4.75, 1.2, width, len(rows)), tallest, rows, row_length, 1)
-    _tell_costs(panel(4.75, len(rows) + 1.8, width, lines - len(rows) - 2), contents)
+    _draw_way(panel(4.75, first, width, len(rows)), tallest, rows, row_length, 1)
+    below = first + len(rows) + 0.6
+    _tell_costs(panel(4.75, below, width, lines - below - 0.2), contents)
     return figure
 
 
 def _draw_way(axes: Axes, way: str, rows: Sequence[Row], row_length: int, reach: float) -> None:
     """The rows of one way to pack, in a panel that reaches so many row lengths to the right."""
     fill(axes, {f"row {row}": _cells(pieces) for row, pieces in enumerate(rows)})
-    axes.set(title=way, xlim=(-0.05, reach * row_length + 0.05), ylim=(len(rows) - 0.1, -0.1))
-    axes.vlines(row_length - 0.03, -0.1, len(rows) - 0.1, color=INK, lw=1.5)
+    axes.set_title(way, size=10.5, weight="normal")
+    axes.set(xlim=(-0.05, reach * row_length + 0.05), ylim=(len(rows), -0.1))
+    axes.vlines(row_length - 0.03, -0.1, len(rows), color=INK, lw=1.5)
 
 
 def _tell_costs(axes: Axes, contents: Mapping[str, Sequence[Row]]) -> None:
@@ -74,13 +78,6 @@ def _tell_costs(axes: Axes, contents: Mapping[str, Sequence[Row]]) -> None:
         for place, text in zip((0.5, 0.7, 0.98), line[1:], strict=True):
             axes.text(place, row, text, ha="right", **style)
     axes.axhline(0.5, color=INK, lw=0.8)
-
-
-def _draw_way(axes: Axes, way: str, rows: Sequence[Row], row_length: int, reach: float) -> None:
-    """The rows of one way to pack, in a panel that reaches so many row lengths to the right."""
-    fill(axes, {f"row {row}": _cells(pieces) for row, pieces in enumerate(rows)})
-    axes.set(title=way, xlim=(-0.05, reach * row_length + 0.05), ylim=(len(rows), -0.1))
-    axes.vlines(row_length - 0.03, -0.1, len(rows), color=INK, lw=1.5)
 
 
 def _cells(pieces: Row) -> list[Cell]:

@@ -124,7 +124,7 @@ def deviations(
 ) -> Figure:
     """Samples of one source read so far, less its share, along the run: [N] for each way, named at (position, y).
 
-    Up to three ways, gray, violet and black: the other colors belong to sources.
+    Up to three ways, gray, dashed violet and black: the other colors belong to sources, and violet is as dark as black.
     """
     colours = (GREY, LINES[3], INK)
     lines, texts = (
@@ -132,6 +132,8 @@ def deviations(
         {"xlabel": "position", "ylabel": "samples too many"},
     )
     figure = curves({title: lines}, 3, colours=colours, style={"lw": 1.2}, **texts)
+    for line in figure.axes[0].lines[1:2]:
+        line.set_linestyle((0, (2.5, 1)))
     for (name, place), colour in zip(labels.items(), colours, strict=False):
         figure.axes[0].text(*place, name, color=colour, weight="bold")
     return figure

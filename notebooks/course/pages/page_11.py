@@ -113,7 +113,7 @@ def opening():
     strips = {"no buffer": 0, "a buffer of 64 rows": 64, "a buffer of all rows": len(numbers())}
     mixed = {name: source[order(size)] for name, size in strips.items()}
     show(
-        plots.mixtures(mixed, 32, "One text, three shuffle buffers"),
+        plots.mixtures(mixed, 32, "A buffer of 64 rows mixes only at the borders"),
         "3,585 rows in the order in which a model reads them; every column is a batch of 32. A buffer of 64 "
         "rows changes two columns at each border.",
         "Three strips of 3,585 rows colored by source. Without a buffer and with one of 64 rows they show "

@@ -226,7 +226,7 @@ def answer_4():
         plots.deviations(
             off, ends, "Dice wander off, Nanotron comes back once an epoch, windows never leave"
         ),
-        "Samples of the 10% source read so far, less a tenth of all positions.",
+        "Samples of the 10% source read so far, less a tenth of all positions. Dashed: Nanotron.",
         "Three curves over 8,000 positions: dice drift to about 28 samples too many, Nanotron swings between"
         " -7 and 12 and returns to 0 every 2,000 positions, windows stay within 4.",
     )

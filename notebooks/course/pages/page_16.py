@@ -204,6 +204,7 @@ def opening():
                 "Best fit: whole documents side by side": drawn(plain.best_fit(sizes, ROW)),
             },
             ROW,
+            "Best fit cuts no story and pads three tokens",
         ),
         "Six stories, 0 to 5, in rows of 15 tokens. The line is the end of a row, gray is padding, red text "
         "is in no row. The table counts documents cut, tokens lost and tokens of padding.",
