@@ -358,31 +358,6 @@ def test_an_empty_text_is_an_eos_or_nothing_as_notebook_16_says(tmp_path: Path) 
     assert plain.best_fit([5, 0, 4], 9) == [[(0, 0, 5), (2, 0, 4)]]
 
 
-def test_a_file_in_a_bucket_takes_six_requests_to_open_as_notebook_15_says(
-    tmp_path: Path, monkeypatch
-) -> None:
-    """Of a file with a manifest; the arithmetic of the page's 1,024 ranks and 1,000 files follows."""
-    from bucket_server import server_of_process
-
-    server = server_of_process()
-    server.reset()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    for name in "abc":
-        with TokenFileWriter(
-            tmp_path / f"{name}.npy", dtype="uint16", vocab_size=300, eos_token_id=0
-        ) as writer:
-            writer.write_document(list(range(1, 101)))
-    for file in tmp_path.iterdir():
-        server.keep(f"/opened/{file.name}", file.read_bytes())
-    server.log.clear()
-    Nanoset([f"s3://opened/{name}.npy" for name in "abc"], None, 32, 9)
-    assert len(server.log) == 3 * 6
-    assert round(1024 * 1000 * 6 / 5_500 / 60) == 19  # minutes
-
-
 def test_maps_and_chunks_are_as_notebook_15_says() -> None:
     from benchmarks.peers import CHUNK
     from course.pages.page_15 import results, served

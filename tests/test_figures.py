@@ -379,13 +379,13 @@ PICTURES: dict[str, list[Any]] = {
     "reading.steps": [
         {"nanotron": STEPS, "nanoset_ref": {"copy": 4}},
         "opening",
-        "opening|nanotron|stack|22.8",
+        "opening|nanotron|stack|23",
     ],
     "reading.rates": [
         {"512": RATES},
         "memcpy",
         "the limit",
-        "nanoset_ref|900|memcpy: 1,999|the limit",
+        "nanoset_ref|900|memcpy: 2,000|the limit",
     ],
     "reading.memory": [
         {"kept": MEMORY, "anew": MEMORY},
@@ -474,7 +474,7 @@ def test_no_number_stands_on_the_yardstick() -> None:
     near = {"grain": [1500, 1501, 1502], "grain, 2 workers": [1400, 1401, 1402]}
     (axes,) = draw("reading.rates", [{"512": RATES | near}, "memcpy", "the limit"]).axes
     places = {text.get_text(): text.xyann for text in axes.texts if hasattr(text, "xy")}
-    assert places["1,501"] == (-7, 6) and places["1,401"] == (-7, -6)
+    assert places["1,500"] == (-7, 6) and places["1,400"] == (-7, -6)
 
 
 def test_the_only_panel_s_title_becomes_a_headline_at_the_left_edge() -> None:

@@ -108,3 +108,9 @@ def printable(piece: str, longest: int = 9) -> str:
     """A token's text with blanks and line ends made visible, cut to `longest` characters."""
     shown = piece.replace(" ", "␣").replace("\n", "↵").replace("<|endoftext|>", "EOS")
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def two_digits(value: float) -> str:
+    """A number as its rounds can bear it: 1,398 is 1,400, 5.73 is 5.7."""
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:#.2g}"

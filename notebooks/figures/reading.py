@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.draw import GREY, IDLE, INK, LINES, Lines, canvas, curves, panels
+from figures.draw import GREY, IDLE, INK, LINES, Lines, canvas, curves, panels, two_digits
 
 OURS, OTHERS = LINES[1], LINES[0]
 PEERS = (LINES[0], LINES[2], LINES[3], INK, GREY)
@@ -74,7 +74,7 @@ def steps(microseconds: Mapping[str, Mapping[str, float]], title: str) -> Figure
         names.append(reader)
         places = [len(names) + place for place in range(len(parts))]
         bars = axes.barh(places, [*parts.values()], 0.7, color=_colours([reader]))
-        axes.bar_label(bars, fmt="{:,.1f}", padding=3)
+        axes.bar_label(bars, fmt=two_digits, padding=3)
         names += parts
     axes.set(xlabel="microseconds per batch of 8", title=title)
     axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
@@ -115,7 +115,7 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title
         axes.text(
             yardstick,
             len(rows) - 0.35,
-            f"{limit}: {yardstick:,.0f}",
+            f"{limit}: {two_digits(yardstick)}",
             ha="center",
             color=GREY,
             size=9.5,
@@ -156,9 +156,9 @@ def _draw_rates(
         elif crossing:
             lift = 6 if way == fastest else -6
             place, shift, align = lowest, (-7, lift if len(found) > 1 else 0), "right"
-        number = f"{middle:,.0f}" if middle >= 10 else f"{middle:.1f}"
         style: dict[str, Any] = {"va": "center", "size": 9.5, "color": colour, "bbox": UNDER}
-        axes.annotate(number, (place, row), shift, textcoords="offset points", ha=align, **style)
+        style |= {"textcoords": "offset points", "ha": align}
+        axes.annotate(two_digits(middle), (place, row), shift, **style)
 
 
 def memory(ways: Mapping[str, Lines], allowed: float, headline: str) -> Figure:

@@ -10,6 +10,7 @@ from course import show
 from course.pictures import show_table
 from course.registry import answer, figure, rule
 from figures import reading as plots
+from figures.draw import two_digits
 
 NAMES = {
     "nanotron": "Nanotron",
@@ -149,7 +150,7 @@ def answer_2():
     show(
         plots.steps(batch_steps, "Nanotron's time goes into opening the file, not into reading it"),
         "What each step of a batch takes, timed one by one (so they add up to more than a whole batch "
-        "takes). Two cores of an Intel Xeon.",
+        "takes), in microseconds to two digits. Two cores of an Intel Xeon.",
         "Horizontal bars. Of Nanotron's six steps, opening and mapping the file is by far the longest; the "
         "four steps of nanoset_ref are hardly visible beside them, the longest is copying the tokens.",
     )
@@ -192,7 +193,7 @@ def answer_4():
     print(
         f"Nanotron {sent['nanotron']:.0f}, nanoset_ref {sent['nanoset_ref']:.0f} (a row lies in two pages)"
     )
-    print(f"a kept map: {map_alone:,.0f} rows a second; ", end="")
+    print(f"a kept map: {two_digits(map_alone)} rows a second; ", end="")
     print(
         f"announced rows: {rows['nanoset_ref, announced rows'] / map_alone:.0f} times as many; ",
         end="",
@@ -223,7 +224,7 @@ def answer_5():
             lengths["2048"][name]["million_tokens_per_second"]
             for name in ("nanoset_ref", "the limit")
         )
-        rates.append([f"answers after {latency}", f"{ours:.1f}", f"{limit:.1f}"])
+        rates.append([f"answers after {latency}", *map(two_digits, (ours, limit))])
         assert 0.0015 < bucket["training"][latency]["bucket"]["share_waiting"] < 0.0025
     show_table(
         ["million tokens/s (2 rounds of 3 s, AMD EPYC, two cores)", "nanoset_ref", "obstore alone"],
@@ -233,11 +234,11 @@ def answer_5():
     for name in ("nanoset_ref", "litdata", "mosaicml"):
         found = results("streamers")["streamers"][name]
         share = found["fetched_per_byte_first_256_batches"] / 16
-        speed = found["million_tokens_per_second"]
-        readers.append([named(name), f"{share:.0%}", f"{found['places']}", f"{speed:.1f}"])
+        speed = two_digits(found["million_tokens_per_second"])
+        readers.append([named(name), f"{share:.0%}", f"{found['places']}", speed])
     show_table(
         [
-            "answers after 20 ms",
+            "answers after 20 ms (one run, the same machine)",
             "fetched after a sixteenth",
             "of 256 equal parts, its first 256 rows touch",
             "million tokens/s over an epoch",
@@ -280,13 +281,14 @@ def answer_6():
         ),
         "Resident memory while the file (sparse, so no disk is waited for) is read in four ways, of the six listed "
         "below. **nanoset_ref**, told to use the page cache, reads a place first with a system call, then through a "
-        "map. AMD EPYC, two cores, shared with other work: so rows are counted per second of a processor.",
+        "map. One run, on two cores of an AMD EPYC that others used, too: so rows are counted per second of a "
+        "processor.",
         "Four panels over 20 seconds. With a kept map, memory grows within two seconds and then stays below what is "
         "allowed; nanoset_ref grows more slowly to just below it; a map per sample and system calls keep hardly "
         "anything; the anonymous part is flat in all four.",
     )
     for way, rows in speed.items():
-        print(f"{WAYS[way]:<30}{rows:>8,.0f} rows per second of a processor")
+        print(f"{WAYS[way]:<30}{two_digits(rows):>8} rows per second of a processor")
 
 
 class Simulated:
@@ -357,7 +359,7 @@ def figure_1():
         ),
         "Above: until the order of so many samples is built. Below: until a run continues after so many. **A walk** "
         "draws and drops the batches before; **skip_first_batches** is accelerate's, **StatefulDataLoader** "
-        "torchdata's. Intel Xeon, two cores.",
+        "torchdata's. Medians of 3 rounds. Intel Xeon, two cores.",
         "Two panels with logarithmic axes. Above: the time to build an order rises with the samples, but for "
         "nanoset_ref's stateless order and grain. Below: resuming rises for walks, and is flat for nanoset_ref and "
         "grain.",

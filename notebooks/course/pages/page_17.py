@@ -106,7 +106,7 @@ def opening():
                 source: {arm: curves("corpus", "buffers", arm, source) for arm in arms}
                 for source in sources
             },
-            "One source after another, or all of them shuffled",
+            "Read one after another, stories and arithmetic are forgotten",
         ),
         "Held-out loss of each source while a model reads stories, then arithmetic, then programs (red), or "
         "the same samples shuffled (black). Bars span the seeds.",
