@@ -241,13 +241,13 @@ def test_notebook_17_says_what_its_failed_control_and_its_rounds_gave() -> None:
     assert f"seeds +{said(few[1])}, programs +{said(few[0])})" in page
     assert len(few[1]) == 20 and (few[1] > 0).sum() == 19
     one, ten = order_runs.small_in_rounds()["falling"]
-    assert f"costs {said(ten)} nats instead of {said(one)}." in page
+    assert ten.mean() > one.mean()  # "they save next to nothing"
     whole, rounds, shuffle = order_runs.ends_at_constant_rate("narrow")
     costs = whole - shuffle, rounds - shuffle
-    assert f"ten rounds cost {costs[1]:.2f} nats instead of {costs[0]:.2f}" in page
     falling = order_runs.ends_in_rounds() - order_runs.ends_of("narrow")[1]
     saved = 1 - falling.mean() / np.subtract(*order_runs.ends_of("narrow")).mean()
-    assert f"save {1 - costs[1] / costs[0]:.0%} there and {saved:.0%} here" in page
+    assert abs(1 - costs[1] / costs[0] - saved) < 0.05  # "save as much"
+    assert f"costs {said(falling)} nats, about as much as in the short run" in page
 
 
 def test_notebook_17_names_the_widest_interval_of_four_epochs_and_its_documents(

@@ -11,10 +11,8 @@ from course.order_runs import (
     TEXTS,
     WIDTHS,
     best_ends,
-    by_batch,
     control_again,
     curves,
-    ends_at_constant_rate,
     ends_in_rounds,
     ends_of,
     finding,
@@ -146,46 +144,6 @@ def answer_1():
     )
 
     display(Markdown(BRACKETS))
-
-
-@figure("17.1")
-def figure_1():
-    """What shuffled documents cost in batches that they fill, and in larger ones."""
-    own = results("order_batches")["rows_of_own_document"]
-    panels = {}
-    for text, label in TEXTS.items():
-        lines = {
-            way.replace(TOGETHER, "documents shuffled"): by_batch(text, way)
-            for way in (TOGETHER, "in file order")
-        }
-        panels[f"{label}: {own[text]:.0f} rows"] = {
-            way: in_two_parts(own[text] / np.array(batches), costs, batches.index(64))
-            for way, (batches, costs) in lines.items()
-        }
-    axis = {"xlabel": "rows of a row's document / rows of a batch", "xscale": "log"}
-    axis |= {"xlim": (0.3, 50), "xticks": [0.5, 1, 2, 4, 8, 16, 32]}
-    show(
-        plots.bands(
-            panels,
-            "Shuffled documents cost while one of them fills the batch",
-            "nats per token above the shuffle",
-            **axis,
-            xticklabels=axis["xticks"],
-        ),
-        "From right to left, batches of 8, 16, 32, then 64, 128 and 256 rows; the axis divides the rows of a row's "
-        "document by those of the batch. Held-out loss above that of a shuffle with the same batch and rate; bars span "
-        f"{seeds('order_batches')} seeds. The lines are cut, as the rate has two rules: up to 32 rows its peak is "
-        "0.003, above it grows with the square root of the batch, to 0.012. The marks at the left are runs of 39 "
-        "steps.",
-        "Two panels, one per text, extra loss against rows of a document divided by rows of a batch. From right to "
-        "left, the line of shuffled documents is nearly level up to batches of 64, not far below that of file order, "
-        "and falls towards zero at 256. Both lines are cut between batches of 32 and 64.",
-    )
-
-
-def in_two_parts(x, values, second):
-    """A line of a figure without a stroke to its mark number `second`."""
-    return np.insert(x, second, np.nan), np.insert(values, second, np.nan, axis=1)
 
 
 def share(cost, all_of_it):
@@ -402,20 +360,12 @@ def answer_7():
     )
 
 
-def print_rounds(short, long, shuffle):
-    """Of the narrower model: file order in ten rounds, and both at a constant rate."""
+def print_rounds(short, shuffle):
+    """Of the narrower model: file order in ten rounds."""
     in_rounds = ends_in_rounds().mean()
     print(f"{'  in ten rounds':<18}{'':>21}{said_of(in_rounds, shuffle):>21}")
     # as much as in the short run
     assert abs(in_rounds - shuffle - short) < 0.05
-    steady = [ends_at_constant_rate(name) for name in WIDTHS["118,000 parameters"]]
-    for place, name in enumerate(("  constant rate\u2020", "    in ten rounds\u2020")):
-        said = [said_of(ends[place], ends[2]) for ends in steady]
-        print(f"{name:<18}{said[0]:>21}{said[1]:>21}   (\u2020 one seed)")
-    whole, rounds = (steady[1][place] - steady[1][2] for place in (0, 1))
-    # the falling rate is not why
-    assert whole > long and abs(rounds / whole - (in_rounds - shuffle) / long) < 0.05
-    assert rounds < steady[0][0] - steady[0][2]
 
 
 def of_the_blend(way):
@@ -448,8 +398,7 @@ def answer_8():
             "shuffled",
         ),
         "Held-out loss, the mean of the sources, compared with a full shuffle. Stories, arithmetic and programs of one "
-        "generator, in rows of 256 tokens; a dot is one of five seeds. Black: too few seeds for section 7's tests. "
-        "The constant rate is in the table only.",
+        "generator, in rows of 256 tokens; a dot is one of five seeds. Black: too few seeds for section 7's tests.",
         "Two panels, one per length of the run. File order costs the models 3.3 and 1.9 times as much in the long "
         "run. There the narrower model in ten rounds lies where it lies in the short run. The wider one has four other "
         "orders: a buffer of 1,000 and sources one after another lie far from zero, the blend close to it, a second "
@@ -468,7 +417,7 @@ def answer_8():
         costs = [file_order - shuffle for file_order, shuffle in ends]
         print(f"{parameters:<18}{said_of(*ends[0]):>21}{said_of(*ends[1]):>21}")
         if parameters in narrow:
-            print_rounds(*costs, ends[1][1])
+            print_rounds(costs[0], ends[1][1])
         assert costs[1] > 1.5 * costs[0]
         # most of what the longer run adds to the cost is what the shuffle gains
         assert ends[0][1] - ends[1][1] > (costs[1] - costs[0]) / 2
