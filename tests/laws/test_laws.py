@@ -656,6 +656,37 @@ def test_the_stream_on_the_page_resumes_before_its_first_batch(
         assert "step 1 read what step 0 should have" in str(found)
 
 
+def test_the_page_says_how_well_five_orders_shuffle() -> None:
+    page = PAGE.read_text()
+    (code,) = re.findall(
+        r"```python\n(import numpy.*?def mixing.*?)```", page, re.DOTALL
+    )
+    found: dict[str, Any] = {}
+    exec(code, found)
+    for order, rows in read_orders().items():
+        assert f"| {order} | {found['mixing'](rows):,.2f} |" in page
+    draw = np.random.default_rng(1).permutation
+    scores = [found["mixing"](draw(10_000)) for _ in range(1000)]
+    low, high = np.quantile(scores, [0.01, 0.99])
+    assert abs(low - 0.67) < 0.04 and abs(high - 1.40) < 0.05
+
+
+def read_orders(n: int = 10_000) -> dict[str, Any]:
+    """By name, which row of a file of n rows is read at each position."""
+    random = np.random.default_rng(0)
+    found: dict[str, Any] = {"a fair shuffle": random.permutation(n)}
+    for buffer in (5000, 1000):
+        fillings = [random.permutation(buffer) + first for first in range(0, n, buffer)]
+        name = f"a buffer of {buffer:,} rows, emptied as a whole"
+        found[name] = np.concatenate(fillings)
+    pieces = random.permutation(n // 100)
+    found["shuffled pieces of 100 rows"] = (
+        100 * pieces[:, None] + np.arange(100)
+    ).ravel()
+    found["row 617 *k* mod 10,000 at position *k*"] = 617 * np.arange(n) % n
+    return found
+
+
 def test_the_pictures_on_the_page_are_those_that_the_script_draws(
     tmp_path: Path,
 ) -> None:

@@ -53,19 +53,6 @@ def walk(place, coins_of_stage):
     return place
 
 
-def read_orders(n=10_000):
-    """By name, which row of a file of n rows is read at each position."""
-    random = np.random.default_rng(0)
-    found = {"a fair shuffle": random.permutation(n)}
-    for buffer in (5000, 1000):
-        fillings = [random.permutation(buffer) + first for first in range(0, n, buffer)]
-        found[f"a buffer of {buffer:,} rows"] = np.concatenate(fillings)
-    pieces = random.permutation(n // 100)
-    found["shuffled pieces of 100"] = (100 * pieces[:, None] + np.arange(100)).ravel()
-    found["617 x mod 10,000"] = 617 * np.arange(n) % n
-    return found
-
-
 def opening():
     titles = {0: "start", 1: "1: columns slide", 2: "2: rows slide", 3: "3: columns", 4: "4: rows"}
     titles |= {6: "6: rows", 12: "12: rows"}

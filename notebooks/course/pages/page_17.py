@@ -428,17 +428,6 @@ def answer_8():
     assert wider[0][0] > wider[0][1] and abs(wider[1][0]) < wider[1][1]
 
 
-# by experiment and reference, the heading of its rows in the last figure
-BASELINES = {
-    ("buffers", "shuffled"): "against a full shuffle",
-    ("buffers", BLENDED): f"against {BLENDED}",
-    ("repetition", "fresh"): "against fresh text",
-    ("repetition", "fresh, constant rate"): "against fresh text, constant rate",
-    ("blend", "stateless"): "against the stateless order",
-    ("blend", "stateless, as few samples"): "against it, as few samples",
-} | {("repetition", f"{n} epochs, same order"): "against the same order" for n in (2, 4, 8, 16)}
-
-
 def with_stars(text, experiment, reference, cost):
     """The differences of each arm with whether its comparison over all sources has a star."""
     stars = {
@@ -450,35 +439,25 @@ def with_stars(text, experiment, reference, cost):
     return {arm: (values, stars[arm]) for arm, values in cost.items()}
 
 
-def compared(experiments, is_shown=lambda question: True):
-    """Comparisons of some experiments as rows of a figure, by text, under what they are compared with."""
+def compared_in_section_2():
+    """Comparisons at the usual rate and batch as rows of a figure, by text, under what they are compared with."""
     shown = {label: {} for label in TEXTS.values()}
     for found in tested():
         rows, question = shown[TEXTS[found.text]], found.question
-        if question.experiment not in experiments or not is_shown(question):
+        if question.experiment != "buffers" or RATE.search(question.arm).group():
             continue
-        heading = BASELINES.get((question.experiment, question.reference), "against spread out")
-        rows[f"{heading}:"] = None
+        against = BLENDED if question.reference == BLENDED else "a full shuffle"
+        rows[f"against {against}:"] = None
         again = f"{question.reference}, shuffled again"
         name = question.label.replace(again, "shuffled again").removesuffix(" - blended")
-        rows[f"{heading}| {name}"] = (found.mean, found.reach, star(found))
+        rows[f"against {against}| {name}"] = (found.mean, found.reach, star(found))
     return shown
 
 
-def as_usual(question):
-    return not RATE.search(question.arm).group()
-
-
-def not_in_section_4(question):
-    """Its picture has the better source, read last."""
-    label = question.label
-    return not (label.startswith("last fifth") and label.endswith("better source"))
-
-
-@figure("17.2")
-def figure_2():
+@figure("17.1")
+def figure_1():
     show(
-        plots.intervals(compared(["buffers"], as_usual), "Most half-measures keep a cost"),
+        plots.intervals(compared_in_section_2(), "Most half-measures keep a cost"),
         f"Section 2 at its usual rate and batch, extra loss in nats per token: the mean of {seeds()} seeds and the "
         "wider of two 95% intervals, over seeds and over held-out documents; a full dot and a star where p is below "
         "0.05 after Holm's correction. At the right: the mean \u00b1 half of the interval. Bold: what the rows below "
@@ -489,22 +468,8 @@ def figure_2():
     )
 
 
-@figure("17.3")
-def figure_3():
-    show(
-        plots.intervals(
-            compared(["repetition", "annealing", "blend"], not_in_section_4),
-            "A source read first and sixteen epochs cost most",
-        ),
-        "Sections 3 to 5, but for the picture of section 4; drawn like the picture above.",
-        "Two panels of some thirty rows, one per text: a dot and an interval for each comparison. The rows of 2 and "
-        "4 epochs and of the controls have no star; those of 8 and 16 epochs have one."
-        " Farthest right lie the better source read first, and sixteen epochs.",
-    )
-
-
-@figure("17.4")
-def figure_4():
+@figure("17.2")
+def figure_2():
     rows = []
     for claim, by_text in order_again.outcomes().items():
         row = [claim.label]
