@@ -10,14 +10,12 @@ from course import show
 from course.order_runs import (
     TEXTS,
     WIDTHS,
-    best_ends,
     control_again,
     curves,
     ends_in_rounds,
     ends_of,
     finding,
     more,
-    reach,
     results,
     runs_of,
     said_of,
@@ -34,7 +32,6 @@ from figures import experiments as plots
 # after course.order_runs, which puts the repository on the path
 from benchmarks import order_again
 from benchmarks.order_arms import (
-    BATCHES,
     ENDS,
     EXTREMES,
     HEADLINE,
@@ -53,10 +50,6 @@ UNREAD = "arithmetic"  # by all runs of section 5
 N = 2048  # samples of the live runs
 SENT = "documents shuffled, a buffer of 1,000"
 BRACKETS = "*In brackets: the smallest and the largest of the ten seeds.*"
-BEST_OF_FOUR = (
-    "\u2020 *Half, once and twice the peak, and WSD: chosen on one half of the held-out documents, the "
-    "loss taken on the other, both ways; \u00b1 over seeds.*"
-)
 CONTROL = "the same: arithmetic, which no run reads (control, not fixed beforehand)"
 SHOWN = [  # in the first answer
     "in file order",
@@ -167,33 +160,6 @@ def answer_2():
             f"{label:<24} {most.mean:+.2f} \u00b1 {most.reach:.2f}; the last {tail} samples are of one source"
         )
         assert abs(most.mean) < 0.1 and not most.has_star
-    kinds = {
-        "a falling rate, batches of 16": "",
-        "half the peak": PEAKS[0.5],
-        "twice the peak": PEAKS[2.0],
-        "WSD": RATES["WSD"],
-        "a constant rate": RATES["constant"],
-        "batches of 8": BATCHES[8],
-        "batches of 32": BATCHES[32],
-    }
-    labels = {(it.text, it.question.label): it.mean for it in tested()}
-    columns = [(text, way) for text in TEXTS for way in ("in file order", BLENDED)]
-    rows = []
-    for kind, which in kinds.items():
-        means = [labels.get((text, way + which)) for text, way in columns]
-        rows.append([kind, *("not run" if it is None else f"{it:+.2f}" for it in means)])
-    best = []
-    for text in TEXTS:
-        shuffle, file_order, blend = (
-            best_ends(text, arm) for arm in ("shuffled", "in file order", BLENDED)
-        )
-        costs = file_order - shuffle, blend - shuffle
-        best += [f"{cost.mean():+.2f} \u00b1 {reach(cost):.2f}" for cost in costs]
-        assert 0.1 < costs[1].mean() < 0.5 * costs[0].mean()
-    rows.append(["each order at its best of four\u2020", *best])
-    heads = [f"{text}: {way.partition(',')[0]}" for text, way in columns]
-    show_table(["nats above a full shuffle under the same", *heads], rows)
-    display(Markdown(BEST_OF_FOUR))
 
 
 @answer("17.3", 40, words=("About two fifths",), within=10)
