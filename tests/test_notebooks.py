@@ -420,11 +420,22 @@ SYSTEMS = {
     "nanochat": r"\bnanochat\b",
     "nanoGPT": r"\bnanoGPT\b",
     "litdata": r"\blitdata\b",
-    "mosaicml-streaming": r"\bmosaicml\b",
+    "mosaicml-streaming": r"\b[Mm]osaic(ml|ML)\b",
     "torchdata": r"\btorchdata\b",
     "GPT-NeoX": r"\bGPT-NeoX\b",
     "Lhotse": r"\bLhotse\b",
     "WebDataset": r"\bWebDataset\b",
+    "Hugging Face datasets": r"\bHugging Face datasets\b|\bload_dataset\b",
+    "accelerate": r"\baccelerate\b",
+    "transformers": r"\btransformers\b(?!-)",
+    "torch": r"\b[Tt]orch\b|\bPyTorch\b",
+    "tf.data": r"\btf\.data\b",
+    "datatrove": r"\bdatatrove\b",
+    "FlashAttention": r"\bFlashAttention\b",
+    "Transformer Engine": r"\bTransformer ?Engine\b",
+    "modded-nanogpt": r"\bmodded-nanogpt\b",
+    "TRL": r"\bTRL\b",
+    "Lightning": r"\bLightning\b",
 }
 
 
