@@ -95,6 +95,14 @@ def test_the_last_page_of_the_map_says_so_at_its_top() -> None:
     assert f"Before: [{before[:2]}]({before}).*" in top
 
 
+def times_of_page(number: str) -> re.Match[str]:
+    """The line of a page that names its times."""
+    [path] = NOTEBOOKS.glob(f"{number}_*.ipynb")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in cells)
+    return re.search(r"\*\*Time\*\*: " + TIMES, text, re.MULTILINE)
+
+
 def test_the_minutes_of_the_map_are_about_those_of_the_pages() -> None:
     for path in NOTEBOOKS.glob("*.ipynb"):
         page = json.loads(path.read_text(encoding="utf-8"))
@@ -104,6 +112,30 @@ def test_the_minutes_of_the_map_are_about_those_of_the_pages() -> None:
         assert times, said
         total = int(times["reading"]) + int(times["exercises"])
         assert abs(minutes_of_the_map()[path.name[:2]] - total) <= 5, path.name
+
+
+def reading_minutes(cells: list[dict]) -> float:
+    """Minutes for 120 words, 30 lines of code or two predictions each, up to the exercises."""
+    minutes = 0.0
+    for cell in cells:
+        text = "".join(cell["source"])
+        if text.startswith("## Exercises"):
+            break
+        if cell["cell_type"] == "markdown":
+            minutes += len(text.split()) / 120
+        else:
+            lines = [line for line in text.splitlines() if line.strip()]
+            minutes += len(lines) / 30 + text.count("guess(") / 2
+    return minutes
+
+
+@pytest.mark.parametrize(
+    "path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda it: it.stem
+)
+def test_a_page_can_be_read_in_the_time_that_it_names(path: Path) -> None:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    said = int(times_of_page(path.name[:2])["reading"])
+    assert said == pytest.approx(reading_minutes(cells), rel=0.1)
 
 
 def test_the_map_says_what_the_pages_need() -> None:
@@ -120,14 +152,15 @@ def test_the_map_says_what_the_pages_need() -> None:
 
 def test_the_minutes_of_a_path_are_the_sum_of_its_pages() -> None:
     paths = re.findall(
-        r"^- \*\*\w+\*\*(.*?): (\d+) minutes", MAP, re.MULTILINE | re.DOTALL
+        r"^- \*\*\w+\*\*(.*?): (\d+) minutes, and (\d+) for the exercises",
+        MAP,
+        re.MULTILINE | re.DOTALL,
     )
     assert len(paths) == 3
-    minutes = minutes_of_the_map()
-    for pages, said in paths:
-        assert sum(
-            minutes[number] for number in re.findall(r"\[(\d\d)\]", pages)
-        ) == int(said)
+    for pages, reading, exercising in paths:
+        times = [times_of_page(number) for number in re.findall(r"\[(\d\d)\]", pages)]
+        assert sum(int(it["reading"]) for it in times) == int(reading)
+        assert sum(int(it["exercises"]) for it in times) == int(exercising)
 
 
 @pytest.fixture

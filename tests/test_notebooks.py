@@ -204,7 +204,7 @@ def test_a_bare_machine_gets_package_and_course_once(tmp_path: Path) -> None:
         command = tmp_path / "bin" / name
         command.write_text(f'#!/bin/sh\necho {name} "$@" >> {said}\n{does}\n')
         command.chmod(0o755)
-    line = folds.OPENING.splitlines()[0]
+    line = folds.OPENING.splitlines()[1]
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     for _ in range(2):
         subprocess.run(
