@@ -33,6 +33,13 @@ AXES: dict[str, tuple[Any, ...]] = {
         "published",
         "published raw",
         "published short",
+        # those of other loaders; "modded_nanogpt" has no order of fixed rows
+        "grain",
+        "levanter",
+        "llm_c:micro_batch_size=2,dp_size=2",
+        "maxtext:hosts=2",
+        "olmo_core:chunk_size=2,batch_size=4",
+        "py1e:canonical_nodes=2,block_size=6",
     ),
     "weights": (None, (3, 1, 2), (2, 0, 1), (1, 2)),
     "ledger": (None, (10, (5, 3, 2)), (0, (3, 1, 2))),
@@ -162,12 +169,13 @@ def forks(draw: Draw) -> bool:
     )
 
 
+TAKE_WEIGHTS = ("nanotron", "stateless", "maxtext")
+
 REFUSALS = [
     Refusal(
         "an order that fixes what it reads takes no weights",
         lambda draw: (
-            draw["weights"] is not None
-            and draw["order"].startswith(("identity", "published"))
+            draw["weights"] is not None and not draw["order"].startswith(TAKE_WEIGHTS)
         ),
         (ValueError,),
         "leave the weights out",
@@ -177,6 +185,16 @@ REFUSALS = [
         lambda draw: draw["weights"] is not None and len(draw["weights"]) != 3,
         (ValueError,),
         "one weight per source: a list of 3",
+    ),
+    Refusal(
+        "MaxText reads every source",
+        lambda draw: (
+            draw["weights"] is not None
+            and min(draw["weights"]) == 0
+            and draw["order"].startswith("maxtext")
+        ),
+        (ValueError,),
+        "weights above 0",
     ),
     Refusal(
         "only the stateless order goes on from a ledger",
