@@ -1,6 +1,7 @@
 """Token files: what is written comes back, and what does not hold together is refused."""
 
 import dataclasses
+import functools
 import json
 import os
 import pickle
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, Schedule, when
+from nanoset_ref.io.files import write_together
 from nanoset_ref.io.paths import checksum
 from nanoset_ref.tokens import (
     DOCUMENTS_SUFFIX,
@@ -368,6 +370,31 @@ def test_a_seal_keeps_the_checksum_of_a_file_that_holds_none(path):
     np.arange(1, 21, dtype=np.uint16).tofile(path)
     with pytest.raises(TokenFileError, match="the content has changed"):
         TokenFile(path).check_content()
+
+
+@pytest.mark.parametrize("damage", ["a flipped byte", "missing"])
+def test_labels_that_are_damaged_or_missing_fail_the_check_of_the_content(path, damage):
+    """The ids are still read: nothing but `label_of` needs labels."""
+    with write_together(), TokenFileWriter(path, dtype="uint16") as writer:
+        writer.write([1, 2, 3], [1, 2])
+        writer.write_labels(["web", "books"], [1, 0])
+    labels = path.with_suffix(".sources.npz")
+    assert TokenFile(path).check_content()
+    content = bytearray(labels.read_bytes())
+    labels.unlink()
+    if damage == "a flipped byte":
+        content[len(content) // 2] ^= 1
+        labels.write_bytes(content)
+    file = TokenFile(path)
+    for check in (file.check_content, functools.partial(verify, file)):
+        with pytest.raises(TokenFileError, match="npz is missing or has changed"):
+            check()
+    assert file.tokens.tolist() == [1, 2, 3]
+    if damage == "missing":
+        assert file.label_of(0) is None
+    else:
+        with pytest.raises(TokenFileError, match="npz was not written with its"):
+            file.label_of(0)
 
 
 @pytest.mark.parametrize("length", [0, -5])
