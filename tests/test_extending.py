@@ -1,6 +1,7 @@
-"""CONTRIBUTING's "How to add": an order that is only defined here works wherever an order does."""
+"""CONTRIBUTING's "How to add": an order, a format and options that are only defined here work wherever others do."""
 
 import json
+import pickle
 import re
 from pathlib import Path
 
@@ -8,12 +9,20 @@ import numpy as np
 import pytest
 
 from nanoset_ref import Nanoset, audit, when, where
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import Order
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.provenance import RunSegment, compare
-from nanoset_ref.tokens import TokenFileWriter
+from nanoset_ref.tokens import (
+    TokenFileError,
+    TokenFileWriter,
+    Tokens,
+    convert,
+    open_tokens,
+)
 
 S = 4
 LENGTHS = [5, 0, 3]
@@ -125,6 +134,131 @@ def test_compare_says_that_its_plan_cannot_make_it_again(paths):
         compare(state, backwards(paths))
 
 
+# ---- a format
+
+
+class CountedFile(Tokens):
+    """A file that begins with the number of its ids, 8 bytes, and is one document."""
+
+    dtype = np.dtype("<u2")
+    first_byte = 8
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.num_tokens = int(np.fromfile(path, "<i8", 1)[0])
+        if self.version[0] != 8 + 2 * self.num_tokens:
+            raise TokenFileError(f"{path} is cut short: copy it again")
+
+    @property
+    def document_offsets(self):
+        return np.array([0, self.num_tokens])
+
+
+@pytest.fixture
+def counted(paths):
+    """The first of the `paths` in the other format."""
+    ids = np.fromfile(paths[0], "<u2")
+    path = paths[0].with_suffix(".counted")
+    path.write_bytes(np.int64(len(ids)).tobytes() + ids.tobytes())
+    return path
+
+
+def test_a_nanoset_reads_another_format_beside_others(paths, counted):
+    file = CountedFile(counted)
+    assert file.tokens.tolist() == list(range(5 * S + 1))
+    rows = Nanoset([file, paths[1]], None, S, 24)
+    known = Nanoset(paths, None, S, 24)
+    assert np.array_equal(rows.read(np.arange(24)), known.read(np.arange(24)))
+    assert np.array_equal(rows.starts(np.arange(24)), known.starts(np.arange(24)))
+    assert rows.positions_of(0, 0).tolist() == known.positions_of(0, 0).tolist()
+    assert pickle.loads(pickle.dumps(rows)).plan == rows.plan
+    schedule = Schedule(dp_size=2, micro_batch_size=3)
+    assert audit([RunSegment("run", rows, schedule, 4)]).ok
+    state = build_nanoset_dataloader(rows, micro_batch_size=6).state_dict()
+    build_nanoset_dataloader(known, micro_batch_size=6).load_state_dict(state)
+
+
+def test_another_format_is_converted_and_refuses_what_is_cut_short(counted, tmp_path):
+    converted = tmp_path / "converted.npy"
+    convert([CountedFile(counted)], converted)
+    assert open_tokens(converted).tokens.tolist() == list(range(5 * S + 1))
+    assert open_tokens(converted).document_offsets.tolist() == [0, 5 * S + 1]
+    counted.write_bytes(counted.read_bytes()[:-1])
+    with pytest.raises(TokenFileError, match="cut short"):
+        CountedFile(counted)
+
+
+# ---- an option
+
+
+class RotatedOrder(ReversedOrder):
+    """The reversed order, begun at another position."""
+
+    name = "rotated"
+    reverse_lookup = Order.reverse_lookup  # scans the order
+
+    def __init__(self, *arguments, by=0, **named):
+        self.by = whole_number(by, "by", 0)
+        self.options = {"by": self.by}
+        super().__init__(*arguments, **named)
+
+    def lookup(self, positions):
+        return super().lookup(positions + self.by)
+
+
+class MirroredNanoset(Nanoset):
+    """Rows that are read from back to front if `mirrored`."""
+
+    def __init__(self, *arguments, mirrored=False, **options):
+        super().__init__(*arguments, **options)
+        self.mirrored = mirrored
+
+    def fill(self, positions, out):
+        super().fill(positions, out)
+        if self.mirrored:
+            out[:] = out[:, ::-1].copy()
+
+    def _plan_without_probes(self):
+        plan = super()._plan_without_probes()
+        if self.mirrored:
+            plan["rows"]["mirrored"] = True
+        return plan
+
+
+def rotated(paths, by):
+    order = RotatedOrder([5, 3], None, 24, by=by)
+    return Nanoset(paths, None, S, 24, order=order)
+
+
+def mirrored(paths, mirrored):
+    return MirroredNanoset(paths, None, S, 24, mirrored=mirrored)
+
+
+@pytest.mark.parametrize(
+    ("build", "default", "other", "field"),
+    [(rotated, 0, 3, "order.by"), (mirrored, False, True, "rows.mirrored")],
+)
+def test_a_run_is_refused_under_another_value_of_an_option_of_its_plan(
+    paths, build, default, other, field
+):
+    def loader(value):
+        return build_nanoset_dataloader(build(paths, value), micro_batch_size=6)
+
+    positions = np.arange(4)
+    usual, changed = build(paths, default), build(paths, other)
+    assert not np.array_equal(usual.read(positions), changed.read(positions))
+    state = loader(other).state_dict()
+    loader(other).load_state_dict(state)
+    with pytest.raises(PlanMismatch, match=field):
+        loader(default).load_state_dict(state)
+
+
+def test_the_default_of_an_option_keeps_every_result(paths):
+    assert mirrored(paths, False).plan == Nanoset(paths, None, S, 24).plan
+    found = rotated(paths, 0).order[:]
+    assert np.array_equal(found, backwards(paths).order[:])
+
+
 def test_contributing_has_five_lines_for_each_and_names_what_exists():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.split("## How to add\n")[1].split("\n## ")[0]
@@ -133,3 +267,5 @@ def test_contributing_has_five_lines_for_each_and_names_what_exists():
         assert re.findall(r"^(\d)\. ", guide, re.MULTILINE) == list("12345"), title
     for name in re.findall(r"`([\w/.]+\.(?:py|md))`", section):
         assert (ROOT / name).exists() or (ROOT / "nanoset_ref" / name).exists(), name
+    for name, kind in re.findall(r"`(\w+)` of the (rows|order)", section):
+        assert hasattr({"rows": Rows, "order": Order}[kind], name), name

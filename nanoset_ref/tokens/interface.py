@@ -168,7 +168,8 @@ class Tokens(ABC):
         self.check_unchanged()
         if self.num_tokens == 0:  # an empty file cannot be mapped
             return np.empty(0, dtype=self.dtype)
-        return np.memmap(self.path, dtype=self.dtype, mode="r").view(np.ndarray)
+        mapped = np.memmap(self.path, self.dtype, "r", self.first_byte, self.num_tokens)
+        return mapped.view(np.ndarray)
 
     @property
     @abstractmethod

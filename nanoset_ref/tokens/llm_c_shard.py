@@ -10,7 +10,6 @@ A document *begins* with <|endoftext|>. karpathy/llm.c f1e2ace (May 2025) writes
 import functools
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import PathLike
@@ -62,13 +61,6 @@ class LlmCFile(Tokens):
                 f"{self.path} has version {header[1]} and {size} bytes, but its header requires "
                 f"version {version} and {expected} bytes: copy it again"
             )
-
-    @functools.cached_property
-    def tokens(self) -> NDArray[np.integer]:
-        """See `Tokens.tokens`; the ids follow the header."""
-        self.check_unchanged()
-        mapped = np.memmap(self.path, self.dtype, "r", HEADER_BYTES, (self.num_tokens,))
-        return mapped.view(np.ndarray)
 
     @functools.cached_property
     def document_starts(self) -> Int64Array:
