@@ -808,3 +808,10 @@ def test_py1e_reads_every_sample_in_an_epoch_and_finds_it(
     read = instances(order, np.arange(order.epoch_length))
     assert {*read} == {*range(sum(sizes))} and len(read) - sum(sizes) < nodes
     check_contract(order)
+
+
+def test_the_weights_of_maxtext_are_the_shares_that_it_reads():
+    """It truncates them to whole numbers: 0.29 and 0.71 become 100 and 244 of 344."""
+    order = build_order("maxtext", [1000, 1000], [0.29, 0.71], 688)
+    assert order.counts(688).tolist() == [200, 488]
+    assert order.dataset_weights.tolist() == pytest.approx([100 / 344, 244 / 344])
