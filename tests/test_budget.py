@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -54,6 +54,20 @@ PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit", "_repr_html_"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+def whole_strings(
+    tokens: Iterable[tokenize.TokenInfo],
+) -> Iterator[tokenize.TokenInfo]:
+    """The same tokens, with each f-string as one, which is several from Python 3.12 on."""
+    start = getattr(tokenize, "FSTRING_START", None)
+    end = getattr(tokenize, "FSTRING_END", None)
+    depth = 0
+    for token in tokens:
+        depth -= token.type == end
+        if depth == 0 and token.type != end:
+            yield token
+        depth += token.type == start
+
+
 @dataclass(frozen=True)
 class Module:
     """One file of the package, its code lines, and the number of its tokens."""
@@ -93,8 +107,10 @@ class Module:
         described = {
             line for doc in docs for line in range(doc.lineno, doc.end_lineno + 1)
         }
-        found = tokenize.generate_tokens(
-            io.StringIO(self.path.read_text(encoding="utf-8")).readline
+        found = whole_strings(
+            tokenize.generate_tokens(
+                io.StringIO(self.path.read_text(encoding="utf-8")).readline
+            )
         )
         return [
             token

@@ -4,8 +4,9 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from functools import partial
 from itertools import islice
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref.cli import main
-from nanoset_ref.preprocess import backends, preprocess, text_formats
+from nanoset_ref.preprocess import backends, batch_encoder, preprocess, text_formats
 from nanoset_ref.preprocess.backends import LIBRARIES, hf_encoder
 from nanoset_ref.preprocess.bos_eos import special_ids
 from nanoset_ref.preprocess.cut import PieceCutter
@@ -356,6 +357,31 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
         match=rf"{path}:601: gigatoken produces different ids .* begin again with backend hf",
     ):
         list(encoder.stream(batches_of(source)))
+
+
+def test_an_error_leaves_the_batches_before_it_their_encoder(monkeypatch):
+    """The first batch takes its encoder late, after those of two later ones have failed."""
+    failed = threading.Semaphore(0)
+    takes = iter([True])
+
+    class LateFirst(deque):
+        def popleft(self):
+            if callable(self[0]) and next(takes, False):
+                failed.acquire()
+                failed.acquire()
+            return super().popleft()
+
+    def encode(batch):
+        if batch:
+            failed.release()
+            raise TokenizerError(f"batch {batch}")
+        return "ids"
+
+    monkeypatch.setattr(batch_encoder, "deque", LateFirst)
+    encoded = batch_encoder.encode_in_order(range(3), [encode, encode])
+    assert next(encoded) == (0, "ids")
+    with pytest.raises(TokenizerError, match="batch 1"):
+        next(encoded)
 
 
 def test_a_program_may_end_with_a_stream_half_read(golden):

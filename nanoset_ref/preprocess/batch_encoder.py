@@ -159,9 +159,11 @@ def encode_in_order(
 
     def run(batch: TextBatch) -> EncodedBatch:
         function = free.popleft()
-        encoded = function(batch)
-        free.append(function)  # unless it failed
-        return encoded
+        try:
+            return function(batch)
+        finally:
+            # also after an error: an earlier batch may still have to take one
+            free.append(function)
 
     pending: deque[tuple[TextBatch, Future[EncodedBatch]]] = deque()
     pool = ThreadPoolExecutor(len(functions))

@@ -921,7 +921,7 @@ def test_claims_that_are_no_string_are_refused_by_the_fixture_too() -> None:
         ),
         (
             "typing_error:make",
-            "keyword argument 'formt', in <module> (typing_error.py:3)",
+            "unexpected keyword argument 'formt'",
         ),
         ("script:make", "cannot import script: SystemExit: 0, in <module> (script.py"),
         (
