@@ -33,6 +33,7 @@ class BucketServer(threading.Thread):
         answered: the ETag of the answers to GET, if it is not that of the object.
         signed: "METHOD path?query" of what alone is answered, if there is any.
         conditions: of each GET, what If-Match or If-Unmodified-Since says, or None.
+        given_up: stalled requests whose client has closed the connection.
     """
 
     def __init__(self, latency=0.0):
@@ -58,7 +59,7 @@ class BucketServer(threading.Thread):
             {"ETag", "Last-Modified"},
             None,
         )
-        self.signed, self.conditions = set(), []
+        self.signed, self.conditions, self.given_up = set(), [], 0
 
     def run(self):
         server = self.loop.run_until_complete(
@@ -160,10 +161,13 @@ def server_of_process() -> BucketServer:
 
 class Connection(asyncio.Protocol):
     def __init__(self, server):
-        self.server, self.buffer = server, b""
+        self.server, self.buffer, self.stalls = server, b"", False
 
     def connection_made(self, transport):
         self.transport = transport
+
+    def connection_lost(self, error):
+        self.server.given_up += self.stalls
 
     def data_received(self, data):
         self.buffer += data
@@ -187,6 +191,7 @@ class Connection(asyncio.Protocol):
         status, extra, content = answer
         self.server.waiting -= 1
         if fault == "stall":
+            self.stalls = True
             return
         if fault == "short":
             content = content[: len(content) // 2]

@@ -249,7 +249,7 @@ def test_a_server_with_faults_is_asked_again_and_given_up(
 def test_ctrl_c_does_not_wait_for_a_server_that_stalls(
     bucket, folder, server, read_ahead
 ):
-    """A request is given up after 3 s, and nobody should wait for that after Ctrl-C."""
+    """A request is given up after some seconds, and nobody should wait for that after Ctrl-C."""
     loader = loader_of(dataset(bucket), read_ahead=read_ahead)
     server.faults += ["stall"] * 100_000
     interrupt = threading.Timer(
@@ -258,7 +258,7 @@ def test_ctrl_c_does_not_wait_for_a_server_that_stalls(
     interrupt.start()
     with pytest.raises(KeyboardInterrupt):
         next(iter(loader))
-    assert len(server.faults) > 99_900, "requests were repeated after Ctrl-C"
+    assert server.given_up == 0
     server.faults.clear()
     assert loader.consumed_train_samples == 0
     expected = batches_of(loader_of(dataset(folder)))
