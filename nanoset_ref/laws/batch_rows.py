@@ -43,10 +43,11 @@ def rows_in(batch: Any, form: str) -> tuple[Any, ...]:
 def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
     """Yield the arrays of a batch that identify its rows."""
     if isinstance(batch, Mapping):
-        known = [name for name in FIELD_NAMES if name in batch] or list(batch)
-        if known[0] not in FIELD_NAMES and len(batch) > 1:
-            raise TypeError(f"it is unclear which of {known} holds the rows")
-        yield from _arrays(batch[known[0]])
+        known = [name for name in FIELD_NAMES if name in batch]
+        if not known and len(batch) > 1:
+            raise TypeError(f"it is unclear which of {list(batch)} holds the rows")
+        name = known[0] if known else next(iter(batch))
+        yield from _arrays(batch[name])
     elif isinstance(batch, (str, bytes)):
         yield np.array(batch.split(), dtype=np.int64)
     elif (

@@ -181,10 +181,14 @@ def law_complete(trial: Trial) -> Verdict:
             if row not in rows:
                 continue
             if row not in due:
-                message = f"row {row} of source {source} came again before row {min(due)} of it came"
+                message = (
+                    f"row {row} of source {source} came again before row {min(due)} of it "
+                    "came"
+                )
                 return Finding("doubled", message, batches, rows=(row,))
             due.remove(row)
-            due = due or {*rows}
+            if not due:
+                due = {*rows}
     return None
 
 

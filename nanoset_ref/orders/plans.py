@@ -163,8 +163,8 @@ def check_loader_state(state: Json, loader: Any) -> int:
         raise PlanMismatch(
             f"this state counts an epoch of {saved_length:,} samples, whose last {dropped} filled "
             f"no batch and were dropped; here an epoch has {length:,}. To read them, set the "
-            f'state\'s "consumed_train_samples" to {saved_length - dropped}; to go on after them, its '
-            f'"num_samples" to {length}'
+            f"state's consumed_train_samples to {saved_length - dropped}; to go on after them, "
+            f"its num_samples to {length}"
         )
     if saved_length != length and consumed > min(saved_length, length):
         raise PlanMismatch(

@@ -102,12 +102,8 @@ def _problems_between_fields(facts: Json) -> Iterator[str]:
     sources = len(facts["sources"])
     if bool(sources) == ("listed" in facts):
         yield f"sources: name the files here or where they are listed, not both; got {sources}"
-    pattern = facts.get("listed", {}).get("pattern") or "()"
-    try:
-        has_one_group = re.compile(pattern).groups == 1
-    except re.error:
-        has_one_group = False
-    if not has_one_group:
+    pattern = facts.get("listed", {}).get("pattern")
+    if pattern is not None and not _has_one_group(pattern):
         yield f"listed.pattern: must be a regular expression with one group; got {pattern!r}"
     for number, order in enumerate(facts["orders"]):
         yield from _problems_of_order(order, sources, f"orders[{number}]")
@@ -118,6 +114,13 @@ def _problems_between_fields(facts: Json) -> Iterator[str]:
             yield f"{path}.first_step: must be {next_step}, the step after the stage before"
         next_step = stage["first_step"] + stage["steps"]
         yield from _problems_of_stage(stage, facts["orders"], path)
+
+
+def _has_one_group(pattern: str) -> bool:
+    try:
+        return re.compile(pattern).groups == 1
+    except re.error:
+        return False
 
 
 def _problems_of_order(

@@ -89,9 +89,8 @@ class MaxTextOrder(Order):
         _require_memory(scale, weights)
         parts = [int(share * scale) for share in shares]
         self._parts = np.array(parts, dtype=np.int64)
-        self.dataset_weights = (
-            self._parts / self._parts.sum()
-        )  # the shares that are read
+        # the shares that are read
+        self.dataset_weights = self._parts / self._parts.sum()
         # 2. for one period, after which the counts of all sources have grown by p
         left = sum(parts)
         self._period = left
