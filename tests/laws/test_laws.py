@@ -1,11 +1,9 @@
-"""The parts of the laws: what a batch holds, corpora, reports, the command and the plugin."""
+"""The parts of the laws: corpora, searches, reports, the command, the plugin and the pages."""
 
-import functools
 import importlib
 import importlib.util
 import json
 import math
-import random
 import re
 import signal
 import subprocess
@@ -32,15 +30,11 @@ from nanoset_ref.laws import (
     laws_command,
     write_corpus,
 )
-from nanoset_ref.laws.batch_rows import mask_fault, overwrite, rows_in
-from nanoset_ref.laws.corpora import WRITERS, tokens_of_rows
+from nanoset_ref.laws.corpora import WRITERS
 from nanoset_ref.laws.law_report import MISSING, READ, WRONGLY_READ, Outcome
 from nanoset_ref.laws.pytest_plugin import Laws
 from nanoset_ref.laws.trial import CaseRefused
 from nanoset_ref.tokens import open_tokens
-
-ROWS = tokens_of_rows(3, 2)
-WITH_LABEL = np.array([[*range(32, 41)], [*range(40, 49)]])
 
 
 def in_file_order(data: Any, *, batch_size: int, **settings: Any) -> list[Any]:
@@ -64,215 +58,6 @@ def test_rows_whose_tokens_do_not_fit_uint16(form: str) -> None:
     assert "has numbers for 8,190 rows, got 65,536" in growth.line("growth")
 
 
-@pytest.mark.parametrize(
-    ("batch", "rows"),
-    [
-        (ROWS, (3, 4)),
-        (WITH_LABEL, (3, 4)),
-        (torch.from_numpy(ROWS), (3, 4)),
-        ({"label_ids": ROWS + 1, "input_ids": ROWS}, (3, 4)),
-        ((ROWS, ROWS + 1), (3, 4)),
-        ([{"tokens": row} for row in ROWS], (3, 4)),
-        ({"text": ["32 33 34 35 36 37 38 39"]}, (3,)),
-        (np.concatenate([ROWS[0], ROWS[1], [0] * 8]), (3, 4)),
-        (ROWS + 1, ("tokens 33..40", "tokens 41..48")),
-        (np.array([8, 9, 10, 11, 12, 13, 14, 99]), ("tokens 8..99",)),
-    ],
-)
-def test_a_batch_tells_its_rows(batch: Any, rows: tuple[Any, ...]) -> None:
-    assert rows_in(batch, "npy") == rows
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        [2, 7],
-        np.array([2, 7]),
-        torch.tensor([2, 7]),
-        {"row": [2, 7]},
-        [{"row": 2}, {"row": 7}],
-    ],
-)
-def test_row_numbers_are_taken_as_they_are(batch: Any) -> None:
-    assert rows_in(batch, "rows") == (2, 7)
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        [np.arange(3), np.arange(3) % 2],  # rows and their labels
-        {"label": np.arange(3), "x": np.arange(3)},
-        [np.array([[4]]), np.array([[7]])],  # two micro-batches
-    ],
-    ids=["pair", "dict", "micro-batches"],
-)
-def test_a_batch_that_can_be_read_in_two_ways_asks_for_rows_of(batch: Any) -> None:
-    with pytest.raises(TypeError, match=r"unclear which|second array is not"):
-        rows_in(batch, "rows")
-
-
-def test_masked_labels_are_labels() -> None:
-    inputs = np.arange(8, 16)[None]
-    labels = np.array([[9, 10, -100, 12, 13, 14, 15, -100]])
-    assert rows_in((inputs, labels), "npy") == (0,)
-
-
-ALONE = {"max_workers": 0, "max_ranks": 1}
-
-
-def in_order(data: int, *, batch_size: int, **_: Any) -> Any:
-    return [[*range(k, min(k + batch_size, data))] for k in range(0, data, batch_size)]
-
-
-def test_weights_are_judged_by_whole_rows_of_at_least_one_batch() -> None:
-    def crops(data: Any, **_: Any) -> Any:
-        while True:
-            yield np.arange(9, 17)[None]
-
-    for make, form in ((lambda data, **_: [], "rows"), (crops, "npy")):
-        report = check(make, claims="weights", format=form, **ALONE, budget=5)
-        assert report.broken == [] and report.unjudged == ["weights"]
-
-
-def test_an_error_after_wrong_batches_is_no_refusal() -> None:
-    class Late:
-        def __init__(self, data: int, state: Any) -> None:
-            self.data, self.state = data, state
-
-        def __iter__(self) -> Any:
-            for row in range(self.data):
-                yield [row]
-            if self.state not in (None, self.data):
-                raise RuntimeError("the checkpoint is of other data")
-
-    def make(data: int, *, state: Any = None, **_: Any) -> Any:
-        return Late(data, state)
-
-    report = check(
-        make, claims="refuses", state_of=lambda late: late.data, **ALONE, budget=10
-    )
-    assert "a state of 1 rows was accepted" in str(report.outcomes["refuses"].finding)
-
-
-def test_torchs_usual_pair_pads_and_drops() -> None:
-    def make(
-        data: int,
-        *,
-        rank: int,
-        world_size: int,
-        seed: int,
-        epoch: int,
-        batch_size: int,
-        **_: Any,
-    ) -> Any:
-        sampler = torch.utils.data.DistributedSampler(
-            range(data), world_size, rank, seed=seed
-        )
-        sampler.set_epoch(epoch)
-        return torch.utils.data.DataLoader(
-            range(data), batch_size, sampler=sampler, drop_last=True
-        )
-
-    options = {"claims": "once ranks", "max_workers": 0, "budget": 20}
-    assert check(make, tail="pad and drop", **options).broken == []
-    assert check(make, tail="pad", **options).broken != []
-    assert check(make, tail="drop", **options).broken != []
-
-
-def test_an_elastic_resume_that_loses_the_shorter_last_batch_is_found() -> None:
-    class Loader:
-        def __init__(self, data: int, done: int | None, **sizes: int) -> None:
-            self.data, self.sizes, self.done = data, sizes, done or 0
-            if done is not None:
-                self.data -= data % (sizes["world_size"] * sizes["batch_size"])
-
-        def __iter__(self) -> Any:
-            step = self.sizes["world_size"] * self.sizes["batch_size"]
-            while self.done < self.data:
-                rows = range(self.done, min(self.data, self.done + step))
-                self.done = rows.stop
-                yield [*rows[self.sizes["rank"] :: self.sizes["world_size"]]]
-
-    def make(
-        data: int,
-        *,
-        rank: int,
-        world_size: int,
-        batch_size: int,
-        state: Any = None,
-        **_: Any,
-    ) -> Any:
-        return Loader(
-            data, state, rank=rank, world_size=world_size, batch_size=batch_size
-        )
-
-    for claims in ("once elastic", "once order elastic"):
-        report = check(
-            make, claims=claims, state_of=lambda it: it.done, max_workers=0, budget=20
-        )
-        assert report.broken == ["elastic"]
-
-
-def test_other_numbers_of_ranks_are_those_that_the_adapter_allows() -> None:
-    def make(
-        data: int,
-        *,
-        rank: int,
-        world_size: int,
-        batch_size: int,
-        state: Any = None,
-        **_: Any,
-    ) -> Any:
-        assert world_size <= 2 and batch_size <= 3
-        for first in range(0, data, world_size * batch_size):
-            yield [*range(first, min(data, first + world_size * batch_size))][
-                rank::world_size
-            ]
-
-    options = {"max_ranks": 2, "max_batch_size": 3, "max_workers": 0, "budget": 20}
-    report = check(make, claims="order", **options)
-    assert report.broken == report.unjudged == []
-
-
-def test_a_partial_has_a_name_and_a_list_is_no_row_number() -> None:
-    report = check(functools.partial(in_order), laws="once", **ALONE, budget=5)
-    assert report.broken == [] and report.loader.endswith("test_laws:in_order")
-    report = check(
-        in_order, claims="once", rows_of=lambda batch: [batch], **ALONE, budget=5
-    )
-    assert "which is no row number" in str(report.outcomes["once"].finding)
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [lambda n: random.sample(range(n), n), np.random.permutation, torch.randperm],
-    ids=["random", "numpy", "torch"],
-)
-def test_processes_do_not_share_the_state_of_global_generators(draw: Any) -> None:
-    def make(data: int, **_: Any) -> Any:
-        return [[int(row)] for row in draw(data)]
-
-    options = ALONE | {"max_batch_size": 1, "budget": 20}
-    for claims, broken in (("repeat", ["repeat"]), ("epochs", [])):
-        assert check(make, claims=claims, **options).broken == broken
-
-
-def test_a_mask_is_compared_with_the_tokens() -> None:
-    tokens = np.array([[8, 9, 0, 0]])
-    assert mask_fault({"tokens": tokens, "mask": tokens > 0}, "mask") == ""
-    assert (
-        mask_fault({"tokens": tokens, "mask": tokens >= 0}, "mask")
-        == "mask is True at token 0"
-    )
-
-
-def test_writing_into_a_batch_reaches_every_array() -> None:
-    batch = {"a": torch.zeros(2), "b": [np.zeros(2)]}
-    overwrite(batch)
-    assert batch["a"].tolist() == [1, 1]
-    assert batch["b"][0].tolist() == [1, 1]
-
-
 @pytest.mark.parametrize("form", ["npy", "bin", "ds", "jsonl", "parquet", "tar"])
 def test_a_corpus_is_written_in_each_format(form: str, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, form, [3, 2], [0.5, 0.5])
@@ -281,17 +66,6 @@ def test_a_corpus_is_written_in_each_format(form: str, tmp_path: Path) -> None:
         tokens = open_tokens(corpus.paths[1])
         assert tokens.num_tokens == 16
     assert {*WRITERS} >= {"mds", "litdata", form}
-
-
-@pytest.mark.parametrize("form", [np.array, torch.tensor, list])
-def test_rows_of_may_give_numbers_of_numpy_and_torch(form: Any) -> None:
-    def make(data: int, *, rank: int, world_size: int, **_: Any) -> Any:
-        for row in range(rank, data // world_size * world_size, world_size):
-            yield form([row])
-
-    options = {"claims": "once ranks owned data", "tail": "drop", "max_batch_size": 1}
-    report = check(make, rows_of=iter, **options, budget=20)
-    assert report.broken == [] == report.unjudged
 
 
 @pytest.mark.parametrize(
@@ -311,7 +85,10 @@ def test_a_format_names_the_package_that_writes_it(
 
 
 def test_the_fixture_takes_the_number_of_examples() -> None:
-    Laws(20.0, 0).hold(in_order, claims="once", examples=2, **ALONE)
+    def make(data: int, **_: Any) -> Any:
+        return [[row] for row in range(data)]
+
+    Laws(20.0, 0).hold(make, claims="once", examples=2, max_ranks=1, max_batch_size=1)
 
 
 def test_a_format_that_is_unknown_is_named(tmp_path: Path) -> None:
@@ -494,23 +271,6 @@ def test_a_case_is_judged_again() -> None:
     found = judge(adapter_of("resume one row late"), "resume", Case(rows=9, stops=(3,)))
     assert found is not None
     assert found.kind == "lost"
-
-
-def test_weights_are_judged_by_every_prefix() -> None:
-    def make(
-        data: Any, *, seed: int, batch_size: int, fair: bool = True, **place: Any
-    ) -> Any:
-        ends = np.cumsum(data.rows)
-        for step in range(sum(data.rows)):
-            random = np.random.default_rng([seed, step])
-            source = random.choice(3, p=data.weights if fair else [0.1, 0.1, 0.8])
-            yield [int(ends[source] - 1 - random.integers(data.rows[source]))]
-
-    def unfair(data: Any, **place: Any) -> Any:
-        return make(data, fair=False, **place)
-
-    assert check(make, claims="weights", examples=10, budget=20).broken == []
-    assert check(unfair, claims="weights", budget=20).broken == ["weights"]
 
 
 def test_an_unknown_law_and_a_missing_state_are_named() -> None:
@@ -740,34 +500,6 @@ def test_the_page_has_the_recorded_runs_of_right_loaders_and_planted_faults() ->
     assert {*results["faults"]} == {*FAULTS}
 
 
-def test_an_error_after_the_first_batch_is_a_finding_and_no_refusal() -> None:
-    def make(data: Any, **place: Any) -> Any:
-        yield [0]
-        raise ValueError("bad row")
-
-    report = check(make, claims="once", max_ranks=1, examples=5, budget=20)
-    assert "crash: ValueError: bad row" in report.line("once")
-
-
-@pytest.mark.parametrize(
-    ("batch", "message"),
-    [
-        ("hello", "found no row numbers in the batch 'hello'"),
-        (None, "it has values of object, not integers"),
-        (np.zeros(3), "it has values of float64, not integers"),
-    ],
-    ids=str,
-)
-def test_a_batch_without_row_numbers_is_a_finding_that_names_the_way_out(
-    batch: Any, message: str
-) -> None:
-    report = check(
-        lambda data, **place: [batch], claims="once repeat", examples=3, budget=20
-    )
-    assert report.broken == ["once", "repeat"]
-    assert message in report.line("once") and "give rows_of=" in report.line("once")
-
-
 def test_what_make_returns_is_named_and_its_signature_is_checked_first() -> None:
     report = check(lambda data, **place: 5, claims="once", examples=3, budget=20)
     assert "make returned 5, not an iterable of batches" in report.line("once")
@@ -775,25 +507,6 @@ def test_what_make_returns_is_named_and_its_signature_is_checked_first() -> None
         TypeError, match=r"must be a function make\(data, \*, rank, .*argument 'epoch'"
     ):
         check(lambda data, rank, world_size, workers, seed: [], claims="once")
-
-
-def test_nothing_judged_is_not_green(tmp_path: Path) -> None:
-    def refuse(data: Any, **place: Any) -> Any:
-        raise ValueError("never enough rows")
-
-    report = check(refuse, claims="once repeat", examples=3, budget=20)
-    assert (report.broken, report.unjudged) == ([], ["once", "repeat"])
-    with pytest.raises(pytest.skip.Exception, match="once .*\nrepeat .*not judged"):
-        Laws(20.0, 0).hold(refuse, claims="once repeat")
-    assert "0%20of%202-lightgrey" in report.badge()
-    with pytest.raises(
-        ValueError, match="budget must be a positive number of seconds, got 0"
-    ):
-        check(refuse, budget=0)
-    with pytest.raises(
-        pytest.skip.Exception, match="once     not judged.*never enough rows"
-    ):
-        Laws(20.0, 0).hold(refuse, claims="once")
 
 
 @pytest.mark.parametrize(
@@ -820,35 +533,6 @@ def test_a_field_out_of_range_is_no_finding(options: dict, message: str) -> None
         check(adapter_of(), laws=["once"], budget=2, **{"examples": 3} | options)
 
 
-def test_a_length_is_asked_for_only_by_its_law() -> None:
-    def make(
-        data: Any, *, rank: int, world_size: int, batch_size: int, **place: Any
-    ) -> Any:
-        return map(list, zip(range(data), strict=True))
-
-    report = check(
-        make, claims="once length", max_ranks=1, max_batch_size=1, examples=5, budget=20
-    )
-    assert report.status("once") == "holds"
-    assert "has no len()" in report.line("length")
-
-
-def test_crops_have_no_spread() -> None:
-    def make(data: Any, *, seed: int, **place: Any) -> Any:
-        starts = np.random.default_rng(seed).integers(8 * 200, size=300)
-        return [np.arange(start, start + 8) for start in starts]
-
-    report = check(
-        make, claims="spread repeat", format="npy", max_ranks=1, examples=3, budget=20
-    )
-    assert report.unjudged == ["spread"] and report.status("repeat") == "holds"
-    assert "have no place in the file" in report.line("spread")
-    options = {"claims": "spread repeat", "format": "npy", "max_ranks": 1}
-    with pytest.warns(UserWarning, match="^spread   not judged") as warned:
-        Laws(20.0, 0).hold(make, **options)  # the other law was judged, and holds
-    assert len(warned) == 1
-
-
 def test_no_laws_are_not_all_laws() -> None:
     def make(data: Any, **place: Any) -> Any:
         return []
@@ -872,16 +556,6 @@ def test_a_corpus_has_a_plain_name(tmp_path: Path) -> None:
         make, claims="once", format="npy", max_ranks=1, max_batch_size=1, budget=20
     )
     assert report.broken == []
-
-
-def test_a_rank_that_reads_everything_is_heard_to_its_end() -> None:
-    def make(data: Any, *, rank: int, **place: Any) -> Any:
-        return [] if rank else [[row] for row in range(data)]
-
-    assert (
-        check(make, claims="once", max_batch_size=1, examples=20, budget=20).broken
-        == []
-    )
 
 
 def test_a_corpus_of_shards_has_a_file_for_each() -> None:
@@ -975,47 +649,3 @@ def test_the_traceback_of_a_worker_is_one_line_with_its_innermost_frame() -> Non
         "crash: IndexError: Caught IndexError in DataLoader worker process 0. ... "
         "IndexError: list index out of range, in fetch (rows.py:7)"
     )
-
-
-@pytest.mark.parametrize(
-    ("seeds_of_ranks", "message"),
-    [
-        (lambda seed, rank: [seed, rank], "None"),
-        (lambda seed, rank: [seed], "doubled: rank 1 read what rank 0 read"),
-    ],
-)
-def test_ranks_that_draw_crops_do_not_read_the_same(
-    seeds_of_ranks: Any, message: str
-) -> None:
-    def make(data: Any, *, rank: int, seed: int, batch_size: int, **place: Any) -> Any:
-        random = np.random.default_rng(seeds_of_ranks(seed, rank))
-        while True:
-            starts = 8 + random.integers(8 * sum(data.rows) - 7, size=batch_size)
-            yield np.stack([np.arange(start, start + 8) for start in starts])
-
-    case = Case(rows=40, world_size=2)
-    found = judge(make, "ranks", case, format="npy", claims="ranks repeat")
-    assert str(found) == message
-
-
-@pytest.mark.parametrize("law", ["epochs", "seed"])
-@pytest.mark.parametrize("shuffled", [True, False])
-def test_two_shuffled_files_may_have_the_same_order_by_chance(
-    law: str, shuffled: bool
-) -> None:
-    def make(data: Any, *, seed: int, epoch: int, **place: Any) -> Any:
-        order = (
-            np.random.default_rng([seed, epoch]).permutation(2) if shuffled else [0, 1]
-        )
-        for number in order:
-            yield from map(
-                json.loads, Path(data.paths[number]).read_text().splitlines()
-            )
-
-    options = {"format": "jsonl", "files": 2, "claims": law}
-    words = [
-        str(judge(make, law, Case(rows=40, seed=seed), **options)) for seed in range(4)
-    ]
-    same = f"{law.removesuffix('s')}s 0 and 1 have the same order"
-    assert words[0] == "None" if shuffled else words[0].endswith(same)
-    assert ({*words} == {"None"}) is shuffled
