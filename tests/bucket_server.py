@@ -33,7 +33,7 @@ class BucketServer(threading.Thread):
         answered: the ETag of the answers to GET, if it is not that of the object.
         signed: "METHOD path?query" of what alone is answered, if there is any.
         conditions: of each GET, what If-Match or If-Unmodified-Since says, or None.
-        given_up: stalled requests whose client has closed the connection.
+        stalled: connections whose request waits for an answer that never comes.
     """
 
     def __init__(self, latency=0.0):
@@ -59,7 +59,7 @@ class BucketServer(threading.Thread):
             {"ETag", "Last-Modified"},
             None,
         )
-        self.signed, self.conditions, self.given_up = set(), [], 0
+        self.signed, self.conditions, self.stalled = set(), [], set()
 
     def run(self):
         server = self.loop.run_until_complete(
@@ -68,6 +68,11 @@ class BucketServer(threading.Thread):
         self.port = server.sockets[0].getsockname()[1]
         self.ready.set()
         self.loop.run_forever()
+
+    def cut_stalled(self):
+        """Close the connections that stall: their clients ask again, or give up."""
+        for connection in [*self.stalled]:
+            self.loop.call_soon_threadsafe(connection.transport.abort)
 
     def started(self):
         self.start()
@@ -161,13 +166,13 @@ def server_of_process() -> BucketServer:
 
 class Connection(asyncio.Protocol):
     def __init__(self, server):
-        self.server, self.buffer, self.stalls = server, b"", False
+        self.server, self.buffer = server, b""
 
     def connection_made(self, transport):
         self.transport = transport
 
     def connection_lost(self, error):
-        self.server.given_up += self.stalls
+        self.server.stalled.discard(self)
 
     def data_received(self, data):
         self.buffer += data
@@ -191,7 +196,7 @@ class Connection(asyncio.Protocol):
         status, extra, content = answer
         self.server.waiting -= 1
         if fault == "stall":
-            self.stalls = True
+            self.server.stalled.add(self)
             return
         if fault == "short":
             content = content[: len(content) // 2]

@@ -10,6 +10,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import urllib.parse
 import urllib.request
 from itertools import islice
@@ -247,20 +248,25 @@ def test_a_server_with_faults_is_asked_again_and_given_up(
 
 @pytest.mark.parametrize("read_ahead", [0, 2])
 def test_ctrl_c_does_not_wait_for_a_server_that_stalls(
-    bucket, folder, server, read_ahead
+    bucket, folder, server, read_ahead, monkeypatch
 ):
     """A request is given up after some seconds, and nobody should wait for that after Ctrl-C."""
+    monkeypatch.setenv("NANOSET_REF_TIMEOUT", "60")
     loader = loader_of(dataset(bucket), read_ahead=read_ahead)
     server.faults += ["stall"] * 100_000
-    interrupt = threading.Timer(
-        0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
-    )
-    interrupt.start()
+
+    def interrupt_the_first_request():
+        while not server.stalled:
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    threading.Thread(target=interrupt_the_first_request, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         next(iter(loader))
-    assert server.given_up == 0
-    server.faults.clear()
+    assert server.stalled, "every request was given up before Ctrl-C came through"
     assert loader.consumed_train_samples == 0
+    server.faults.clear()
+    server.cut_stalled()
     expected = batches_of(loader_of(dataset(folder)))
     assert torch.equal(torch.stack(batches_of(loader)), torch.stack(expected))
 
