@@ -3,6 +3,7 @@
 The server is the tests' own. NANOSET_TEST_S3=http://127.0.0.1:5000 takes another one for s3://, such as moto's.
 """
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -288,6 +289,28 @@ def test_ctrl_c_does_not_wait_for_a_call_and_later_calls_are_answered():
     waiting.set()
     with pytest.raises(ZeroDivisionError):
         threads.thread_map(lambda number: 1 // number, [1, 0, 2], 4)
+
+
+def test_ctrl_c_while_calls_are_handed_out_leaves_none_behind(monkeypatch):
+    called = []
+
+    @contextlib.contextmanager
+    def interrupted():
+        yield
+        raise KeyboardInterrupt
+
+    def call(number):
+        called.append(number)
+        hold.wait()
+
+    hold = threading.Event()
+    monkeypatch.setattr(threads, "deferred_signals", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        threads.thread_map(call, range(100), 4)
+    hold.set()
+    monkeypatch.undo()
+    assert threads.thread_map(abs, range(-100, 0), 4) == [*range(100, 0, -1)]
+    assert len(called) <= 4
 
 
 def test_batches_stay_lazy_copies_beside_the_threads_that_read_a_bucket(

@@ -43,11 +43,11 @@ def thread_map(
                 finished.put((index, None, [error]))
 
     pool = _pool(threads, os.getpid())
-    with deferred_signals():
-        for _ in range(min(threads, len(arguments))):
-            pool.submit(work)
     results: list[Any] = [None] * len(arguments)
     try:
+        with deferred_signals():
+            for _ in range(min(threads, len(arguments))):
+                pool.submit(work)
         for _ in arguments:
             index, result, errors = finished.get()
             if errors:
