@@ -355,15 +355,24 @@ def test_ahead_leaves_no_thread_behind():
 HALF_READ = """
 import nanoset_ref  # it outlives the names of the script
 from nanoset_ref import Nanoset, build_nanoset_dataloader
-batches = iter(build_nanoset_dataloader(Nanoset("x.npy", None, 9, None), micro_batch_size=2, read_ahead=2))
+from nanoset_ref.io import njit
+njit.PYTHON_WORK = -1  # also a worker's first batch needs a compiled kernel
+rows = Nanoset("x.npy", None, 9, None)
+batches = iter(build_nanoset_dataloader(rows, micro_batch_size=2, OPTIONS))
 print(len(next(batches)["input_ids"]))
 """
 
 
-def test_a_program_may_end_with_a_loader_half_read(tmp_path):
+@pytest.mark.parametrize("options", ["read_ahead=2", "num_loading_workers=2"])
+def test_a_program_may_end_with_a_loader_half_read(tmp_path, options):
+    """Python ends workers by SIGTERM and waits for them, so they have to obey it."""
     np.arange(999, dtype=np.uint16).tofile(tmp_path / "x.npy")
     done = subprocess.run(
-        [sys.executable, "-c", HALF_READ], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-c", HALF_READ.replace("OPTIONS", options)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (done.stdout, done.stderr) == ("2\n", "")
 
