@@ -212,25 +212,25 @@ class NanosetDataLoader(OneIterationLoader):
     def batches(self) -> Generator[Any, None, None]:
         """The rest of the epoch; counts each batch as it is delivered."""
         sampler = self.batch_sampler
-        start = self.consumed_train_samples
+        consumed = self.consumed_train_samples
         # the sampler forgets what an abandoned iteration prefetched
-        sampler.consumed_train_samples = start
-        remaining = sampler.remaining(start)
+        sampler.consumed_train_samples = consumed
+        remaining = sampler.remaining(consumed)
         size = sampler.samples_per_micro_step
+        last = consumed + remaining.num_batches * size
         # the count is set without torch's __setattr__, which would take a microsecond
         attributes = vars(self)
         try:
             # the iterator has no name: a traceback that is kept would keep its thread alive
-            for number, batch in enumerate(
-                itertools.chain.from_iterable(self._batches_by_block()), 1
-            ):
-                consumed = start + number * size
-                # the last batch also counts the dropped tail
-                if number == remaining.num_batches:
-                    consumed = remaining.end
-                    attributes["_dropped"] = remaining.dropped
-                attributes["consumed_train_samples"] = consumed
-                yield batch
+            for batches in self._batches_by_block():
+                for batch in batches:
+                    consumed += size
+                    # the last batch also counts the dropped tail
+                    if consumed == last:
+                        consumed = remaining.end
+                        attributes["_dropped"] = remaining.dropped
+                    attributes["consumed_train_samples"] = consumed
+                    yield batch
         except (Exception, KeyboardInterrupt):
             # an interrupted queue may have lost items: the next iteration starts new workers
             self._workers = self._iterator = None
