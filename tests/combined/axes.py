@@ -38,6 +38,7 @@ AXES: dict[str, tuple[Any, ...]] = {
         "levanter",
         "llm_c:micro_batch_size=2,dp_size=2",
         "maxtext:hosts=2",
+        "nanotron_main",
         "olmo_core:chunk_size=2,batch_size=4",
         "py1e:canonical_nodes=2,block_size=6",
     ),
@@ -169,6 +170,17 @@ def forks(draw: Draw) -> bool:
     )
 
 
+def folder_runs_out(draw: Draw) -> bool:
+    """Whether a run of Nanotron's main branch, with a folder for each file, needs more than a folder has."""
+    from combined.expected import nanotron_main, reads_of, sample_lengths
+
+    if draw["order"] != "nanotron_main" or len(draw["weights"] or "any") != 3:
+        return False
+    reads = reads_of(draw)
+    lengths = sample_lengths(reads)
+    return any(sample >= lengths[source] for source, sample in nanotron_main(reads))
+
+
 TAKE_WEIGHTS = ("nanotron", "stateless", "maxtext")
 
 REFUSALS = [
@@ -195,6 +207,12 @@ REFUSALS = [
         ),
         (ValueError,),
         "weights above 0",
+    ),
+    Refusal(
+        "Nanotron's main branch reads a folder once",
+        folder_runs_out,
+        (ValueError,),
+        "this stage would read",
     ),
     Refusal(
         "only the stateless order goes on from a ledger",

@@ -179,7 +179,9 @@ def ordered(reads: Reads, lengths: list[int]) -> list[tuple[int, int]]:
         position for first, stop in reads.skip or () for position in range(first, stop)
     }
     count = num_samples(reads) + len(skipped)
-    if reads.ledger is not None:
+    if reads.order == "nanotron_main":
+        pairs = nanotron_main(reads)
+    elif reads.ledger is not None:
         pairs = [(0, 0)] * reads.ledger[0] + after_a_ledger(reads, lengths, count)
     elif reads.order == "nanotron":
         epoch = plain.nanotron_order(lengths, reads.weights, reads.seed)
@@ -232,6 +234,23 @@ def after_a_ledger(
         key = plain.derive(reads.seed, 1, source, number)
         pairs.append((source, plain.permute(place, lengths[source], key)))
         readings[source] += 1
+    return pairs
+
+
+def nanotron_main(reads: Reads) -> list[tuple[int, int]]:
+    """The next row of the folder that is furthest behind its weight; each file is a folder of its own."""
+    weights = reads.weights or (1, 1, 1)
+    taken = [0] * len(weights)
+    pairs = []
+    skipped = sum(stop - first for first, stop in reads.skip or ())
+    for position in range(num_samples(reads) + skipped):
+        behind = [
+            weight / sum(weights) * max(position, 1.0) - count
+            for weight, count in zip(weights, taken, strict=True)
+        ]
+        source = behind.index(max(behind))
+        pairs.append((source, taken[source]))
+        taken[source] += 1
     return pairs
 
 

@@ -11,6 +11,7 @@ ORDERS = {
     "grain": "levanter",
     "llm_c:micro_batch_size=2,dp_size=2": "llm_c:micro_batch_size=2",
     "maxtext:hosts=2": "maxtext",
+    "nanotron_main": "nanotron",
     "olmo_core:chunk_size=2,batch_size=4": "olmo_core:batch_size=4",
     "py1e:canonical_nodes=2,block_size=6": "py1e:canonical_nodes=3,block_size=6",
 }
