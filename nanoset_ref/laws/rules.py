@@ -21,7 +21,7 @@ from nanoset_ref.laws.findings import (
     difference,
     reads,
 )
-from nanoset_ref.laws.runner import LoaderProcesses
+from nanoset_ref.laws.runner import EpochTrace, LoaderProcesses
 from nanoset_ref.laws.trial import Case, CaseRefused, LoaderFailed, Trial
 
 MIN_DISTINCT = 20  # with this many rows, two shuffles do not agree by chance: 1 / 20!
@@ -251,8 +251,15 @@ def law_refuses(trial: Trial) -> Verdict:
 
 
 def law_length(trial: Trial) -> Verdict:
-    """len(loader) is the number of batches yielded."""
-    return _find_fault(trial, "length", kind="lost", take_length=True)
+    """len(loader) is the number of batches yielded; after a resume it may be that of the epoch."""
+    epoch = trial.run(take_length=True)
+    wrong = _find_wrong_length(epoch, epoch)
+    if wrong or "resume" not in trial.claims:
+        return wrong
+    num_steps = max(map(len, epoch.batches))
+    _, states, stops = _run_to_stops(trial, num_steps)
+    resumed = trial.run(resume_from=states, take_length=True)
+    return _find_wrong_length(resumed, epoch, f"resumed {_after(stops)}, ")
 
 
 def law_masks(trial: Trial) -> Verdict:
@@ -296,18 +303,28 @@ def _whole_rows(batches: Batches) -> list[int]:
     return rows
 
 
-def _find_fault(
-    trial: Trial,
-    law: str,
-    *,
-    kind: Kind = "other data",
-    **changes: Any,
-) -> Verdict:
+def _find_fault(trial: Trial, law: str) -> Verdict:
     """A fault that was seen while the batches were delivered."""
-    trace = trial.run(**changes)
+    trace = trial.run()
     if law not in trace.faults:
         return None
-    return Finding(kind, trace.faults[law], trace.batches)
+    return Finding("other data", trace.faults[law], trace.batches)
+
+
+def _find_wrong_length(
+    trace: EpochTrace,
+    epoch: EpochTrace,
+    when: str = "",
+) -> Verdict:
+    """Find a rank that declares neither the batches of the trace nor those of the epoch."""
+    for rank, declared in enumerate(trace.lengths):
+        yielded = len(trace.batches[rank])
+        if declared not in (yielded, len(epoch.batches[rank])):
+            message = (
+                f"{when}rank {rank} declared {declared} batches and yielded {yielded}"
+            )
+            return Finding("lost", message, trace.batches)
+    return None
 
 
 def _measure(trial: Trial, rows: int) -> dict[str, float]:
@@ -368,13 +385,42 @@ def _check_reordered(
 def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
     """Stop and resume at each of the stops, and compare with the uninterrupted run."""
     expected = trial.run().batches
-    left = max(map(len, expected))
-    read: Batches = [[] for _ in expected]
+    num_steps = max(map(len, expected))
+    read, states, stops = _run_to_stops(trial, num_steps, kill=kill)
+    last = trial.run(resume_from=states)
+    endless = len(expected[0]) == trial.steps
+    if sum(stops) == num_steps and not endless:
+        # the run is finished, or continues with the next epoch
+        if read == expected and all_rows(last.batches):
+            following = trial.run(epoch=trial.case.epoch + 1).batches
+            change = "resumed at the end of an epoch"
+            return difference(following, last.batches, change)
+        return difference(expected, read, "stopped at the end of an epoch")
+    how = "killed" if kill else "stopped"
+    change = f"{how} {_after(stops)} and resumed"
+    read = _join(read, last.batches)
+    if endless:
+        read = [steps[: trial.steps] for steps in read]
+    return difference(expected, read, change)
+
+
+def _run_to_stops(
+    trial: Trial,
+    num_steps: int,
+    *,
+    kill: bool = False,
+) -> tuple[Batches, tuple[bytes, ...], list[int]]:
+    """Stop and resume at each of the stops in an epoch of `num_steps` steps.
+
+    Returns:
+        the rows read, the states at the last stop, and the steps before each stop.
+    """
+    read: Batches = [[] for _ in range(trial.case.world_size)]
     states: tuple[bytes, ...] = ()
-    stops = []
+    stops: list[int] = []
     for drawn in trial.case.stops:
+        left = num_steps - sum(stops)
         stop = drawn % (left + 1)
-        left -= stop
         stops.append(stop)
         part = trial.run(
             steps=stop,
@@ -384,22 +430,17 @@ def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
         )
         read = _join(read, part.batches)
         states = part.states
-    last = trial.run(resume_from=states)
-    endless = len(expected[0]) == trial.steps
-    if left == 0 and not endless:
-        # the run is finished, or continues with the next epoch
-        if read == expected and all_rows(last.batches):
-            following = trial.run(epoch=trial.case.epoch + 1).batches
-            change = "resumed at the end of an epoch"
-            return difference(following, last.batches, change)
-        return difference(expected, read, "stopped at the end of an epoch")
-    how = "killed" if kill else "stopped"
-    count = " and ".join(map(str, stops))
-    change = f"{how} after {count} step{'s' * (stops != [1])} and resumed"
-    read = _join(read, last.batches)
-    if endless:
-        read = [steps[: trial.steps] for steps in read]
-    return difference(expected, read, change)
+    return read, states, stops
+
+
+def _after(stops: list[int]) -> str:
+    """The stops in words.
+
+    >>> _after([2, 1])
+    'after 2 and 1 steps'
+    """
+    counts = " and ".join(map(str, stops))
+    return f"after {counts} step{'s' * (stops != [1])}"
 
 
 def _join(before: Batches, after: Batches) -> Batches:
@@ -425,7 +466,7 @@ LAWS: dict[str, tuple[Callable[[Trial], Verdict], str]] = {
     "owned": (law_owned, f"{DRAWN_FIELDS} workers"),
     "data": (law_data, f"{DRAWN_FIELDS} workers"),
     "refuses": (law_refuses, DRAWN_FIELDS),
-    "length": (law_length, f"{DRAWN_FIELDS} workers"),
+    "length": (law_length, f"{DRAWN_FIELDS} workers stops"),
     "masks": (law_masks, f"{DRAWN_FIELDS} workers"),
     "growth": (law_growth, "batch_size"),
 }

@@ -132,6 +132,9 @@ class Loader:
             return -(
                 -(self.rows - self.consumed) // (self.world_size * self.batch_size)
             )
+        if self.fault == "length of a resume counts rows of the rank":
+            left = self.rows - self.consumed // self.world_size
+            return left // (self.world_size * self.batch_size)
         return self.steps()
 
     def order_of_steps(self) -> Sequence[int]:
@@ -350,6 +353,7 @@ FAULTS = {
     "reads past the end": "data",
     "any state is taken": "refuses",
     "length ignores the tail": "length",
+    "length of a resume counts rows of the rank": "length",
     "index of the corpus": "growth",
     "walks from the start": "growth",
 }

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerate import skip_first_batches
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from nanoset_ref.laws import (
     Case,
@@ -226,6 +228,63 @@ def test_a_length_is_asked_for_only_by_its_law() -> None:
     )
     assert report.status("once") == "holds"
     assert "has no len()" in report.line("length")
+
+
+class Sized(Steps):
+    """Steps of one row with a len(), which `length` makes of the rows and those read before."""
+
+    def __init__(self, data: int, *, length: Any, **place: Any) -> None:
+        super().__init__(data, **place)
+        self.begun = self.done
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length(len(self.rows), self.begun)
+
+
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        (lambda whole, read: whole, "None"),  # as torchdata's StatefulDataLoader
+        (lambda whole, read: whole - read, "None"),  # as accelerate.skip_first_batches
+        (
+            lambda whole, read: whole - min(read, 2),
+            "lost: resumed after 2 and 1 steps, rank 0 declared 5 batches and yielded 4",
+        ),
+        (
+            lambda whole, read: whole + 1,
+            "lost: rank 0 declared 8 batches and yielded 7",
+        ),
+    ],
+    ids=["of the epoch", "what is left", "forgets the second resume", "wrong"],
+)
+def test_a_length_after_a_resume_is_that_of_the_epoch_or_what_is_left(
+    length: Any, message: str
+) -> None:
+    def make(data: int, **place: Any) -> Sized:
+        return Sized(data, length=length, **place)
+
+    options = {"claims": "length resume", "state_of": lambda loader: loader.done}
+    case = Case(rows=7, stops=(2, 1))
+    assert str(judge(make, "length", case, **options)) == message
+
+
+def test_lengths_after_a_resume_of_other_libraries_are_as_the_page_says() -> None:
+    whole = StatefulDataLoader(range(5))
+    next(iter(whole))
+    resumed = StatefulDataLoader(range(5))
+    resumed.load_state_dict(whole.state_dict())
+    assert (len(resumed), len(list(resumed))) == (5, 4)
+    rest = skip_first_batches(torch.utils.data.DataLoader(range(5)), 1)
+    assert (len(rest), len(list(rest))) == (4, 4)
+
+
+def test_a_length_after_a_resume_is_not_judged_where_no_resume_is_claimed() -> None:
+    def make(data: int, **place: Any) -> Sized:
+        return Sized(data, length=lambda whole, read: whole - 2 * read, **place)
+
+    options = {"claims": "length", "state_of": lambda loader: loader.done}
+    assert judge(make, "length", Case(rows=7, stops=(2,)), **options) is None
 
 
 def test_a_rank_that_reads_everything_is_heard_to_its_end() -> None:
