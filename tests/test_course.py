@@ -30,6 +30,7 @@ from nanoset_ref import (
     Nanoset,
     TokenFile,
     TokenFileWriter,
+    laws,
     load_tokenizer,
     plain,
     prepare_corpus,
@@ -233,6 +234,53 @@ def test_a_dataclass_is_checked_without_the_source_of_what_it_generates(
 
     check("99.2", Written)
     assert capsys.readouterr().out == "not yet: iterate\n"
+
+
+@dataclass
+class Described:
+    make: object
+    claims: object
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Described(eval("lambda data: data"), ...),
+        Described(test_a_class_with_an_open_method_is_open, "once"),  # returns dots
+        (test_a_class_with_an_open_method_is_open, "once"),
+    ],
+)
+def test_an_answer_with_an_open_part_is_open(answer: object) -> None:
+    assert exercises.is_open(answer)
+    assert not exercises.is_open(Described(eval("lambda data: data"), "once"))
+
+
+@pytest.mark.parametrize(
+    ("right", "other"),
+    [
+        (' seed epochs resume"', ' epochs resume"'),
+        (' seed epochs resume"', ' seed epochs resume refuses"'),
+        ('tail="drop",', ""),
+        ("rank, world_size, seed)", "rank, world_size)"),
+        ("loader.set_epoch(epoch)", ""),
+        ("state is not None", "False"),
+        ("Shuffled.state_dict,", "lambda loader: {'done': 0},"),
+    ],
+)
+def test_an_adapter_of_notebook_18_that_leaves_something_out_is_not_right(
+    right: str, other: str
+) -> None:
+    from course.pages.page_18 import rule_4
+
+    [loader] = re.findall(
+        r"^class Shuffled:\n(?:.+\n|\n(?=    ))*", page_text("18"), re.M
+    )
+    text = (NOTEBOOKS / "solutions/18_is_your_loader_right.py").read_text()
+    solution = text.split("# %% Exercise 4")[1]
+    assert solution.count(right) == 1
+    variables = {"np": np, "laws": laws}
+    exec(loader + solution.replace(right, other), variables)
+    assert not rule_4(variables["mine"])
 
 
 def test_a_rule_reads_the_variables_of_the_page_that_asks(page, capsys) -> None:

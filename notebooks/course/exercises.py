@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from dataclasses import is_dataclass
 from typing import Any
 
 from course.registry import RULES, call, page, variables_of_the_page
@@ -33,12 +34,15 @@ def check(key: str, answer: Any) -> None:
 
 
 def is_open(answer: Any) -> bool:
-    """Whether three dots still stand in the place of an answer."""
+    """Whether three dots still stand in the place of an answer, or of a part of it."""
+    parts = [answer]
     if isinstance(answer, tuple):
-        return any(part is ... for part in answer)
-    parts = vars(answer).values() if inspect.isclass(answer) else [answer]
+        parts = list(answer)
+    elif inspect.isclass(answer) or is_dataclass(answer):
+        parts = list(vars(answer).values())
     functions = [part for part in parts if inspect.isfunction(part)]
-    return answer is ... or any(OPEN.search(_source_of(it)) for it in functions)
+    has_dots = any(part is ... for part in parts)
+    return has_dots or any(OPEN.search(_source_of(it)) for it in functions)
 
 
 def _source_of(function: Any) -> str:

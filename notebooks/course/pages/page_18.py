@@ -172,3 +172,16 @@ def rule_3(loader):
         "examples": 15,
     }
     return not laws.check(make, state_of=lambda made: made.state_dict(), **options).broken
+
+
+@rule(
+    "18.4",
+    "five claims; which rows are left out (tail=)? does make pass on all that it gets, state too?",
+)
+def rule_4(adapter):
+    stopped_once = laws.Case(rows=9, stops=(2,))
+    return (
+        {*adapter.claims.split()} >= {"once", "ranks", "seed", "epochs", "resume"}
+        and laws.check(adapter, examples=15, budget=600).broken == ["resume"]
+        and laws.judge(adapter, "resume", stopped_once) is None
+    )
