@@ -102,17 +102,21 @@ class LawReport:
         return "\n".join([*lines, self.tables()])
 
     def tables(self) -> str:
-        """The laws that are not claimed, and the smallest case of each broken law with a table of
-        rank by step; laws that are broken by the same case in the same way share a table.
+        """The notes, and the smallest case of each broken law with a table of rank by step; laws
+        that are broken by the same case in the same way share a table.
         """
-        lines = [self._not_claimed()]
+        lines = [self._notes()]
         for case, table in self._cases():
             lines += ["", case, *_text_lines(table)]
         return "\n".join(lines)
 
-    def _not_claimed(self) -> str:
+    def _notes(self) -> str:
+        """The laws that are not claimed and, where findings name steps, how these are counted."""
         others = [law for law in self.outcomes if self.status(law) == "not claimed"]
-        return f"not claimed: {' '.join(others) or 'none'}"
+        notes = f"not claimed: {' '.join(others) or 'none'}"
+        if self.broken:
+            notes += "\nStep 0 is the first."
+        return notes
 
     def _cases(self) -> Iterator[tuple[str, Table]]:
         """Yield the smallest case of each broken law, with the law's name, and its table."""
@@ -146,7 +150,7 @@ class LawReport:
         return list(zip(heads, *columns, strict=True))
 
     def _repr_html_(self) -> str:
-        lines = [*map(self.line, self.laws), self._not_claimed()]
+        lines = [*map(self.line, self.laws), self._notes()]
         # a red that is readable on white and on black
         red = '<b style="color:#e0352b">broken</b>'
         text = html.escape("\n".join(lines)).replace("broken", red)

@@ -254,7 +254,11 @@ def test_a_page_draws_a_missing_batch_and_shares_the_table_of_two_laws() -> None
     finding = Finding("hang", "rank 1 has no batch", [[(0,)], []])
     outcomes = {law: Outcome(1, Case(), finding) for law in ("once", "ranks")}
     report = LawReport(adapter_of(), outcomes, laws=[*outcomes])
-    assert "\nnot claimed: none</pre>" in report._repr_html_()
+    notes = "\nnot claimed: none\nStep 0 is the first."
+    assert f"{notes}</pre>" in report._repr_html_()
+    assert f"{notes}\n\nonce ranks: Case(rows=1)\n" in repr(report)
+    right = LawReport(adapter_of(), {"once": Outcome(1)}, laws=["once"])
+    assert repr(right).endswith("\nnot claimed: none")
     assert [case for case, _ in report._cases()] == ["once ranks: Case(rows=1)"]
     assert report.to_html().count(f'<td style="{MISSING}">-</td>') == 1
 
