@@ -109,29 +109,14 @@ def _npy(path: Path, tokens: Int64Array) -> None:
     np.append(tokens, label).astype("<u2").tofile(path)
 
 
-def _dtype_for(tokens: Int64Array) -> np.dtype[Any]:
-    """The dtype of the ids in .bin and .ds files, which record it: uint16 if they fit."""
-    # only these formats need it
+def _documents(path: Path, tokens: Int64Array) -> None:
+    """Write a .bin or .ds file, which records the dtype of its ids: uint16 if they fit."""
+    # no other format needs them
     from nanoset_ref.tokens import token_dtype_for
+    from nanoset_ref.tokens.conversion import WRITERS as DOCUMENT_WRITERS
 
-    return token_dtype_for(int(tokens[-1, -1]) + 1)
-
-
-def _bin(path: Path, tokens: Int64Array) -> None:
-    # no other format needs it
-    from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
-
-    builder = MMapIndexedDatasetBuilder(path, dtype=_dtype_for(tokens))
-    for row in tokens:
-        builder.add_document(row, [ROW_LENGTH])
-    builder.finalize(path.with_suffix(".idx"))
-
-
-def _ds(path: Path, tokens: Int64Array) -> None:
-    # no other format needs it
-    from nanoset_ref.tokens.ds import DatatroveWriter
-
-    with DatatroveWriter(path, dtype=_dtype_for(tokens)) as writer:
+    dtype = token_dtype_for(int(tokens[-1, -1]) + 1)
+    with DOCUMENT_WRITERS[path.suffix](path, dtype=dtype, overwrite=False) as writer:
         writer.write(tokens.ravel(), [ROW_LENGTH] * len(tokens))
 
 
@@ -190,8 +175,8 @@ def _litdata(path: Path, tokens: Int64Array) -> None:
 
 WRITERS: dict[str, Callable[[Path, Int64Array], Any]] = {
     "npy": _npy,
-    "bin": _bin,
-    "ds": _ds,
+    "bin": _documents,
+    "ds": _documents,
     "jsonl": _jsonl,
     "parquet": _parquet,
     "tar": _tar,
