@@ -43,23 +43,27 @@ class EpochRequest:
 
     Args:
         data: a number of rows, or a Corpus.
-        settings: world_size, batch_size, workers, seed and epoch, as `make` takes them.
+        world_size, workers, seed, epoch, batch_size: as `make` takes them.
         steps: batches to take on every rank.
         take_states: whether to take the states after these batches.
         resume_from: the states of the ranks that this epoch continues; rank r takes state r mod
             the number of states.
         overwrite_batches: whether to write to every batch once its rows are known.
-        trace_memory: whether to trace the memory.
+        measure: whether to measure time and memory.
         take_length: whether to take the loader's length.
     """
 
     data: Any
-    settings: dict[str, int]
+    world_size: int
+    workers: int
+    seed: int
+    epoch: int
+    batch_size: int
     steps: int
     take_states: bool = False
     resume_from: tuple[bytes, ...] = ()
     overwrite_batches: bool = False
-    trace_memory: bool = False
+    measure: bool = False
     take_length: bool = False
 
 
@@ -72,8 +76,8 @@ class EpochTrace:
         states: the state of every rank, pickled when it was taken.
         lengths: for each rank the declared length, if it was taken.
         faults: {law: the first fault of a batch or a mask}.
-        seconds: the time until the first batch of rank 0.
-        memory: the peak in bytes.
+        seconds: the time of the last rank, if it was measured.
+        memory: its peak in bytes.
         error: the error that ended the epoch early; "" if there was none.
         kind: how it ended, if there was an error: "crash" or "hang".
         refused: whether the error was a ValueError before the first batch of its rank.
@@ -95,7 +99,7 @@ def run_ranks(adapter: Adapter, request: EpochRequest) -> EpochTrace:
     trace = EpochTrace()
     _stopped_loaders.clear()
     try:
-        for rank in range(request.settings["world_size"]):
+        for rank in range(request.world_size):
             _run_rank(adapter, request, rank, trace)
     except Exception as error:
         trace.error = describe_error(error)
@@ -109,7 +113,7 @@ def _run_rank(
 ) -> None:
     """Run one rank, and add its results to `trace`."""
     started = time.perf_counter()
-    if request.trace_memory:
+    if request.measure:
         tracemalloc.start()
     loader = _make_loader(adapter, request, rank)
     if request.take_length:
@@ -119,8 +123,6 @@ def _run_rank(
     trace.batches.append(read)
     held = []
     for batch in batches:
-        if not read and rank == 0:
-            trace.seconds = time.perf_counter() - started
         read.append(_rows(adapter, batch))
         wrong = mask_fault(batch, adapter.mask) if adapter.mask else ""
         if wrong:
@@ -129,9 +131,9 @@ def _run_rank(
             overwrite(batch)
         else:
             held.append(batch)
-    if request.trace_memory:
-        _, peak = tracemalloc.get_traced_memory()
-        trace.memory = max(trace.memory, peak)
+    if request.measure:
+        trace.seconds = time.perf_counter() - started
+        _, trace.memory = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     if request.take_states and adapter.state_of:
         state = adapter.state_of(loader)
@@ -153,23 +155,20 @@ def _make_loader(
     if request.resume_from:
         owner = rank % len(request.resume_from)
         state = pickle.loads(request.resume_from[owner])
-    loader = adapter.make(request.data, rank=rank, state=state, **request.settings)
+    settings = {name: getattr(request, name) for name in SETTINGS}
+    loader = adapter.make(request.data, rank=rank, state=state, **settings)
     if not hasattr(loader, "__iter__"):
         raise TypeError(f"make returned {loader!r:.80}, not an iterable of batches")
     return loader
 
 
 def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
+    form = adapter.format
     if adapter.rows_of:
-        # numbers of NumPy and torch become Python's: a tensor equals no other one in a set
-        rows = adapter.rows_of(batch)
-        numbers = tuple(row.item() if hasattr(row, "item") else row for row in rows)
-        for number in numbers:
-            if not isinstance(number, (int, str)):
-                raise TypeError(f"rows_of gave {number!r:.80}, which is no row number")
-        return numbers
+        batch = list(adapter.rows_of(batch))
+        form = "rows"
     try:
-        return rows_in(batch, adapter.format)
+        return rows_in(batch, form)
     except Exception as error:
         raise TypeError(
             f"found no row numbers in the batch {batch!r:.80} ({error}); give rows_of="

@@ -1,7 +1,7 @@
 """A `Trial` runs a loader in one `Case`, with changes."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +72,13 @@ class Trial:
         self.claims = self.adapter.claims.split()
         self.folder = folder
         self.case = case
-        self.defaults = {name: getattr(case, name) for name in SETTINGS}
-        self.defaults["data"] = self.data(case.rows)
         # of a loader without an end; one rank may read everything
         self.steps = (
             case.rows // case.global_batch_size + case.rows // case.batch_size + 3
         )
+        settings = {name: getattr(case, name) for name in SETTINGS}
+        data = self.data(case.rows)
+        self.request = EpochRequest(data=data, steps=self.steps, **settings)
 
     def data(self, rows: int) -> Any:
         if self.adapter.format == "rows":
@@ -103,18 +104,15 @@ class Trial:
                 a step.
             LoaderFailed: the loader crashed or hung.
         """
-        options = self.defaults | {"steps": self.steps} | changes
-        settings = {name: options.pop(name) for name in SETTINGS}
-        request = EpochRequest(settings=settings, **options)
+        request = replace(self.request, **changes)
         trace = self.processes.run(request, kill=kill)
         if not trace.error:
             return trace
         is_small = self.case.rows < self.case.global_batch_size
         may_fail = trace.refused or (trace.kind == "crash" and is_small)
-        resumed = bool(changes.get("resume_from"))
-        if may_fail and not resumed:
+        if may_fail and not request.resume_from:
             raise CaseRefused(trace.error)
-        when = "after a resume, " if resumed else ""
+        when = "after a resume, " if request.resume_from else ""
         raise LoaderFailed(Finding(trace.kind, f"{when}{trace.error}", trace.batches))
 
     def compare(self, change: str, **changes: Any) -> Verdict:

@@ -133,13 +133,13 @@ def test_other_numbers_of_ranks_are_those_that_the_adapter_allows() -> None:
     assert report.broken == report.unjudged == []
 
 
-def test_a_partial_has_a_name_and_a_list_is_no_row_number() -> None:
+def test_a_partial_has_a_name_and_a_text_is_no_row_number() -> None:
     report = check(functools.partial(in_order), laws="once", **ALONE, budget=5)
     assert report.broken == [] and report.loader.endswith("test_verdicts:in_order")
     report = check(
-        in_order, claims="once", rows_of=lambda batch: [batch], **ALONE, budget=5
+        in_order, claims="once", rows_of=lambda batch: ["a.txt"], **ALONE, budget=5
     )
-    assert "which is no row number" in str(report.outcomes["once"].finding)
+    assert "found no row numbers in the batch ['a.txt']" in report.line("once")
 
 
 @pytest.mark.parametrize(
