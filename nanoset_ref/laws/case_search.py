@@ -24,6 +24,10 @@ from nanoset_ref.laws.rules import LAWS, check_case
 from nanoset_ref.laws.runner import SETTINGS, LoaderProcesses
 from nanoset_ref.laws.trial import Case, CaseRefused
 
+with extra("laws", "the search for a case that breaks a law"):
+    import hypothesis
+    from hypothesis import strategies
+
 STATEFUL = {"resume", "killed", "elastic", "refuses"}
 SMALL_CASE = 24  # rows at most, in the cases tried first: quick to run and to shrink
 BOUNDARIES = [4**power + 1 for power in range(3, 12)]
@@ -79,20 +83,20 @@ def check(
     names = _chosen(laws, claims)
     _check_names(adapter, [*claims, *names])
     checked = [law for law in LAWS if law in names]
-    report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed, checked)
-    with extra("laws", "the search for a case that breaks a law"):
-        import hypothesis
+    report = LawReport(adapter, {}, seed)
     show = progress or (lambda text: None)
     end = time.monotonic() + budget
     with tempfile.TemporaryDirectory() as folder, LoaderProcesses(adapter) as processes:
-        search = Search(hypothesis, processes, Path(folder), seed, examples)
+        search = Search(processes, Path(folder), seed, examples)
         write_corpus(search.folder, adapter.format, [1])  # fails early
         for number, law in enumerate(checked):
             show(f"{law:<8} ")
             now = time.monotonic()
             left = max(end - now, 0)
             share = left / (len(checked) - number)
-            known = report.outcomes["resume"].case if law == "killed" else None
+            known = None
+            if law == "killed" and "resume" in report.outcomes:
+                known = report.outcomes["resume"].case
             deadlines = [now + max(share, left / 2), now + share]
             report.outcomes[law] = search.run(law, deadlines, known)
             show(report.line(law)[9:] + "\n")
@@ -146,7 +150,6 @@ def _check_names(adapter: Adapter, names: list[str]) -> None:
 class Search:
     """Looks for a case that breaks a law."""
 
-    hypothesis: Any  # the module, which is imported before the time runs
     processes: LoaderProcesses
     folder: Path
     seed: int
@@ -193,7 +196,6 @@ class Search:
 
     def _find(self, law: str, breaks: Callable[[Case], bool]) -> Case | None:
         """The smallest case that breaks a law: among small ones, among all, and at boundaries."""
-        hypothesis = self.hypothesis
         adapter = self.processes.adapter
         random = Random(f"{self.seed} {law}")
         num_small = max(1, self.examples // 3)
@@ -203,7 +205,7 @@ class Search:
             settings = hypothesis.settings(
                 max_examples=num_cases, database=None, deadline=None
             )
-            cases = _cases(hypothesis.strategies, adapter, law, max_rows)
+            cases = _cases(adapter, law, max_rows)
             with suppress(hypothesis.errors.NoSuchExample):
                 return hypothesis.find(cases, breaks, settings=settings, random=random)
         if law == "once" and adapter.format == "rows":
@@ -220,12 +222,11 @@ class Search:
 
 
 def _cases(
-    strategies: Any,
     adapter: Adapter,
     law: str,
     max_rows: int,
-) -> Any:
-    """The strategy that draws cases of a law, made of hypothesis's module `strategies`."""
+) -> strategies.SearchStrategy[Case]:
+    """The strategy that draws cases of a law."""
     integers = strategies.integers
     rows = integers(1, max_rows)
     if law == "spread":

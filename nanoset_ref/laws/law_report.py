@@ -7,12 +7,13 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.findings import Finding
+from nanoset_ref.laws.rules import LAWS
 from nanoset_ref.laws.trial import Case
 
 MAX_STEPS = 8  # in a table
@@ -65,16 +66,13 @@ class LawReport:
     """The laws that hold for a loader, and the smallest counterexample for each that is broken."""
 
     adapter: Adapter
-    outcomes: dict[str, Outcome]
+    outcomes: dict[str, Outcome]  # of the requested laws
     seed: int = 0
-    laws: list[str] = field(default_factory=list)  # the requested ones
 
     def status(self, law: str) -> str:
         outcome = self.outcomes[law]
         if outcome.finding:
             return "broken"
-        if law not in self.adapter.claims.split() and not outcome.cases:
-            return "not claimed"
         return "holds" if outcome.cases else "not judged"
 
     @property
@@ -84,7 +82,7 @@ class LawReport:
     @property
     def unjudged(self) -> list[str]:
         """The requested laws without a judged case."""
-        return [law for law in self.laws if self.status(law) == "not judged"]
+        return [law for law in self.outcomes if self.status(law) == "not judged"]
 
     def line(self, law: str) -> str:
         outcome = self.outcomes[law]
@@ -98,7 +96,7 @@ class LawReport:
         return f"{text} {outcome.refused or ended}".rstrip()
 
     def __repr__(self) -> str:
-        lines = [self.line(law) for law in self.laws]
+        lines = [self.line(law) for law in self.outcomes]
         return "\n".join([*lines, self.tables()])
 
     def tables(self) -> str:
@@ -112,7 +110,8 @@ class LawReport:
 
     def _notes(self) -> str:
         """The laws that are not claimed and, where findings name steps, how these are counted."""
-        others = [law for law in self.outcomes if self.status(law) == "not claimed"]
+        known = {*self.adapter.claims.split(), *self.outcomes}
+        others = [law for law in LAWS if law not in known]
         notes = f"not claimed: {' '.join(others) or 'none'}"
         if self.broken:
             notes += "\nStep 0 is the first."
@@ -150,7 +149,7 @@ class LawReport:
         return list(zip(heads, *columns, strict=True))
 
     def _repr_html_(self) -> str:
-        lines = [*map(self.line, self.laws), self._notes()]
+        lines = [*map(self.line, self.outcomes), self._notes()]
         # a red that is readable on white and on black
         red = '<b style="color:#e0352b">broken</b>'
         text = html.escape("\n".join(lines)).replace("broken", red)
@@ -203,12 +202,12 @@ class LawReport:
 
     def badge(self) -> str:
         """A line of Markdown for a README."""
-        verdicts = [self.status(law) for law in {*self.adapter.claims.split()}]
-        held = verdicts.count("holds")
-        color = "brightgreen" if held == len(verdicts) else "lightgrey"
+        claims = {*self.adapter.claims.split()}
+        held = claims & {law for law in self.outcomes if self.status(law) == "holds"}
+        color = "brightgreen" if held == claims else "lightgrey"
         if self.broken:
             color = "red"
-        text = f"{held}%20of%20{len(verdicts)}"
+        text = f"{len(held)}%20of%20{len(claims)}"
         return f"![laws of loading](https://img.shields.io/badge/laws_of_loading-{text}-{color})"
 
     def script(self, law: str) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from nanoset_ref.cli.command import UsageError, run
 from nanoset_ref.io.files import write_text
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input
-from nanoset_ref.laws.case_search import check
 from nanoset_ref.laws.runner import describe_error
 
 
@@ -45,14 +45,16 @@ def check_loader(
         badge: print a line for a README at the end; with --json, to standard error
     """
     sys.path.insert(0, os.getcwd())
-    _check_outputs(html, script)
-    made = _loader(loader)
+    module, made = _loader(loader)
     progress = None if json else partial(print, end="", flush=True)
-    module = sys.modules[loader.partition(":")[0].removesuffix(".py")]
     try:
         for path in filter(None, (html, script)):
-            refuse_input(path, [getattr(module, "__file__", "")])
-            refuse_existing(path, overwrite)
+            _check_output(path, module, overwrite)
+        if html and script and html.resolve() == script.resolve():
+            raise ValueError(f"--html and --script are two files, got {html} for both")
+        # --help works without hypothesis
+        from nanoset_ref.laws.case_search import check
+
         report = check(made, laws=law, budget=budget, seed=seed, progress=progress)
     except (FileExistsError, ImportError, TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
@@ -68,39 +70,42 @@ def check_loader(
     return 3 if report.unjudged else 0
 
 
-def _check_outputs(html: Path | None, script: Path | None) -> None:
-    """Raise UsageError if one of the files could not be written after the search."""
-    for path in filter(None, (html, script)):
-        if not path.parent.is_dir():
-            raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
-        if path.is_dir():
-            raise UsageError(f"{path} is a folder; name a file")
-    if html and script and html.resolve() == script.resolve():
-        raise UsageError(f"--html and --script are two files, got {html} for both")
+def _check_output(path: Path, module: ModuleType, overwrite: bool) -> None:
+    """Raise ValueError or FileExistsError if a file could not be written after the search."""
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file")
+    refuse_input(path, [getattr(module, "__file__", "")])
+    refuse_existing(path, overwrite)
 
 
-def _loader(name: str) -> Any:
-    """The adapter or function that MODULE:NAME names; MODULE may end in .py."""
-    module, colon, member = name.partition(":")
+def _loader(name: str) -> tuple[ModuleType, Any]:
+    """The module, and the adapter or function of it, that MODULE:NAME names.
+
+    MODULE may end in .py.
+    """
+    stem, colon, member = name.partition(":")
     if not colon or not member:
         raise UsageError(
-            f"a loader is named MODULE:NAME, such as {module}:make; got {name!r}"
+            f"a loader is named MODULE:NAME, such as {stem}:make; got {name!r}"
         )
-    module = module.removesuffix(".py")
-    if os.sep in module:
+    stem = stem.removesuffix(".py")
+    if os.sep in stem:
         raise UsageError(
             f"MODULE is a name that can be imported, such as package.module, not a path; got "
-            f"{module!r}: go to its folder, and name {Path(module).name}:{member}"
+            f"{stem!r}: go to its folder, and name {Path(stem).name}:{member}"
         )
     try:
-        made = vars(import_module(module)).get(member)
+        module = import_module(stem)
     except (Exception, SystemExit) as error:  # a script may end itself
-        raise UsageError(f"cannot import {module}: {describe_error(error)}") from error
+        raise UsageError(f"cannot import {stem}: {describe_error(error)}") from error
+    made = vars(module).get(member)
     if made is None:
         raise UsageError(
-            f"{module} has no {member!r}; name a function or an adapter of the module"
+            f"{stem} has no {member!r}; name a function or an adapter of the module"
         )
-    return made
+    return module, made
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset-ref laws") -> int:

@@ -44,7 +44,7 @@ class Laws:
             first = report.broken[0]
             pytest.fail(f"{report.line(first)}\n{report}", pytrace=False)
         unjudged = "\n".join(map(report.line, report.unjudged))
-        if len(report.unjudged) == len(report.laws):
+        if len(report.unjudged) == len(report.outcomes):
             pytest.skip(unjudged or "no law is claimed")
         if unjudged:
             warnings.warn(unjudged, stacklevel=2)
