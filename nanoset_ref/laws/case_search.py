@@ -79,10 +79,7 @@ def check(
     whole_number(examples, "examples", 1)
     adapter = as_adapter(loader, options)
     _check_signature(adapter)
-    claims = adapter.claims.split()
-    names = _chosen(laws, claims)
-    _check_names(adapter, [*claims, *names])
-    checked = [law for law in LAWS if law in names]
+    checked = _laws_to_check(adapter, laws)
     report = LawReport(adapter, {}, seed)
     show = progress or (lambda text: None)
     end = time.monotonic() + budget
@@ -101,16 +98,6 @@ def check(
             report.outcomes[law] = search.run(law, deadlines, known)
             show(report.line(law)[9:] + "\n")
     return report
-
-
-def _chosen(laws: Sequence[str] | str | None, claims: Sequence[str]) -> Sequence[str]:
-    """The names of the laws to check."""
-    names = laws.split() if isinstance(laws, str) else laws
-    if names is None:
-        return claims
-    if not names:
-        raise ValueError(f"laws must name a law, or be None for all claims; got {laws}")
-    return names
 
 
 def judge(
@@ -136,14 +123,25 @@ def _check_signature(adapter: Adapter) -> None:
         ) from error
 
 
-def _check_names(adapter: Adapter, names: list[str]) -> None:
-    for name in names:
+def _laws_to_check(
+    adapter: Adapter,
+    laws: Sequence[str] | str | None,
+) -> list[str]:
+    """The names of the requested laws, or of the claimed ones, in the order of `LAWS`."""
+    claims = adapter.claims.split()
+    names = laws.split() if isinstance(laws, str) else laws
+    if names is None:
+        names = claims
+    elif not names:
+        raise ValueError(f"laws must name a law, or be None for all claims; got {laws}")
+    for name in [*claims, *names]:
         if name not in LAWS:
             raise ValueError(f"{name!r} is not a law; the laws are {', '.join(LAWS)}")
         if name in STATEFUL and adapter.state_of is None:
             raise ValueError(f"the law {name!r} needs state_of")
         if name == "masks" and not adapter.mask:
             raise ValueError("the law 'masks' needs the name of the field: mask=")
+    return [law for law in LAWS if law in names]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, zip_longest
 from typing import Any, Literal
 
 Batches = list[list[tuple[Any, ...]]]  # [rank][step] -> the rows
@@ -59,12 +60,9 @@ def by_step(batches: Batches, steps: int | None = None) -> Batches:
     [[(1, 2, 3, 4), (0,)]]
     """
     together = []
-    for step in range(max(map(len, batches))):
-        rows: list[Any] = []
-        for rank in batches:
-            for batch in rank[step : step + 1]:
-                rows += batch
-        together.append(tuple(sorted(rows, key=str)))
+    for of_ranks in zip_longest(*batches, fillvalue=()):
+        rows = sorted(chain(*of_ranks), key=str)
+        together.append(tuple(rows))
     return [together[:steps]]
 
 
@@ -95,12 +93,12 @@ def _describe(expected: Batches, actual: Batches) -> tuple[Kind, str]:
             f"row {row} was not read; it should have been {readers_of(expected, row)}",
         )
     step = 0
-    while _at_step(actual, step) == _at_step(expected, step):
+    while at_step(actual, step) == at_step(expected, step):
         step += 1
-    read_now = _at_step(actual, step)
-    due_now = _at_step(expected, step)
+    read_now = at_step(actual, step)
+    due_now = at_step(expected, step)
     numbers = range(max(map(len, expected)))
-    steps = [_at_step(expected, number) for number in numbers]
+    steps = [at_step(expected, number) for number in numbers]
     if read_now in steps:
         kind: Kind = "doubled" if extra else "out of order"
         return kind, f"step {step} read what step {steps.index(read_now)} should have"
@@ -117,7 +115,7 @@ def _describe(expected: Batches, actual: Batches) -> tuple[Kind, str]:
     )
 
 
-def _at_step(batches: Batches, step: int) -> Batches:
+def at_step(batches: Batches, step: int) -> Batches:
     """For each rank its batch at the step, in a list; an empty list if it has none."""
     return [steps[step : step + 1] for steps in batches]
 

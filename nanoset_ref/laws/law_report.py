@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from nanoset_ref.laws.adapter import Adapter
-from nanoset_ref.laws.findings import Finding
+from nanoset_ref.laws.findings import Finding, at_step
 from nanoset_ref.laws.rules import LAWS
 from nanoset_ref.laws.trial import Case
 
@@ -138,9 +138,10 @@ class LawReport:
         columns = []
         for step in range(max(map(len, finding.actual + expected))):
             cells = [f"step {step}"]
-            now = slice(step, step + 1)
-            for read, due in zip(finding.actual, expected, strict=True):
-                cells.append(_cell(read[now], due[now], finding.rows))
+            read_now = at_step(finding.actual, step)
+            due_now = at_step(expected, step)
+            for read, due in zip(read_now, due_now, strict=True):
+                cells.append(_cell(read, due, finding.rows))
             columns.append(cells)
         if len(columns) > MAX_STEPS:
             wrong = [cells for cells in columns if WRONG.search("  ".join(cells))]
@@ -219,8 +220,11 @@ class LawReport:
         make = self.adapter.make
         module, function = _location(make)
         scope = vars(sys.modules[module])
-        adapters = [name for name in scope if isinstance(scope[name], Adapter)]
-        names = [name for name in adapters if scope[name] == self.adapter]
+        names = [
+            name
+            for name, it in scope.items()
+            if isinstance(it, Adapter) and it == self.adapter
+        ]
         imports = [(module, names[0] if names else function)]
         default = self.adapter if names else Adapter(make=make)
         text = ""

@@ -21,7 +21,7 @@ from nanoset_ref.laws.findings import (
     difference,
     reads,
 )
-from nanoset_ref.laws.runner import EpochTrace, LoaderProcesses
+from nanoset_ref.laws.runner import LoaderProcesses
 from nanoset_ref.laws.trial import Case, CaseRefused, LoaderFailed, Trial
 
 MIN_DISTINCT = 20  # with this many rows, two shuffles do not agree by chance: 1 / 20!
@@ -253,13 +253,19 @@ def law_refuses(trial: Trial) -> Verdict:
 def law_length(trial: Trial) -> Verdict:
     """len(loader) is the number of batches yielded; after a resume it may be that of the epoch."""
     epoch = trial.run(take_length=True)
-    wrong = _find_wrong_length(epoch, epoch)
-    if wrong or "resume" not in trial.claims:
-        return wrong
-    num_steps = max(map(len, epoch.batches))
-    _, states, stops = _run_to_stops(trial, num_steps)
-    resumed = trial.run(resume_from=states, take_length=True)
-    return _find_wrong_length(resumed, epoch, f"resumed {_after(stops)}, ")
+    traces = {"": epoch}
+    if "resume" in trial.claims:
+        num_steps = max(map(len, epoch.batches))
+        _, states, stops = _run_to_stops(trial, num_steps)
+        when = f"resumed {_after(stops)}, "
+        traces[when] = trial.run(resume_from=states, take_length=True)
+    for when, trace in traces.items():
+        for rank, declared in enumerate(trace.lengths):
+            yielded = len(trace.batches[rank])
+            if declared not in (yielded, len(epoch.batches[rank])):
+                message = f"{when}rank {rank} declared {declared} batches and yielded {yielded}"
+                return Finding("lost", message, trace.batches)
+    return None
 
 
 def law_masks(trial: Trial) -> Verdict:
@@ -309,22 +315,6 @@ def _find_fault(trial: Trial, law: str) -> Verdict:
     if law not in trace.faults:
         return None
     return Finding("other data", trace.faults[law], trace.batches)
-
-
-def _find_wrong_length(
-    trace: EpochTrace,
-    epoch: EpochTrace,
-    when: str = "",
-) -> Verdict:
-    """Find a rank that declares neither the batches of the trace nor those of the epoch."""
-    for rank, declared in enumerate(trace.lengths):
-        yielded = len(trace.batches[rank])
-        if declared not in (yielded, len(epoch.batches[rank])):
-            message = (
-                f"{when}rank {rank} declared {declared} batches and yielded {yielded}"
-            )
-            return Finding("lost", message, trace.batches)
-    return None
 
 
 def _measure(trial: Trial, rows: int) -> dict[str, float]:

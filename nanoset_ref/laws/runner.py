@@ -103,7 +103,7 @@ def run_ranks(adapter: Adapter, request: EpochRequest) -> EpochTrace:
             _run_rank(adapter, request, rank, trace)
     except Exception as error:
         trace.error = describe_error(error)
-        has_begun = len(trace.batches) > rank and len(trace.batches[rank]) > 0
+        has_begun = any(trace.batches[rank:])
         trace.refused = isinstance(error, ValueError) and not has_begun
     return trace
 
