@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.laws.corpora import ROW_LENGTH
+from nanoset_ref.laws.corpora import ROW_LENGTH, tokens_of_rows
 
 # fields that may hold the rows
 FIELD_NAMES = "input_ids", "tokens", "text", "txt", "inputs", "ids", "row", "index"
@@ -79,17 +79,14 @@ def _rows_of_line(line: NDArray[Any]) -> list[Any]:
     tokens = line[: len(line) - len(line) % ROW_LENGTH]
     tokens = tokens[tokens >= ROW_LENGTH]
     rows = tokens[::ROW_LENGTH] // ROW_LENGTH - 1
-    places = np.arange(ROW_LENGTH)
-    whole = (rows[:, None] + 1) * ROW_LENGTH + places
-    if np.array_equal(tokens, whole.ravel()):
+    if np.array_equal(tokens, tokens_of_rows(rows).ravel()):
         return rows.tolist()
     return [f"tokens {line[0]}..{line[-1]}"]
 
 
 def mask_fault(batch: Any, name: str) -> str:
     """Describe where a mask is false at a token or true at padding; "" if it is right."""
-    arrays = [np.asarray(array) for array in _arrays(batch)]
-    tokens = np.stack(arrays).ravel()
+    tokens = np.stack(list(_arrays(batch))).ravel()
     mask = np.asarray(batch[name]).ravel().astype(bool)
     if len(mask) != len(tokens):
         return f"{name} has {len(mask)} values for {len(tokens)} tokens"

@@ -4,7 +4,7 @@ A row has S = 8 tokens: row 0 is [8 ... 15], row 1 is [16 ... 23], and row r beg
 Numbers below S are padding and the ends of documents. In text formats, a row is a line of these
 numbers.
 
->>> tokens_of_rows(0, 2)
+>>> tokens_of_rows(np.arange(2))
 array([[ 8,  9, 10, 11, 12, 13, 14, 15],
        [16, 17, 18, 19, 20, 21, 22, 23]])
 """
@@ -53,11 +53,9 @@ class Corpus(NamedTuple):
         return self.paths[0]
 
 
-def tokens_of_rows(first: int, count: int) -> Int64Array:
-    """The tokens of rows `first`, `first` + 1, ..., int64 [count, S]."""
-    start = ROW_LENGTH * (first + 1)
-    stop = start + ROW_LENGTH * count
-    return np.arange(start, stop).reshape(count, ROW_LENGTH)
+def tokens_of_rows(rows: Int64Array) -> Int64Array:
+    """The tokens of rows, int64 [len(rows), S]."""
+    return ROW_LENGTH * (rows[:, None] + 1) + np.arange(ROW_LENGTH)
 
 
 def write_corpus(
@@ -94,7 +92,8 @@ def write_corpus(
     for number, count in enumerate(rows):
         path = folder / f"{number}.{form}"
         if not path.exists():
-            WRITERS[form](path, tokens_of_rows(first, count))
+            numbers = np.arange(first, first + count)
+            WRITERS[form](path, tokens_of_rows(numbers))
         first += count
         paths.append(str(path))
     return Corpus(paths, rows, weights)

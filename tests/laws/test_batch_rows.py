@@ -12,7 +12,7 @@ from nanoset_ref.laws import (
 from nanoset_ref.laws.batch_rows import mask_fault, overwrite, rows_in
 from nanoset_ref.laws.corpora import tokens_of_rows
 
-ROWS = tokens_of_rows(3, 2)
+ROWS = tokens_of_rows(np.array([3, 4]))
 WITH_LABEL = np.array([[*range(32, 41)], [*range(40, 49)]])
 
 
