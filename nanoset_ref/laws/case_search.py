@@ -69,7 +69,7 @@ def check(
         options: fields of the adapter.
 
     Raises:
-        ImportError: hypothesis is not installed.
+        ImportError: a library that writes the format is not installed.
         ValueError: a law or a claim has an unknown name, a law needs what the adapter lacks, `laws`
             is empty, or a field, the budget or the number of examples is out of range.
         TypeError: `make` does not take the arguments of an adapter; its claims are not one string.
@@ -94,8 +94,8 @@ def check(
             known = None
             if law == "killed" and "resume" in report.outcomes:
                 known = report.outcomes["resume"].case
-            deadlines = [now + max(share, left / 2), now + share]
-            report.outcomes[law] = search.run(law, deadlines, known)
+            shrink_until = now + max(share, left / 2)
+            report.outcomes[law] = search.run(law, now + share, shrink_until, known)
             show(report.line(law)[9:] + "\n")
     return report
 
@@ -156,22 +156,26 @@ class Search:
     def run(
         self,
         law: str,
-        deadlines: list[float],
-        known: Case | None = None,
+        search_until: float,
+        shrink_until: float,
+        known: Case | None,
     ) -> Outcome:
         """Search, unless the law is broken by `known`, the smallest case of a similar law.
 
         Args:
             law: its name.
-            deadlines: the end of shrinking a case that breaks the law, and the end of the search.
+            search_until: the end of the search for a case that breaks the law.
+            shrink_until: the end of shrinking it.
             known: the case to try first.
         """
         outcome = Outcome()
         judged: dict[Case, Verdict] = {}
+        deadline = search_until
 
         def breaks(case: Case) -> bool:
+            nonlocal deadline
             if case not in judged:
-                if time.monotonic() > deadlines[-1]:
+                if time.monotonic() > deadline:
                     outcome.late = True
                     return False
                 try:
@@ -180,7 +184,7 @@ class Search:
                     outcome.refused = str(reason)
                     return False
                 if judged[case]:
-                    del deadlines[1:]
+                    deadline = shrink_until
             return judged[case] is not None
 
         if known and breaks(known):

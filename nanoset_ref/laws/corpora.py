@@ -27,10 +27,6 @@ ROW_LENGTH = 8  # S
 NPY_ROWS = 2**16 // ROW_LENGTH - 2
 
 
-class CorpusTooLarge(ValueError):
-    """The format cannot hold that many rows."""
-
-
 class Corpus(NamedTuple):
     """The `data` of an adapter that needs more than a number of rows.
 
@@ -73,7 +69,7 @@ def write_corpus(
         weights: the weights of the sources, with sum 1.
 
     Raises:
-        CorpusTooLarge: the format is npy, and a token does not fit its uint16.
+        ValueError: the format is unknown, or it is npy, and a token does not fit its uint16.
     """
     if form == "rows":
         return Corpus([], rows, weights)
@@ -82,7 +78,7 @@ def write_corpus(
             f"format must be rows or one of {', '.join(WRITERS)}, got {form!r}"
         )
     if form == "npy" and sum(rows) > NPY_ROWS:
-        raise CorpusTooLarge(
+        raise ValueError(
             f"the format npy is raw uint16, which has numbers for {NPY_ROWS:,} rows, got "
             f"{sum(rows):,}: use bin or ds"
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.laws.corpora import Corpus, CorpusTooLarge, write_corpus
+from nanoset_ref.laws.corpora import Corpus, write_corpus
 from nanoset_ref.laws.findings import (
     Batches,
     Finding,
@@ -93,7 +93,7 @@ class Trial:
         folder = self.folder / "-".join(map(str, parts))
         try:
             return write_corpus(folder, self.adapter.format, rows, weights)
-        except CorpusTooLarge as error:
+        except ValueError as error:
             raise CaseRefused(str(error)) from error
 
     def run(self, *, kill: bool = False, **changes: Any) -> EpochTrace:

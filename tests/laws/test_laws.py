@@ -584,7 +584,7 @@ def test_claims_that_are_no_string_are_refused_by_the_fixture_too() -> None:
     with pytest.raises(
         TypeError, match="claims must be one string of names, got .'once'."
     ):
-        Laws(1.0, 0, ["once"]).hold(make, claims=["once"])
+        Laws(1.0, 0, "once").hold(make, claims=["once"])
 
 
 @pytest.mark.parametrize(
