@@ -17,7 +17,7 @@ from nanoset_ref.laws.rules import LAWS
 from nanoset_ref.laws.trial import Case
 
 MAX_STEPS = 8  # in a table
-SCRIPT = '''"""The law {law!r}: {message}"""
+SCRIPT = '''"""The law {law!r}: {finding}"""
 
 from nanoset_ref.laws import Case, judge
 {imports}
@@ -242,7 +242,7 @@ class LawReport:
         outcome = self.outcomes[law]
         return SCRIPT.format(
             law=law,
-            message=outcome.finding.message if outcome.finding else "",
+            finding=outcome.finding,
             imports="\n".join(sorted(lines)),
             name=imports[0][1],
             case=outcome.case,
