@@ -38,7 +38,7 @@ PAGE = """<!doctype html>
 READ = "background:#bcdcf6;color:#222222"
 WRONGLY_READ = "background:#ee8f88;color:#222222"
 MISSING = "border:2px dashed #e0352b"
-Table = list[tuple[str, ...]]  # a head with the steps, and a row for each rank
+Table = tuple[tuple[str, ...], ...]  # a head with the steps, and a row for each rank
 WRONG = re.compile(r"\(not | !")  # in a cell
 
 
@@ -119,13 +119,12 @@ class LawReport:
 
     def _cases(self) -> Iterator[tuple[str, Table]]:
         """Yield the smallest case of each broken law, with the law's name, and its table."""
-        laws_of: dict[str, list[str]] = {}
+        laws_of: dict[tuple[Case | None, Table], list[str]] = {}
         for law in self.broken:
-            shown = f"{self.outcomes[law].case} {self._table(law)}"
+            shown = self.outcomes[law].case, self._table(law)
             laws_of.setdefault(shown, []).append(law)
-        for laws in laws_of.values():
-            case = self.outcomes[laws[0]].case
-            yield f"{' '.join(laws)}: {case}", self._table(laws[0])
+        for (case, table), laws in laws_of.items():
+            yield f"{' '.join(laws)}: {case}", table
 
     def _table(self, law: str) -> Table:
         """Rank by step: the rows read and, in parentheses, the expected ones if they differ. A long
@@ -133,7 +132,7 @@ class LawReport:
         """
         finding = self.outcomes[law].finding
         if finding is None or not finding.actual:
-            return []
+            return ()
         expected = finding.expected or finding.actual
         columns = []
         for step in range(max(map(len, finding.actual + expected))):
@@ -147,7 +146,7 @@ class LawReport:
             wrong = [cells for cells in columns if WRONG.search("  ".join(cells))]
             columns = (wrong or columns)[:MAX_STEPS]
         heads = ["", *(f"rank {rank}" for rank in range(len(expected)))]
-        return list(zip(heads, *columns, strict=True))
+        return tuple(zip(heads, *columns, strict=True))
 
     def _repr_html_(self) -> str:
         lines = [*map(self.line, self.outcomes), self._notes()]
@@ -253,9 +252,8 @@ class LawReport:
 def _location(function: Any) -> tuple[str, str]:
     """The module and the name of a function, a functools.partial or the class of a callable."""
     function = getattr(function, "func", function)
-    return function.__module__, getattr(
-        function, "__qualname__", type(function).__qualname__
-    )
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return named.__module__, named.__qualname__
 
 
 def _text_lines(table: Table) -> list[str]:

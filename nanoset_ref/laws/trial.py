@@ -151,5 +151,5 @@ class Trial:
             message = f"row {never[0]} was never read"
             if len(never) > 1:
                 message += f" (and {len(never) - 1} others of {rows})"
-            return Finding("lost", message, batches, rows=tuple(never))
+            return Finding("lost", message, batches)
         return None
