@@ -5,7 +5,6 @@ early.
 """
 
 import inspect
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -83,9 +82,10 @@ def check(
     report = LawReport(adapter, {}, seed)
     show = progress or (lambda text: None)
     end = time.monotonic() + budget
-    with tempfile.TemporaryDirectory() as folder, LoaderProcesses(adapter) as processes:
-        search = Search(processes, Path(folder), seed, examples)
-        write_corpus(search.folder, adapter.format, [1])  # fails early
+    with LoaderProcesses(adapter) as processes:
+        search = Search(processes, seed, examples)
+        folder = Path(processes.temporary.name, "1")
+        write_corpus(folder, adapter.format, [1])  # fails early
         for number, law in enumerate(checked):
             show(f"{law:<8} ")
             now = time.monotonic()
@@ -108,8 +108,8 @@ def judge(
 ) -> Verdict:
     """Check one law in one case, like the script of a counterexample; None: the law holds."""
     adapter = as_adapter(loader, options)
-    with tempfile.TemporaryDirectory() as folder, LoaderProcesses(adapter) as processes:
-        return check_case(processes, Path(folder), law, case)
+    with LoaderProcesses(adapter) as processes:
+        return check_case(processes, law, case)
 
 
 def _check_signature(adapter: Adapter) -> None:
@@ -149,7 +149,6 @@ class Search:
     """Looks for a case that breaks a law."""
 
     processes: LoaderProcesses
-    folder: Path
     seed: int
     examples: int
 
@@ -179,7 +178,7 @@ class Search:
                     outcome.late = True
                     return False
                 try:
-                    judged[case] = check_case(self.processes, self.folder, law, case)
+                    judged[case] = check_case(self.processes, law, case)
                 except CaseRefused as reason:
                     outcome.refused = str(reason)
                     return False
@@ -217,8 +216,9 @@ class Search:
                 if rows > adapter.largest or 8 * seconds > adapter.limit:
                     break
                 begun = time.monotonic()
-                if breaks(Case(rows=rows)):
-                    return Case(rows=rows)
+                case = Case(rows=rows)
+                if breaks(case):
+                    return case
                 seconds = time.monotonic() - begun
         return None
 

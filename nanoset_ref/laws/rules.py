@@ -5,7 +5,6 @@ a famous bug.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -464,7 +463,6 @@ LAWS: dict[str, tuple[Callable[[Trial], Verdict], str]] = {
 
 def check_case(
     processes: LoaderProcesses,
-    folder: Path,
     law: str,
     case: Case,
 ) -> Verdict:
@@ -475,6 +473,6 @@ def check_case(
     """
     check_law, _ = LAWS[law]
     try:
-        return check_law(Trial(processes, folder, case))
+        return check_law(Trial(processes, case))
     except LoaderFailed as failure:
         return failure.finding

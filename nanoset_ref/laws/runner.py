@@ -176,19 +176,22 @@ def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
 
 
 class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
-    """Runs a loader in two processes that alternate; a context manager that ends them.
+    """Runs a loader in two processes that alternate, and has a temporary folder for its corpora.
 
-    They are forked, so that a function defined in a notebook can be run.
+    The processes are forked, so that a function defined in a notebook can be run. Leaving this
+    context ends them and removes the folder.
     """
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
+        self.temporary = tempfile.TemporaryDirectory()
         # (process, connection, file of its stack)
         self.processes: list[Any] = [None, None]
 
     def __exit__(self, *error: object) -> None:
         for number in (0, 1):
             self._kill(number)
+        self.temporary.cleanup()
 
     def run(self, request: EpochRequest, *, kill: bool = False) -> EpochTrace:
         """Run in the next process; with `kill`, end it by SIGKILL as soon as it has answered."""

@@ -64,13 +64,11 @@ class Trial:
     def __init__(
         self,
         processes: LoaderProcesses,
-        folder: Path,
         case: Case,
     ) -> None:
         self.processes = processes
         self.adapter = processes.adapter
         self.claims = self.adapter.claims.split()
-        self.folder = folder
         self.case = case
         # of a loader without an end; one rank may read everything
         self.steps = (
@@ -90,7 +88,7 @@ class Trial:
     def corpus(self, rows: list[int], weights: list[float] | None = None) -> Corpus:
         # plain names: some libraries read a path as a pattern
         parts = ["rows", *rows, "weights", *(weights or [])]
-        folder = self.folder / "-".join(map(str, parts))
+        folder = Path(self.processes.temporary.name, "-".join(map(str, parts)))
         try:
             return write_corpus(folder, self.adapter.format, rows, weights)
         except ValueError as error:
