@@ -29,16 +29,15 @@ class Laws:
         # pytest loads the plugin in every project
         from nanoset_ref.laws.case_search import as_adapter, check
 
-        claims = as_adapter(loader, options).claims.split()
-        if self.law and self.law not in claims:
+        adapter = as_adapter(loader, options)
+        if self.law and self.law not in adapter.claims.split():
             pytest.skip("not claimed")
         report = check(
-            loader,
+            adapter,
             laws=self.law,
             budget=self.budget,
             seed=self.seed,
             examples=examples,
-            **options,
         )
         if report.broken:
             first = report.broken[0]
