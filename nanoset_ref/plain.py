@@ -679,10 +679,10 @@ def stateless_at(k, lengths, weights, seed):
 
     Without weights an epoch reads every sample once. With weights there is one endless epoch.
 
-    >>> [stateless_at(k, [3, 2], None, seed=0) for k in range(5)]
-    [(0, 2), (0, 0), (1, 1), (1, 0), (0, 1)]
-    >>> [stateless_at(k, [3, 2], None, seed=0) for k in range(5, 10)]
-    [(0, 2), (1, 1), (1, 0), (0, 0), (0, 1)]
+    >>> [stateless_at(k, [3, 2], None, seed=4) for k in range(5)]
+    [(1, 1), (0, 1), (0, 2), (1, 0), (0, 0)]
+    >>> [stateless_at(k, [3, 2], None, seed=4) for k in range(5, 10)]
+    [(1, 0), (0, 2), (0, 0), (0, 1), (1, 1)]
     """
     # 1.
     first, before, sources = window_of(k, lengths, weights, seed)
@@ -801,20 +801,20 @@ def permute(x, n, key, back=False):
     """The place of x in a keyed permutation of range(n); with `back`, the number at place x.
 
     1. Lay range(n) out row by row on a board, nearly square, of at least 7 x 8 cells.
-    2. In twelve rounds, alternately shift each column down by a hash of its column number, and
+    2. In ten rounds, alternately shift each column down by a hash of its column number, and
        each row sideways by a hash of its row number. Going back, undo the rounds in reverse.
     3. A cell beyond n goes through the rounds again.
 
     >>> [permute(x, 10, key=7) for x in range(10)]
-    [1, 6, 9, 4, 8, 5, 3, 7, 0, 2]
+    [7, 0, 2, 6, 8, 4, 1, 3, 9, 5]
     >>> [permute(place, 10, key=7, back=True) for place in range(10)]
-    [8, 0, 9, 6, 3, 5, 1, 7, 4, 2]
+    [1, 6, 2, 7, 5, 9, 3, 0, 4, 8]
     """
     bits = (n - 1).bit_length() // 2
     columns = 2 ** max(bits, 3)
     rows = max(math.ceil(n / columns), 7)
     sides = rows, columns
-    rounds = list(range(12))
+    rounds = list(range(10))
     if back:
         rounds.reverse()
     while True:
@@ -856,8 +856,8 @@ def stateless_positions(source, sample, lengths, weights, seed, until):
     2. Search for the window that contains the n-th read.
     3. In that window, take the source's position number (n - reads before the window).
 
-    >>> stateless_positions(1, 0, [3, 2], None, seed=0, until=20)
-    [3, 7, 14, 15]
+    >>> stateless_positions(1, 0, [3, 2], None, seed=4, until=20)
+    [3, 5, 13, 15]
     """
     tree = share_tree(lengths, weights)
     length = lengths[source]

@@ -74,7 +74,7 @@ class StatelessOrder(Order):
     """
 
     name = "stateless"
-    algorithm = 2
+    algorithm = 3
     endless = True
 
     def __init__(

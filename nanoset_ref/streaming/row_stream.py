@@ -34,7 +34,7 @@ from nanoset_ref.preprocess.text_blocks import TextBatch, TextBlock
 from nanoset_ref.streaming.resumable import State
 
 # version of rows and buffers: raised, with a line in CHANGELOG, if a text gives different rows
-ALGORITHM = 2
+ALGORITHM = 3
 
 
 # the least value of each number in StreamOptions

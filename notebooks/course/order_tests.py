@@ -82,6 +82,9 @@ repeated on the EPYC, moved by less than 0.001 nats. A later repetition was less
 seeds, the shuffle came again within {moved_again[0]} nats, but file order moved by up to {moved_again[1]}, and its
 mean by {moved_again[2]}. (One machine repeats itself exactly.)
 
+All these runs were made while the computed shuffle had twelve rounds (algorithm 2 of the `stateless` order). It
+has ten now, so the same commands shuffle the samples differently, also in a buffer that is emptied as a whole.
+
 | runs | command | hours |
 |:---|:---|---:|
 {commands}

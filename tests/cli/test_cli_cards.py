@@ -105,7 +105,7 @@ def test_a_card_with_its_files_answers_as_the_config_does(run, ask, demo):
         assert [(row["path"], row["sample"]) for row in alone] == [
             (row["path"], row["sample"]) for row in by_config
         ]
-    asked = "--document", 139
+    asked = "--document", 91
     steps = [row["step"] for row in ask("when", "--run", "demo", *FILES, *asked)]
     assert (
         steps
@@ -313,13 +313,13 @@ def test_a_step_of_olmo_is_read_from_its_files_by_ranges(public):
 
 
 def test_many_questions_are_answered_in_a_table(run, ask, demo):
-    with_mark = "\ufeff139\n0:3\n1:7\n"  # as some editors save it
+    with_mark = "\ufeff91\n0:3\n1:7\n"  # as some editors save it
     (demo / "bulk.txt").write_text(with_mark, encoding="utf-8")
     code, text, error = run("when", "--run", "demo", *FILES, "--bulk", "bulk.txt")
     lines = [line.split("\t") for line in text.splitlines()]
     assert code == 0 and not error
     assert lines[0][:4] == ["query", "stage", "step", "position"]
-    for question, document in (("139", 139), ("0:3", 3)):
+    for question, document in (("91", 91), ("0:3", 3)):
         asked = ask("when", "--config", "tokens.yaml", "--document", document)
         found = sorted(
             [int(line[2]), int(line[3])] for line in lines if line[0] == question
@@ -332,14 +332,14 @@ def test_many_questions_are_answered_in_a_table(run, ask, demo):
         row["position"] for row in asked
     ]
     error = run("when", "--run", "demo", "--bulk", "bulk.txt")[2]
-    assert "139: document numbers need the token files: give bytes, or --data" in error
+    assert "91: document numbers need the token files: give bytes, or --data" in error
 
 
 def test_a_run_without_some_documents(run, ask, demo):
-    (demo / "bulk.txt").write_text("\ufeff139\n", encoding="utf-8")
+    (demo / "bulk.txt").write_text("\ufeff91\n", encoding="utf-8")
     one, two = ask("skip", "bulk.txt", "--run", "demo", *FILES)
     steps = {
-        row["step"] for row in ask("when", "--run", "demo", *FILES, "--document", 139)
+        row["step"] for row in ask("when", "--run", "demo", *FILES, "--document", 91)
     }
     assert one["steps"] + two["steps"] == len(steps)
     first = min(steps)
@@ -401,11 +401,11 @@ def test_audit_says_what_a_card_lacks_and_what_is_broken(run, ask, tmp_path):
 def test_audit_of_a_card_names_samples_and_draws_the_spread(ask, run):
     found = ask("audit", "--run", "demo")
     (twice,) = found["uneven"]
-    assert twice["how"] == "more often" and twice["first"] == [[0, 310, 2]]
-    assert len(Card.load("demo").when(310)) == 2
+    assert twice["how"] == "more often" and twice["first"] == [[0, 466, 2]]
+    assert len(Card.load("demo").when(466)) == 2
     assert [[it["file"] for it in stage] for stage in found["spread"]] == [[0], [0, 1]]
     text = run("audit", "--run", "demo")[1]
-    assert "through its file: 1 samples: stories_input_ids.npy sample 310 (2x)" in text
+    assert "through its file: 1 samples: stories_input_ids.npy sample 466 (2x)" in text
     text = run("audit", "--run", "modded-nanogpt-sub3min")[1]
     shard = next(line for line in text.splitlines() if "000001.bin" in line)
     assert shard.endswith("|" + 9 * "\u2588" + 55 * " " + "|"), (
@@ -816,4 +816,4 @@ def test_cards_whose_orders_differ_in_name_alone_do_not_read_the_same_rows(
     code, text, _ = run("compare", *paths)
     assert code == 1
     assert ".kind: first 'nanotron', second 'stateless'" in text
-    assert "from step 1 on they read different rows: 3 of that step differ" in text
+    assert "from step 1 on they read different rows: 4 of that step differ" in text

@@ -31,9 +31,9 @@ def slide(board, number, key=KEY):
 
 @cache
 def boards():
-    """The opening's board at the start and after each of twelve rounds."""
+    """The opening's board at the start and after each of ten rounds."""
     found = [np.arange(400).reshape(ROWS, COLUMNS)]
-    for number in range(12):
+    for number in range(10):
         found.append(slide(found[-1], number))
     return found
 
@@ -55,7 +55,7 @@ def walk(place, coins_of_stage):
 
 def opening():
     titles = {0: "start", 1: "1: columns slide", 2: "2: rows slide", 3: "3: columns", 4: "4: rows"}
-    titles |= {6: "6: rows", 12: "12: rows"}
+    titles |= {6: "6: rows", 10: "10: rows"}
     stages = [(title, boards()[done]) for done, title in titles.items()]
     stages.append(
         ("NumPy's shuffle", np.random.RandomState(0).permutation(400).reshape(ROWS, COLUMNS))
@@ -64,13 +64,13 @@ def opening():
         plots.rounds(
             stages,
             [206, 207],
-            "Twelve rounds of sliding make a shuffle, and neighbors part",
+            "Ten rounds of sliding make a shuffle, and neighbors part",
             range(1, 5),
         ),
         "The color is the number. The dots are 206 and 207; a line is the slide of the round (shown up to round "
         "4). What leaves the board on one side comes in again on the other.",
-        "Eight boards of 25 by 16 colored cells: in order, after 1, 2, 3, 4, 6 and 12 rounds in which "
-        "columns and rows slide in turn, and NumPy's shuffle. After round 1 bands are left, after 12 the "
+        "Eight boards of 25 by 16 colored cells: in order, after 1, 2, 3, 4, 6 and 10 rounds in which "
+        "columns and rows slide in turn, and NumPy's shuffle. After round 1 bands are left, after 10 the "
         "board looks as random as NumPy's.",
     )
 
@@ -81,7 +81,7 @@ def figure_1():
         board = np.arange(64).reshape(8, 8)
         for number in range(done):
             board = slide(board, number, key)
-        if done == 12:
+        if done == 10:
             assert all(board.flat[plain.permute(x, 64, key)] == x for x in range(64))
         arrows = steps(done - 1, 8, 8, key) if done else [0] * 8
         down = {
@@ -108,20 +108,20 @@ def figure_1():
         )
 
     show(
-        Moving({"rounds": list(range(13)), "key": [6, 7, 8]}, state, (1, 7), gliding=True),
+        Moving({"rounds": list(range(11)), "key": [6, 7, 8]}, state, (1, 7), gliding=True),
         "The color is the row in which a number begins.",
         "A board of 8 by 8 numbers after round 1 with key 7: every column has slid down, by the number at "
         "the arrow above it. Numbers 27 and 28 have thick frames.",
     )
 
 
-@answer("13.1", 0, words=("12 hashes",))
+@answer("13.1", 0, words=("10 hashes",))
 def answer_1():
     n, key = 10**12, np.uint64(1234)
     place = permute(123_456_789_012, n, key)  # compiled; the same rule
     assert place == plain.permute(123_456_789_012, n, 1234)
     assert unpermute(place, n, key) == 123_456_789_012
-    print(f"12 hashes, to place {place:,}")
+    print(f"10 hashes, to place {place:,}")
     print("no other number was placed, and the way back is as short")
 
 

@@ -76,7 +76,7 @@ def prepared():
         ) as file:
             file.write(*encoder.encode_batch(texts[name]))
     run = Nanoset(
-        paths, [6, 3, 1], 128, train_split_num_samples=4000, random_seed=7, order="stateless"
+        paths, [6, 3, 1], 128, train_split_num_samples=4000, random_seed=354, order="stateless"
     )
     return Prepared(run, paths, texts, tokenizer, corpus.tokenizer)
 
@@ -176,8 +176,8 @@ def opening():
         pictures.jump(losses(), range(160, 241), [200], "The loss jumps at step 200"),
         "The training loss, step by step, of a small model that reads the course's corpus (370,000 parameters; "
         "stored, and `python -m course.pages.page_14` trains it again). What did it read in that step?",
-        "The training loss of steps 160 to 240 falls from about 2.7 to 2 and swings by some tenths. At step 200, "
-        "marked with a dot, it is 3.5, far above its neighbors.",
+        "The training loss of steps 160 to 240 falls from about 2.5 to 2 and swings by some tenths. At step 200, "
+        "marked with a dot, it is 3.2, far above its neighbors.",
     )
 
 
@@ -199,7 +199,7 @@ def figure_2(tiny, layout):
     )
 
 
-@answer("14.1", 3, words=("steps [200, 269, 357]",))
+@answer("14.1", 3, words=("steps [200, 337, 372]",))
 def answer_1(run, schedule):
     steps = sorted({slot.step for slot in when(run, schedule, BLOB, source=2)})
     print("a part of it is read in steps", steps)
@@ -213,8 +213,8 @@ def answer_1(run, schedule):
     show(
         pictures.jump(losses(), range(1, 501), steps, "Three steps read the same document"),
         "The whole run. Dots: the steps that `when` names.",
-        "The training loss over 500 steps. It falls from 8.3 to about 1.4. Three dots, at steps 200, 269 and 357, "
-        "stand on spikes.",
+        "The training loss over 500 steps. It falls from 8.3 to about 1.4. Two dots, at steps 200 and 337, stand "
+        "on the highest spikes; the third, at step 372, on none.",
     )
 
 
@@ -234,7 +234,7 @@ def answer_3(run, first):
             print(f"       {check.detail}")
 
 
-@answer("14.4", 49, words=("is never read",), within=10)
+@answer("14.4", 50, words=("is never read",), within=10)
 def answer_4(comparison):
     changes = {}
     for name, it in zip(NAMES, comparison.files):
@@ -252,7 +252,7 @@ def answer_4(comparison):
     )
 
 
-@answer("14.5", (266, 354), words=("[266, 354]",))
+@answer("14.5", (334, 369), words=("[334, 369]",))
 def answer_5(run, schedule, skipping, first):
     loader = build_nanoset_dataloader(
         skipping, micro_batch_size=2, dp_size=2, consumed_train_samples=first
@@ -273,7 +273,7 @@ def clean_position(skipping, position):
     return int(skipping.order.original(np.array(position)))
 
 
-@answer("14.6", 795, words=("assumes 794",), within=5)
+@answer("14.6", 797, words=("assumes 797",), within=5)
 def answer_6(ledger, naive, changed):
     print(f"read of the programs: {ledger.reads[2]}; the naive order assumes", end=" ")
     print(naive.counts(ledger.position)[2])

@@ -233,7 +233,7 @@ def answer_4():
     )
 
 
-@answer("17.5", "training", words=("3.3 against 4.3",))
+@answer("17.5", "training", words=("3.2 against 4.3",))
 def answer_5(live):
     tokens = np.array(live["fresh"][0]["tokens"]) / 1000
     pair = {
