@@ -1,5 +1,8 @@
 """Many questions at once get the answers that each of them gets alone."""
 
+import itertools
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,6 +21,7 @@ from nanoset_ref.provenance import (
     readers_of_card,
     readers_of_segments,
     rows_to_skip,
+    search,
     when,
 )
 
@@ -185,10 +189,146 @@ def test_rows_of_whole_documents_are_refused_in_bulk_and_by_cards(run):
             assert document in rows[slot.position]
 
 
+class Bytes:
+    """A token per byte of ASCII."""
+
+    def encode(self, text, **options):
+        return list(text.encode())
+
+    def decode(self, ids, **options):
+        return bytes(ids).decode()
+
+
+def write_documents(path, documents):
+    with TokenFileWriter(path, dtype="uint16") as writer:
+        for document in documents:
+            writer.write_document(document)
+    return path
+
+
+def naive_rows(segments, ids):
+    """(stage, position) of the rows with a token of `ids`, wherever they lie within a document."""
+    rows = set()
+    for segment in segments:
+        dataset = segment.dataset
+        for source, file in enumerate(dataset.files):
+            offsets = file.document_offsets
+            for document, (start, stop) in enumerate(itertools.pairwise(offsets)):
+                tokens = file.tokens[start:stop]
+                for first in range(len(tokens) - len(ids) + 1):
+                    if not np.array_equal(tokens[first : first + len(ids)], ids):
+                        continue
+                    for slot in when(
+                        dataset,
+                        segment.schedule,
+                        document,
+                        source=source,
+                        tokens=(first, first + len(ids)),
+                        until=segment.stop,
+                    ):
+                        rows.add((segment.name, slot.position))
+    return rows
+
+
+@pytest.mark.parametrize("few", [0, 16])
+@given(data=st.data())
+def test_passages_are_found_wherever_they_lie_within_a_document(
+    tmp_path_factory, few, data
+):
+    """The oracle: each beginning is compared, document by document. Few ids, so that much repeats."""
+    tokens = st.lists(st.sampled_from([97, 98, 32]), max_size=12)
+    files = data.draw(st.lists(st.lists(tokens, max_size=6), min_size=1, max_size=2))
+    folder = tmp_path_factory.mktemp("passages")
+    long_enough = [[97] * 9]
+    paths = [
+        write_documents(folder / f"{number}.npy", documents + long_enough)
+        for number, documents in enumerate(files)
+    ]
+    segments = [
+        RunSegment("one", Nanoset(paths, None, 3, 20), Schedule(), 12),
+        RunSegment(
+            "two", Nanoset(paths[:1], None, 3, 9, order="stateless"), Schedule(), 9
+        ),
+    ]
+    ids = data.draw(st.lists(tokens.filter(bool), min_size=1, max_size=4))
+    words = st.text("ab", min_size=1, max_size=3)
+    texts = data.draw(st.lists(st.lists(words, min_size=3, max_size=5), max_size=3))
+    passages = [*ids, *map(" ".join, texts), [70_000, 97], [97, 70_000]]
+    readers, parser = readers_of_segments(segments, 0)
+    parser = parser._replace(tokenizer_of=lambda file: Bytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "FEW", few)
+        patch.setattr("nanoset_ref.tokens.content.BLOCK_IDS", 16)
+        found = table(readers, parser, map(json.dumps, passages))
+    for passage in passages:
+        rows = [row for row in found if row["query"] == json.dumps(passage)]
+        read = [(row["stage"], int(row["position"])) for row in rows]
+        wanted = passage
+        if isinstance(passage, str):
+            wanted = Bytes().encode(passage)
+        assert {*read} == naive_rows(segments, wanted)
+        times = sum(json.dumps(other) == json.dumps(passage) for other in passages)
+        assert len(read) == times * len({*read}), "each row once for each line"
+
+
+def test_texts_of_one_and_two_words_are_found_as_one_by_one(tmp_path):
+    documents = [b"no cat", b"cat no cat no", b"the cat", b"dog"]
+    path = write_documents(tmp_path / "a.npy", [*map(list, documents)])
+    segment = RunSegment("run", Nanoset(path, None, 4, 7), Schedule(), 7)
+    readers, parser = readers_of_segments([segment], 0)
+    with pytest.raises(ValueError, match="a text in .*a.npy needs a tokenizer"):
+        parser.spans(['"cat"'])
+    reports = []
+    parser = parser._replace(tokenizer_of=lambda file: Bytes(), report=reports.append)
+    for text in ("cat", "cat no", "cow"):
+        hits = search.find_text(segment.dataset.files[0], Bytes(), text)
+        positions = {
+            slot.position
+            for document, start, stop in hits
+            for slot in when(
+                segment.dataset, Schedule(), document, tokens=(start, stop)
+            )
+        }
+        found = table(readers, parser, [json.dumps(text)])
+        assert {int(row["position"]) for row in found} == positions
+        assert bool(found) == (text != "cow")
+    assert reports == ["file 0: 4 documents searched"] * 3
+
+
+def test_a_run_without_a_passage_reads_none_of_its_rows(run):
+    ids = [12, 13, 14]
+    rows = rows_to_skip(*readers_of_segments(run, 0), [f"[12,\t{ids[1]}, 14]"])
+    expected = naive_rows(run, ids)
+    for stage in rows:
+        ranges = [range(*bounds) for bounds in stage["ranges"]]
+        positions = {position for span in ranges for position in span}
+        assert positions == {k for name, k in expected if name == stage["stage"]}
+
+
+def test_ids_keep_their_line_in_the_table(run):
+    found = table(*readers_of_segments(run, 0), ["3", "[12,\t13]", "0-2"])
+    assert {row["query"] for row in found} == {"3", "[12, 13]", "0-2"}
+
+
+def test_passages_need_the_files():
+    readers, parser = readers_of_card(Card(toy()), 0)
+    for line in ('"a text"', "[1, 2]"):
+        with pytest.raises(ValueError, match="passages need the token files: .*--data"):
+            table(readers, parser, [line])
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("x", "a line is .*got 'x'"),
+        ("x", "a line is .*a text as a JSON string, or ids as a JSON list, got 'x'"),
+        ("[1, 2", "a line is .*got '.1, 2'"),
+        ('{"a": 1}', "a line is"),
+        ("[]", "a line is"),
+        ('""', "a line is"),
+        ("[1, 2.5]", "an id must be an integer of at least 0, got 2.5"),
+        ("[true]", "an id must be an integer of at least 0, got True"),
+        ("[-1]", "an id must be at least 0, got -1"),
+        ("[4294967296]", "an id must be below"),
         ("-3", "a line is"),
         ("2:0", "2:0: there are 2 files"),
         ("30", "30: there are 30 documents, counted from 0"),

@@ -21,6 +21,7 @@ from nanoset_ref.cli.run_options import (
     RunOptions,
     require_one_of,
     segment_at,
+    show_progress,
     step_given_once,
 )
 from nanoset_ref.io.checks import check_index
@@ -190,8 +191,9 @@ def when(
         text: a piece of text; every occurrence in all files is looked up.
         sample: a row of the file, counted from 0; needs --run.
         byte_range: the first byte in the file, and the one after the last; needs --run.
-        bulk: a file of many questions, one per line: [SOURCE:]DOCUMENT or
-            [SOURCE:]FIRST_BYTE-END_BYTE. The answers are a table with tabs between its columns.
+        bulk: a file of many questions, one per line: [SOURCE:]DOCUMENT,
+            [SOURCE:]FIRST_BYTE-END_BYTE, or a passage to look for in all files: a text as a JSON
+            string, or ids as a JSON list. The answers are a table with tabs between its columns.
         source: number of the file, from 0.
     """
     require_one_of(
@@ -313,8 +315,7 @@ def _print_answers(
         for part in provenance.answer_queries(readers, parser, lines):
             sys.stdout.writelines(f"{line}\n" for line in part)
             written += len(part)
-            if sys.stderr.isatty():
-                print(f"\r{written:,} lines", end="", file=sys.stderr)
+            show_progress(f"{written:,} lines")
 
 
 def _slot_name(slot: Slot) -> str:

@@ -147,8 +147,8 @@ def skip(
     """What a run reads without some documents or bytes, and from which step on it differs.
 
     Args:
-        bulk: a file that names them, one per line: [SOURCE:]DOCUMENT or
-            [SOURCE:]FIRST_BYTE-END_BYTE.
+        bulk: a file that names them, one per line, as `when` takes it: [SOURCE:]DOCUMENT,
+            [SOURCE:]FIRST_BYTE-END_BYTE, or a passage as JSON.
         source: number of the file, from 0, for lines that name none.
     """
     readers, parser = options.readers(schedule, source)

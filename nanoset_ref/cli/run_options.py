@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import sys
 from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
@@ -176,7 +177,11 @@ class RunOptions(FileOptions):
         """The stages of the run and the parser of queries; see `provenance.readers_of_card`."""
         if self.is_card_alone:
             return provenance.readers_of_card(self.card(schedule), source)
-        return provenance.readers_of_segments(self.segments(schedule), source)
+        segments = self.segments(schedule)
+        readers, parser = provenance.readers_of_segments(segments, source)
+        return readers, parser._replace(
+            tokenizer_of=self.tokenizer_of, report=show_progress
+        )
 
     def parse_data(self) -> tuple[list[str], list[float] | None, bool]:
         """Parse --data.
@@ -296,6 +301,12 @@ class RunOptions(FileOptions):
     def decode(self, file: Tokens, ids: NDArray[Any]) -> str:
         """The text of some ids."""
         return self.tokenizer_of(file).decode(ids.tolist())
+
+
+def show_progress(text: str) -> None:
+    """Show how far a command is, on a terminal alone."""
+    if sys.stderr.isatty():
+        print(f"\r{text:<60}", end="", file=sys.stderr)
 
 
 @functools.cache

@@ -1,8 +1,8 @@
-"""Bulk queries: when a run reads each of a million documents, and which rows to skip so that it
-reads none of them.
+"""Bulk queries: when a run reads each of a million documents, byte ranges or passages, and which
+rows to skip so that it reads none of them.
 """
 
-import functools
+import contextlib
 import itertools
 import json
 import math
@@ -13,11 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.orders.base import NO_POSITIONS, Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import num_bytes, stop_of
 from nanoset_ref.provenance.run_segments import RunSegment
+from nanoset_ref.provenance.search import Passage, PassageSearch
 from nanoset_ref.provenance.stage_reader import StageReader
+from nanoset_ref.tokens import Tokens
 
 QUERIES_AT_ONCE = 1 << 19
 QUERY = re.compile(r"(?:(\d+):)?(\d+)(?:-(\d+))?")
@@ -38,33 +41,63 @@ class QueryFile(NamedTuple):
     itemsize: int
 
 
+def _no_tokenizer(file: Tokens) -> Any:
+    raise ValueError(f"a text in {file.path} needs a tokenizer")
+
+
+def _ignore(text: str) -> None:
+    pass
+
+
+def _passage_of(line: str) -> Passage:
+    """The text, or the ids, of a line of JSON; ValueError if it holds something else."""
+    passage: Any = None
+    with contextlib.suppress(json.JSONDecodeError):
+        passage = json.loads(line)
+    if not isinstance(passage, (str, list)) or not passage:
+        raise ValueError(
+            "a line is [SOURCE:]DOCUMENT, [SOURCE:]FIRST_BYTE-END_BYTE, a text as a JSON string, or "
+            f"ids as a JSON list, got {line!r:.80}"
+        )
+    if isinstance(passage, list):
+        for number in passage:
+            whole_number(number, f"{line:.80}: an id", 0, bits=32)
+    return passage
+
+
 class QueryParser(NamedTuple):
-    """Parses queries: lines [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-END_BYTE.
+    """Parses queries: lines [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-END_BYTE, or passages.
+
+    A passage is a text (a JSON string) or ids (a JSON list), and is searched for in all files.
 
     Args:
         files: the files of the run. Of several with the same name, the first is used.
-        boundaries_of: returns the document boundaries of a file in tokens, from its number.
+        open_file: opens a file, from its number.
         default_source: the file of lines that name none.
+        tokenizer_of: returns the tokenizer of a file.
+        report: called with the progress of a search, in words.
     """
 
     files: Sequence[QueryFile]
-    boundaries_of: Callable[[int], Int64Array]
+    open_file: Callable[[int], Tokens]
     default_source: int
+    tokenizer_of: Callable[[Tokens], Any] = _no_tokenizer
+    report: Callable[[str], None] = _ignore
 
     def spans(self, lines: Sequence[str]) -> Int64Array:
-        """(source, start, stop) of each line, in tokens: int64 [lines, 3].
+        """(number of the line, source, start, stop) of all tokens that lines name: int64 [n, 4].
 
         Raises:
             ValueError: a line of another form, or one that names no file, document or bytes of it.
         """
         firsts = first_with_same_name([file.name for file in self.files]).tolist()
-        spans = []
-        for line in lines:
+        spans: list[tuple[int, ...]] = []
+        passages: dict[int, Passage] = {}
+        for row, line in enumerate(lines):
             match = QUERY.fullmatch(line)
             if match is None:
-                raise ValueError(
-                    f"a line is [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-END_BYTE, got {line!r:.80}"
-                )
+                passages[row] = _passage_of(line)
+                continue
             named, number, end_byte = match.groups()
             source = self.default_source if named is None else int(named)
             if source >= len(firsts):
@@ -75,8 +108,29 @@ class QueryParser(NamedTuple):
                 span = self._span(source, int(number), end_byte)
             except ValueError as error:
                 raise ValueError(f"{line}: {error}") from error
-            spans.append((firsts[source], *span))
-        return np.array(spans, dtype=np.int64).reshape(-1, 3)
+            spans.append((row, firsts[source], *span))
+        if passages:
+            spans += self._matches_of(passages, sorted({*firsts}))
+        return np.array(spans, dtype=np.int64).reshape(-1, 4)
+
+    def _matches_of(
+        self,
+        passages: dict[int, Passage],
+        sources: Sequence[int],
+    ) -> Iterator[tuple[int, ...]]:
+        """The spans of passages, {number of the line: passage}, from one pass over the files."""
+        rows = [*passages]
+        has_texts = any(isinstance(passage, str) for passage in passages.values())
+        for source in sources:
+            file = self.open_file(source)
+            offsets = file.require_document_offsets()
+            tokenizer = self.tokenizer_of(file) if has_texts else None
+            search = PassageSearch([*passages.values()], tokenizer)
+            for searched, matches in search.matches_in(file):
+                self.report(f"file {source}: {searched:,} documents searched")
+                for number, document, start, stop in matches:
+                    first = offsets[document]
+                    yield rows[number], source, first + start, first + stop
 
     def _span(
         self,
@@ -86,7 +140,7 @@ class QueryParser(NamedTuple):
     ) -> tuple[int, int]:
         """The tokens [start, stop) of document `number`, or of bytes [number, end_byte)."""
         if end_byte is None:
-            boundaries = self.boundaries_of(source)
+            boundaries = self.open_file(source).require_document_offsets()
             if number + 1 >= len(boundaries):
                 raise ValueError(
                     f"there are {len(boundaries) - 1:,} documents, counted from 0"
@@ -133,15 +187,17 @@ def readers_of_card(card: Card, source: int) -> ReadersAndParser:
         )
         readers.append(reader)
 
-    def boundaries_of(source: int) -> Int64Array:
-        raise ValueError("document numbers need the token files: give bytes, or --data")
+    def open_file(source: int) -> Tokens:
+        raise ValueError(
+            "document numbers and passages need the token files: give bytes, or --data"
+        )
 
     itemsize = np.dtype(card.facts["dtype"]).itemsize
     files = [
         QueryFile(file["name"], file["first_byte"], file["bytes"], itemsize)
         for file in card.sources
     ]
-    return readers, QueryParser(files, boundaries_of, source)
+    return readers, QueryParser(files, open_file, source)
 
 
 def readers_of_segments(
@@ -175,15 +231,11 @@ def readers_of_segments(
         )
         readers.append(reader)
 
-    @functools.cache
-    def boundaries_of(source: int) -> Any:
-        return used[source].require_document_offsets()
-
     files = [
         QueryFile(name, file.first_byte, num_bytes(file), file.dtype.itemsize)
         for name, file in zip(names, used, strict=True)
     ]
-    return readers, QueryParser(files, boundaries_of, source)
+    return readers, QueryParser(files, used.__getitem__, source)
 
 
 def answer_queries(
@@ -222,8 +274,9 @@ def answer_queries(
 
 
 def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Batches of the lines that are not blank."""
-    queries = filter(None, map(str.strip, lines))
+    """Batches of the lines that are not blank, without the tabs that JSON may have."""
+    stripped = (line.strip().replace("\t", " ") for line in lines)
+    queries = filter(None, stripped)
     while batch := [*itertools.islice(queries, QUERIES_AT_ONCE)]:
         yield batch
 
@@ -245,7 +298,7 @@ def rows_to_skip(
         rows change, and "ranges" holds only until the ledger is made again,
         "ranges": the positions, as `SkippingOrder` takes them}
     """
-    no_span = np.empty((0, 3), dtype=np.int64)
+    no_span = np.empty((0, 4), dtype=np.int64)
     spans = np.concatenate([no_span, *map(parser.spans, _batches(lines))])
     skipped: dict[str, Int64Array] = {}  # positions by order, in the stages so far
     # the first skipped position, by name and seed of an order

@@ -1,17 +1,170 @@
 """Search token files for ids or for a piece of text.
 
-`find` compares the ids of all documents with the wanted ids. `find_text` searches for the tokens in
-the middle of a text and decodes around each hit, because the tokens at its ends depend on the text
-around them.
+All passages are searched for in one pass over a file. `find` compares the ids of all documents with
+the wanted ids. `find_text` searches for the tokens in the middle of a text and decodes around each
+hit, because the tokens at its ends depend on the text around them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.tokens import Tokens
 from nanoset_ref.tokens.content import document_blocks
+
+FEW = 16  # as many sequences are found faster in ids that are not sorted
+Passage = str | Sequence[int]  # a text, or ids
+# (number of the passage, document, start, stop), in tokens of the document
+Match = tuple[int, int, int, int]
+
+
+def _hits_in(
+    block: NDArray[Any],
+    sequences: Sequence[Int64Array],
+) -> Iterator[tuple[int, Int64Array]]:
+    """Yield (number of the sequence, its offsets in a block of ids) of each sequence.
+
+    Of many sequences, each is searched for from its rarest id on, in the sorted ids.
+    """
+    are_many = len(sequences) > FEW
+    if are_many:
+        places = np.argsort(block, kind="stable")
+        ascending = block[places]
+    for number, sequence in enumerate(sequences):
+        ids = sequence.astype(block.dtype)
+        if np.any(ids != sequence):
+            continue  # the file has no such id
+        anchor = 0
+        if are_many:
+            firsts = np.searchsorted(ascending, ids)
+            stops = np.searchsorted(ascending, ids, side="right")
+            anchor = int(np.argmin(stops - firsts))
+            found = places[firsts[anchor] : stops[anchor]]
+            hits = found - anchor
+        else:
+            hits = np.flatnonzero(block == ids[0])
+        last = len(block) - len(ids)
+        is_inside = (hits >= 0) & (hits <= last)
+        hits = hits[is_inside]
+        for n, wanted in enumerate(ids):
+            is_wanted = block[hits + n] == wanted
+            hits = hits[is_wanted]
+        yield number, hits
+
+
+class PassageSearch:
+    """Passages that are searched for together.
+
+    1. Search for the ids of each passage; for those of a text without its first and last word.
+    2. Decode a few more tokens on both sides; keep a hit if the whole text is there.
+    3. Cut the tokens where the decoded text starts and stops.
+
+    A text of one or two words is searched for as a whole, at the beginning of a line and after a
+    space.
+
+    Args:
+        passages: ids, or texts; white space around a text is ignored.
+        tokenizer: a tokenizer with `encode` and `decode`, as in transformers; None will do for ids.
+
+    Raises:
+        ValueError: a passage is empty.
+    """
+
+    def __init__(self, passages: Sequence[Passage], tokenizer: Any = None) -> None:
+        self.tokenizer = tokenizer
+        self.texts: dict[int, str] = {}  # those of which the middle is searched for
+        self.numbers: list[int] = []  # of the passage of each sequence
+        self.sequences: list[Int64Array] = []
+        for number, passage in enumerate(passages):
+            for ids in self._ids_of(number, passage):
+                if len(ids) == 0:
+                    raise ValueError("search for at least one id, got none")
+                self.sequences.append(np.array(ids, dtype=np.int64))
+                self.numbers.append(number)
+
+    def _ids_of(self, number: int, passage: Passage) -> list[Sequence[int]]:
+        """The sequences to search for, of one passage."""
+        if not isinstance(passage, str):
+            return [passage]
+        text = passage.strip()
+        if not text:
+            raise ValueError("search for a text of at least one word, got none")
+        spellings = [text, f" {text}"]
+        words = text.split(" ")
+        if len(words) > 2:
+            self.texts[number] = text
+            spellings = [" ".join(["", *words[1:-1]])]
+        return [
+            self.tokenizer.encode(spelling, add_special_tokens=False)
+            for spelling in spellings
+        ]
+
+    def matches_in(self, file: Tokens) -> Iterator[tuple[int, list[Match]]]:
+        """Yield (documents searched so far, sorted matches) after each few million ids of a file.
+
+        Raises:
+            TokenFileError: the file has no document boundaries.
+        """
+        first_document = 0  # of the block
+        for block, lengths in document_blocks(file):
+            stops = np.cumsum(lengths)
+            starts = stops - lengths
+            matches = set()
+            for sequence, hits in _hits_in(block, self.sequences):
+                length = len(self.sequences[sequence])
+                documents = np.searchsorted(stops, hits, side="right")
+                is_inside = hits + length <= stops[documents]
+                offsets = hits - starts[documents]
+                number = self.numbers[sequence]
+                places = zip(
+                    documents[is_inside].tolist(),
+                    offsets[is_inside].tolist(),
+                    strict=True,
+                )
+                for document, offset in places:
+                    tokens = block[starts[document] : stops[document]]
+                    bounds = self._bounds_of(number, tokens, offset, offset + length)
+                    if bounds:
+                        matches.add((number, first_document + document, *bounds))
+            first_document += len(lengths)
+            yield first_document, sorted(matches)
+
+    def _bounds_of(
+        self,
+        number: int,
+        tokens: NDArray[Any],
+        start: int,
+        stop: int,
+    ) -> tuple[int, int] | None:
+        """Where passage `number` lies around the hit tokens[start:stop]; None: it is not there."""
+        text = self.texts.get(number)
+        if text is None:
+            return start, stop
+        first, *_, last = text.split(" ")
+        # no word has more tokens than bytes
+        reach = max(len(first.encode()), len(last.encode())) + 2
+        low = max(start - reach, 0)
+        window = tokens[low : stop + reach].tolist()
+        start -= low
+        stop -= low
+        first_char = len(self._decode(window[:start])) - len(first)
+        if first_char < 0:
+            return None
+        if not self._decode(window).startswith(text, first_char):
+            return None
+        while len(self._decode(window[:start])) > first_char:
+            start -= 1
+        # compare text, not lengths: half of a character decodes to one character
+        while not self._decode(window[:stop]).startswith(text, first_char):
+            stop += 1
+        return low + start, low + stop
+
+    def _decode(self, ids: list[int]) -> str:
+        decode = self.tokenizer.decode
+        return str(decode(ids, clean_up_tokenization_spaces=False))
 
 
 def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
@@ -27,26 +180,8 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
     Raises:
         ValueError: there are no ids, or the file has no document boundaries.
     """
-    if len(ids) == 0:
-        raise ValueError("search for at least one id, got none")
-    matches: list[tuple[int, int]] = []
-    first_document = 0  # of the block
-    for block, lengths in document_blocks(file):
-        stop = max(len(block) - len(ids) + 1, 0)
-        hits = np.flatnonzero(block[:stop] == ids[0])
-        for n, wanted in enumerate(ids):
-            is_wanted = block[hits + n] == wanted
-            hits = hits[is_wanted]
-        stops = np.cumsum(lengths)
-        starts = stops - lengths
-        documents = np.searchsorted(stops, hits, side="right")
-        is_inside = hits + len(ids) <= stops[documents]
-        documents = documents[is_inside]
-        offsets = hits[is_inside] - starts[documents]
-        numbers = first_document + documents
-        matches += zip(numbers.tolist(), offsets.tolist(), strict=True)
-        first_document += len(lengths)
-    return matches
+    blocks = PassageSearch([ids]).matches_in(file)
+    return [(match[1], match[2]) for _, matches in blocks for match in matches]
 
 
 def find_text(
@@ -54,14 +189,7 @@ def find_text(
     tokenizer: Any,
     text: str,
 ) -> list[tuple[int, int, int]]:
-    """Find the tokens that hold a text.
-
-    1. Search for the tokens of the text without its first and last word (`find`).
-    2. Decode a few more tokens on both sides; keep a hit if the whole text is there.
-    3. Cut the tokens where the decoded text starts and stops.
-
-    A text of one or two words is searched for as a whole, at the beginning of a line and after a
-    space.
+    """Find the tokens that hold a text; see `PassageSearch`.
 
     Args:
         file: a file with document boundaries.
@@ -74,74 +202,5 @@ def find_text(
     Raises:
         ValueError: the text is empty; see also `find`.
     """
-    text = text.strip()
-    if not text:
-        raise ValueError("search for a text of at least one word, got none")
-    words = text.split(" ")
-    if len(words) < 3:
-        hits = set()
-        for prefix in ("", " "):
-            ids = tokenizer.encode(prefix + text, add_special_tokens=False)
-            for document, start in find(file, ids):
-                hits.add((document, start, start + len(ids)))
-        return sorted(hits)
-    first, *middle, last = words
-    # 1.
-    spaced = " ".join(["", *middle])
-    ids = tokenizer.encode(spaced, add_special_tokens=False)
-    boundaries = file.require_document_offsets()
-    # no word has more tokens than bytes
-    reach = max(len(first.encode()), len(last.encode())) + 2
-    matches = []
-    for document, offset in find(file, ids):
-        document_start = boundaries[document]
-        document_stop = boundaries[document + 1]
-        tokens = file.tokens[document_start:document_stop]
-        low = max(offset - reach, 0)
-        start = offset - low
-        stop = start + len(ids)
-        window = tokens[low : low + stop + reach].tolist()
-        # 2. and 3.
-        bounds = _bounds(tokenizer, window, text, start, stop, len(first))
-        if bounds:
-            start, stop = bounds
-            matches.append((document, low + start, low + stop))
-    return sorted(matches)
-
-
-def _bounds(
-    tokenizer: Any,
-    window: list[int],
-    text: str,
-    start: int,
-    stop: int,
-    chars_before: int,
-) -> tuple[int, int] | None:
-    """Extend the hit window[start:stop] to the tokens of the whole text.
-
-    Args:
-        tokenizer: see `find_text`.
-        window: the ids around the hit.
-        text: the whole text.
-        start, stop: the hit, in tokens of `window`.
-        chars_before: the characters of the text before the hit.
-
-    Returns:
-        (start, stop) in tokens of `window`; None if the text is not there.
-    """
-    before = _decode(tokenizer, window[:start])
-    first_char = len(before) - chars_before
-    if first_char < 0:
-        return None
-    if not _decode(tokenizer, window).startswith(text, first_char):
-        return None
-    while len(_decode(tokenizer, window[:start])) > first_char:
-        start -= 1
-    # compare text, not lengths: half of a character decodes to one character
-    while not _decode(tokenizer, window[:stop]).startswith(text, first_char):
-        stop += 1
-    return start, stop
-
-
-def _decode(tokenizer: Any, ids: list[int]) -> str:
-    return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+    blocks = PassageSearch([text], tokenizer).matches_in(file)
+    return [match[1:] for _, matches in blocks for match in matches]

@@ -39,17 +39,18 @@ class StageReader:
     stop: int
 
     def find(self, spans: Int64Array) -> Int64Array:
-        """Find every read of the rows that hold tokens of spans.
+        """Find every read of the rows that hold tokens that queries name.
 
         1. List the samples that hold tokens of each span.
         2. Look up each of these samples once, and keep the positions of this stage.
         3. Give each span the positions of its samples.
 
         Args:
-            spans: int64 [n, 3] of (source, first token, stop).
+            spans: int64 [n, 4] of (number of the query, source, first token, stop); a query may
+                have several.
 
         Returns:
-            int64 [m, 4] of (index of the span, position, source, sample), sorted.
+            int64 [m, 4] of (number of the query, position, source, sample), sorted, each once.
         """
         # 1.
         queries, files, samples = self._samples_holding(spans)
@@ -78,11 +79,14 @@ class StageReader:
             samples[read_samples],
         ]
         ascending = np.lexsort((columns[1], columns[0]))
-        return np.stack(columns, axis=1)[ascending]
+        table = np.stack(columns, axis=1)[ascending]
+        # a row may hold several spans of a query
+        is_new = np.diff(table[:, :2], axis=0, prepend=-1).any(axis=1)
+        return table[is_new]
 
     def _samples_holding(self, spans: Int64Array) -> Int64Array:
-        """(index of the span, file of the order, sample) of step 1: int64 [3, m]."""
-        sources, first_tokens, stops = spans.T
+        """(number of the query, file of the order, sample) of step 1: int64 [3, m]."""
+        numbers, sources, first_tokens, stops = spans.T
         is_filled = first_tokens < stops
         tables = []
         for file, source in enumerate(self.sources):
@@ -95,7 +99,7 @@ class StageReader:
                 row_length=self.row_length,
             )
             samples = concatenated_ranges(firsts, ends - firsts)
-            queries = np.repeat(indices, ends - firsts)
+            queries = np.repeat(numbers[indices], ends - firsts)
             files = np.full_like(samples, file)
             tables.append([queries, files, samples])
         return np.concatenate(tables, axis=1)

@@ -332,7 +332,34 @@ def test_many_questions_are_answered_in_a_table(run, ask, demo):
         row["position"] for row in asked
     ]
     error = run("when", "--run", "demo", "--bulk", "bulk.txt")[2]
-    assert "91: document numbers need the token files: give bytes, or --data" in error
+    assert "91: document numbers and passages need the token files: give" in error
+
+
+def test_texts_and_ids_are_looked_for_in_all_files_at_once(
+    run, ask, demo, stories, monkeypatch
+):
+    """Each text as --text finds it alone: one that step 1 reads, and the beginning of another."""
+    tokenizer = open_tokens(FILES[1]).facts["tokenizer"]
+    named = "--tokenizer", tokenizer
+    rows = ask("where", "--run", "demo", *FILES, "--step", 1)
+    begun = [part for row in rows for part in row["parts"] if part["start"] == 0]
+    numbers = max(begun, key=lambda part: part["stop"])["document"], 3
+    pieces = [stories[number][:40].strip() for number in numbers]
+    encode = load_tokenizer(tokenizer).encode
+    ids = encode(" ".join(["", *pieces[0].split(" ")[1:-1]]), add_special_tokens=False)
+    lines = [*map(json.dumps, [*pieces, ids, "zyzzyva quokka xyst"])]
+    (demo / "passages.txt").write_text("\n".join(lines))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    words = "--run", "demo", *FILES, *named
+    code, text, error = run("when", *words, "--bulk", "passages.txt")
+    assert code == 0 and "documents searched" in error
+    rows = [line.split("\t") for line in text.splitlines()[1:]]
+    found = {line: {row[3] for row in rows if row[0] == line} for line in lines}
+    for line, piece in zip(lines, pieces, strict=False):
+        asked = ask("when", *words, "--text", piece)
+        assert found[line] == {str(row["position"]) for row in asked}
+    assert found[lines[2]] and not found[lines[3]]
+    assert run("skip", "passages.txt", *words)[0] == 0
 
 
 def test_a_run_without_some_documents(run, ask, demo):
