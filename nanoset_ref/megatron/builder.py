@@ -37,11 +37,13 @@ class NanosetBuilder:
 
     Args:
         config: the datasets' configuration.
+        index_alone: see `MMapIndexedDataset`.
     """
 
-    def __init__(self, config: NanosetConfig) -> None:
+    def __init__(self, config: NanosetConfig, *, index_alone: bool = False) -> None:
         self.config = config
-        self._open = functools.cache(MMapIndexedDataset)
+        opener = functools.partial(MMapIndexedDataset, index_alone=index_alone)
+        self._open = functools.cache(opener)
 
     def build(
         self, wanted: Sequence[str] = SPLITS

@@ -24,7 +24,7 @@ from nanoset_ref.tokens.interface import count_samples
 
 SHIPPED = Path(__file__).with_name("cards")
 NOT_COMPUTED = {
-    "megatron": "its rows are cut from shuffled documents: give the .bin/.idx pair (--data)",
+    "megatron": "its rows are cut from shuffled documents: give its .idx, or the .bin/.idx pair (--data)",
     "olmo_core_packed": "its rows are packed from whole documents: give the files (--data)",
     "unknown": "nobody has published enough to compute its order",
 }

@@ -38,7 +38,8 @@ def fetch_sizes(
     listed = card.facts.get("listed")
     if listed is None or listed["pattern"] is None:
         raise ValueError(
-            f"the card {card.name} lists no files whose sizes could be asked for"
+            f"the card {card.name} lists no files whose sizes could be asked for: give its files, or "
+            "the .idx of a .bin/.idx pair (--data)"
         )
     # 1.
     content = names.read_bytes() if names else _fetch_list(listed["url"])

@@ -124,7 +124,7 @@ def _megatron_rows(
     order: Json,
     paths: Sequence[str],
 ) -> Rows:
-    """The rows that an order "megatron" reads from .bin/.idx pairs."""
+    """The rows that an order "megatron" reads from .bin/.idx pairs, or says from .idx alone."""
     blend = list(paths)
     if order.get("weights"):
         blend = [*itertools.chain(*zip(order["weights"], paths, strict=True))]
@@ -136,7 +136,8 @@ def _megatron_rows(
         split_num_samples=(order["samples"], 0, 0),
         **options,
     )
-    rows = megatron.NanosetBuilder(config).build(["train"])[0]
+    builder = megatron.NanosetBuilder(config, index_alone=True)
+    rows = builder.build(["train"])[0]
     if rows is None:
         raise ValueError(f"{paths} hold no sample of {card.name}")
     return rows

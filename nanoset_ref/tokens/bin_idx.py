@@ -58,6 +58,7 @@ class MMapIndexedDataset(Tokens):
     Args:
         path_prefix: the path without .bin and .idx, or the URL: then .idx is copied once, to a file
             without a name, and .bin read by ranges.
+        index_alone: .bin may be missing; nothing can read its ids then.
 
     `[i]` is the ids of sequence i, a read-only 1-d array of `dtype`; a slice is a list of them;
     negative indexes count from the end.
@@ -75,7 +76,7 @@ class MMapIndexedDataset(Tokens):
             another pair; in a worker process, other files than the dataset was opened with.
     """
 
-    def __init__(self, path_prefix: PathLike) -> None:
+    def __init__(self, path_prefix: PathLike, *, index_alone: bool = False) -> None:
         location = location_of(path_prefix)
         self._given_prefix = path_prefix
         self.path_prefix = str(location)
@@ -86,7 +87,8 @@ class MMapIndexedDataset(Tokens):
             else f"{location}.bin"
         )
         super().__init__(ids, ".idx")
-        if self.version is None or self.companion_versions[".idx"] is None:
+        is_missing = self.version is None and not index_alone
+        if is_missing or self.companion_versions[".idx"] is None:
             raise FileNotFoundError(
                 f"{self.path_prefix} is not a corpus: "
                 f"{self.path.name} and {self.idx_path.name} must both exist"
@@ -157,7 +159,7 @@ class MMapIndexedDataset(Tokens):
         total = _total_bytes(
             self.sequence_lengths, self.sequence_pointers, bounds, itemsize
         )
-        num_bytes = self.version[0] if self.version else 0
+        num_bytes = self.version[0] if self.version else total
         covers_all = len(bounds) and bounds[0] == 0 and bounds[-1] == len(self)
         if not covers_all or total < 0:
             raise TokenFileError(

@@ -656,7 +656,10 @@ def test_a_layout_alone_spreads_the_rows_over_the_ranks_of_the_card(run, tmp_pat
     assert code == 1 and "does not know the ranks of the run: with --layout" in error
 
 
-def test_documents_that_were_shuffled_are_read_from_their_pair(run, corpus, tmp_path):
+def test_documents_that_were_shuffled_are_read_from_their_pair(
+    run, ask, corpus, tmp_path
+):
+    tokenizer = "--tokenizer", corpus / "tokenizer"
     run("convert", ids_of(corpus), tmp_path / "pile.bin")
     config = NanosetConfig(
         random_seed=3,
@@ -677,6 +680,15 @@ def test_documents_that_were_shuffled_are_read_from_their_pair(run, corpus, tmp_
     (segment,) = segments_of_card(card, [str(tmp_path / "pile")], open_tokens)
     schedule = Schedule(micro_batch_size=32, dp_size=2, layout="contiguous")
     assert where(segment.dataset, segment.schedule, 9) == where(rows, schedule, 9)
+    (tmp_path / "card.json").write_text(json.dumps(card.facts))
+    named = "--run", tmp_path / "card.json", "--data", tmp_path / "pile.idx"
+    questions = ["where", "--step", 9], ["when", "--document", 2]
+    answers = [ask(*question, *named) for question in questions]
+    (tmp_path / "pile.bin").unlink()
+    assert [ask(*question, *named) for question in questions] == answers
+    assert "pile.bin" in run("show", "--step", 9, *named, *tokenizer)[2]
+    error = run("where", "--run", tmp_path / "card.json", 9)[2]
+    assert "give its .idx, or the .bin/.idx pair (--data)" in error
     order["probes"]["79"] = [0, -1 % 5000]
     with pytest.raises(
         ValueError, match="these are not the files of polypythias-seed3: position 79"
