@@ -1,5 +1,6 @@
 """The YAML of a run: what is right is read, what is wrong is named with its path."""
 
+import json
 import os
 
 import numpy as np
@@ -10,7 +11,7 @@ from run_config import put
 
 from corpus_generator import train_tokenizer
 from nanoset_ref.tokens import MMapIndexedDatasetBuilder, TokenFileWriter
-from nanoset_ref.train import ConfigError, load_config, stages_of
+from nanoset_ref.train import Config, ConfigError, load_config, stages_of
 
 SEEDS = """
 data_stages:
@@ -60,6 +61,9 @@ def test_the_three_forms_of_dataset_path_are_read(load, files, tmp_path):
     (tmp_path / "config.yaml").write_text(SEEDS.format(**files))
     config = load_config(tmp_path / "config.yaml")
     assert [stage.start_training_step for stage in config.data_stages] == [1, 15, 25]
+    written = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    again = Config.model_validate(json.loads(json.dumps(written)))
+    assert again == config, "as a checkpoint records it"
     paths = [stage.data.dataset.dataset_path for stage in config.data_stages]
     assert paths[0] == {files["a"]: None}
     assert list(paths[1].items()) == [(files["a"], None), (files["b"], None)]

@@ -197,9 +197,9 @@ def card(
     """Write the card of a run from its config.
 
     Args:
-        config: the YAML file of nanoset_ref.train, whose token files are opened for their sizes and
-            probes; or the config of another loader: its YAML, OLMo-core's config.json, or a text
-            with the arguments of Megatron-LM or llm.c.
+        config: the YAML file of nanoset_ref.train, or a folder of its checkpoints, whose token
+            files are opened for their sizes and probes; or the config of another loader: its YAML,
+            OLMo-core's config.json, or a text with the arguments of Megatron-LM or llm.c.
         loader: the loader that the config belongs to.
         given: NAME=VALUE, facts that another loader's config lacks; an error names them.
         name: the name of the run: lower-case letters, digits, dots and hyphens.
@@ -207,10 +207,6 @@ def card(
         output: the file to write; default: standard output.
         overwrite: replace an existing file.
     """
-    if Path(config).is_dir():
-        raise ValueError(
-            f"{config} is a folder: give the config of the run; a checkpoint names no files"
-        )
     inputs: list[Any] = [config]
     if loader == "nanoset_ref":
         if given:
@@ -218,6 +214,8 @@ def card(
         card, files = _card_of_own_config(config, name, date)
         for path in files:
             inputs += [path, *tokens.companions_of(path)]
+    elif Path(config).is_dir():
+        raise ValueError(f"{config} is a folder: give the config of the run")
     else:
         values = dict(map(_name_and_value, given))
         card = provenance.card_of_config(config, loader, name, date, values)

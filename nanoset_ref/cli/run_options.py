@@ -39,7 +39,8 @@ class RunOptions(FileOptions):
     """The options that name a run; a command adds the options of `Schedule`.
 
     Args:
-        config: the YAML file of nanoset_ref.train, which describes the whole run.
+        config: the YAML file of nanoset_ref.train, which describes the whole run, or a folder of
+            its checkpoints.
         run: a run card: a file, or the name of a shipped one (docs/cards.md). With --data its token
             files are read, too; --dp-size and the like ask about other ranks.
         sizes: the file that `nanoset-ref card complete` wrote, for a card without sizes:

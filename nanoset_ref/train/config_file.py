@@ -2,6 +2,8 @@
 
 import logging
 import os
+from pathlib import Path
+from typing import Any
 
 from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
@@ -21,15 +23,34 @@ SECTIONS = [*Section.__subclasses__(), *SECTION_BY_KEY.values()]
 KEYS = {name for section in SECTIONS for name in section.model_fields}
 
 
+def _read(path: Path) -> Any:
+    """The content of a YAML file, or the config that the newest checkpoint of a folder records."""
+    if not path.is_dir():
+        return read_yaml(path)
+    # only a checkpoint needs torch
+    from nanoset_ref.train.checkpoint import CHECKPOINT_GLOB, read_state
+
+    newest = [path, *sorted(path.glob(CHECKPOINT_GLOB))][-1]
+    try:
+        return read_state(newest)["state"]["config"]
+    except (OSError, KeyError, TypeError) as error:
+        raise ConfigError(
+            "a folder without a checkpoint that records its config: give the config of the run"
+        ) from error
+
+
 def load_config(path: PathLike) -> Config:
     """Read and check a YAML file; paths in it are relative to the working directory.
+
+    Args:
+        path: the file, or a checkpoint or a folder of them, whose newest one records the config.
 
     Raises:
         FileNotFoundError: the file does not exist.
         ConfigError: the file has problems; the message lists all, with their paths in the file.
     """
     try:
-        config = Config.model_validate(read_yaml(path))
+        config = Config.model_validate(_read(Path(path)))
         stages_of(config)
     except ValidationError as error:
         problems = problems_of(error, KEYS)

@@ -29,7 +29,14 @@ from nanoset_ref.tokens.companions import prefix_of
 from nanoset_ref.train.strict_yaml import ConfigError
 
 with extra("train", "a training run"):
-    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+    from pydantic import (
+        BaseModel,
+        BeforeValidator,
+        ConfigDict,
+        Field,
+        field_serializer,
+        model_validator,
+    )
 
 if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
@@ -141,6 +148,10 @@ class TokenFilesSection(DatasetSection):
     order: Literal["nanotron", "stateless"] = "nanotron"
     reuse: Literal["continue", "restart"] | None = None
     token_dtype: Literal["uint16", "int32"] | None = None
+
+    @field_serializer("dataset_path")
+    def _as_given(self, weights: WeightByPath) -> Any:
+        return [*weights] if None in weights.values() else weights
 
     @property
     def continues(self) -> bool:

@@ -115,6 +115,9 @@ class Run:
     def save(self) -> None:
         """Write a checkpoint after the current step."""
         state = {
+            "config": self.config.model_dump(
+                mode="json", by_alias=True, exclude_unset=True
+            ),
             "data": self.loader.state_dict(),
             "model": self.config.model.fields,
             **self.random_state_scope,

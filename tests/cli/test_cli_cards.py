@@ -15,6 +15,7 @@ from bucket_server import server_of_process
 from cli_parts import ids_of
 from test_nanoset import write_range
 
+from nanoset_ref import train
 from nanoset_ref.cli.run_options import RunOptions
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.schedule import Schedule
@@ -89,9 +90,30 @@ def test_the_shipped_demo_is_the_card_of_its_config(run, demo):
     assert run(*words, "--output", "demo.json")[0] == 0
     assert Card.load("demo.json").where(12) == Card.load("demo").where(12)
     assert "--overwrite" in run(*words, "--output", "demo.json")[2]
-    (demo / "checkpoints").mkdir()
-    error = run("card", "checkpoints", *words[2:])[2]
-    assert "checkpoints is a folder: give the config of the run" in error
+
+
+def test_a_checkpoint_has_the_card_of_its_run(run, demo):
+    """From the newest checkpoint of a folder, or from one; without the YAML file."""
+    words = "--name", "a", "--date", "2026-11"
+    given = (demo / "tokens.yaml").read_text()
+    short = given.replace("train_steps: 20", "train_steps: 12")
+    (demo / "run.yaml").write_text(short.replace("val: 10", "val: 11"))
+    assert train.main(["--config", "run.yaml"]) == 0
+    card = run("card", "run.yaml", *words)[1]
+    (demo / "run.yaml").unlink()
+    assert run("card", "checkpoints/tokens", *words)[1] == card
+    assert run("card", "checkpoints/tokens/step-00000011", *words)[1] == card
+    assert json.loads(card)["stages"][1]["steps"] == 2
+    step = "--step", "12"
+    (demo / "a.json").write_text(card)
+    named = run("where", "--config", "checkpoints/tokens", *step)[1]
+    asked = run("where", "--run", "a.json", *FILES, *step)[1]
+    assert named.replace(f"{demo}/", "") == asked
+    (demo / "empty").mkdir()
+    error = run("card", "empty", *words)[2]
+    assert "empty: a folder without a checkpoint that records its config: give" in error
+    error = run("card", "empty", *words, "--loader", "nanotron")[2]
+    assert "empty is a folder: give the config of the run" in error
 
 
 def test_a_card_with_its_files_answers_as_the_config_does(run, ask, demo):
