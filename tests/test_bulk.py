@@ -253,7 +253,7 @@ def test_passages_are_found_wherever_they_lie_within_a_document(
     ids = data.draw(st.lists(tokens.filter(bool), min_size=1, max_size=4))
     words = st.text("ab", min_size=1, max_size=3)
     texts = data.draw(st.lists(st.lists(words, min_size=3, max_size=5), max_size=3))
-    passages = [*ids, *map(" ".join, texts), [70_000, 97], [97, 70_000]]
+    passages = [*ids, *map(" ".join, texts), [65_536 + 97], [97, -1]]
     readers, parser = readers_of_segments(segments, 0)
     parser = parser._replace(tokenizer_of=lambda file: Bytes())
     with pytest.MonkeyPatch.context() as patch:
@@ -276,7 +276,7 @@ def test_texts_of_one_and_two_words_are_found_as_one_by_one(tmp_path):
     path = write_documents(tmp_path / "a.npy", [*map(list, documents)])
     segment = RunSegment("run", Nanoset(path, None, 4, 7), Schedule(), 7)
     readers, parser = readers_of_segments([segment], 0)
-    with pytest.raises(ValueError, match="a text in .*a.npy needs a tokenizer"):
+    with pytest.raises(ValueError, match="a text needs a tokenizer"):
         parser.spans(['"cat"'])
     reports = []
     parser = parser._replace(tokenizer_of=lambda file: Bytes(), report=reports.append)
@@ -323,12 +323,11 @@ def test_passages_need_the_files():
         ("x", "a line is .*a text as a JSON string, or ids as a JSON list, got 'x'"),
         ("[1, 2", "a line is .*got '.1, 2'"),
         ('{"a": 1}', "a line is"),
-        ("[]", "a line is"),
-        ('""', "a line is"),
-        ("[1, 2.5]", "an id must be an integer of at least 0, got 2.5"),
-        ("[true]", "an id must be an integer of at least 0, got True"),
-        ("[-1]", "an id must be at least 0, got -1"),
-        ("[4294967296]", "an id must be below"),
+        ("[]", "at least one id, a list of integers, got .."),
+        ('""', "a text of at least one word, got none"),
+        ("[1, 2.5]", "a list of integers, got .1, 2.5."),
+        ("[true]", "a list of integers, got .True."),
+        ("[[1]]", "a list of integers, got ..1.."),
         ("-3", "a line is"),
         ("2:0", "2:0: there are 2 files"),
         ("30", "30: there are 30 documents, counted from 0"),

@@ -109,6 +109,7 @@ START, PATHS = (
             3,
             "data_stages[1].data.dataset.dataset_path: must be one path, a list of",
         ),
+        (PATHS, {"a": 1, "b": None}, "dataset_path: must be one path, a list of"),
         (PATHS, {"a": -1}, "/a: should be greater than or equal to 0, got -1"),
         (
             PATHS,

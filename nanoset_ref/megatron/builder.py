@@ -42,8 +42,9 @@ class NanosetBuilder:
 
     def __init__(self, config: NanosetConfig, *, index_alone: bool = False) -> None:
         self.config = config
-        opener = functools.partial(MMapIndexedDataset, index_alone=index_alone)
-        self._open = functools.cache(opener)
+        self._open = functools.cache(
+            functools.partial(MMapIndexedDataset, index_alone=index_alone)
+        )
 
     def build(
         self, wanted: Sequence[str] = SPLITS

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.checks import whole_number
 from nanoset_ref.orders.base import NO_POSITIONS, Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import num_bytes, stop_of
@@ -41,12 +40,8 @@ class QueryFile(NamedTuple):
     itemsize: int
 
 
-def _no_tokenizer(file: Tokens) -> Any:
-    raise ValueError(f"a text in {file.path} needs a tokenizer")
-
-
-def _ignore(text: str) -> None:
-    pass
+def _nothing(argument: Any) -> Any:
+    """No tokenizer of a file, and no report."""
 
 
 def _passage_of(line: str) -> Passage:
@@ -54,14 +49,11 @@ def _passage_of(line: str) -> Passage:
     passage: Any = None
     with contextlib.suppress(json.JSONDecodeError):
         passage = json.loads(line)
-    if not isinstance(passage, (str, list)) or not passage:
+    if not isinstance(passage, (str, list)):
         raise ValueError(
             "a line is [SOURCE:]DOCUMENT, [SOURCE:]FIRST_BYTE-END_BYTE, a text as a JSON string, or "
             f"ids as a JSON list, got {line!r:.80}"
         )
-    if isinstance(passage, list):
-        for number in passage:
-            whole_number(number, f"{line:.80}: an id", 0, bits=32)
     return passage
 
 
@@ -81,8 +73,8 @@ class QueryParser(NamedTuple):
     files: Sequence[QueryFile]
     open_file: Callable[[int], Tokens]
     default_source: int
-    tokenizer_of: Callable[[Tokens], Any] = _no_tokenizer
-    report: Callable[[str], None] = _ignore
+    tokenizer_of: Callable[[Tokens], Any] = _nothing
+    report: Callable[[str], None] = _nothing
 
     def spans(self, lines: Sequence[str]) -> Int64Array:
         """(number of the line, source, start, stop) of all tokens that lines name: int64 [n, 4].
@@ -91,7 +83,7 @@ class QueryParser(NamedTuple):
             ValueError: a line of another form, or one that names no file, document or bytes of it.
         """
         firsts = first_with_same_name([file.name for file in self.files]).tolist()
-        spans: list[tuple[int, ...]] = []
+        spans: list[Any] = []
         passages: dict[int, Passage] = {}
         for row, line in enumerate(lines):
             match = QUERY.fullmatch(line)
@@ -117,20 +109,19 @@ class QueryParser(NamedTuple):
         self,
         passages: dict[int, Passage],
         sources: Sequence[int],
-    ) -> Iterator[tuple[int, ...]]:
+    ) -> Iterator[Any]:
         """The spans of passages, {number of the line: passage}, from one pass over the files."""
-        rows = [*passages]
-        has_texts = any(isinstance(passage, str) for passage in passages.values())
+        has_texts = str in map(type, passages.values())
         for source in sources:
             file = self.open_file(source)
             offsets = file.require_document_offsets()
             tokenizer = self.tokenizer_of(file) if has_texts else None
-            search = PassageSearch([*passages.values()], tokenizer)
+            search = PassageSearch(passages, tokenizer)
             for searched, matches in search.matches_in(file):
                 self.report(f"file {source}: {searched:,} documents searched")
-                for number, document, start, stop in matches:
+                for row, document, start, stop in matches:
                     first = offsets[document]
-                    yield rows[number], source, first + start, first + stop
+                    yield row, source, first + start, first + stop
 
     def _span(
         self,
@@ -321,16 +312,17 @@ def rows_to_skip(
         first_step = steps[0] if steps else None
         if before or ledger_changes:
             first_step = reader.schedule.first_step
-        stage = {
-            "stage": reader.name,
-            "rows": len(positions),
-            "steps": len(steps),
-            "first_step": first_step,
-            "before": before,
-            "ledger_changes": bool(ledger_changes),
-            "ranges": _ranges_of(positions),
-        }
-        stages.append(stage)
+        stages.append(
+            {
+                "stage": reader.name,
+                "rows": len(positions),
+                "steps": len(steps),
+                "first_step": first_step,
+                "before": before,
+                "ledger_changes": bool(ledger_changes),
+                "ranges": _ranges_of(positions),
+            }
+        )
     return stages
 
 

@@ -5,7 +5,7 @@ the wanted ids. `find_text` searches for the tokens in the middle of a text and 
 hit, because the tokens at its ends depend on the text around them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,42 +17,29 @@ from nanoset_ref.tokens.content import document_blocks
 
 FEW = 16  # as many sequences are found faster in ids that are not sorted
 Passage = str | Sequence[int]  # a text, or ids
-# (number of the passage, document, start, stop), in tokens of the document
-Match = tuple[int, int, int, int]
 
 
-def _hits_in(
+def _candidates(
     block: NDArray[Any],
     sequences: Sequence[Int64Array],
-) -> Iterator[tuple[int, Int64Array]]:
-    """Yield (number of the sequence, its offsets in a block of ids) of each sequence.
+) -> Iterator[Int64Array]:
+    """Yield the offsets in a block of ids at which each sequence may start: it has an id there.
 
-    Of many sequences, each is searched for from its rarest id on, in the sorted ids.
+    Of many sequences, that is the rarest id of each, found in the sorted ids.
     """
     are_many = len(sequences) > FEW
     if are_many:
         places = np.argsort(block, kind="stable")
         ascending = block[places]
-    for number, sequence in enumerate(sequences):
+    for sequence in sequences:
         ids = sequence.astype(block.dtype)
-        if np.any(ids != sequence):
-            continue  # the file has no such id
-        anchor = 0
         if are_many:
             firsts = np.searchsorted(ascending, ids)
             stops = np.searchsorted(ascending, ids, side="right")
-            anchor = int(np.argmin(stops - firsts))
-            found = places[firsts[anchor] : stops[anchor]]
-            hits = found - anchor
+            rarest = np.argmin(stops - firsts)
+            yield places[firsts[rarest] : stops[rarest]] - rarest
         else:
-            hits = np.flatnonzero(block == ids[0])
-        last = len(block) - len(ids)
-        is_inside = (hits >= 0) & (hits <= last)
-        hits = hits[is_inside]
-        for n, wanted in enumerate(ids):
-            is_wanted = block[hits + n] == wanted
-            hits = hits[is_wanted]
-        yield number, hits
+            yield np.flatnonzero(block == ids[0])
 
 
 class PassageSearch:
@@ -66,23 +53,26 @@ class PassageSearch:
     space.
 
     Args:
-        passages: ids, or texts; white space around a text is ignored.
+        passages: {number: ids, or a text; white space around it is ignored}.
         tokenizer: a tokenizer with `encode` and `decode`, as in transformers; None will do for ids.
 
     Raises:
-        ValueError: a passage is empty.
+        ValueError: a passage is empty, its ids are not integers, or a text has no tokenizer.
     """
 
-    def __init__(self, passages: Sequence[Passage], tokenizer: Any = None) -> None:
+    def __init__(self, passages: Mapping[int, Passage], tokenizer: Any = None) -> None:
         self.tokenizer = tokenizer
         self.texts: dict[int, str] = {}  # those of which the middle is searched for
         self.numbers: list[int] = []  # of the passage of each sequence
         self.sequences: list[Int64Array] = []
-        for number, passage in enumerate(passages):
+        for number, passage in passages.items():
             for ids in self._ids_of(number, passage):
-                if len(ids) == 0:
-                    raise ValueError("search for at least one id, got none")
-                self.sequences.append(np.array(ids, dtype=np.int64))
+                sequence = np.array(ids)
+                if sequence.dtype.kind != "i" or sequence.ndim != 1:
+                    raise ValueError(
+                        f"search for at least one id, a list of integers, got {ids!r:.80}"
+                    )
+                self.sequences.append(sequence)
                 self.numbers.append(number)
 
     def _ids_of(self, number: int, passage: Passage) -> list[Sequence[int]]:
@@ -92,6 +82,8 @@ class PassageSearch:
         text = passage.strip()
         if not text:
             raise ValueError("search for a text of at least one word, got none")
+        if self.tokenizer is None:
+            raise ValueError("a text needs a tokenizer")
         spellings = [text, f" {text}"]
         words = text.split(" ")
         if len(words) > 2:
@@ -102,31 +94,36 @@ class PassageSearch:
             for spelling in spellings
         ]
 
-    def matches_in(self, file: Tokens) -> Iterator[tuple[int, list[Match]]]:
-        """Yield (documents searched so far, sorted matches) after each few million ids of a file.
+    def matches_in(self, file: Tokens) -> Iterator[tuple[int, list[Any]]]:
+        """Search a file, a few million ids at a time.
+
+        Yields:
+            (documents searched so far, new matches), sorted; a match is (number of the passage,
+            document, start, stop), in tokens of the document.
 
         Raises:
             TokenFileError: the file has no document boundaries.
         """
         first_document = 0  # of the block
         for block, lengths in document_blocks(file):
-            stops = np.cumsum(lengths)
-            starts = stops - lengths
+            ends = np.cumsum(lengths)
+            firsts = ends - lengths
             matches = set()
-            for sequence, hits in _hits_in(block, self.sequences):
-                length = len(self.sequences[sequence])
-                documents = np.searchsorted(stops, hits, side="right")
-                is_inside = hits + length <= stops[documents]
-                offsets = hits - starts[documents]
-                number = self.numbers[sequence]
-                places = zip(
-                    documents[is_inside].tolist(),
-                    offsets[is_inside].tolist(),
-                    strict=True,
-                )
-                for document, offset in places:
-                    tokens = block[starts[document] : stops[document]]
-                    bounds = self._bounds_of(number, tokens, offset, offset + length)
+            for number, ids, starts in zip(
+                self.numbers,
+                self.sequences,
+                _candidates(block, self.sequences),
+                strict=True,
+            ):
+                for n, wanted in enumerate(ids.tolist()):
+                    is_wanted = block.take(starts + n, mode="clip") == wanted
+                    starts = starts[is_wanted]
+                documents = np.searchsorted(ends, starts, side="right")
+                is_inside = (starts >= 0) & (starts + len(ids) <= ends[documents])
+                places = np.stack([documents, starts - firsts[documents]], axis=1)
+                for document, start in places[is_inside].tolist():
+                    tokens = block[firsts[document] : ends[document]]
+                    bounds = self._bounds_of(number, tokens, start, start + len(ids))
                     if bounds:
                         matches.add((number, first_document + document, *bounds))
             first_document += len(lengths)
@@ -180,7 +177,7 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
     Raises:
         ValueError: there are no ids, or the file has no document boundaries.
     """
-    blocks = PassageSearch([ids]).matches_in(file)
+    blocks = PassageSearch({0: ids}).matches_in(file)
     return [(match[1], match[2]) for _, matches in blocks for match in matches]
 
 
@@ -202,5 +199,5 @@ def find_text(
     Raises:
         ValueError: the text is empty; see also `find`.
     """
-    blocks = PassageSearch([text], tokenizer).matches_in(file)
+    blocks = PassageSearch({0: text}, tokenizer).matches_in(file)
     return [match[1:] for _, matches in blocks for match in matches]

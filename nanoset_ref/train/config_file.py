@@ -1,5 +1,6 @@
 """Load the YAML file of a training run: `load_config`."""
 
+import contextlib
 import logging
 import os
 from pathlib import Path
@@ -30,13 +31,12 @@ def _read(path: Path) -> Any:
     # only a checkpoint needs torch
     from nanoset_ref.train.checkpoint import CHECKPOINT_GLOB, read_state
 
-    newest = [path, *sorted(path.glob(CHECKPOINT_GLOB))][-1]
-    try:
+    newest = max(path.glob(CHECKPOINT_GLOB), default=path)
+    with contextlib.suppress(OSError, KeyError, TypeError):
         return read_state(newest)["state"]["config"]
-    except (OSError, KeyError, TypeError) as error:
-        raise ConfigError(
-            "a folder without a checkpoint that records its config: give the config of the run"
-        ) from error
+    raise ConfigError(
+        "a folder without a checkpoint that records its config: give the config of the run"
+    )
 
 
 def load_config(path: PathLike) -> Config:

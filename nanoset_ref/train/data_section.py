@@ -29,14 +29,7 @@ from nanoset_ref.tokens.companions import prefix_of
 from nanoset_ref.train.strict_yaml import ConfigError
 
 with extra("train", "a training run"):
-    from pydantic import (
-        BaseModel,
-        BeforeValidator,
-        ConfigDict,
-        Field,
-        field_serializer,
-        model_validator,
-    )
+    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
@@ -94,7 +87,8 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
         by_path = {_stored_path(path): weights.get(path) for path in paths}
     except TypeError:
         by_path = {}
-    if not by_path or "" in paths or None in weights.values():
+    # a checkpoint records a list as {path: null}
+    if not by_path or "" in paths or {None} < {*weights.values()}:
         raise ValueError(
             "must be one path, a list of paths or a mapping of paths to weights, "
             f"got {short_repr(dataset_path)}"
@@ -148,10 +142,6 @@ class TokenFilesSection(DatasetSection):
     order: Literal["nanotron", "stateless"] = "nanotron"
     reuse: Literal["continue", "restart"] | None = None
     token_dtype: Literal["uint16", "int32"] | None = None
-
-    @field_serializer("dataset_path")
-    def _as_given(self, weights: WeightByPath) -> Any:
-        return [*weights] if None in weights.values() else weights
 
     @property
     def continues(self) -> bool:
