@@ -522,6 +522,8 @@ def test_what_a_config_does_not_read_is_said(tmp_path):
         ("--seed 7 --dataloader-type cyclic", "dataloader_type=cyclic changes which"),
         ("--seed 7 --fim-data", "fim_data=True changes which rows"),
         ("--phase-transition-iterations 500", "phase_transition_iterations=500"),
+        ("--rampup-batch-size 4 4 90", "rampup_batch_size=.*by hand"),  # by steps
+        ("--decrease-batch-size-if-needed", "decrease_batch_size_if_needed=True"),
         ("--sft", "sft=True"),
         ("--mock-data", "mock_data=True"),
         ("--train-data-path a", "train_data_path=a"),
@@ -542,6 +544,88 @@ def test_options_that_change_the_order_are_asked_for_or_refused(
     )
     with pytest.raises(ValueError, match=message):
         card(tmp_path, "megatron", script, dtype="uint16")
+
+
+RAMPS = [
+    ((4, 4, 50), 16, 200, {4: 5, 8: 2, 12: 2, 16: 8}),
+    ((8, 8, 100), 32, 1003, {8: 5, 16: 2, 24: 2, 32: 27}),
+    ((2, 3, 10), 11, 64, {2: 2, 5: 1, 8: 1, 11: 4}),
+    ((4, 12, 1), 16, 40, {4: 1, 16: 2}),
+    (
+        (192, 192, 1_000_000),
+        1536,
+        24_414_063,
+        {
+            192: 745,
+            384: 372,
+            576: 248,
+            768: 186,
+            960: 149,
+            1152: 124,
+            1344: 107,
+            1536: 15242,
+        },
+    ),
+]
+
+
+def ramped(tmp_path, ramp, batch, samples, options="--micro-batch-size 1"):
+    start, increment, ramp_samples = ramp
+    script = (
+        f"--seq-length 8 --data-path corpus --global-batch-size {batch} {options} "
+        f"--rampup-batch-size {start} {increment} {ramp_samples} --train-samples {samples}"
+    )
+    return card(tmp_path, "megatron", script, dtype="uint16", dp_size=1)
+
+
+@pytest.mark.parametrize(("ramp", "batch", "samples", "steps_of_batch"), RAMPS)
+def test_a_batch_that_grows_is_a_stage_for_each_batch(
+    tmp_path, ramp, batch, samples, steps_of_batch
+):
+    """The steps of each batch, counted by Megatron-LM's own update_train_iters (859b66a003, April 2026)."""
+    found = ramped(tmp_path, ramp, batch, samples)
+    stages = found.facts["stages"]
+    assert {stage["batch_size"]: stage["steps"] for stage in stages} == steps_of_batch
+    assert len(stages) == len(steps_of_batch)
+    position = 0
+    step = 1
+    for stage in stages:
+        assert (stage["first_step"], stage["first_position"]) == (step, position)
+        assert stage["order"] == 0
+        step += stage["steps"]
+        position += stage["steps"] * stage["batch_size"]
+    assert found.facts["orders"][0]["samples"] == samples
+    assert found.facts["loader"]["version"] == "core_v0.16.1"
+    assert "rampup_batch_size as before April 2026" in str(found.facts["inferred"])
+
+
+@pytest.mark.parametrize(
+    ("ramp", "batch"),
+    [((4, 5, 90), 16), ((16, 4, 90), 16), ((4, 4, 0), 16), ((4, 0, 90), 16)],
+)
+def test_a_ramp_that_megatron_refuses_is_refused(tmp_path, ramp, batch):
+    with pytest.raises(ValueError, match="rampup_batch_size=.*by hand"):
+        ramped(tmp_path, ramp, batch, 400)
+
+
+def test_a_ramp_of_too_many_batches_does_not_fit_in_a_card(tmp_path, capsys):
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "--seq-length 8 --data-path corpus --global-batch-size 2048 --train-samples 220000000 "
+        "--rampup-batch-size 16 16 9765625 --micro-batch-size 2"
+    )
+    words = "card", path, "--loader", "megatron", "--name", "bloom", "--date", "2022-03"
+    assert main([*map(str, words), "--given", "dtype=uint16"]) == 1
+    assert "but a card has at most 10,000" in capsys.readouterr().err
+
+
+def test_the_samples_of_a_run_are_those_it_was_asked_for(tmp_path):
+    script = (
+        f"{MEGATRON.replace('--train-iters 10', '--train-samples 43')} --data-path a"
+    )
+    found = card(tmp_path, "megatron", script, dtype="uint16")
+    assert found.facts["orders"][0]["samples"] == 43, "10 steps read 40 of them"
+    assert found.last_step == 10
 
 
 def test_a_given_seed_stands_for_one_that_only_the_shell_knows(tmp_path):

@@ -236,7 +236,8 @@ def _text_of(card: Card) -> str:
     if len(text) > MAX_CARD_BYTES:
         raise ValueError(
             f"this card would have {len(text):,} bytes, but a card has at most {MAX_CARD_BYTES:,}: "
-            "publish the list of its files and name it in `listed` (docs/cards.md)"
+            "publish the list of its files and name it in `listed`, or describe fewer stages "
+            "(docs/cards.md)"
         )
     return text
 

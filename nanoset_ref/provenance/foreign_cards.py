@@ -22,10 +22,11 @@ from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_of_run import add_probes
 from nanoset_ref.provenance.foreign_facts import (
     ForeignConfig,
-    one_stage,
     order_facts,
+    ramped_batches,
     read_arguments,
     source_facts,
+    stages_of_batches,
 )
 from nanoset_ref.provenance.nanotron_cards import from_nanotron
 from nanoset_ref.tokens import open_tokens
@@ -39,6 +40,7 @@ MEGATRON_DEFAULTS: Json = {"seed": 1234, "split": "969,30,1"}
 SUPPORTED_VALUES = {
     "data_args_path": None,
     "dataloader_type": "single",
+    "decrease_batch_size_if_needed": None,
     "fim_data": None,
     "iterations_to_skip": None,
     "mid_level_dataset_surplus": "0.005",
@@ -47,7 +49,6 @@ SUPPORTED_VALUES = {
     "per_dataset_sequences_path": None,
     "per_split_data_args_path": None,
     "phase_transition_iterations": None,
-    "rampup_batch_size": None,
     "sft": None,
     "step_batch_size_schedule": None,  # since April 2026
     "train_data_path": None,
@@ -123,27 +124,30 @@ def from_megatron(config: ForeignConfig) -> Json:
     rows = values.get("micro_batch_size") or neox_rows
     batch_size = _megatron_batch_size(config, rows)
     length = config.fact("sequence_length", values.get("seq_length"))
-    steps = values.get("train_iters")
-    if steps is None and str(values.get("train_samples")).isdecimal():
-        steps = int(values["train_samples"]) // batch_size
-    steps = config.fact("steps", steps)
-    order = _megatron_order(config, steps * batch_size, weights)
+    batches, samples = _megatron_batches(config, batch_size)
+    order = _megatron_order(config, samples, weights)
     assumed = []
     for name, default in MEGATRON_DEFAULTS.items():
         # GPT-NeoX's train_data_paths are not split
         is_split = name != "split" or "train_data_paths" not in values
         if is_split and name not in {*values, *config.given}:
             assumed.append(f"{name}={default}, the default")
-    return {
+    facts = {
         "dtype": config.fact("dtype"),
         "window": {"row_length": length + 1, "stride": length},
         "sources": [source_facts(f"{prefix}.bin") for prefix in prefixes],
         "orders": [order],
-        "stages": one_stage(
-            config, steps, batch_size, layout="contiguous", micro_batch_size=rows
+        "stages": stages_of_batches(
+            config, batches, layout="contiguous", micro_batch_size=rows
         ),
         "inferred": assumed,
     }
+    if "rampup_batch_size" in values:
+        facts["loader"] = {"name": "megatron", "version": "core_v0.16.1"}
+        assumed.append(
+            "rampup_batch_size as before April 2026: since 532ad926b4 Megatron-LM ignores it"
+        )
+    return facts
 
 
 def _unsupported_error(option: str) -> ValueError:
@@ -155,10 +159,9 @@ def _unsupported_error(option: str) -> ValueError:
 
 def from_neox(config: ForeignConfig) -> Json:
     """GPT-NeoX's YAML, whose names may have dashes or underscores."""
-    values = {"is_neox": True}
-    for name, value in config.values.items():
-        values[name.replace("-", "_")] = value
-    config.values = values
+    config.values = {"is_neox": True} | {
+        name.replace("-", "_"): value for name, value in config.values.items()
+    }
     return from_megatron(config)
 
 
@@ -191,6 +194,25 @@ def _megatron_batch_size(config: ForeignConfig, rows: Any) -> int:
         accumulated = int(long_name or values.get("gas") or 1)
         batch_size = int(rows) * accumulated * config.fact("dp_size")
     return int(config.fact("batch_size", batch_size))
+
+
+def _megatron_batches(
+    config: ForeignConfig, batch_size: int
+) -> tuple[dict[int, int], int]:
+    """{rows of a step: steps} of a run, in order, and the samples that its order has."""
+    values = config.values
+    samples = config.fact("samples", values.get("train_samples"), needed=False)
+    ramp = values.get("rampup_batch_size")
+    if ramp is not None:
+        try:
+            return ramped_batches(as_list(ramp), batch_size, samples), samples
+        except (TypeError, ValueError) as error:
+            raise _unsupported_error(f"rampup_batch_size={ramp}") from error
+    steps = values.get("train_iters")
+    if steps is None and samples:
+        steps = samples // batch_size
+    steps = config.fact("steps", steps)
+    return {batch_size: steps}, samples or steps * batch_size
 
 
 def _megatron_order(
@@ -246,7 +268,7 @@ def from_olmo_core(config: ForeignConfig) -> Json:
         "window": {"row_length": length, "stride": length},
         "sources": [source_facts(path) for path in dataset.get("paths") or []],
         "orders": [order_facts(name, loader["seed"], options=options)],
-        "stages": one_stage(config, steps, batch_size, layout="strided"),
+        "stages": stages_of_batches(config, {batch_size: steps}, layout="strided"),
     }
     if dataset.get("instance_filter_config"):
         facts["unknown"] = ["the tokenizer", FILTERED]
@@ -346,10 +368,9 @@ def from_llm_c(config: ForeignConfig) -> Json:
         "window": {"row_length": length + 1, "stride": length},
         "sources": [source_facts(path, HEADER_BYTES) for path in paths],
         "orders": [order_facts("llm_c", 0, options=options)],
-        "stages": one_stage(
+        "stages": stages_of_batches(
             config,
-            steps,
-            batch_size,
+            {batch_size: steps},
             layout="contiguous",
             dp_size=ranks,
             micro_batch_size=rows,

@@ -7,7 +7,8 @@ card lists the defaults as inferred.
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,14 +156,61 @@ def stage_facts(
     } | ranks
 
 
-def one_stage(
+def stages_of_batches(
     config: ForeignConfig,
-    steps: int,
-    batch_size: int,
+    batches: Mapping[int, int],
     **options: Any,
 ) -> list[Json]:
-    """The only stage of a run of `steps` steps; `options`: the others of `stage_facts`."""
-    return [stage_facts(config, 0, range(1, steps + 1), batch_size, **options)]
+    """A stage for each size of a step, all of one order, one after another.
+
+    Args:
+        config: see `stage_facts`.
+        batches: {rows of a step: steps}.
+        **options: the others of `stage_facts`.
+    """
+    stages = []
+    first_step = 1
+    position = 0
+    for number, (rows, count) in enumerate(batches.items()):
+        stop = first_step + count
+        stage = stage_facts(config, number, range(first_step, stop), rows, **options)
+        stages.append(stage | {"order": 0, "first_position": position})
+        first_step = stop
+        position += rows * count
+    return stages
+
+
+def ramped_batches(
+    ramp: Sequence[str],
+    batch_size: int,
+    samples: int,
+) -> dict[int, int]:
+    """{rows of a step: steps} of Megatron-LM's --rampup-batch-size, in order.
+
+    4 4 50 and a batch of 16 over 200 samples: {4: 5, 8: 2, 12: 2, 16: 8}, three steps up of 16.7
+    samples each. As in Megatron-Core 0.16.1 (`RampupBatchsizeNumMicroBatchesCalculator`), with its
+    rounding; the rest that fills no batch is dropped.
+
+    Args:
+        ramp: the first batch, its growth, and the samples while it grows.
+        batch_size: the last batch.
+        samples: of the whole run.
+
+    Raises:
+        ValueError: Megatron-Core refuses this ramp.
+    """
+    first, growth, ramp_samples = map(int, ramp)
+    difference = batch_size - first
+    if min(growth, ramp_samples, difference) < 1 or difference % growth:
+        raise ValueError("a ramp grows by equal steps, up to the last batch")
+    samples_per_growth = ramp_samples / (difference // growth)
+    sizes = []  # the rows of each step
+    consumed = 0
+    while consumed <= min(ramp_samples, samples):
+        sizes.append(first + int(consumed / samples_per_growth) * growth)
+        consumed += sizes[-1]
+    sizes += [batch_size] * ((samples - consumed) // batch_size)
+    return Counter(sizes)
 
 
 def read_arguments(path: PathLike) -> Json:

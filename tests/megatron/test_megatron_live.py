@@ -23,6 +23,7 @@ from nanoset_ref.megatron import (
     preprocess_corpus,
 )
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
+from nanoset_ref.provenance.foreign_facts import ramped_batches
 
 FLAGS = (
     *("add_extra_token_to_sequence", "drop_last_partial_validation_sequence"),
@@ -35,7 +36,7 @@ PAD = 3
 
 @pytest.fixture(scope="module")
 def core():
-    """The data modules of megatron-core; torch keeps to one thread, as its tensors are tiny."""
+    """The data modules of megatron-core, and its batches; torch keeps to one thread, as its tensors are tiny."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with warnings.catch_warnings():
@@ -54,6 +55,8 @@ def core():
             name: importlib.import_module(f"megatron.core.datasets.{name}")
             for name in names
         }
+        batches = "num_microbatches_calculator"
+        modules[batches] = importlib.import_module(f"megatron.core.{batches}")
     yield SimpleNamespace(**modules)
     torch.set_num_threads(threads)
 
@@ -362,3 +365,23 @@ def test_a_weighted_blend_of_real_text_over_three_epochs(core, real_text, tmp_pa
     train = blended[0]
     assert len(train) > 4_000
     assert [part.epochs.num_epochs for part in train.datasets] == [4, 3, 4]
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 500))
+def test_the_batch_grows_as_in_megatron_core(
+    core, start, increment, count, ramp_samples
+):
+    """What a card says of --rampup-batch-size, from the first step to the last whole batch."""
+    batch = start + count * increment
+    theirs = core.num_microbatches_calculator.RampupBatchsizeNumMicroBatchesCalculator(
+        batch, 1, 1, False, 1, start, increment, ramp_samples
+    )
+    samples = ramp_samples + 5 * batch
+    ramp = [str(start), str(increment), str(ramp_samples)]
+    consumed = 0
+    for ours, steps in ramped_batches(ramp, batch, samples).items():
+        for _ in range(steps):
+            theirs.update(consumed, False)
+            assert ours == theirs.get_current_global_batch_size()
+            consumed += ours
+    assert samples - batch < consumed <= samples
