@@ -225,6 +225,7 @@ def test_find_gives_every_place_within_one_document(
         find(file, [])
     corpus = blend.datasets[1].corpus
     assert find(corpus, corpus[1][5:8].tolist()) == [(1, 5)]
+    assert find(corpus, corpus[1][5:8].astype("uint16")) == [(1, 5)]
 
 
 def test_a_text_that_ends_within_several_tokens_is_found_to_its_end(tmp_path):

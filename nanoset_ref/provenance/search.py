@@ -68,7 +68,7 @@ class PassageSearch:
         for number, passage in passages.items():
             for ids in self._ids_of(number, passage):
                 sequence = np.array(ids)
-                if sequence.dtype.kind != "i" or sequence.ndim != 1:
+                if sequence.dtype.kind not in "iu" or sequence.ndim != 1:
                     raise ValueError(
                         f"search for at least one id, a list of integers, got {ids!r:.80}"
                     )
