@@ -9,8 +9,8 @@ badly.
 Why ten rounds: numbers in one row slide together. They keep their distance in a pair of rounds if
 the columns between them happen to slide alike, with chance 1 / rows, and in ten rounds with chance
 1 / rows**5. Six rounds kept 10 % too many neighbors at n = 64; after ten, 400,000 permutations of a
-size cannot be distinguished from NumPy's (`python -m benchmarks.permutation`). They take 30 ns, 1.24
-times as long as six with a slower hash did.
+size cannot be distinguished from NumPy's (`python -m benchmarks.permutation`). They take 30 ns,
+1.24 times as long as six with a slower hash did.
 
 In all kernels, n is at most 2**48, keys are any uint64, and cells of the board are uint64.
 """
