@@ -28,11 +28,11 @@ import numpy as np
 from nanoset_ref.chunks.chunk_manifest import common_facts, manifests_above
 from nanoset_ref.chunks.packing import batched
 from nanoset_ref.chunks.row_format import Row, read_row, row_files
-from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import write_text, write_together
 from nanoset_ref.io.locks import lock
 from nanoset_ref.io.paths import PathLike, as_list, checksum, read_json
 from nanoset_ref.io.urls import local_path
+from nanoset_ref.preprocess.jobs import progress_bar
 from nanoset_ref.tokens import TokenFile, token_dtype_for
 from nanoset_ref.tokens.conversion import (
     WRITERS,
@@ -41,9 +41,6 @@ from nanoset_ref.tokens.conversion import (
     require_marked_padding,
 )
 from nanoset_ref.tokens.manifest import LABELS_SUFFIX
-
-with extra("text", "preparing a corpus"):
-    from tqdm import tqdm
 
 BATCH_ROWS = 256
 
@@ -98,7 +95,7 @@ def chunks_to_tokens(
     facts["dtype"] = token_dtype_for(vocab_size)
     facts["windows"] = "padded" if packed else "disjoint"
     facts["row_length"] = row_length or 0
-    progress = tqdm(files, "files", disable=None)
+    progress = progress_bar(files, "files")
     rows = _rows(progress, row_length, vocab_size, packed)
     with (
         write_together(last_file_of(target), target.with_suffix(LABELS_SUFFIX)),

@@ -1,12 +1,13 @@
 """The commands: python -m nanoset_ref.chunks download|tokenize|mix|validate|convert ...
 
-A step is imported when its command runs: --help needs neither an extra nor torch or numba.
+--help needs neither an extra nor torch or numba. The modules of `download` and `validate` need none
+before they run, so these are the functions themselves; the other steps are imported when they run.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,36 +19,9 @@ from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess import LEFT_OUT_MANY, too_many
 
 
-def download(
-    *,
-    out_root: Path,
-    urls: str | None = None,
-    repo: str | None = None,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    num_workers: int = 8,
-) -> None:
-    """Download a list of URLs, or a dataset of the Hub, into folders by subset; can be resumed.
-
-    Args:
-        out_root: the parent of these folders; a dataset of the Hub gets a folder with its name.
-        urls: file with one URL per line, such as RedPajama's
-            https://data.together.xyz/redpajama-data-1T/v1.0.0/urls.txt; blank and # lines are
-            skipped.
-        repo: dataset of the Hub, such as tiiuae/falcon-refinedweb or bigcode/starcoderdata.
-        include: folders or patterns of paths to download (default: all).
-        exclude: folders or patterns of paths to skip, e.g. common_crawl.
-        num_workers: files that are downloaded at once.
-    """
-    files = chunks.download(
-        out_root=out_root,
-        urls=urls,
-        repo=repo,
-        include=include,
-        exclude=exclude,
-        num_workers=num_workers,
-    )
-    print(f"{len(files)} files or folders in {out_root}")
+def report_download(files: list[Path], out_root: str, **options: Any) -> None:
+    """Print the number of files or folders."""
+    print(f"{len(files)} files or folders in {Path(out_root)}")
 
 
 def tokenize(
@@ -134,32 +108,8 @@ def mix(
     _print_accounts([manifest])
 
 
-def validate(
-    paths: Sequence[str],
-    /,
-    *,
-    num_tokens: int | None = None,
-    vocab_size: int | None = None,
-    sources: Sequence[str] | None = None,
-    verbose: bool = False,
-) -> int:
-    """Read files of rows and report their errors; the exit code is 1 if a file is bad.
-
-    Args:
-        paths: the files, or folders of them.
-        num_tokens: expected tokens per row; default: from the first manifest above the files, or
-            2,049 without one.
-        vocab_size: ids must be below it; default: from that manifest, or no limit.
-        sources: the allowed labels; default: any.
-        verbose: show progress, and also report good files, with the rows of each source.
-    """
-    files = chunks.validate(
-        paths,
-        num_tokens=num_tokens,
-        vocab_size=vocab_size,
-        sources=sources,
-        verbose=verbose,
-    )
+def report_files(files: list[chunks.FileReport], verbose: bool, **options: Any) -> int:
+    """Print the bad files, or all with `verbose`; the exit code is 1 if a file is bad."""
     bad = [file for file in files if not file.ok]
     for file in files if verbose else bad:
         print(file)
@@ -204,15 +154,6 @@ def _print_accounts(manifests: Iterable[chunks.ChunkManifest]) -> list[Any]:
     return accounts
 
 
-COMMANDS: dict[str, Any] = {
-    "download": download,
-    "tokenize": tokenize,
-    "mix": mix,
-    "validate": validate,
-    "convert": convert,
-}
-
-
 def choose(
     command: Literal["download", "tokenize", "mix", "validate", "convert"], /
 ) -> None:
@@ -229,12 +170,27 @@ def main(
         than 1 % of the documents were left out.
     """
     words = command_line(arguments)
-    if not words or words[0] not in COMMANDS:
-        return run(choose, words[:1], prog)
+    report: Callable[..., int | None] | None = None
+    match words[:1]:
+        case ["download"]:
+            step: Callable[..., Any] = chunks.download
+            report = report_download
+        case ["tokenize"]:
+            step = tokenize
+        case ["mix"]:
+            step = mix
+        case ["validate"]:
+            step = chunks.validate
+            report = report_files
+        case ["convert"]:
+            step = convert
+        case _:
+            return run(choose, words[:1], prog)
     return run(
-        COMMANDS[words[0]],
+        step,
         words[1:],
         f"{prog} {words[0]}",
+        report=report,
         log_level=logging.INFO,
         interrupted="the same command continues after the last complete file",
     )

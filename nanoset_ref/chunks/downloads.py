@@ -17,19 +17,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-from nanoset_ref.cli.command import UsageError
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import make_folder
 from nanoset_ref.io.locks import lock
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.io.urls import local_path
-
-with extra("text", "downloading a corpus"):
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.constants import ENDPOINT
-    from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
-    from tqdm.contrib.concurrent import thread_map
 
 REDPAJAMA = PurePosixPath("https://data.together.xyz/redpajama-data-1T/v1.0.0")
 
@@ -63,17 +55,20 @@ def download(
         The files of the list in its order, or the folder of the dataset.
 
     Raises:
-        UsageError: both or neither of urls and repo are given.
-        ValueError: no URL remains, or two URLs have the same path.
+        ValueError: both or neither of urls and repo are given, no URL remains, or two URLs have the
+            same path.
         DownloadError: a file could not be downloaded; all others were, and another call resumes.
     """
+    with extra("text", "downloading a corpus"):  # --help needs no extra
+        from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
+        from tqdm.contrib.concurrent import thread_map
     chosen: dict[str, Any] = {
         "allow_patterns": _patterns(include) or None,
         "ignore_patterns": _patterns(exclude),
     }
     out_root = local_path(out_root, "out_root")
     if bool(repo) == bool(urls):
-        raise UsageError("give either --urls or --repo")
+        raise ValueError("give either urls or repo")
     if repo:
         return [_download_dataset(repo, out_root, max_workers=num_workers, **chosen)]
     targets = _targets(str(urls))
@@ -96,6 +91,9 @@ def download(
 
 
 def _download_dataset(repo: str, out_root: Path, **options: Any) -> Path:
+    with extra("text", "downloading a corpus"):
+        from huggingface_hub import HfApi, snapshot_download
+        from huggingface_hub.constants import ENDPOINT
     folder = out_root / os.path.basename(repo)
     try:
         # without a connection snapshot_download returns an existing folder and no error
@@ -134,6 +132,8 @@ def _fetch(url: str, target: Path) -> str | None:
 
     If another process is downloading it, this one waits until that is done.
     """
+    with extra("text", "downloading a corpus"):
+        from huggingface_hub.file_download import http_get
     partial = target.with_name(f".{target.name}.part")
     make_folder(target.parent)
     try:

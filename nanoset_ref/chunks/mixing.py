@@ -38,13 +38,10 @@ from nanoset_ref.chunks.chunk_manifest import (
 from nanoset_ref.chunks.output_folder import claim_folder, finished_manifest
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
-from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write, make_folder
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.io.urls import local_path
-
-with extra("text", "preparing a corpus"):
-    from tqdm import tqdm
+from nanoset_ref.preprocess.jobs import progress_bar
 
 # the folders of a mix
 VALID = "valid"
@@ -175,7 +172,7 @@ def _split_all(
     """Split every subset: steps 1 and 2."""
     rng = random.Random(seed)
     subsets = []
-    for name, path in tqdm(paths.items(), "subsets", disable=None):
+    for name, path in progress_bar(paths.items(), "subsets"):
         subsets.append(_split_subset(name, path, num_chunks, num_valid, rng))
     if not any(len(subset.line_starts[TRAIN]) for subset in subsets):
         raise ValueError(
@@ -235,7 +232,7 @@ def _write_all(
             files[name] = _write_lines(
                 out / name, [(subset.content, subset.line_starts[folder])], None
             )
-    for chunk in tqdm(range(num_chunks), "chunks", disable=None):
+    for chunk in progress_bar(range(num_chunks), "chunks"):
         name = f"{TRAIN}/train_{chunk}.jsonl"
         parts = [
             (subset.content, subset.line_starts[TRAIN][chunk::num_chunks])

@@ -17,9 +17,6 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike, as_list, file_size
 
-with extra("text", "preparing a corpus"):
-    import orjson
-
 OPENING = re.compile(rb'"token_ids"\s*:\s*\[')
 
 
@@ -38,6 +35,8 @@ def format_row(
     ids: NDArray[np.integer], source: str, document_lengths: list[int] | None = None
 ) -> bytes:
     """Format a row, integers [length], byte for byte like Python's `json.dumps`."""
+    with extra("text", "preparing a corpus"):
+        import orjson
     numbers = orjson.dumps(ids, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
     rest: dict[str, Any] = {"source": source}
     if document_lengths:
@@ -60,6 +59,8 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
     Raises:
         ValueError: the line is not such a row; the message is one line.
     """
+    with extra("text", "preparing a corpus"):
+        import orjson
     # 1. the line without its ids
     opening = OPENING.search(line)
     start = opening.end() if opening else 0

@@ -266,8 +266,11 @@ class _TokenizeJob:
         packers[0].add(np.array(self.carried, dtype=encoder.dtype), [len(self.carried)])
         files = {}
         samples = 0
+        tokens = counts.pop("tokens")
+        written = tokens
         if config.format != "tokens":
             samples = self._write_rows(paths, packers, encoder)
+            written = samples * config.concat_tokens
             files[ROWS_NAME] = FileEntry.of(self.folder / ROWS_NAME, samples)
         if config.format != "jsonl":
             files[paths[0].name] = FileEntry.of(paths[0], counts["documents"])
@@ -275,12 +278,8 @@ class _TokenizeJob:
             for path in self.folder.glob(TOKEN_FILES):
                 if OUR_NAMES.fullmatch(path.name):
                     path.unlink()
-        tokens = counts.pop("tokens")
         separators = counts["documents"] * len(encoder.prefix + encoder.suffix)
         carried = packers[0].tail.tolist() if config.tail == "carry" else []
-        written = tokens
-        if config.format != "tokens":
-            written = samples * config.concat_tokens
         cut = sum(packer.cut_tokens for packer in packers)
         left = sum(len(packer.tail) for packer in packers)
         account = {

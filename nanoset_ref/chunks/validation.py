@@ -9,13 +9,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from nanoset_ref.chunks.chunk_manifest import RowFacts, find_problems, manifests_above
 from nanoset_ref.chunks.row_format import read_row, row_files
-from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike, as_list
-
-with extra("text", "preparing a corpus"):
-    from tqdm import tqdm
+from nanoset_ref.preprocess.jobs import progress_bar
 
 SHOWN_LINES = 10
 
@@ -69,16 +65,15 @@ def validate(
     sources: Sequence[str] | str | None = None,
     verbose: bool = False,
 ) -> list[FileReport]:
-    """Read files of rows and report their errors; a bad line does not raise.
+    """Read files of rows and report their errors; the exit code is 1 if a file is bad.
 
     Args:
         paths: the files, or folders of them.
-        num_tokens: expected tokens per row; None: from the first manifest above the files, or 2,049
-            without one.
-        vocab_size: every id must be below it; None: from that manifest, or no limit.
-        sources: the allowed labels; None: any.
-        verbose: show progress; the command then also reports good files, with the rows of each
-            source.
+        num_tokens: expected tokens per row; default: from the first manifest above the files, or
+            2,049 without one.
+        vocab_size: ids must be below it; default: from that manifest, or no limit.
+        sources: the allowed labels; default: any.
+        verbose: show progress, and also report good files, with the rows of each source.
 
     Returns:
         A report per file, per unfinished folder, and per file that a manifest lists but a given
@@ -88,6 +83,13 @@ def validate(
         FileNotFoundError: a file does not exist.
         ValueError: a folder has no files of rows.
     """
+    # imported here: --help does not need pydantic
+    from nanoset_ref.chunks.chunk_manifest import (
+        RowFacts,
+        find_problems,
+        manifests_above,
+    )
+
     files = row_files(paths)
     manifests = manifests_above(files)
     expected = next((manifest.facts for manifest in manifests.values()), RowFacts())
@@ -95,7 +97,9 @@ def validate(
     vocab_size = vocab_size or expected.vocab_size
     labels = None if sources is None else as_list(sources)
     reports = {path.resolve(): FileReport(path=path) for path in files}
-    for report in tqdm(reports.values(), "files", disable=None if verbose else True):
+    for report in progress_bar(
+        reports.values(), "files", shown=None if verbose else False
+    ):
         _validate_file(report, num_tokens, vocab_size, labels)
     for path, problem in find_problems(manifests, as_list(paths)):
         reports.setdefault(path, FileReport(path=path)).errors[problem] = []

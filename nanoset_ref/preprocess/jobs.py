@@ -41,6 +41,7 @@ from nanoset_ref.preprocess.text import TextSource
 from nanoset_ref.preprocess.text_blocks import TextBatch
 
 LEFT_OUT_MANY = 3  # exit code; see `too_many`
+IN_BYTES = {"unit": "B", "unit_scale": True}  # of a progress bar
 logger = logging.getLogger(__name__)
 
 
@@ -107,7 +108,7 @@ def tokenize_documents(
     if not 1 <= num_workers <= MAX_THREADS or (num_workers > 1 and ranks):
         rule = f"num_workers must lie in 1 .. {MAX_THREADS}, and be 1 under torchrun, whose ranks "
         raise ValueError(f"{rule}are the workers; got {num_workers}")
-    bar = _progress_bar(source.num_bytes, progress)
+    bar = progress_bar(total=source.num_bytes, shown=progress, **IN_BYTES)
     encoder.warn_without_separator()
     encoder.special_token_counts.reset()
     start = time.monotonic()
@@ -135,15 +136,13 @@ def tokenize_documents(
     )
 
 
-def _progress_bar(num_bytes: int, progress: bool | None) -> Any:
-    """A bar over the bytes of the input; see `tokenize_documents`."""
+def progress_bar(*arguments: Any, shown: bool | None = None, **options: Any) -> Any:
+    """A bar of tqdm; None for `shown` shows it if standard error is a terminal."""
     with extra("text", "the progress bar"):
         from tqdm import tqdm
 
-    hidden = None if progress is None else not progress
-    return tqdm(
-        total=num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True
-    )
+    hidden = None if shown is None else not shown
+    return tqdm(*arguments, disable=hidden, dynamic_ncols=True, **options)
 
 
 def _delegate(encoder: Encoder, other: RemoteEncoder, batch: TextBatch) -> EncodedBatch:

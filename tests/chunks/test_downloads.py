@@ -9,6 +9,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 from bucket_server import BucketServer
+from huggingface_hub import constants, file_download
 
 from nanoset_ref.chunks import downloads as module
 from nanoset_ref.chunks.commands import main
@@ -24,7 +25,7 @@ CONTENT = {name: np.random.RandomState(i).bytes(3000) for i, name in enumerate(N
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     server = BucketServer().started()
     server.base = f"http://127.0.0.1:{server.port}/corpus/v1.0.0"
     for name, content in CONTENT.items():
@@ -74,7 +75,7 @@ def test_filters_choose_what_is_fetched(server, listed, tmp_path):
 def test_broken_connections_go_on_where_they_broke(
     server, listed, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 100)
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
     server.faults = ["cut"] * 3
     download(urls=str(listed), out_root=tmp_path / "out")
     assert files_in(tmp_path / "out") == CONTENT
@@ -95,19 +96,19 @@ def test_a_later_call_goes_on_with_a_part_that_a_killed_one_left(
 
 
 def test_two_calls_at_once_download_a_file_once(server, listed, tmp_path, monkeypatch):
-    real = module.http_get
+    real = file_download.http_get
     calls = []
 
     def meets_another(*args, **options):
         if not calls:
             calls.append(None)  # the other call begins while this one writes
-            monkeypatch.setattr(module, "http_get", real)
+            monkeypatch.setattr(file_download, "http_get", real)
             calls.append(thread.submit(download, **call))
             time.sleep(0.5)
         return real(*args, **options)
 
     call = {"urls": str(listed), "out_root": tmp_path / "out", "include": "c4"}
-    monkeypatch.setattr(module, "http_get", meets_another)
+    monkeypatch.setattr(file_download, "http_get", meets_another)
     with ThreadPoolExecutor(1) as thread:
         download(**call)
         calls[1].result()
@@ -130,10 +131,8 @@ def test_a_dead_host_is_named(tmp_path, monkeypatch):
         free.bind(("127.0.0.1", 0))
         dead = f"http://127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", dead)
-    monkeypatch.setattr(module, "ENDPOINT", dead)
-    monkeypatch.setattr(module, "HfApi", lambda: huggingface_hub.HfApi(endpoint=dead))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", dead)
     (tmp_path / "out" / "b").mkdir(
         parents=True
     )  # what an earlier run has begun is no success
@@ -173,10 +172,10 @@ def test_paths_follow_what_the_urls_share(tmp_path):
 def test_a_dataset_of_the_hub(tmp_path, monkeypatch, capsys):
     calls = []
     monkeypatch.setattr(
-        module.HfApi, "dataset_info", lambda *arguments, **options: None
+        huggingface_hub.HfApi, "dataset_info", lambda *arguments, **options: None
     )
     monkeypatch.setattr(
-        module,
+        huggingface_hub,
         "snapshot_download",
         lambda name, **options: calls.append((name, options)),
     )
@@ -191,6 +190,12 @@ def test_a_dataset_of_the_hub(tmp_path, monkeypatch, capsys):
     options |= {"allow_patterns": ["data/*"], "ignore_patterns": ["*.md"]}
     assert calls == [("tiiuae/falcon-refinedweb", options)]
     assert str(tmp_path) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [{}, {"urls": "a", "repo": "b"}])
+def test_a_download_has_one_source(tmp_path, options):
+    with pytest.raises(ValueError, match=r"^give either urls or repo$"):
+        download(out_root=tmp_path, **options)
 
 
 def test_a_file_gets_its_name_when_all_of_it_is_on_the_disk(
