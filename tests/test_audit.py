@@ -54,8 +54,8 @@ def segment(
     )
 
 
-def check(report, law):
-    (found,) = [check for check in report.segments[0].checks if check.law == law]
+def check(report, rule):
+    (found,) = [check for check in report.segments[0].checks if check.rule == rule]
     return found
 
 
@@ -192,7 +192,7 @@ def test_forecasts_are_what_the_order_does(paths, order, weights, start):
         samples = [sample for dataset, sample in pairs if dataset == index]
         assert source.read == sum(dataset == index for dataset, _ in pairs[start:])
         assert source.distinct == len(set(samples))
-        assert source.repetitions == max(np.bincount(samples))
+        assert source.most_reads == max(np.bincount(samples))
         assert source.epochs == source.read / source.num_samples
         assert (source.tokens, source.tail_tokens) == ((403, 2), (163, 2))[index]
 
@@ -232,7 +232,7 @@ def test_a_run_that_goes_on_from_a_ledger_passes(paths):
     reads = np.array([[30, 30], [30 + 180, 30 + 60]])
     found = report.segments[0].sources
     assert [source.read for source in found] == (reads[1] - reads[0]).tolist()
-    assert [source.repetitions for source in found] == [3, 3], (
+    assert [source.most_reads for source in found] == [3, 3], (
         "210 readings of 100 samples, 90 of 40"
     )
 

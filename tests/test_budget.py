@@ -419,7 +419,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         8,
         {
             "load/dataloader.py:build_nanoset_dataloader": 15,  # a seed's signature and what grew on it
-            "preprocess/token_file.py:preprocess": 14,
+            "preprocess/preprocess_command.py:preprocess": 14,
             "chunks/commands.py:mix": 9,
             "laws/laws_command.py:check_loader": 9,  # its options; --overwrite is the newest
             "chunks/mixing.py:mix": 9,  # a seed's five, and what becomes of the leftover

@@ -23,7 +23,7 @@ class Memory:
     """A source, whose bytes are known, that counts what is fetched of it."""
 
     def __init__(self, number=1):
-        self.key, self.size, self.fetched = f"{number:024x}", SIZE, []
+        self.cache_key, self.size, self.fetched = f"{number:024x}", SIZE, []
         self.content = np.random.default_rng(number).bytes(SIZE)
 
     def fetch(self, extents):
@@ -31,7 +31,7 @@ class Memory:
         return [source.content[begin:end] for source, begin, end in extents]
 
     def place(self, folder, first):
-        return folder / cache.FOLDER / f"{self.key}-{first}"
+        return folder / cache.FOLDER / f"{self.cache_key}-{first}"
 
 
 @pytest.fixture(autouse=True)
@@ -151,16 +151,18 @@ def write_foreign(folder, source):
     for parent in (folder, home):
         for name in (
             "thesis.tex",
-            f"{source.key}-0.bak",
-            f"{source.key}",
+            f"{source.cache_key}-0.bak",
+            f"{source.cache_key}",
             "one-0",
-            f".{source.key}-0",
+            f".{source.cache_key}-0",
         ):
             (parent / name).write_text(name)
         (parent / "corpus").mkdir()
-        (parent / "corpus" / f"{source.key}-0").write_text("kept")
+        (parent / "corpus" / f"{source.cache_key}-0").write_text("kept")
         (parent / "link").symlink_to(folder / "thesis.tex")
-    (folder / f"{source.key}-0").write_text("a piece's name, in the folder of the user")
+    (folder / f"{source.cache_key}-0").write_text(
+        "a piece's name, in the folder of the user"
+    )
     source.place(folder, 2000).mkdir()
     source.place(folder, 3000).symlink_to(folder / "thesis.tex")
     os.mkfifo(source.place(folder, 4000))
@@ -177,7 +179,7 @@ def test_nothing_in_the_folder_is_removed_replaced_or_waited_for_but_pieces(tmp_
     assert after.keys() - before.keys() <= {
         source.place(tmp_path, first) for first in range(0, SIZE, 1000)
     }
-    assert cache.PIECE_NAME.fullmatch(f"{source.key}-77.0123abcd.tmp"), (
+    assert cache.PIECE_NAME.fullmatch(f"{source.cache_key}-77.0123abcd.tmp"), (
         "what a killed writer leaves goes with the pieces"
     )
 

@@ -96,7 +96,7 @@ def test_every_figure_equals_a_count_of_tokens(
             sum(saved[t] for t in tokens),
             sum(ours[t] for t in tokens),
         )
-        assert file.repeated == sum(max(0, ours[t] - saved[t]) for t in tokens)
+        assert file.additional == sum(max(0, ours[t] - saved[t]) for t in tokens)
         assert file.again == sum(
             max(0, ours[t] - saved[t]) for t in tokens if before[t]
         )

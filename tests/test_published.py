@@ -401,4 +401,4 @@ def test_audit_proves_a_published_run(run, public):
     assert (
         sum(source["distinct"] for source in segment["sources"]) == len(rows) // 8 * 8
     )
-    assert max(source["repetitions"] for source in segment["sources"]) == 1
+    assert max(source["most_reads"] for source in segment["sources"]) == 1

@@ -791,7 +791,7 @@ def test_the_cache_tells_the_objects_of_two_servers_apart(monkeypatch, url, vari
         monkeypatch.setenv(variable, value)
         version = ObjectVersion(100, '"v1"')
         ids = bucket_ids.BucketIds(BucketPath(url), version, np.dtype("<u2"))
-        keys.add(ids.key)
+        keys.add(ids.cache_key)
     assert len(keys) == 2
 
 

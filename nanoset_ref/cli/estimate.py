@@ -198,7 +198,6 @@ def estimate_stages(config: train.Config) -> Iterator[StageEstimate]:
     """Estimate every stage of a run that begins at step 1."""
     schedule = config.batch_schedule()
     # by the number of a stage: the position after its last one, and samples read from each source
-
     ends: dict[int, tuple[int, dict[str, float]]] = {}
     for stage in train.stages_of(config):
         start = 0

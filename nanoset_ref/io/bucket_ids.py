@@ -66,7 +66,7 @@ class BucketIds:
 
     Attributes:
         size: the object's size in bytes.
-        key: 24 hexadecimal digits that name this version of the object, on this server.
+        cache_key: 24 hexadecimal digits that name this version of the object, on this server.
 
     Raises (on every read):
         IndexError: the index is out of range or of another type, as in NumPy.
@@ -82,7 +82,7 @@ class BucketIds:
         self.size = version.size
         servers = sorted(item for item in os.environ.items() if SERVER.match(item[0]))
         text = f"{path.identity} {servers} {version}"
-        self.key = hashlib.sha256(text.encode()).hexdigest()[:24]
+        self.cache_key = hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def __len__(self) -> int:
         return self.size // self.dtype.itemsize

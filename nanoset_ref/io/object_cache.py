@@ -15,9 +15,9 @@ versions are never read again, and are evicted in time.
 
 Every block that is read is compared with its checksum. A truncated, damaged or misnamed piece is
 fetched again and replaced. Readers do not lock. Any number of processes and users can share a
-folder: umask and folder decide who may read a piece, and eight concurrent writers keep to a limit
-of 4 GB or more. A piece that may not be read is fetched. A piece that may not be written or removed
-is left alone, with one warning in the log and no error.
+folder: the umask and the folder's permissions decide who may read a piece. Eight concurrent writers
+stay within any limit from 4 GB on. A piece that may not be read is fetched. A piece that may not be
+written or removed is left alone, with one warning in the log and no error.
 
 The cache pays off from the second read of a piece: with random rows, the first read fetches far
 more than it needs.
@@ -95,7 +95,9 @@ def _pieces_of(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]
         first_piece = start // PIECE_BYTES * PIECE_BYTES
         for piece_start in range(first_piece, stop, PIECE_BYTES):
             piece = ids, piece_start, min(piece_start + PIECE_BYTES, ids.size)
-            _, indices = pieces.setdefault(f"{ids.key}-{piece_start}", (piece, []))
+            _, indices = pieces.setdefault(
+                f"{ids.cache_key}-{piece_start}", (piece, [])
+            )
             indices.append(index)
     return pieces
 

@@ -25,8 +25,8 @@ def thread_map(
 ) -> list[Result]:
     """Call an I/O-bound function for each argument, in threads; results keep the arguments' order.
 
-    Ctrl-C raises at once, even if a call never ends. (In `Executor.map` it can leave a lock taken,
-    for which every later call waits.) So does the first exception of a call.
+    Ctrl-C, or the first exception of a call, raises at once, even if another call never ends. (In
+    `Executor.map` Ctrl-C can leave a lock taken, for which every later call waits.)
     """
     remaining = deque(range(len(arguments)))
     finished: SimpleQueue[tuple[int, Any, list[BaseException]]] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""The plan of a dataset with its collator, and the refusal of padding that no mask leaves out."""
+"""The plan of a dataset with its collator, and a check that padding is masked."""
 
 import contextlib
 import operator

@@ -248,7 +248,7 @@ class Nanoset(Rows):
         for source, file in enumerate(self.files):
             samples = self.dataset_lengths[source]
             read = int(reads[source])
-            distinct, repetitions = coverage[source]
+            distinct, most_reads = coverage[source]
             last = (samples - 1) * int(self.strides[source])
             uses.append(
                 SourceUse(
@@ -258,7 +258,7 @@ class Nanoset(Rows):
                     read=read,
                     epochs=read / max(samples, 1),
                     distinct=distinct,
-                    repetitions=repetitions,
+                    most_reads=most_reads,
                     tokens=file.num_tokens,
                     tail_tokens=file.num_tokens - last - self.row_length,
                 )

@@ -40,9 +40,9 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     """The same items in the same order, made by a thread up to `depth` items in advance.
 
     A reader that releases the interpreter's lock (`gather`, file access, copies) runs beside the
-    training loop. An exception is raised in place of the item that failed. When the generator is
-    closed or collected, it waits for the item in progress and starts no other. After Ctrl-C it
-    does not wait for a generator: its rows may come from a bucket that stalls. (Workers and
+    training loop. An exception is raised in place of the item that failed. Closing this
+    generator waits for the item in progress and starts no other. After Ctrl-C it does not wait if
+    `items` is a generator, because its rows may come from a bucket that stalls. (Workers and
     torch's iterators cannot be shared with a thread that is left behind.)
 
     Args:

@@ -75,8 +75,8 @@ class SourceUse:
         read: samples read in the range.
         epochs: `read` / `num_samples`.
         distinct: different samples read up to the end of the range.
-        repetitions: reads of the most-read sample. (Megatron cuts new samples in every epoch; there
-            it is the number of epochs.)
+        most_reads: how often its most-read sample is read. (Megatron cuts new samples in every
+            epoch; there it is the number of epochs.)
         tokens: tokens in the file (Megatron: in the stream of all epochs).
         tail_tokens: tokens that belong to no sample; negative if padding fills the last one.
     """
@@ -87,7 +87,7 @@ class SourceUse:
     read: int
     epochs: float
     distinct: int
-    repetitions: int
+    most_reads: int
     tokens: int
     tail_tokens: int
 
@@ -134,8 +134,8 @@ class Rows(_TorchDataset):
         row_length: tokens in a row, S + 1 in most datasets.
         row_dtype: dtype of the rows read, int32 or int64.
         files: the token files behind the rows, by source number.
-        share_period: the number of positions after which every source is within one sample of its
-            share. 0: after every position. None: no guarantee.
+        share_period: when every source is within one sample of its share. 0: after every position;
+            n: after every n positions; None: no guarantee.
         padded: whether rows may end in padding. `starts` marks every padding token, so that no loss
             counts it.
         pad_id: the id of the padding; None: there is none, or the files do not record it.

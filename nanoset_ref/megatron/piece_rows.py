@@ -179,7 +179,7 @@ class PieceRows(Rows):
                 read=read,
                 epochs=read * self.sequence_length / max(part.tokens_per_epoch, 1),
                 distinct=min(after[source], len(part)),
-                repetitions=epochs,
+                most_reads=epochs,
                 tokens=part.tokens_per_epoch * epochs,
                 tail_tokens=part.tail_tokens,
             )

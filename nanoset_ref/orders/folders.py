@@ -33,7 +33,7 @@ class FolderOrder(ListedOrder):
             lengths += folder
             weights += [weight * length for length in folder]
         super().__init__(lengths, weights, len(folders), folders.random_seed)
-        # of a folder with a weight, an epoch reads the first samples, so mostly of its first files
+        # an epoch reads the first samples of a weighted folder, which lie in its first files
         if folders.weighted and max(map(len, file_lengths)) > 1:
             self.keeps_shares = False
 

@@ -65,9 +65,10 @@ def groups_of(
 def find_candidates(shares, taken, total, steps, level, candidates):
     """Find the groups that may be furthest behind in one of the next `steps` positions.
 
-    A group that is not read only falls further behind. If more than `steps` groups are `level`
-    samples behind now, at least one of them has not been read at each of the next `steps`
-    positions; so the group read there, the furthest behind, is at least `level` behind.
+    A group falls further behind at every position that does not read it. If more than `steps`
+    groups are `level` samples behind now, at least one of them has not been read at each of the
+    next `steps` positions; so the group read there, the furthest behind, is at least `level`
+    behind.
 
     Args:
         shares, taken: float64 [groups].

@@ -16,7 +16,7 @@ special_tokens             special tokens in documents: kept, split or refused
 cut                        cuts long documents where no token spans the cut
 jobs                       a job: from a source of text into a sink, with counts and progress
 encoding_processes         the processes and ranks that encode for the first one
-token_file                 a whole job, into one token file
+preprocess_command         a whole job, into one token file: the function and command `preprocess`
 """
 
 import lazy_loader

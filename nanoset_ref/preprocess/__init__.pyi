@@ -6,10 +6,10 @@ from .jobs import Counts as Counts
 from .jobs import tokenise as tokenise
 from .jobs import tokenize_documents as tokenize_documents
 from .jobs import too_many as too_many
+from .preprocess_command import main as main
+from .preprocess_command import preprocess as preprocess
+from .preprocess_command import report as report
 from .special_tokens import SpecialTokens as SpecialTokens
-from .token_file import main as main
-from .token_file import preprocess as preprocess
-from .token_file import report as report
 from .tokenizer import load_tokenizer as load_tokenizer
 from .tokenizer import open_tokenizer as open_tokenizer
 from .tokenizer import vocabulary_size as vocabulary_size

@@ -6,6 +6,6 @@ from nanoset_ref.cli.launcher import begin_command
 
 if __name__ == "__main__":
     begin_command()  # before the import, so that Ctrl-C during it gives one line
-    from nanoset_ref.preprocess.token_file import main
+    from nanoset_ref.preprocess.preprocess_command import main
 
     sys.exit(main())

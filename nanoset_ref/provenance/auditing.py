@@ -36,7 +36,7 @@ MAX_PATH_CHARACTERS = 40  # in a table
 class Check:
     """One property of a segment, whether it holds, and the figures that show it."""
 
-    law: str
+    rule: str
     holds: bool
     detail: str
 
@@ -59,7 +59,7 @@ class SegmentReport:
         lines = [f"{self.name}: {self.num_steps:,} steps"]
         for check in self.checks:
             verdict = "holds " if check.holds else "BROKEN"
-            lines.append(f"  {verdict}  {check.law}: {check.detail}")
+            lines.append(f"  {verdict}  {check.rule}: {check.detail}")
         paths = shortened([source.path for source in self.sources])
         width = max(map(len, ["file", *paths]))
         lines.append(
@@ -70,7 +70,7 @@ class SegmentReport:
         for path, source in zip(paths, self.sources, strict=True):
             lines.append(
                 f"  {path:<{width}} {source.num_samples:>13,} {source.read:>13,}"
-                f" {source.distinct:>13,} {source.epochs:>8.3f} {source.repetitions:>6}x "
+                f" {source.distinct:>13,} {source.epochs:>8.3f} {source.most_reads:>6}x "
                 f" {source.weight:>7.4f} {source.read / total:>7.4f}"
             )
         lines += [uneven.line(paths) for uneven in self.uneven]
@@ -187,7 +187,7 @@ def _measure_evenness(
     is_uneven = False
     for source, read in zip(sources, order.counts(segment.stop).tolist(), strict=True):
         most = max(passes, -(-read // max(source.num_samples, 1)))
-        is_uneven |= source.repetitions > most
+        is_uneven |= source.most_reads > most
         if passes:
             is_uneven |= source.distinct < source.num_samples
     uneven = []

@@ -1,8 +1,8 @@
 """The rules of a card: `card_schema.json`, and rules that a schema cannot express.
 
 The schema is a JSON Schema (2020-12) of these words only: type, const, enum, pattern, minimum,
-items, minItems, maxItems, required, properties, additionalProperties, maxProperties. The
-description of a field words its rule.
+items, minItems, maxItems, required, properties, additionalProperties, maxProperties. A field's
+description states its rule.
 """
 
 import functools

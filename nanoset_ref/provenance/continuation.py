@@ -1,11 +1,11 @@
-"""The tokens that a saved run would repeat or lose if it continued with another plan.
+"""The tokens that a saved run would read in addition, or lose, if it continued with another plan.
 
 The saved and the new plan are compared over the same positions: [consumed, until), the rest of the
 saved plan's epoch, or of the new run if that ends earlier. If the new plan reads a token more often
-than the saved one, it repeats the token; if less often, it loses it. Reads are counted per unit of
-tokens: the greatest length that divides the strides of both plans, so plans of different sequence
-lengths can be compared. The cost is a number per sample and per unit, and a lookup per position:
-seconds for a billion tokens.
+than the saved one, the token is additional; if less often, it is lost. Reads are counted per unit
+of tokens: the greatest length that divides the strides of both plans, so plans of different
+sequence lengths can be compared. The cost is a number per sample and per unit, and a lookup per
+position: seconds for a billion tokens.
 """
 
 import contextlib
@@ -70,8 +70,8 @@ class FileDifference:
             token counts each time it is read.
         saved: tokens that the saved plan reads at the compared positions.
         new: tokens that the new plan reads at these positions.
-        repeated: tokens that the new plan reads and the saved one does not.
-        again: those of `repeated` that were already read before the change.
+        additional: tokens that the new plan reads and the saved one does not.
+        again: those of `additional` that were already read before the change.
         lost: tokens that the saved plan reads and the new one does not.
     """
 
@@ -80,7 +80,7 @@ class FileDifference:
     read_before: int
     saved: int
     new: int
-    repeated: int
+    additional: int
     again: int
     lost: int
 
@@ -169,9 +169,10 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         before = saved.reads_per_unit(reads_before, key, unit)
         expected = saved.reads_per_unit(reads_saved, key, unit)
         actual = new.reads_per_unit(reads_new, key, unit)
-        repeated = np.maximum(actual - expected, 0)
+        additional = np.maximum(actual - expected, 0)
         lost = np.maximum(expected - actual, 0)
-        counts = [before, expected, actual, repeated, repeated[before > 0], lost]
+        again = additional[before > 0]
+        counts = [before, expected, actual, additional, again, lost]
         figures = [int(count.sum()) * unit for count in counts]
         status = "kept"
         if key not in saved.keys:
@@ -179,7 +180,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         elif key not in new.keys:
             status = "dropped"
         files.append(FileDifference(name, status, *figures))
-    exact = all(file.repeated == file.lost == 0 for file in files)
+    exact = all(file.additional == file.lost == 0 for file in files)
     return Continuation(consumed, until, exact, files, differences)
 
 

@@ -24,7 +24,7 @@ from nanoset_ref.provenance.foreign_facts import (
     ForeignConfig,
     order_facts,
     ramped_batches,
-    read_arguments,
+    read_command_line,
     source_facts,
     stages_of_batches,
 )
@@ -410,8 +410,8 @@ READERS = {
     "nanotron-2024": ConfigReader(
         functools.partial(from_nanotron, is_main=False), read_yaml, "2e36d6f"
     ),
-    "megatron": ConfigReader(from_megatron, read_arguments, "d98e8a64dd"),
+    "megatron": ConfigReader(from_megatron, read_command_line, "d98e8a64dd"),
     "gpt-neox": ConfigReader(from_neox, read_yaml, "ea7aefd8"),
     "olmo-core": ConfigReader(from_olmo_core, read_json, "fa6c5014c"),
-    "llm.c": ConfigReader(from_llm_c, read_arguments, "f1e2ace"),
+    "llm.c": ConfigReader(from_llm_c, read_command_line, "f1e2ace"),
 }

@@ -213,7 +213,7 @@ def ramped_batches(
     return Counter(sizes)
 
 
-def read_arguments(path: PathLike) -> Json:
+def read_command_line(path: PathLike) -> Json:
     """Parse a command line, or the script that holds it.
 
     A word with a $ is kept if it is the first value of its name, and otherwise skipped: a card must

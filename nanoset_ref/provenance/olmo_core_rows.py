@@ -202,7 +202,7 @@ class OLMoCorePackedRows(Rows):
                 read=int(reads[group]),
                 epochs=int(reads[group]) / max(rows, 1),
                 distinct=distinct,
-                repetitions=most,
+                most_reads=most,
                 tokens=tokens,
                 tail_tokens=tokens - packed,
             )

@@ -107,7 +107,7 @@ def test_audit_proves_megatron_style_runs(run, ask, corpus, tmp_path, weights):
             == len({row["sample"] for row in mine})
             == len(mine)
         )
-        assert source["repetitions"] >= len({row["epoch"] for row in mine})
+        assert source["most_reads"] >= len({row["epoch"] for row in mine})
     assert run("audit", *data, *LAYOUT)[1].endswith("every law holds\n")
 
 

@@ -229,7 +229,7 @@ def answer_3(run, first):
     wrong = Schedule(dp_size=4, micro_batch_size=2, consumed_train_samples=1000, first_step=251)
     report = audit([first, RunSegment(name="after it", dataset=run, schedule=wrong, num_steps=250)])
     for check in report.segments[1].checks:
-        print("holds " if check.holds else "BROKEN", check.law)
+        print("holds " if check.holds else "BROKEN", check.rule)
         if not check.holds:
             print(f"       {check.detail}")
 
@@ -238,10 +238,10 @@ def answer_3(run, first):
 def answer_4(comparison):
     changes = {}
     for name, it in zip(NAMES, comparison.files):
-        changes[name] = it.new - it.repeated, it.lost, it.again, it.repeated - it.again
+        changes[name] = it.new - it.additional, it.lost, it.again, it.additional - it.again
         assert it.saved == changes[name][0] + it.lost
         print(f"{name:<10} {it.lost / it.saved:4.0%} of {it.saved:,} tokens lost; ", end="")
-        print(f"of those read instead, {it.again / it.repeated:.0%} had been read before")
+        print(f"of those read instead, {it.again / it.additional:.0%} had been read before")
     show(
         pictures.difference(changes, "Another seed loses what the saved plan would have read"),
         "The rest of the epoch, file by file, in tokens. A bar is all that a plan still reads of the file, repeats "
