@@ -31,7 +31,6 @@ FOUNDATIONS = (
     "cli/command.py",
     "cli/launcher.py",
     "io/error_text.py",
-    "io/settings.py",
     "io/torchrun.py",
 )
 OFFERING = (

@@ -2,8 +2,7 @@
 
 import pytest
 
-from nanoset_ref.io.settings import integer_setting
-from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
+from nanoset_ref.io.torchrun import integer_setting, is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import MAX_THREADS, num_threads
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from nanoset_ref import chunks  # loads its modules when they are used
 from nanoset_ref.chunks.tokenize_config import TokenizeConfig
 from nanoset_ref.cli.command import command_line, run
+from nanoset_ref.io.error_text import counted
 from nanoset_ref.io.files import make_folder
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess import LEFT_OUT_MANY, too_many
@@ -46,14 +47,7 @@ def tokenize(
     Returns:
         The exit code: 0, or 3 if more than 1 % of a subset's documents were left out.
     """
-    manifests = chunks.tokenize(
-        input_root,
-        out_root,
-        config,
-        num_workers=num_workers,
-        subfolders=subfolders,
-        overwrite=overwrite,
-    )
+    manifests = chunks.tokenize(**locals())  # its options, by name
     by_subset = manifests or {}  # None in the ranks of torchrun other than 0
     incomplete = [
         account.subset
@@ -94,18 +88,7 @@ def mix(
             always counted.
         overwrite: replace the output of another call in out_root.
     """
-    manifest = chunks.mix(
-        input_root,
-        out_root,
-        subfolders,
-        num_chunks,
-        num_valid_samples_per_subfolder,
-        random_seed=random_seed,
-        shuffle=shuffle,
-        keep_leftover=keep_leftover,
-        overwrite=overwrite,
-    )
-    _print_accounts([manifest])
+    _print_accounts([chunks.mix(**locals())])  # its options, by name
 
 
 def report_files(files: list[chunks.FileReport], verbose: bool, **options: Any) -> int:
@@ -114,8 +97,8 @@ def report_files(files: list[chunks.FileReport], verbose: bool, **options: Any) 
     for file in files if verbose else bad:
         print(file)
     lines = sum(file.lines for file in files)
-    verdict = f"{len(bad)} bad files" if bad else "all good"
-    print(f"{len(files)} files, {lines:,} lines: {verdict}")
+    verdict = counted(len(bad), "bad file") if bad else "all good"
+    print(f"{counted(len(files), 'file')}, {counted(lines, 'line')}: {verdict}")
     return 1 if bad else 0
 
 
@@ -154,7 +137,7 @@ def _print_accounts(manifests: Iterable[chunks.ChunkManifest]) -> list[Any]:
     return accounts
 
 
-def choose(
+def refuse_unknown(
     command: Literal["download", "tokenize", "mix", "validate", "convert"], /
 ) -> None:
     """Prepare a corpus in steps; COMMAND --help lists the options of a step."""
@@ -185,7 +168,7 @@ def main(
         case ["convert"]:
             step = convert
         case _:
-            return run(choose, words[:1], prog)
+            return run(refuse_unknown, words[:1], prog)
     return run(
         step,
         words[1:],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nanoset_ref import preprocess, provenance, tokens, train
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
+from nanoset_ref.io.error_text import counted
 from nanoset_ref.io.files import write_text
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES
@@ -99,10 +100,10 @@ def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> Non
             continue
         shift = stage["before"] + stage["rows"]
         lines += [
-            f"{name}{stage['rows']:,} rows are removed, in {stage['steps']:,} steps",
+            f"{name}{counted(stage['rows'], 'row')} removed, in {counted(stage['steps'], 'step')}",
             "    if their loss is masked instead, only these steps change",
-            f"    from step {stage['first_step']:,} on later rows move forward, by {shift:,} "
-            "positions at the end of the stage",
+            f"    from step {stage['first_step']:,} on later rows move forward, by "
+            f"{counted(shift, 'position')} at the end of the stage",
         ]
     options.print_result(stages, *lines)
 

@@ -12,11 +12,10 @@ memory                    available memory, checks for truncation, pausing the g
 njit, compilation         kernels, and the cache of what numba has compiled
 checks, pydantic_errors   checks of a user's values, and messages about them
 extras                    optional packages, and which extra installs them
-error_text                the message of an error, on one line; URLs without their secrets
+error_text                errors on one line, URLs without their secrets, plurals
 html_table                a small table, for notebooks
 arrays                    the type of most arrays
 threads                   concurrent calls, and closing a generator's threads
 signals                   Ctrl-C and SIGTERM, deferred while a process forks
-settings                  whole numbers in environment variables
-torchrun                  this process's rank, from the environment
+torchrun                  whole numbers in environment variables, such as this process's rank
 """

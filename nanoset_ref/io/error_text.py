@@ -1,4 +1,4 @@
-"""The message of an error, on one line; URLs in messages, without their secrets."""
+"""The text of messages: errors on one line, URLs without their secrets, plurals."""
 
 import os
 import re
@@ -23,6 +23,11 @@ def one_line(error: object) -> str:
 def shorten(error: object) -> str:
     """The first 300 characters of the message, on one line."""
     return one_line(error)[:MAX_CHARACTERS].rstrip()
+
+
+def counted(number: int, noun: str) -> str:
+    """(1, "file") -> "1 file"; (2,000, "file") -> "2,000 files"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def redact(path: str | os.PathLike[str]) -> str:

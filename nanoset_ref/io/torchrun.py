@@ -1,8 +1,24 @@
-"""This process's place among the ranks that torchrun started, from the environment."""
+"""Whole numbers in environment variables, such as this process's rank among those of torchrun.
+
+This file imports no NumPy: commands begin with it.
+"""
 
 import os
 
-from nanoset_ref.io.settings import integer_setting
+
+def integer_setting(variable: str, default: int, minimum: int = 0) -> int:
+    """Read a whole number of at least `minimum` and below 2**31.
+
+    Raises:
+        ValueError: the variable holds something else.
+    """
+    setting = os.environ.get(variable) or str(default)
+    if setting.isdecimal() and minimum <= int(setting) < 2**31:
+        return int(setting)
+    raise ValueError(
+        f"the environment variable {variable} must be an integer of at least {minimum}, got "
+        f"{setting!r}"
+    )
 
 
 def world_size() -> int:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.settings import integer_setting
+from nanoset_ref.io.torchrun import integer_setting
 from nanoset_ref.preprocess.cut import PieceCutter
 from nanoset_ref.preprocess.special_tokens import IdFinder
 

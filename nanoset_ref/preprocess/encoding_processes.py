@@ -38,9 +38,8 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from nanoset_ref.io.settings import integer_setting
 from nanoset_ref.io.signals import deferred_signals
-from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
+from nanoset_ref.io.torchrun import integer_setting, is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import num_threads
 from nanoset_ref.preprocess.batch_encoder import (
     BatchEncoder,

@@ -169,10 +169,9 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         before = saved.reads_per_unit(reads_before, key, unit)
         expected = saved.reads_per_unit(reads_saved, key, unit)
         actual = new.reads_per_unit(reads_new, key, unit)
-        additional = np.maximum(actual - expected, 0)
+        more = np.maximum(actual - expected, 0)
         lost = np.maximum(expected - actual, 0)
-        again = additional[before > 0]
-        counts = [before, expected, actual, additional, again, lost]
+        counts = [before, expected, actual, more, more[before > 0], lost]
         figures = [int(count.sum()) * unit for count in counts]
         status = "kept"
         if key not in saved.keys:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.error_text import counted
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.base import Order
 
@@ -172,8 +173,8 @@ class UnevenSamples:
         ]
         if self.count > len(self.first):
             named.append("...")
-        text = f"read {self.how} than in whole passes through its file: {self.count:,} samples"
-        return f"  {text}: {', '.join(named)}"
+        text = f"read {self.how} than in whole passes through its file"
+        return f"  {text}: {counted(self.count, 'sample')}: {', '.join(named)}"
 
 
 def uneven_samples(

@@ -24,8 +24,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from nanoset_ref.io.checks import refuses_unknown, whole_number
-from nanoset_ref.io.settings import integer_setting
-from nanoset_ref.io.torchrun import world_size
+from nanoset_ref.io.torchrun import integer_setting, world_size
 
 DIMENSIONS = ("dp", "pp", "tp")
 

@@ -97,6 +97,7 @@ def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsy
     tokenize = f"tokenize --input_root {golden}/amber/input --out_root {tmp_path}/out --tokenizer {golden}/tokenizer"
     for command, said in (
         (f"validate {path} --num_tokens 3", "1 token_ids, expected 3: line 2"),
+        (f"validate {path} --num_tokens 3", "\n1 file, 2 lines: 1 bad file\n"),
         (
             f"validate {gone}",
             f"nanoset_ref.chunks validate: error: {gone}: No such file",

@@ -454,7 +454,7 @@ def test_audit_of_a_card_names_samples_and_draws_the_spread(ask, run):
     assert len(Card.load("demo").when(466)) == 2
     assert [[it["file"] for it in stage] for stage in found["spread"]] == [[0], [0, 1]]
     text = run("audit", "--run", "demo")[1]
-    assert "through its file: 1 samples: stories_input_ids.npy sample 466 (2x)" in text
+    assert "through its file: 1 sample: stories_input_ids.npy sample 466 (2x)" in text
     text = run("audit", "--run", "modded-nanogpt-sub3min")[1]
     shard = next(line for line in text.splitlines() if "000001.bin" in line)
     assert shard.endswith("|" + 9 * "\u2588" + 55 * " " + "|"), (
