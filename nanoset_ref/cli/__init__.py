@@ -19,7 +19,8 @@ file_commands               inspect, verify, convert, merge, split
 lookup_commands             show, where, when
 run_commands                replay, skip, audit, loss
 card_commands               card, compare
-estimate, estimate_sources  estimate: the command, and the sizes of a stage's sources
+estimate_command            estimate
+estimate_sources            the sizes of a stage's sources, for estimate
 datatrove_step              commands as a step of a datatrove pipeline
 
 The other commands are in their own packages.

@@ -1,8 +1,8 @@
 """The commands of nanoset-ref; the module of one is imported when it is chosen."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from nanoset_ref import cli
 from nanoset_ref.cli.command import UsageError, command_line, run
 from nanoset_ref.cli.launcher import begin_command
 
@@ -32,34 +32,8 @@ COMMANDS = {
 }
 
 
-def _function_of(command: str) -> Any:
-    """Import the function that `run` makes a command of; it has the name of the command."""
-    match command:
-        case "inspect" | "verify" | "convert" | "merge" | "split":
-            from nanoset_ref.cli import file_commands
-
-            module: Any = file_commands
-        case "show" | "where" | "when":
-            from nanoset_ref.cli import lookup_commands
-
-            module = lookup_commands
-        case "card" | "card complete" | "compare":
-            from nanoset_ref.cli import card_commands
-
-            module = card_commands
-        case "estimate":
-            from nanoset_ref.cli import estimate
-
-            module = estimate
-        case _:
-            from nanoset_ref.cli import run_commands
-
-            module = run_commands
-    return getattr(module, command.replace(" ", "_"))
-
-
 def _start(command: str, words: Sequence[str], prog: str) -> int:
-    """Import a command and run it; return the exit code."""
+    """Import a command and run it; return the exit code. `cli` has its own by name."""
     match command:
         case "laws":
             from nanoset_ref.laws.laws_command import main
@@ -74,7 +48,7 @@ def _start(command: str, words: Sequence[str], prog: str) -> int:
         case "chunks":
             from nanoset_ref.chunks.commands import main
         case _:
-            return run(_function_of(command), words, prog)
+            return run(getattr(cli, command.replace(" ", "_")), words, prog)
     return main(words, prog)
 
 
