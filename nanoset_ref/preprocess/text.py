@@ -21,7 +21,6 @@ from typing import Any, get_args
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.io.urls import local_path
-from nanoset_ref.preprocess.hub import hub_problem
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text_blocks import Document, OnError, TextBlock, TextPart
 from nanoset_ref.preprocess.text_formats import (
@@ -29,6 +28,7 @@ from nanoset_ref.preprocess.text_formats import (
     blocks_of_dataset,
     part_of_file,
 )
+from nanoset_ref.preprocess.tokenizer import hub_problem
 from nanoset_ref.tokens import MANIFEST_SUFFIX, Manifest, TokenFileError
 
 logger = logging.getLogger(__name__)

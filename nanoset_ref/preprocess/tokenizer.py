@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from nanoset_ref.io.error_text import one_line
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.preprocess.hub import hub_problem
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -176,6 +175,19 @@ def load_tokenizer(name_or_path: PathLike) -> Any:
     if rules:
         tokenizer.backend_tokenizer.normalizer = rules
     return tokenizer
+
+
+def hub_problem() -> str:
+    """Why the Hub cannot be reached, or "". Libraries that load from it retry for a minute."""
+    with extra("text", "reading from the Hub"):
+        from huggingface_hub import constants, get_session
+
+    try:
+        if not constants.HF_HUB_OFFLINE:
+            get_session().head(constants.ENDPOINT, timeout=5)
+    except Exception as error:  # the HTTP library raises errors of its own
+        return f"{constants.ENDPOINT} cannot be reached: {error}"
+    return ""
 
 
 def vocabulary_size(tokenizer: Any) -> int:
