@@ -267,9 +267,28 @@ def test_notebook_17_names_the_widest_interval_of_four_epochs_and_its_documents(
         for it in sources.values()
     ]
     assert counts == [22, 46, 26, 13, 127]
-    assert "22, 46 and 26 behind the rows of stories" in page
+    assert "22 documents of stories, 46" in order_tests.PAGE.read_text(encoding="utf-8")
     seen = order_runs.unseen_rows()
-    assert f"the {sum(map(sum, seen.values()))} rows of others agree" in page
+    costs = {
+        "in file order": ("buffers", "in file order", "shuffled"),
+        "blended, each in file order": (
+            "buffers",
+            "blended, each in file order",
+            "shuffled",
+        ),
+        "16 epochs": ("repetition", "16 epochs, same order", "fresh"),
+    }
+    here = [
+        f"{order_runs.more_on_rows(seen, *arms).mean():+.2f}" for arms in costs.values()
+    ]
+    everywhere = [f"{order_runs.finding('corpus', label).mean:+.2f}" for label in costs]
+    there = [
+        f"{first}, {second} and {third}" for first, second, third in (here, everywhere)
+    ]
+    rows_there = sum(map(sum, seen.values()))
+    assert (
+        f"on the {rows_there} rows of the others three costs are {there[0]} (on all rows {there[1]})"
+    ) in page
 
 
 def test_one_star_falls_when_seeds_and_documents_vary_at_once() -> None:

@@ -67,15 +67,17 @@ def differences(
     contents: Mapping[str, Mapping[str, tuple[Sequence[float], bool | None]]],
     title: str,
     reference: str,
+    missing: str = "",
 ) -> Figure:
     """How much more loss than the reference each way has: a dot per seed, a bar at their mean, a panel per title.
 
     Args:
         contents: by title, by way, the difference of each seed, in nats per token, and whether it has a star. A cost
             with a star is red, a gain with a star blue, one without a star gray, and one that was not tested (None)
-            black; a panel without a way leaves its row empty. The mean stands at the right.
+            black. The mean stands at the right.
         title: of the picture. All panels have one scale.
         reference: what the differences are taken from.
+        missing: said in the row of a way that a panel does not have.
     """
     ways = list(dict.fromkeys(way for found in contents.values() for way in found))
     figure, places = panels(
@@ -88,10 +90,13 @@ def differences(
             colour = _colour(float(seeds.mean()), has_star)
             axes.plot(seeds, [row] * len(seeds), "o", ms=6, color=colour, alpha=0.45, mew=0)
             axes.plot([seeds.mean()] * 2, [row - 0.3, row + 0.3], color=colour, lw=2.5)
-            place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "size": 9.5}
-            place |= {"textcoords": "offset points", "va": "center", "color": colour}
+            place = _at_row(axes, colour) | {"textcoords": "offset points"}
             axes.annotate(f"{seeds.mean():+z.2f}", (1, row), (-8, 0), ha="right", **place)
             axes.annotate("\u2217" if has_star else "", (1, row), (-7, 0), ha="left", **place)
+        for row, way in enumerate(ways):
+            if way not in found:
+                said = _at_row(axes, GREY) | {"bbox": {"fc": "white", "ec": "none", "pad": 1}}
+                axes.annotate(missing, (0.98, row), ha="right", **said)
         axes.axvline(0, color=GREY, lw=1)
         axes.grid(axis="y", alpha=0.25)
         axes.tick_params(axis="y", length=0)
@@ -103,6 +108,12 @@ def differences(
     places[0][0].set_xlim(low, high + 0.3 * (high - low))  # room for the column of means
     places[0][0].set_ylim(len(ways) - 0.5, -0.5)
     return figure
+
+
+def _at_row(axes: Axes, colour: str) -> dict[str, Any]:
+    """For text in a row: x as a share of the panel's width, y as the row's number."""
+    place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "size": 9.5}
+    return place | {"va": "center", "color": colour}
 
 
 def _colour(mean: float, has_star: bool | None) -> str:

@@ -288,7 +288,7 @@ def answer_6():
 
 @answer("17.7", "Shakespeare", words=("Shakespeare loses 0.3",))
 def answer_7():
-    few = "stateless, as few samples"
+    few, again = "stateless, as few samples", "stateless, shuffled again"
     blends = {}
     for text, label in TEXTS.items():
         first, *_, last = results()["texts"][text]
@@ -301,6 +301,7 @@ def answer_7():
             blends[label] |= {
                 "Nanotron, unread source": more(text, "blend", "nanotron", "stateless", UNREAD),
                 "as few samples, unread source": more(text, "blend", few, "stateless", UNREAD),
+                "shuffled again, unread source": more(text, "blend", again, "stateless", UNREAD),
             }
     drawn = {}
     for text, label in TEXTS.items():
@@ -310,14 +311,17 @@ def answer_7():
         }
     show(
         plots.differences(
-            drawn, "On the real texts, what costs is how few samples are read", "stateless"
+            drawn,
+            "On the real texts, what costs is how few samples are read",
+            "stateless",
+            "no unread source",
         ),
         "Nanotron's order, and the stateless one over the samples that Nanotron's reads, compared with the stateless "
         "one over all. Dots are seeds. Large and small source are stories and programs on the left, WikiText and "
-        "Shakespeare on the right. The control at the bottom is arithmetic, which none of these runs reads.",
+        "Shakespeare on the right. The last three rows are controls, on arithmetic, which none of these runs reads.",
         "Two panels of dots. On the right the small source loses under Nanotron's order, and most of that under the "
         "stateless order over as few samples. On the left most dots of programs lie right of zero, and those of the "
-        "unread arithmetic as far.",
+        "unread arithmetic as far; under a second shuffle most of its dots lie left.",
     )
     real = blends[TEXTS["real"]]
     assert min(real["Nanotron, small source"]) > 0
@@ -337,6 +341,8 @@ def print_rounds(short, shuffle):
 def of_the_blend(way):
     """The label that a row of the picture of section 5 has among the comparisons."""
     order, source = way.split(", ")
+    if order == "shuffled again":
+        return f"stateless, {order}: {source}"
     return f"blend, {order.removeprefix('as ')}: {source}"
 
 
@@ -362,6 +368,7 @@ def answer_8():
             },
             "In a run ten times as long, file order costs 3.3 and 1.9 times as much",
             "shuffled",
+            "not run",
         ),
         "Held-out loss, the mean of the sources, compared with a full shuffle. Stories, arithmetic and programs of one "
         "generator, in rows of 256 tokens; a dot is one of five seeds. Black: too few seeds for section 7's tests.",
