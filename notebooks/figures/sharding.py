@@ -68,7 +68,7 @@ def pipeline(ranks: Sequence[Mapping[str, str]], title: str) -> Figure:
     """Pipeline ranks from left to right: above each what it has of the inputs, below it what it has of the labels.
 
     Args:
-        ranks: per rank, as text, its two entries of the inputs, what it computes, its two entries of the labels.
+        ranks: per rank, as text, its entry of the inputs, what it computes, its entry of the labels.
             Entries that begin with "→" are drawn as pointers.
         title: the takeaway.
     """
@@ -79,11 +79,11 @@ def pipeline(ranks: Sequence[Mapping[str, str]], title: str) -> Figure:
     }
     figure, axes = picture(rows, 0.6, height=0.7, title=title)
     for left in places[:-1]:
-        arrow(axes, (left + 1, 2.37), (left + 1.75, 2.37))
-        axes.text(left + 1.35, 2.28, "activations", ha="center", size=9, color=GREY)
-    arrow(axes, (0.47, 1.7), (0.47, 2))
-    arrow(axes, (places[-1] + 0.47, 3), (places[-1] + 0.47, 2.7))
-    axes.set_yticks([row + 0.35 for row in range(5)], list(rows))
+        arrow(axes, (left + 1, 1.37), (left + 1.75, 1.37))
+        axes.text(left + 1.35, 1.28, "activations", ha="center", size=9, color=GREY)
+    arrow(axes, (0.47, 0.7), (0.47, 1))
+    arrow(axes, (places[-1] + 0.47, 2), (places[-1] + 0.47, 1.7))
+    axes.set_yticks([row + 0.35 for row in range(3)], list(rows))
     return figure
 
 

@@ -279,16 +279,16 @@ def figure_4(epochs):
         return shape if "bool" in shape else f"{''.join(pieces(entry[0, :3]))}…\n{shape}"
 
     stages = ["rank 0\nembedding", "rank 1\nlayers", "rank 2\nlayers", "rank 3\nloss"]
-    fields = ("input_ids", "input_mask", "model", "label_ids", "label_mask")
+    fields = ("input_ids", "model", "label_ids")  # a mask is where its ids are
     per_rank = [
         {name: describe(epoch[0][name]) if name in epoch[0] else stage for name in fields}
         for epoch, stage in zip(epochs, stages, strict=True)
     ]
     show(
         sharding.pipeline(per_rank, "Tokens enter at both ends, activations flow between"),
-        "What each pipeline rank's DataLoader delivers. A dotted cell is a `TensorPointer`; it holds no tokens.",
-        "Four stages from left to right with arrows called activations. input_ids and input_mask enter rank 0 from "
-        "above, label_ids and label_mask enter rank 3 from below. Every other cell is dotted and names the rank that "
+        "What each pipeline rank's DataLoader delivers. A dotted cell is a `TensorPointer`; masks lie with their ids.",
+        "Four stages from left to right with arrows called activations. input_ids enter rank 0 from "
+        "above, label_ids enter rank 3 from below. Every other cell is dotted and names the rank that "
         "has it.",
     )
 
