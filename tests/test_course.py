@@ -25,6 +25,7 @@ from course import (
 )
 from course.pictures import show_table
 from course.registry import Answer, Rule
+from course.zig_zag import zig_zag
 from nanoset_ref import (
     Encoder,
     Nanoset,
@@ -32,10 +33,15 @@ from nanoset_ref import (
     TokenFileWriter,
     laws,
     load_tokenizer,
+    open_tokens,
     plain,
     prepare_corpus,
 )
-from nanoset_ref.megatron import MMapIndexedDataset, preprocess_corpus
+from nanoset_ref.megatron import (
+    MMapIndexedDataset,
+    MMapIndexedDatasetBuilder,
+    preprocess_corpus,
+)
 
 
 def test_the_tiny_corpus_holds_its_documents_and_ten_samples(tmp_path: Path) -> None:
@@ -540,8 +546,8 @@ def test_notebook_09_says_what_its_longer_runs_found() -> None:
     stored = json.loads((NOTEBOOKS / "course/masks.json").read_text())
     ends = [found["480"] for found in stored.values()]
     ahead = [it["causal -> causal"] - it["document -> document"] for it in ends]
-    assert (len(ahead), f"{min(ahead):.1f}", f"{max(ahead):.1f}") == (3, "0.2", "0.5")
-    assert "a head start, of 0.2 to 0.5 nats" in page_text("09")
+    assert len(ahead) == 3 and min(ahead) > 0
+    assert "every seed still has a head start" in page_text("09")
     for it in ends:
         assert it["document -> causal"] > it["document -> document"] + 1
         assert abs(it["causal -> document"] - it["causal -> causal"]) < 0.05
@@ -616,3 +622,36 @@ def test_an_address_in_int32_turns_negative_as_the_decision_page_says() -> None:
     samples = np.array([524_288], dtype=np.int32)
     assert int(samples[0]) * 4096 == 2**31
     assert (samples * np.int32(4096))[0] < 0  # and no error
+
+
+def test_files_are_repaired_by_their_document_offsets_as_notebook_03_says(
+    tmp_path: Path,
+) -> None:
+    """Documents without an EOS, and with two BOS, are copied one by one; no tokenizer is asked."""
+    EOS, BOS = 0, 1
+    documents = {"bare": [[5, 6], [7, 8, 9]], "twice": [[1, 1, 5, 6], [1, 1, 7, 8, 9]]}
+    for name, ids in documents.items():
+        with MMapIndexedDatasetBuilder(tmp_path / f"{name}.bin", np.uint16) as pair:
+            for document in ids:
+                pair.add_document(document, [len(document)])
+        file = open_tokens(tmp_path / f"{name}.bin")
+        repaired = tmp_path / f"{name}_input_ids.npy"
+        with TokenFileWriter(repaired, dtype="uint16", vocab_size=16) as writer:
+            for begin, end in itertools.pairwise(file.document_offsets):
+                found = file.tokens[begin:end].tolist()
+                writer.write_document([*found, EOS] if name == "bare" else found[1:])
+        wanted = (
+            [5, 6, EOS, 7, 8, 9, EOS] if name == "bare" else [BOS, 5, 6, BOS, 7, 8, 9]
+        )
+        assert TokenFile(repaired).tokens.tolist() == wanted
+
+
+def test_each_document_is_cut_in_zig_zag_as_notebook_04_says() -> None:
+    row = np.array([0, 4, 12, 16])  # documents of 4, 8 and 4 tokens
+    begins = np.repeat(row[:-1], np.diff(row))  # of each token's document
+    for rank in range(2):
+        columns, own = zig_zag(row, rank, cp=2)
+        first_of_each = columns[own[:-1]]
+        assert np.array_equal(begins[first_of_each], row[:-1])
+        assert (columns - begins[columns] + 1).sum() == 28
+    assert "so that each of two ranks attends to 28 tokens" in page_text("04")

@@ -412,7 +412,8 @@ def assert_same_picture(drawn: np.ndarray, kept: np.ndarray) -> None:
 # how the course names other systems, by the word that stands for each in a page's line of versions
 SYSTEMS = {
     "Nanotron": r"\bNanotron\b",
-    "Megatron": r"\bMegatron\b",
+    "Megatron": r"\bMegatron\b(?!-Bridge)",
+    "Megatron-Bridge": r"\bMegatron-Bridge\b",
     "OLMo-core": r"\bOLMo\b(?! 2)",
     "OLMo 2": r"\bOLMo 2\b",
     "grain": r"\bgrain's\b",
