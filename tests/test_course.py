@@ -655,3 +655,14 @@ def test_each_document_is_cut_in_zig_zag_as_notebook_04_says() -> None:
         assert np.array_equal(begins[first_of_each], row[:-1])
         assert (columns - begins[columns] + 1).sum() == 28
     assert "so that each of two ranks attends to 28 tokens" in page_text("04")
+
+
+def test_the_page_of_loaders_says_how_many_bytes_their_states_take() -> None:
+    page = (NOTEBOOKS.parent / "docs/loaders.md").read_text(encoding="utf-8")
+    table = page.split("## Bytes of loader state")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| .* \| (\d.*) \| .* \|$", table, re.MULTILINE)
+    said = [[*map(int, re.findall(r"\b\d+", row.replace(",", "")))] for row in rows]
+    assert said == [
+        [*dict.fromkeys(sizes.values())]
+        for sizes in stored("state_bytes")["bytes"].values()
+    ]
