@@ -33,10 +33,9 @@ RANKS = {
     f"parts, {gpus} GPUs": [(k * gpus // 32, k % 4 == 0) for k in range(32)]
     for gpus in (2, 4)
 }
-POINTERS = {"input_ids": "→ rank 0", "input_mask": "→ rank 0", "model": "layers"}
-POINTERS |= {"label_ids": "→ rank 3", "label_mask": "→ rank 3"}
-FIRST = POINTERS | {"input_ids": "int32 [4, 8]", "input_mask": "bool [4, 8]"}
-LAST = POINTERS | {"label_ids": "int32 [4, 8]", "label_mask": "bool [4, 8]"}
+POINTERS = {"input_ids": "→ rank 0", "model": "layers", "label_ids": "→ rank 3"}
+FIRST = POINTERS | {"input_ids": "int32 [4, 8]"}
+LAST = POINTERS | {"label_ids": "int32 [4, 8]"}
 LAYOUTS = [layout_of_rank(rank, {"pp": 2, "dp": 2, "tp": 2}) for rank in range(8)]
 PACKED = [(" lantern" if k % 5 else "EOS", NAMES[k // 20]) for k in range(25)]
 TEXTS = {name: ["Nobody had seen the letter."] * 4 for name in NAMES}
@@ -149,7 +148,7 @@ PICTURES: dict[str, list[Any]] = {
     "sharding.pipeline": [
         [FIRST, POINTERS, LAST],
         "flow",
-        "→ rank 3|int32 [4, 8]|label_mask|activations|layers|flow",
+        "→ rank 3|int32 [4, 8]|label_ids|activations|layers|flow",
     ],
     "sharding.readers": [RANKS, "fair", "parts, 4 GPUs|28|sample|fair"],
     "sharding.machine": [
@@ -516,8 +515,9 @@ def test_what_was_not_tested_is_black_and_a_panel_may_lack_a_way() -> None:
         "short": {"a": ([2.0], None)},
         "long": {"a": ([3.0], None), "b": ([-1.0], True)},
     }
-    short, long = draw("experiments.differences", [contents, "cost", "shuffled"]).axes
-    assert [text.get_text() for text in short.texts] == ["+2.00", ""]
+    said = [contents, "cost", "shuffled", "not run"]
+    short, long = draw("experiments.differences", said).axes
+    assert [text.get_text() for text in short.texts] == ["+2.00", "", "not run"]
     colours = [
         (text.get_text(), text.get_color()) for text in long.texts if text.get_text()
     ]
