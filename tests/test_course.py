@@ -666,3 +666,21 @@ def test_the_page_of_loaders_says_how_many_bytes_their_states_take() -> None:
         [*dict.fromkeys(sizes.values())]
         for sizes in stored("state_bytes")["bytes"].values()
     ]
+
+
+def test_notebooks_13_and_15_say_what_benchmarks_startup_measured() -> None:
+    found = stored("startup")
+    ends = {name: it["100000000"] for name, it in found["startup_seconds"].items()}
+    nanotron, megatron = ends["Nanotron's way"], ends["megatron-core"]
+    olmo = ends["OLMo-core's way"]
+    seconds = f"{nanotron:.0f} | {megatron:.0f} | {ends['torch.randperm']:.1f} | "
+    seconds += f"{olmo:.1f} | less than 0.001 |"
+    assert f"| seconds to build | {seconds}" in page_text("13")
+    assert max(ends["grain"], ends["nanoset_ref, stateless"]) < 0.001
+    starts = [
+        1e3 * it for it in found["startup_seconds"]["nanoset_ref, stateless"].values()
+    ]
+    said = f"its start grows from {min(starts):.2f} to {max(starts):.2f} ms"
+    assert f"{said}, and its resume stays between 1.5 and 3 ms" in page_text("15")
+    resumes = found["resume_seconds"]["nanoset_ref"].values()
+    assert min(resumes) > 1.5e-3 and max(resumes) < 3e-3

@@ -165,7 +165,8 @@ def answer_3(tree):
 def figure_2(tree, shares, names):
     show(
         plots.sharing(tree, shares, names),
-        "The first window: one half is stories'; of the other, two fifths are programs' and three fifths arithmetic's.",
+        "The first window: half of it goes to the stories; of the other half, two fifths go to the "
+        "programs and three fifths to arithmetic.",
         "Three levels of boxes as wide as their items: 64 turns; below them stories, 32, and 32 others; below these "
         "programs, 13, and arithmetic, 19.",
     )

@@ -281,14 +281,14 @@ def answer_6():
         ),
         "Resident memory while the file (sparse, so no disk is waited for) is read in four ways, of the six listed "
         "below. **nanoset_ref**, told to use the page cache, reads a place first with a system call, then through a "
-        "map. One run, on two cores of an AMD EPYC that others used, too: so rows are counted per second of a "
-        "processor.",
+        "map. One run on a shared machine (two cores of an AMD EPYC), so rates are per second of processor "
+        "time.",
         "Four panels over 20 seconds. With a kept map, memory grows within two seconds and then stays below what is "
         "allowed; nanoset_ref grows more slowly to just below it; a map per sample and system calls keep hardly "
         "anything; the anonymous part is flat in all four.",
     )
     for way, rows in speed.items():
-        print(f"{WAYS[way]:<30}{two_digits(rows):>8} rows per second of a processor")
+        print(f"{WAYS[way]:<30}{two_digits(rows):>8} rows per second of processor time")
 
 
 class Simulated:
@@ -357,9 +357,9 @@ def figure_1():
         plots.against_samples(
             {"Starting: an index grows": begins, "Resuming: a walk grows": continues}
         ),
-        "Above: until the order of so many samples is built. Below: until a run continues after so many. **A walk** "
-        "draws and drops the batches before; **skip_first_batches** is accelerate's, **StatefulDataLoader** "
-        "torchdata's. Medians of 3 rounds. Intel Xeon, two cores.",
+        "Above: the time to build the order of that many samples. Below: the time until a run continues after that "
+        "many. **A walk** draws and drops the batches before; **skip_first_batches** is accelerate's, "
+        "**StatefulDataLoader** torchdata's. Medians of 3 rounds. Intel Xeon, two cores.",
         "Two panels with logarithmic axes. Above: the time to build an order rises with the samples, but for "
         "nanoset_ref's stateless order and grain. Below: resuming rises for walks, and is flat for nanoset_ref and "
         "grain.",
