@@ -251,7 +251,7 @@ def test_notebook_17_says_what_its_failed_control_and_its_rounds_gave() -> None:
     again = order_runs.finding("corpus", "stateless, shuffled again: unread source")
     large = order_runs.finding("real", "blend, Nanotron: large source")
     assert f"moves it, by {again.mean:.2f} \u00b1 {again.reach:.2f} (no star)" in page
-    assert f"The star of WikiText, {large.mean:+.2f}, we leave unread" in page
+    assert f"The star of WikiText, {large.mean:+.2f}, we do not interpret" in page
     assert large.has_star and not again.has_star
     assert f"costs {said(falling)} nats, about as much as in the short run" in page
 
