@@ -175,6 +175,25 @@ def test_windows_disjoint_or_overlapping(tmp_path, windows, begins):
     assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
 
 
+def test_a_mapping_of_folders_to_weights_is_read_with_its_weights(tmp_path):
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+        np.arange(400, dtype="<u2").tofile(folder / "0.ds")
+        np.array([400], "<u8").tofile(folder / "0.ds.index")
+    expected = DatatroveNanoset(folders, [0.9, 0.1], 3, 100)
+    assert expected.order.counts().tolist() == [90, 10]
+    mapping = {str(folders[0]): 0.9, str(folders[1]): 0.1}
+    for dataset in (
+        DatatroveNanoset(mapping, None, 3, 100),
+        DatatroveNanoset.from_config(mapping, 3, 100),
+    ):
+        assert dataset.order.counts().tolist() == [90, 10]
+        assert dataset.plan == expected.plan
+    with pytest.raises(ValueError, match="the mapping has weights"):
+        DatatroveNanoset(mapping, [0.9, 0.1], 3, 100)
+
+
 def test_a_state_names_the_id_at_which_masks_end_documents(tmp_path):
     write_ds(tmp_path / "a.ds", range(40), [7, 20, 40])
 

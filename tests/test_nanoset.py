@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import plain
+from nanoset_ref.io.paths import as_list
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import StatelessOrder
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
@@ -433,3 +434,16 @@ def test_paths_without_an_order_are_refused(tmp_path, kind):
         TypeError, match="a list of paths in the same order in every process"
     ):
         Nanoset(kind(paths), None, 4)
+
+
+@pytest.mark.parametrize("value", [3, None, 2.5])
+def test_a_value_that_names_no_path_is_refused(value):
+    with pytest.raises(
+        TypeError, match=rf"give a path, or a list of paths .*; got {value}$"
+    ):
+        Nanoset(value, None, 4)
+
+
+def test_a_mapping_is_no_list_of_its_keys():
+    with pytest.raises(TypeError, match=r"give a path, .*; got {'a': 0.9}$"):
+        as_list({"a": 0.9})

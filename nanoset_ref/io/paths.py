@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,14 +135,16 @@ def as_list(values: Any, *single: type) -> list[Any]:
     """Convert to a list; a string, a path or an instance of `single` is one element.
 
     Raises:
-        TypeError: a set, whose order differs from process to process; or bytes.
+        TypeError: a set, whose order differs from process to process; a mapping, whose values would
+            be lost; bytes; or a value that is no list.
     """
     if isinstance(values, (str, os.PathLike, *single)):
         return [values]
-    if isinstance(values, (set, frozenset, bytes)):
+    is_listed = isinstance(values, Iterable)
+    if not is_listed or isinstance(values, (set, frozenset, bytes, Mapping)):
         raise TypeError(
             "give a path, or a list of paths in the same order in every process; got "
-            f"a {type(values).__name__}"
+            f"{values!r:.200}"
         )
     return list(values)
 

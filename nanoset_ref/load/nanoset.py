@@ -93,9 +93,12 @@ class Nanoset(Rows):
             sequence_length, "sequence_length", 1, bits=31
         )
         if isinstance(dataset_paths, Mapping):
-            if dataset_weights is not None:
-                raise ValueError("the mapping has weights: leave dataset_weights out")
-            dataset_weights = list(dataset_paths.values())
+            # only a mapping needs it
+            from nanoset_ref.load.weighted_paths import separate_weights
+
+            dataset_paths, dataset_weights = separate_weights(
+                dataset_paths, dataset_weights
+            )
         with gc_paused():
             self._files = open_all(as_list(dataset_paths, Tokens), token_dtype)
         for file in self._files:

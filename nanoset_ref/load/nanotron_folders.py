@@ -12,7 +12,7 @@ Source: nanotron.data.nanoset and nanotron.data.collator of https://github.com/h
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from nanoset_ref.load.collator import Batch, DataCollatorForCLM, RowBlock, Tenso
 from nanoset_ref.load.document_masks import DocumentOptions, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Starts
+from nanoset_ref.load.weighted_paths import separate_weights
 from nanoset_ref.orders import NanotronOrder
 from nanoset_ref.orders.base import Weights
 from nanoset_ref.orders.folders import FolderOrder
@@ -36,7 +37,7 @@ class DatatroveNanoset(Nanoset):
     """A Nanoset whose datasets are folders of .ds files.
 
     Args:
-        dataset_folders: the folders (or one).
+        dataset_folders: the folders (or one), or {folder: weight}.
         dataset_weights, sequence_length, train_split_num_samples, random_seed: as in `Nanoset`;
             weights are per folder.
         eos_token_id: the id at the end of each document; by default the index has their ends.
@@ -50,7 +51,7 @@ class DatatroveNanoset(Nanoset):
 
     def __init__(
         self,
-        dataset_folders: PathLike | Sequence[PathLike],
+        dataset_folders: PathLike | Sequence[PathLike] | Mapping[str, float],
         dataset_weights: Weights | None,
         sequence_length: int,
         train_split_num_samples: int,
@@ -59,6 +60,9 @@ class DatatroveNanoset(Nanoset):
         eos_token_id: int | None = None,
         windows: Windows = "disjoint",
     ) -> None:
+        dataset_folders, dataset_weights = separate_weights(
+            dataset_folders, dataset_weights
+        )
         files: list[Tokens] = []
         file_lengths = []
         for path in as_list(dataset_folders):

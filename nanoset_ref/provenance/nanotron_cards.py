@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from nanoset_ref.io.paths import as_list
+from nanoset_ref.load.weighted_paths import separate_weights
 from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.others.nanotron_stages import (
     first_step,
@@ -137,7 +138,8 @@ def _stages_of_card(
 
 
 def _dataset_paths(dataset: Json) -> list[str]:
-    return as_list(dataset.get("dataset_path") or dataset["dataset_folder"])
+    paths = dataset.get("dataset_path") or dataset["dataset_folder"]
+    return as_list(separate_weights(paths, None)[0])
 
 
 def _files_named(name: str) -> list[str]:

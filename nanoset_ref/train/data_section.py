@@ -83,7 +83,7 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
     """Normalize the three forms of dataset_path to {absolute path: weight or None}."""
     weights = dataset_path if isinstance(dataset_path, dict) else {}
     try:
-        paths = as_list(dataset_path)
+        paths = as_list(list(weights) or dataset_path)
         by_path = {_stored_path(path): weights.get(path) for path in paths}
     except TypeError:
         by_path = {}
