@@ -14,7 +14,7 @@ from streaming.stream_parts import number_tokenizer, write_text
 from torch.utils.data import DataLoader
 
 from nanoset_ref import DataCollatorForCLM, DataCollatorWithLabels, plain
-from nanoset_ref.load import blocks
+from nanoset_ref.load import DataCollatorForCLMWithPositionIds, blocks
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.device import to_device
 from nanoset_ref.load.document_masks import DocumentOptions
@@ -99,10 +99,21 @@ def megatron_fields(rows):
     }
 
 
+def positioned_fields(rows):
+    fields = document_fields(rows)
+    del fields["input_mask"]
+    ids = ("input_ids", "label_ids")
+    return fields | {name: fields[name].long() for name in ids}
+
+
 MASKS = DocumentOptions(eos_token_id=EOD, reset_position_ids=True, eod_mask_loss=True)
 COLLATORS = {
     "clm": (DataCollatorForCLM(LENGTH, 0, 0, 0), clm_fields),
     "documents": (DataCollatorForCLM(LENGTH, 0, 0, 0, MASKS), document_fields),
+    "positions": (
+        DataCollatorForCLMWithPositionIds(LENGTH, 0, 0, 0, MASKS),
+        positioned_fields,
+    ),
     "labels": (DataCollatorWithLabels(LENGTH), labelled_fields),
     "megatron": (MegatronCollator(CONFIG), megatron_fields),
 }
@@ -212,6 +223,25 @@ def test_a_write_into_any_field_in_any_way_changes_that_field_alone(
             assert torch.equal(batch[name], value), (
                 f"{name} of batch {number} at the end"
             )
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("collator", COLLATORS)
+@pytest.mark.parametrize("loader", [it for it in LOADERS if it != "torch, workers"])
+def test_batches_of_inference_mode_may_be_written_to_and_trained_on(
+    corpus, loader, collator
+):
+    """Torch's own DataLoader receives what its workers send in the mode of its caller."""
+    with torch.inference_mode():
+        batches = list(
+            itertools.islice(LOADERS[loader](corpus, COLLATORS[collator][0]), 6)
+        )
+    for batch in batches:
+        for name, value in batch.items():
+            if torch.is_tensor(value):
+                assert not value.is_inference(), name
+                value.zero_()
+                (torch.ones(value.shape, requires_grad=True) * value).sum().backward()
 
 
 @pytest.mark.parametrize("collator", COLLATORS)

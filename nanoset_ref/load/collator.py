@@ -280,18 +280,18 @@ def writable_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_tensors(fields: dict[str, Any]) -> Batch:
-    """The same fields with arrays as tensors that share their memory."""
-    return {
-        name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-        for name, value in fields.items()
-    }
+    """The same fields with arrays as tensors that share their memory and may be written to."""
+    with outside_inference_mode():
+        return {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in fields.items()
+        }
 
 
 @functools.lru_cache(maxsize=32)
 def all_true(rows: int, columns: int) -> torch.Tensor:
     """bool [rows, columns], True everywhere. Masks are copies of it; it never reaches a caller."""
-    with outside_inference_mode():
-        return torch.ones((rows, columns), dtype=torch.bool, device="cpu")
+    return torch.ones((rows, columns), dtype=torch.bool, device="cpu")
 
 
 def outside_inference_mode() -> contextlib.AbstractContextManager[None]:

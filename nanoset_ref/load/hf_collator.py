@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from nanoset_ref.io.checks import whole_number
-from nanoset_ref.load.collator import Batch, Collator, RowBlock
+from nanoset_ref.load.collator import Batch, Collator, RowBlock, outside_inference_mode
 
 
 class DataCollatorWithLabels(Collator):
@@ -27,7 +27,8 @@ class DataCollatorWithLabels(Collator):
     def split(self, block: RowBlock) -> Iterable[Batch]:
         """See `Collator.split`."""
         ids = block.rows.long()
-        inputs = block.copy_tensor(ids).unsafe_split(block.batch_size)
-        labels = block.copy_tensor(ids).unsafe_split(block.batch_size)
+        with outside_inference_mode():
+            inputs = block.copy_tensor(ids).unsafe_split(block.batch_size)
+            labels = block.copy_tensor(ids).unsafe_split(block.batch_size)
         for input_ids, label_ids in zip(inputs, labels, strict=True):
             yield {"input_ids": input_ids, "labels": label_ids}

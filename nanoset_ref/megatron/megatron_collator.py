@@ -16,7 +16,6 @@ import dataclasses
 from collections.abc import Iterable
 
 import numpy as np
-import torch
 
 from nanoset_ref.load.collator import Batch, Collator, RowBlock, as_tensors
 from nanoset_ref.load.document_masks import attention_mask
@@ -54,7 +53,7 @@ class MegatronCollator(Collator):
         self.row_length = config.row_length
         self.pad_id = config.pad_id
         masks_documents = config.create_attention_mask and config.reset_attention_mask
-        self._positions = torch.arange(config.sequence_length, device="cpu")
+        self._positions = np.arange(config.sequence_length)
         self.documents = dataclasses.replace(
             config, reset_attention_mask=masks_documents
         )
@@ -82,7 +81,7 @@ class MegatronCollator(Collator):
                 "tokens": tokens[:, :-1].copy(),
                 "labels": tokens[:, 1:],
                 "loss_mask": counted.astype(np.float32),
-                "position_ids": self._positions.repeat(len(part), 1),
+                "position_ids": np.tile(self._positions, (len(part), 1)),
             }
             if config.create_attention_mask and not config.reset_attention_mask:
                 batch["attention_mask"] = attention_mask(np.zeros_like(counted))

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.utils.data import default_collate
 
+from nanoset_ref.load.collator import outside_inference_mode
 from nanoset_ref.load.dataloader import OneIterationLoader, refuse_unknown_options
 from nanoset_ref.streaming.resumable import State, checked_copy
 from nanoset_ref.streaming.row_stream import Cursor
@@ -75,7 +76,13 @@ class TokenStreamDataLoader(OneIterationLoader):
         """See `OneIterationLoader.batches`."""
         self.stream.seek(**self._start)
         size = self.stream.schedule.samples_per_micro_step
-        for batch, cursors in self.torch_iterator():
+        batches = self.torch_iterator()
+        while True:
+            with outside_inference_mode():
+                item = next(batches, None)
+            if item is None:
+                break
+            batch, cursors = item
             self._start["consumed_train_samples"] += size
             known = self._start["cursors"]
             # for the shards of other workers, a worker has the cursors that it started with
