@@ -652,3 +652,30 @@ def test_metrics_hold_each_step_once(tmp_path):
     path.write_text("[1]\n")
     with pytest.raises(ValueError, match="is not the metrics.jsonl of a run"):
         continue_metrics(path, 3)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        '{"epoch": 3, "notes": "mine"}',
+        "my notes",
+        '{"step": 1, "loss": 2.0}',
+        '{"a": [1',
+    ],
+)
+def test_a_foreign_file_without_a_line_feed_is_left_alone(tmp_path, foreign):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(foreign)
+    with pytest.raises(ValueError, match="metrics.jsonl"):
+        continue_metrics(path, 0)
+    assert path.read_text() == foreign
+
+
+def test_a_last_line_that_lacks_its_line_feed_alone_is_kept(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "data_wait": 0.1}')
+    continue_metrics(path, 1).close()
+    assert path.read_text() == '{"step": 1, "data_wait": 0.1}\n'
+    for cut in ("{", '{"step": ', '{"step": 2, "data_w'):
+        path.write_text(cut)
+        assert read_metrics(path) == []

@@ -19,6 +19,8 @@ from nanoset_ref.io.paths import PathLike, file_size
 from nanoset_ref.train.parallel import World
 from nanoset_ref.train.staged_loader import Step
 
+LINE_START = '{"step": '  # of every line that a run writes
+
 
 def continue_metrics(path: PathLike, step: int) -> TextIO:
     """Remove the lines of an earlier run beyond `step`; open the metrics file for appending.
@@ -39,7 +41,7 @@ def continue_metrics(path: PathLike, step: int) -> TextIO:
 
 
 def read_metrics(path: PathLike) -> list[dict[str, Any]]:
-    """Read the lines of a metrics file; an incomplete last line is left out.
+    """Read the lines of a metrics file; an incomplete last line of a run is left out.
 
     Raises:
         ValueError: a line is not JSON, or has no step.
@@ -49,10 +51,12 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
         file_size(path)  # refuses pipes, folders and devices
         with open(path, encoding="utf-8") as file:
             for text in file:
-                if text.endswith("\n"):
-                    line = json.loads(text)
-                    line["step"] = int(line["step"])
-                    metrics.append(line)
+                is_cut = text[-1] not in "}\n"
+                if is_cut and LINE_START.startswith(text[: len(LINE_START)]):
+                    break
+                line = json.loads(text)
+                line["step"] = int(line["step"])
+                metrics.append(line)
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"{path} is not the metrics.jsonl of a run; name another file, or move it away"
