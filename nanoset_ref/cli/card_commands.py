@@ -14,7 +14,7 @@ from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.error_text import counted
 from nanoset_ref.io.files import write_text
-from nanoset_ref.io.overwriting import refuse_existing, refuse_input
+from nanoset_ref.io.overwriting import refuse_existing, refuse_input, refuse_same
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES
 
 if TYPE_CHECKING:
@@ -285,6 +285,8 @@ def card_complete(
         mirror: ask this server, such as http://localhost:8000, instead of the files' own.
         overwrite: replace an existing file.
     """
+    if card_output:
+        refuse_same(output, card_output, "--output and --card-output")
     for path in filter(None, [output, card_output]):
         refuse_existing(path, overwrite)
         refuse_input(path, [card, *filter(None, [names])])

@@ -14,7 +14,7 @@ from nanoset_ref import preprocess, tokens  # each loads its modules when used
 from nanoset_ref.cli.command import NotNegative, Positive, UsageError
 from nanoset_ref.io.error_text import redact
 from nanoset_ref.io.files import atomic_write
-from nanoset_ref.io.overwriting import refuse_existing, refuse_input
+from nanoset_ref.io.overwriting import refuse_existing, refuse_input, refuse_same
 
 if TYPE_CHECKING:
     from nanoset_ref.tokens import Tokens
@@ -244,8 +244,7 @@ def split(
         overwrite: replace existing targets.
     """
     file = options.open(source)
-    if train.resolve() == valid.resolve():
-        raise ValueError(f"train and valid are two files, got {redact(train)} for both")
+    refuse_same(train, valid, "train and valid")
     rest, chosen = tokens.split(file, held_out, seed=seed)
     facts = None
     if options.eos_token_id is not None:

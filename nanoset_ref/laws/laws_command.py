@@ -11,7 +11,7 @@ from typing import Any
 
 from nanoset_ref.cli.command import UsageError, run
 from nanoset_ref.io.files import write_text
-from nanoset_ref.io.overwriting import refuse_existing, refuse_input
+from nanoset_ref.io.overwriting import refuse_existing, refuse_input, refuse_same
 from nanoset_ref.laws.runner import describe_error
 
 
@@ -50,8 +50,8 @@ def check_loader(
     try:
         for path in filter(None, (html, script)):
             _check_output(path, module, overwrite)
-        if html and script and html.resolve() == script.resolve():
-            raise ValueError(f"--html and --script are two files, got {html} for both")
+        if html and script:
+            refuse_same(html, script, "--html and --script")
         # --help works without hypothesis
         from nanoset_ref.laws.case_search import check
 

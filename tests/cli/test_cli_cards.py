@@ -496,6 +496,15 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(
             mirror,
         )
         finished = tmp_path / "finished.json"
+        both = (
+            "--output",
+            finished,
+            "--card-output",
+            tmp_path / "files/../finished.json",
+        )
+        error = run(*words, *both)[2]
+        assert f"--output and --card-output are two files, got {finished} for" in error
+        assert not finished.exists()
         code, text, _ = run(
             *words, "--output", tmp_path / "sizes.json", "--card-output", finished
         )
