@@ -1,5 +1,7 @@
 """Documents within rows: starts, positions, masks and packed lengths, against plain.py."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -8,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 from torch.utils.data import DataLoader
 
 from nanoset_ref import plain
+from nanoset_ref.load import DataCollatorForCLMWithPositionIds
 from nanoset_ref.load.collator import DataCollatorForCLM, TensorPointer
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.document_masks import (
@@ -121,6 +124,33 @@ def test_each_flag_does_its_part():
         assert (
             bool(mask[0, 0, 3, 0]) is flag
         )  # the first token lies in another document than the fourth
+
+
+def test_a_mask_within_documents_is_delivered_or_refused():
+    """Upstream creates masks by default, and then this flag does its part alone."""
+    with pytest.raises(
+        ValueError, match="reset_attention_mask .* create_attention_mask delivers"
+    ):
+        batch_of(ROWS, reset_attention_mask=True)
+    batch = batch_of(ROWS, reset_attention_mask=True, create_cu_seqlens=True)
+    assert batch["cu_seqlens"].tolist() == [0, 3, 4, 5, 6, 8, 12]
+
+
+@pytest.mark.parametrize("value", ["no", 1, None])
+@pytest.mark.parametrize(
+    ("flag", "make"),
+    [
+        ("reset_position_ids", DocumentOptions),
+        ("create_cu_seqlens", DocumentOptions),
+        (
+            "use_doc_masking",
+            partial(DataCollatorForCLMWithPositionIds, 4, 0, 0, 0),
+        ),
+    ],
+)
+def test_a_flag_is_true_or_false(flag, make, value):
+    with pytest.raises(ValueError, match=f"{flag}: should be True or False, got"):
+        make(**{flag: value})
 
 
 # ---- in the collator of the house

@@ -16,7 +16,7 @@ and max_seqlen as in FlashAttention's varlen interface.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import refuses_unknown, whole_number
+from nanoset_ref.io.error_text import short_repr
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.load.rows import Rows, Span, Starts
@@ -186,6 +187,14 @@ def attention_mask(starts: Starts) -> NDArray[np.bool_]:
     return masked[:, None]
 
 
+def flag_problems(options: Any) -> Iterator[str]:
+    """Yield a message for each flag of a dataclass that is neither True nor False."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if isinstance(field.default, bool) and not isinstance(value, bool):
+            yield f"{field.name}: should be True or False, got {short_repr(value)}"
+
+
 # the fields of a batch that each option adds
 FIELDS = {
     "reset_position_ids": ["position_ids"],
@@ -209,7 +218,7 @@ class DocumentOptions:
         create_cu_seqlens: cu_seqlens and max_seqlen, for attention over packed sequences.
 
     Raises:
-        ValueError: eos_token_id is not a token id.
+        ValueError: eos_token_id is not a token id, or a flag neither True nor False.
     """
 
     eos_token_id: int | None = None
@@ -219,6 +228,8 @@ class DocumentOptions:
     create_cu_seqlens: bool = False
 
     def __post_init__(self) -> None:
+        for problem in flag_problems(self):
+            raise ValueError(problem)
         if self.eos_token_id is not None:
             plain = whole_number(self.eos_token_id, "eos_token_id", 0)
             object.__setattr__(self, "eos_token_id", plain)

@@ -20,7 +20,11 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM, RowBlock, TensorPointer
-from nanoset_ref.load.document_masks import DocumentOptions, starts_after_eos
+from nanoset_ref.load.document_masks import (
+    DocumentOptions,
+    flag_problems,
+    starts_after_eos,
+)
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Starts
 from nanoset_ref.load.weighted_paths import separate_weights
@@ -116,9 +120,9 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
     and, on all other ranks, a TensorPointer to the rank that holds the field.
 
     Raises:
-        ValueError: as `DataCollatorForCLM`; cp_size is not in 1 .. S, or cp_rank not in
-            0 .. cp_size - 1; cp_size is above 1 with attention_mask or cu_seqlens, which cannot
-            be cut into columns.
+        ValueError: as `DataCollatorForCLM`; use_doc_masking is neither True nor False; cp_size is
+            not in 1 .. S, or cp_rank not in 0 .. cp_size - 1; cp_size is above 1 with
+            attention_mask or cu_seqlens, which cannot be cut into columns.
 
     Warns (by logging): cp_size does not divide S, so columns are lost.
     """
@@ -129,6 +133,8 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
     cp_rank: int = 0
 
     def __post_init__(self) -> None:
+        for problem in flag_problems(self):
+            raise ValueError(problem)
         super().__post_init__()
         self.needs_starts = self.use_doc_masking and self.documents.needs_starts
         self.masks_padding = self.needs_starts and self.documents.eod_mask_loss

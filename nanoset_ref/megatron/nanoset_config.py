@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.io.error_text import short_repr
 from nanoset_ref.io.paths import PathLike, as_list
-from nanoset_ref.load.document_masks import DocumentOptions
+from nanoset_ref.load.document_masks import DocumentOptions, flag_problems
 from nanoset_ref.orders.base import normalize_weights
 from nanoset_ref.tokens.companions import prefix_of
 
@@ -90,7 +90,7 @@ class NanosetConfig(DocumentOptions):
         eos_token_id: id of the end-of-document token; required by the flags below.
         pad_id: id that pads partial samples; -1 does not occur in any vocabulary.
         reset_position_ids: position ids restart at 0 after each EOD.
-        reset_attention_mask: attention stays within a document.
+        reset_attention_mask: the mask of create_attention_mask keeps attention within a document.
         eod_mask_loss: the loss ignores positions with an EOD as input.
         create_attention_mask: deliver a bool [B, 1, S, S] mask (True = masked), S bytes per token.
         create_cu_seqlens: deliver cu_seqlens and max_seqlen of the documents, for attention over
@@ -159,10 +159,7 @@ class NanosetConfig(DocumentOptions):
             if count is not None:
                 name = f"split_num_samples[{number}]"
                 yield from _integer_problems(name, count, 0, MAX_SAMPLES + 1)
-        for field in dataclasses.fields(self):
-            value = fields[field.name]
-            if isinstance(field.default, bool) and not isinstance(value, bool):
-                yield f"{field.name}: should be True or False, got {short_repr(value)}"
+        yield from flag_problems(self)
         surplus = fields["mid_level_dataset_surplus"]
         if not isinstance(surplus, (int, float)) or not 0 <= surplus < math.inf:
             yield f"mid_level_dataset_surplus: should be a number of at least 0, got {surplus!r}"
@@ -173,6 +170,12 @@ class NanosetConfig(DocumentOptions):
         """Yield a message for each rule that valid fields break together."""
         if self.needs_starts:
             yield "the document flags need the id that ends a document: give eos_token_id"
+        delivered = self.create_attention_mask or self.create_cu_seqlens
+        if self.reset_attention_mask and not delivered:
+            yield (
+                "reset_attention_mask is about the mask that create_attention_mask delivers: set "
+                "both, or create_cu_seqlens"
+            )
         has_path = self.data_path is not None
         has_split = self.split is not None
         is_alone = self.data_path_per_split is not None
