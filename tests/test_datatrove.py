@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from nanoset_ref import plain
+from nanoset_ref.cli.estimate_sources import token_blend
 from nanoset_ref.load import DataCollatorForCLMWithPositionIds, DatatroveNanoset
 from nanoset_ref.load.collator import DataCollatorForCLM, TensorPointer
 from nanoset_ref.load.dataloader import NanosetDataLoader, build_nanoset_dataloader
@@ -173,6 +174,19 @@ def test_windows_disjoint_or_overlapping(tmp_path, windows, begins):
     ).starts(np.arange(4))
     assert (ended == ((rows == 9) | (np.arange(5) == 0))).all()
     assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
+
+
+def test_all_tokens_of_a_file_without_samples_belong_to_none(tmp_path):
+    for name, count in (("a.ds", 3), ("b.ds", 30)):
+        np.arange(count, dtype="<u2").tofile(tmp_path / name)
+    files = [
+        DatatroveFile(tmp_path / name, windows="overlapping")
+        for name in ("a.ds", "b.ds")
+    ]
+    dataset = Nanoset(files, None, 8)
+    assert [use.tail_tokens for use in dataset.usage(0, len(dataset))] == [3, 5]
+    blend = token_blend([("both", files)], [None], 8, "nanotron")
+    assert [source.tail_tokens for source in blend.sources] == [8]
 
 
 def test_a_mapping_of_folders_to_weights_is_read_with_its_weights(tmp_path):

@@ -15,6 +15,7 @@ from nanoset_ref import megatron  # loads its modules when they are used
 from nanoset_ref.megatron.nanoset_config import blend_sizes
 from nanoset_ref.orders.base import normalize_weights
 from nanoset_ref.orders.nanotron import instance_bytes
+from nanoset_ref.tokens.description import tail_tokens
 from nanoset_ref.tokens.interface import count_samples
 
 if TYPE_CHECKING:
@@ -144,11 +145,10 @@ def token_blend(
         tail = 0
         for file in files:
             in_file = file.num_samples(sequence_length, disjoint)
-            last_start = (in_file - 1) * file.stride(sequence_length, disjoint)
+            stride = file.stride(sequence_length, disjoint)
             samples += in_file
             size += file.num_tokens * file.dtype.itemsize
-            # the tokens after the last sample
-            tail += file.num_tokens - last_start - sequence_length - 1
+            tail += tail_tokens(file.num_tokens, in_file, sequence_length + 1, stride)
             padded |= file.windows == "padded"
         source = Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail)
         sources.append(source)
@@ -209,19 +209,20 @@ def _megatron_source(
     corpus = megatron.MMapIndexedDataset(prefix)
     start, stop = (round(bound * len(corpus)) for bound in bounds)
     tokens = int(corpus.sequence_lengths[start:stop].sum(dtype="int64"))
-    extra = int(config.add_extra_token_to_sequence)
     sequence_length = config.sequence_length
     plan = megatron.plan_epochs(
-        max(tokens, 1), num_samples, sequence_length, extra_token=bool(extra)
+        max(tokens, 1),
+        num_samples,
+        sequence_length,
+        extra_token=config.add_extra_token_to_sequence,
     )
     documents = 4 * plan.num_epochs * (stop - start)
     samples_and_shuffle = 8 * (plan.num_samples + 1) + 4 * plan.num_samples
     samples = count_samples(tokens, config.row_length, sequence_length)
-    in_samples = samples * sequence_length + extra if samples else 0
     source = Source(
         path=prefix,
         disk_bytes=tokens * corpus.dtype.itemsize,
         samples=samples,
-        tail_tokens=tokens - in_samples,
+        tail_tokens=tail_tokens(tokens, samples, config.row_length, sequence_length),
     )
     return source, documents + samples_and_shuffle

@@ -245,6 +245,10 @@ class Nanoset(Rows):
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """See `Rows.usage`."""
+        from nanoset_ref.tokens.description import (
+            tail_tokens,
+        )  # only provenance needs it
+
         reads = self.order.counts(stop) - self.order.counts(start)
         coverage = self.order.coverage(stop)
         uses = []
@@ -252,7 +256,7 @@ class Nanoset(Rows):
             samples = self.dataset_lengths[source]
             read = int(reads[source])
             distinct, most_reads = coverage[source]
-            last = (samples - 1) * int(self.strides[source])
+            stride = int(self.strides[source])
             uses.append(
                 SourceUse(
                     path=str(file.path),
@@ -263,7 +267,9 @@ class Nanoset(Rows):
                     distinct=distinct,
                     most_reads=most_reads,
                     tokens=file.num_tokens,
-                    tail_tokens=file.num_tokens - last - self.row_length,
+                    tail_tokens=tail_tokens(
+                        file.num_tokens, samples, self.row_length, stride
+                    ),
                 )
             )
         return uses

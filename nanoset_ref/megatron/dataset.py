@@ -17,6 +17,7 @@ from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.megatron.piece_rows import ALGORITHM, PartSamples, PieceRows
 from nanoset_ref.orders.plans import describe_file
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
+from nanoset_ref.tokens.description import tail_tokens
 from nanoset_ref.tokens.interface import count_samples
 from nanoset_ref.tokens.manifest import TokenFileError
 
@@ -110,15 +111,13 @@ class MegatronNanoset(PieceRows):
             drop_last_partial=drops_partial,
             separate_final_epoch=config.separate_final_epoch,
         )
-        extra = self.row_length - self.sequence_length
         self.samples_per_epoch = count_samples(
             self.tokens_per_epoch, self.row_length, self.sequence_length
         )
         stream = self.tokens_per_epoch * self.epochs.num_epochs
-        in_samples = 0
-        if self.epochs.num_samples:
-            in_samples = self.epochs.num_samples * self.sequence_length + extra
-        self.tail_tokens = stream - in_samples
+        self.tail_tokens = tail_tokens(
+            stream, self.epochs.num_samples, self.row_length, self.sequence_length
+        )
         self.padded = self.tail_tokens < 0
         self.pad_id = config.pad_id
 

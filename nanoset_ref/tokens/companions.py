@@ -3,6 +3,7 @@
 import io
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,18 @@ def companions_of(path: PathLike) -> list[str]:
     if name is location:
         return [stem + ending for ending in endings]
     return [os.fspath(location.with_suffix(ending)) for ending in endings]
+
+
+def refuse_link_without_companions(path: Path, *suffixes: str) -> None:
+    """Raise TokenFileError if companions with the dtype lie beside a link's target alone."""
+    target = path.resolve()
+    for suffix in suffixes:
+        companion = target.with_suffix(suffix)
+        if companion.is_file():
+            raise TokenFileError(
+                f"{path} is a link to {target}, whose dtype is in {companion.name}: open that "
+                "file, or link its companions as well"
+            )
 
 
 def prefix_of(path: PathLike) -> str:

@@ -152,3 +152,10 @@ def _histogram(lengths: Int64Array) -> list[tuple[int, int, int]]:
         last = (1 << number) - 1
         ranges.append((first, last, counts[number]))
     return ranges
+
+
+def tail_tokens(num_tokens: int, num_samples: int, row_length: int, stride: int) -> int:
+    """The tokens after the last sample of a file; negative if padding fills that sample."""
+    if num_samples == 0:
+        return num_tokens
+    return num_tokens - (num_samples - 1) * stride - row_length

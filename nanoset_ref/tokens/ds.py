@@ -29,6 +29,7 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.overwriting import refuse_foreign
 from nanoset_ref.io.paths import PathLike, as_path, checksum_of_set, read_in_blocks
 from nanoset_ref.io.urls import local_copy, local_path
+from nanoset_ref.tokens.companions import refuse_link_without_companions
 from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
@@ -67,7 +68,7 @@ class DatatroveFile(Tokens):
             content = b"".join(read_in_blocks(metadata))
             self._metadata_text = content.decode(errors="replace")
         elif token_size is None and os.path.islink(path):
-            self.refuse_link_without_companions(f"{suffix}.metadata")
+            refuse_link_without_companions(self.path, f"{suffix}.metadata")
         first_line = self._metadata_text.partition("\n")[0]
         tokenizer, _, size = first_line.rpartition("|")
         if size not in ("2", "4") or token_size not in (None, int(size)):

@@ -95,17 +95,6 @@ class Tokens(ABC):
                 return stem + suffix
         return location_of(self.path.with_suffix(suffix))
 
-    def refuse_link_without_companions(self, *suffixes: str) -> None:
-        """Raise TokenFileError if companions with the dtype lie beside this link's target alone."""
-        target = self.path.resolve()
-        for suffix in suffixes:
-            companion = target.with_suffix(suffix)
-            if companion.is_file():
-                raise TokenFileError(
-                    f"{self.location} is a link to {target}, whose dtype is in {companion.name}: "
-                    "open that file, or link its companions as well"
-                )
-
     def check_unchanged(self) -> None:
         """Raise TokenFileError if a file of the set was replaced or changed since it was opened."""
         if file_version(self.location) != self.version:

@@ -97,7 +97,10 @@ class TokenFile(Tokens):
         self._read_manifest(skip_denied=token_dtype is not None)
         self.dtype = self._choose_dtype(token_dtype)
         if is_link and self.manifest is None and token_dtype is None:
-            self.refuse_link_without_companions(MANIFEST_SUFFIX, ".idx")
+            # only links need it
+            from nanoset_ref.tokens.companions import refuse_link_without_companions
+
+            refuse_link_without_companions(self.path, MANIFEST_SUFFIX, ".idx")
         self.num_tokens = self.count_ids()
         # 3. the first bytes of an object in a bucket, which also prove that it is readable
         if not head:
