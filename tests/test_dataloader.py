@@ -17,7 +17,7 @@ from resume_contract import check_resume_contract
 from test_nanoset import GOLDEN, golden_nanoset, write_range
 from torch.utils.data import BatchSampler, Subset, default_collate
 
-from nanoset_ref import DataCollatorWithLabels, TensorPointer
+from nanoset_ref import DataCollatorWithLabels, Ledger, StatelessOrder, TensorPointer
 from nanoset_ref.load import blocks
 from nanoset_ref.load.dataloader import NanosetDataLoader, build_nanoset_dataloader
 from nanoset_ref.load.document_masks import DocumentOptions
@@ -478,6 +478,31 @@ def test_batches_are_on_the_cpu_whatever_the_default_device(numbered, options):
     for name, tensor in batch.items():
         assert tensor.device.type == "cpu"
         assert tensor.equal(expected[name]), name
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad"])
+def test_an_order_that_goes_on_from_a_ledger_names_the_count_to_begin_at(
+    numbered, tail
+):
+    nanoset, _ = numbered
+    order = StatelessOrder(nanoset.dataset_lengths, None, 121, start=Ledger(10, [10]))
+    continued = Nanoset(nanoset.files, None, 2, order=order)
+    with pytest.raises(
+        IndexError, match="at 10: its loader needs consumed_train_samples=10"
+    ):
+        build_nanoset_dataloader(continued, micro_batch_size=1, tail=tail)
+    loader = build_nanoset_dataloader(
+        continued, micro_batch_size=1, consumed_train_samples=10
+    )
+    assert len(list(loader)) == 111
+
+
+@pytest.mark.parametrize("value", ["x", None, 0, 2.5])
+def test_a_state_whose_length_is_no_number_is_no_state(numbered, value):
+    loader = build_nanoset_dataloader(numbered[0], micro_batch_size=1)
+    state = loader.state_dict() | {"num_samples": value}
+    with pytest.raises(ValueError, match='"num_samples" must be '):
+        loader.load_state_dict(state)
 
 
 def test_fewer_samples_than_a_global_batch_are_refused(numbered):

@@ -222,6 +222,14 @@ def test_a_pair_is_no_raw_file(source, tmp_path):
         )
 
 
+def test_an_open_file_of_another_dtype_is_refused(source):
+    opened = open_tokens(source.path)
+    message = f"token_dtype=int32 contradicts the file, which has {opened.dtype}"
+    with pytest.raises(TokenFileError, match=message):
+        Nanoset([opened], None, 4, token_dtype="int32")
+    assert len(Nanoset([opened], None, 4, 3, token_dtype=opened.dtype)) == 3
+
+
 def test_of_a_folder_with_every_format_only_the_token_files_are_read(source, tmp_path):
     """Each file of it is named, and each alone."""
     with write_together(), TokenFileWriter(tmp_path / "b.npy", dtype="uint16") as made:

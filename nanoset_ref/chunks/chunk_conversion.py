@@ -68,9 +68,10 @@ def chunks_to_tokens(
         The number of rows.
 
     Raises:
-        ValueError: a line is not a row, has another row length or an id outside the vocabulary (the
-            message names file and line). Or the vocabulary or suffix is unknown. Or some rows are
-            packed by best fit and others are not, or the format does not mark their padding.
+        ValueError: there are no rows. Or a line is not a row, has another row length or an id
+            outside the vocabulary (the message names file and line). Or the vocabulary or suffix is
+            unknown. Or some rows are packed by best fit and others are not, or the format does not
+            mark their padding.
         ManifestError: the files have different tokenizers, or their folder is unfinished.
         FileExistsError: `output` exists, and `overwrite` is False.
     """
@@ -86,15 +87,16 @@ def chunks_to_tokens(
     del facts["tokenizer_identity"]  # no token file has it
     row_length = facts.pop("concat_tokens")
     first_row = next(_rows(files, row_length, vocab_size), None)
-    packed = first_row is not None and bool(first_row.document_lengths)
-    if first_row is not None:
-        row_length = len(first_row.ids)
+    if first_row is None:
+        raise ValueError(f"{files[0]} and the other files have no row")
+    packed = bool(first_row.document_lengths)
+    row_length = len(first_row.ids)
     if packed:
         require_marked_padding(files[0], target)
     facts["vocab_size"] = vocab_size
     facts["dtype"] = token_dtype_for(vocab_size)
     facts["windows"] = "padded" if packed else "disjoint"
-    facts["row_length"] = row_length or 0
+    facts["row_length"] = row_length
     progress = progress_bar(files, "files")
     rows = _rows(progress, row_length, vocab_size, packed)
     with (

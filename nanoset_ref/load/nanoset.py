@@ -256,7 +256,6 @@ class Nanoset(Rows):
             samples = self.dataset_lengths[source]
             read = int(reads[source])
             distinct, most_reads = coverage[source]
-            stride = int(self.strides[source])
             uses.append(
                 SourceUse(
                     path=str(file.path),
@@ -268,7 +267,10 @@ class Nanoset(Rows):
                     most_reads=most_reads,
                     tokens=file.num_tokens,
                     tail_tokens=tail_tokens(
-                        file.num_tokens, samples, self.row_length, stride
+                        file.num_tokens,
+                        samples,
+                        self.row_length,
+                        int(self.strides[source]),
                     ),
                 )
             )

@@ -151,12 +151,12 @@ def check_loader_state(state: Json, loader: Any) -> int:
         PlanMismatch: the plans do not agree; or the datasets have different lengths, and the state
             counts more samples than one of them has: it is in another epoch then. Or it counts
             the samples that tail="drop" left out at the end of the shorter one.
-        ValueError: the plan is not a plan, or the number of dropped samples not a number.
+        ValueError: the plan is not a plan, or one of the counts of samples not a number.
     """
     if state.get("plan") is not None:
         check_plan(state["plan"], loader.plan)
     length = len(loader.dataset)
-    saved_length = state.get("num_samples", length)
+    saved_length = whole_number(state.get("num_samples", length), '"num_samples"', 1)
     consumed = state["consumed_train_samples"]
     dropped = whole_number(state.get("dropped", 0), '"dropped"', 0)
     if consumed == saved_length < length and dropped:

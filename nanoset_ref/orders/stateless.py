@@ -297,7 +297,9 @@ class StatelessOrder(Order):
         start = self.start.position
         if position < start:
             raise IndexError(
-                f"position {position} belongs to the previous plan; this one starts at {start}"
+                f"position {position} belongs to the previous plan; this one starts at {start}: "
+                f'its loader needs consumed_train_samples={start} or more and tail="drop", for one '
+                "iteration"
             )
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from nanoset_ref.io.paths import as_list
-from nanoset_ref.load.weighted_paths import separate_weights
 from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.others.nanotron_stages import (
     first_step,
@@ -139,7 +138,7 @@ def _stages_of_card(
 
 def _dataset_paths(dataset: Json) -> list[str]:
     paths = dataset.get("dataset_path") or dataset["dataset_folder"]
-    return as_list(separate_weights(paths, None)[0])
+    return list(paths) if isinstance(paths, Mapping) else as_list(paths)
 
 
 def _files_named(name: str) -> list[str]:

@@ -68,6 +68,7 @@ def open_all(
 
     Raises:
         ValueError: there are no files.
+        TokenFileError: see `open_tokens`; `token_dtype` contradicts an open file.
 
     Warns (by logging): two files record different vocabularies.
     """
@@ -76,6 +77,10 @@ def open_all(
 
     def open_one(file: PathLike | Tokens) -> Tokens:
         if isinstance(file, Tokens):
+            # only open files need it
+            from nanoset_ref.tokens.other_formats import require_dtype
+
+            require_dtype(file, token_dtype)
             return file
         return open_tokens(file, token_dtype)
 

@@ -33,11 +33,17 @@ def open_other_format(
                 "or name the token file that it belongs to"
             )
         return TokenFile(path, token_dtype, eos_token_id)
+    require_dtype(opened, token_dtype)
+    return opened
+
+
+def require_dtype(opened: Tokens, token_dtype: DTypeLike | None) -> None:
+    """Raise TokenFileError if a file has another dtype than the one that was asked for."""
+    asked_for = name_of_dtype(token_dtype)
     if asked_for not in (None, str(opened.dtype)):
         raise TokenFileError(
-            f"{path}: token_dtype={asked_for} contradicts the file, which has {opened.dtype}"
+            f"{opened.path}: token_dtype={asked_for} contradicts the file, which has {opened.dtype}"
         )
-    return opened
 
 
 def _open(path: Path, asked_for: str | None, eos_token_id: int | None) -> Tokens | None:

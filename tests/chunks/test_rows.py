@@ -123,6 +123,14 @@ def say(folder, facts=FACTS, **content):
     ).write(folder)
 
 
+@pytest.mark.parametrize("suffix", [".bin", ".ds", "_input_ids.npy"])
+def test_chunks_without_rows_become_no_file(tmp_path, suffix):
+    (tmp_path / "e.jsonl").touch()
+    with pytest.raises(ValueError, match=r"e\.jsonl .*no row"):
+        chunks_to_tokens(tmp_path / "e.jsonl", tmp_path / f"e{suffix}", vocab_size=9)
+    assert os.listdir(tmp_path) == ["e.jsonl"]
+
+
 def test_a_nanoset_reads_exactly_the_rows_each_once_none_cut(tmp_path):
     rows = write_chunks(tmp_path / "mixed", [3, 2, *[1] * 9])
     path = tmp_path / "mixed_input_ids.npy"
