@@ -26,7 +26,12 @@ from nanoset_ref.orders import build_order
 from nanoset_ref.orders.folders import FolderOrder
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.provenance import RunSegment, audit, compare
-from nanoset_ref.tokens import DatatroveFile, TokenFileError, datatrove_files
+from nanoset_ref.tokens import (
+    DatatroveFile,
+    TokenFileError,
+    datatrove_files,
+    open_tokens,
+)
 
 
 def write_ds(path, ids, ends, dtype=np.uint16):
@@ -174,6 +179,15 @@ def test_windows_disjoint_or_overlapping(tmp_path, windows, begins):
     ).starts(np.arange(4))
     assert (ended == ((rows == 9) | (np.arange(5) == 0))).all()
     assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
+
+
+def test_boundaries_of_a_file_without_an_index_cannot_be_read(tmp_path):
+    np.arange(40, dtype="<u2").tofile(tmp_path / "b.ds")
+    file = open_tokens(tmp_path / "b.ds", eos_token_id=5)
+    with pytest.raises(
+        TokenFileError, match=r"no document boundaries; .*copy its \.index"
+    ):
+        file.require_document_offsets()
 
 
 def test_all_tokens_of_a_file_without_samples_belong_to_none(tmp_path):

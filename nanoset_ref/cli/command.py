@@ -158,6 +158,15 @@ def at_least(minimum: int) -> Callable[[str], int]:
     return number
 
 
+def share_or_count(text: str) -> float:
+    """Parse a number: only one without a point is a count."""
+    with contextlib.suppress(ValueError):
+        return int(text) if text.isdecimal() else float(text)
+    raise argparse.ArgumentTypeError(
+        f"must be a share such as 0.01 or a number of documents, got {text!r}"
+    )
+
+
 NotNegative = Annotated[int, at_least(0)]
 Positive = Annotated[int, at_least(1)]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 
 from nanoset_ref import preprocess, tokens  # each loads its modules when used
-from nanoset_ref.cli.command import NotNegative, Positive, UsageError
+from nanoset_ref.cli.command import NotNegative, Positive, UsageError, share_or_count
 from nanoset_ref.io.error_text import redact
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input, refuse_same
@@ -215,11 +215,6 @@ def merge(*sources_and_target: str, options: CopyOptions) -> None:
             facts=facts,
         )
     options.show_written(written)
-
-
-def share_or_count(text: str) -> float:
-    """Parse a number: only one without a point is a count."""
-    return int(text) if text.isdecimal() else float(text)
 
 
 def split(

@@ -311,7 +311,8 @@ def _print_answers(
         raise UsageError("--bulk writes a table with tabs; drop --json")
     readers, parser = options.readers(schedule, source)
     written = 0
-    with open(bulk, encoding="utf-8-sig") as lines:
+    # what is no text is no query, either
+    with open(bulk, encoding="utf-8-sig", errors="replace") as lines:
         for part in provenance.answer_queries(readers, parser, lines):
             sys.stdout.writelines(f"{line}\n" for line in part)
             written += len(part)

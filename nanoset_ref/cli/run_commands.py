@@ -152,7 +152,8 @@ def skip(
         source: number of the file, from 0, for lines that name none.
     """
     readers, parser = options.readers(schedule, source)
-    with open(bulk, encoding="utf-8-sig") as lines:
+    # what is no text is no query, either
+    with open(bulk, encoding="utf-8-sig", errors="replace") as lines:
         stages = provenance.rows_to_skip(readers, parser, lines)
     show_skipped_rows(options, stages)
 

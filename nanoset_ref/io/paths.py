@@ -140,8 +140,8 @@ def as_list(values: Any, *single: type) -> list[Any]:
     """
     if isinstance(values, (str, os.PathLike, *single)):
         return [values]
-    is_unordered = isinstance(values, (set, frozenset, bytes, Mapping))
-    if is_unordered or not isinstance(values, Iterable):
+    unlisted = set, frozenset, bytes, Mapping
+    if isinstance(values, unlisted) or not isinstance(values, Iterable):
         raise TypeError(
             "give a path, or a list of paths in the same order in every process; got "
             f"{values!r:.200}"

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nanoset_ref.orders.base import Weights
 
-
-def separate_weights(paths: Any, weights: Weights | None) -> tuple[Any, Weights | None]:
+def separate_weights(paths: Any, weights: Any) -> tuple[Any, Any]:
     """The paths and the weights of {path: weight}; other paths and their weights as they are.
 
     Raises:

@@ -24,8 +24,7 @@ def open_other_format(
     path: Path, token_dtype: DTypeLike | None, eos_token_id: int | None
 ) -> Tokens:
     """Open a .ds file, a pair, a shard of llm.c, or raw ids; see `opening.open_tokens`."""
-    asked_for = name_of_dtype(token_dtype)
-    opened = _open(path, asked_for, eos_token_id)
+    opened = _open(path, token_dtype, eos_token_id)
     if opened is None:
         if path.name.endswith(SUFFIXES_WITHOUT_IDS):
             raise TokenFileError(
@@ -46,10 +45,12 @@ def require_dtype(opened: Tokens, token_dtype: DTypeLike | None) -> None:
         )
 
 
-def _open(path: Path, asked_for: str | None, eos_token_id: int | None) -> Tokens | None:
+def _open(
+    path: Path, token_dtype: DTypeLike | None, eos_token_id: int | None
+) -> Tokens | None:
     """Open a file whose format is known by its suffix, its companion or its header."""
     if path.suffix == ".ds":
-        token_size = None if asked_for is None else np.dtype(asked_for).itemsize
+        token_size = None if token_dtype is None else np.dtype(token_dtype).itemsize
         return DatatroveFile(path, token_size=token_size)
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
     # in a bucket the .idx is taken for granted; opening it will tell

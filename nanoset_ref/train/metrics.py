@@ -51,9 +51,9 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
         file_size(path)  # refuses pipes, folders and devices
         with open(path, encoding="utf-8") as file:
             for text in file:
-                is_cut = text[-1] not in "}\n"
-                if is_cut and LINE_START.startswith(text[: len(LINE_START)]):
-                    break
+                beginning = text[: len(LINE_START)]
+                if text[-1] not in "}\n" and LINE_START.startswith(beginning):
+                    break  # of a run that was stopped
                 line = json.loads(text)
                 line["step"] = int(line["step"])
                 metrics.append(line)

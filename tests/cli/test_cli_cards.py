@@ -353,6 +353,10 @@ def test_many_questions_are_answered_in_a_table(run, ask, demo):
     assert [int(line.split("\t")[3]) for line in text.splitlines()[1:]] == [
         row["position"] for row in asked
     ]
+    (demo / "binary").write_bytes(b"\xff\xfe\x00")
+    for words in (["when", "--bulk", "binary"], ["skip", "binary"]):
+        error = run(*words, "--run", "demo", *FILES)[2]
+        assert "a line is [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-END_BYTE" in error
     error = run("when", "--run", "demo", "--bulk", "bulk.txt")[2]
     assert "91: document numbers and passages need the token files: give" in error
 

@@ -124,7 +124,7 @@ from nanoset_ref.provenance import RunSegment
         ),
         (
             "split m.bin a.npy b.npy --held-out all",
-            "argument --held-out: invalid share_or_count value: 'all'",
+            "--held-out: must be a share such as 0.01 or a number of documents, got 'all'",
         ),
         ("inspect raw.npy", "raw.npy records no document boundaries"),
         (
