@@ -277,6 +277,12 @@ def test_an_order_over_folders_is_an_order_over_their_files():
     assert folders.fingerprint != FolderOrder(inner, [[7], [0], [5]]).fingerprint
 
 
+def test_without_options_a_collator_adds_the_fields_of_nanotron():
+    assert DataCollatorForCLMWithPositionIds(
+        4, 0, 0, 0, None
+    ) == DataCollatorForCLMWithPositionIds(4, 0, 0, 0)
+
+
 def test_ranks_without_data_get_pointers():
     batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 1)([{}, {}])
     assert batch["position_ids"] == TensorPointer(0) and batch[

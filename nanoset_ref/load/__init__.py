@@ -2,6 +2,7 @@
 
 rows                       the interface: position -> sequence_length + 1 token ids
 nanoset, best_fit          rows of token files: cut into samples, or packed with whole documents
+weighted_paths             paths and weights in one value
 nanotron_folders           folders of .ds files as Nanotron reads them
 gather, gather_kernel      read many rows through the page cache
 mapped_files               mappings of the files, for `gather_kernel`

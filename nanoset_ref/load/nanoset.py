@@ -245,9 +245,8 @@ class Nanoset(Rows):
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """See `Rows.usage`."""
-        from nanoset_ref.tokens.description import (
-            tail_tokens,
-        )  # only provenance needs it
+        # only provenance needs it
+        from nanoset_ref.tokens.description import tail_tokens
 
         reads = self.order.counts(stop) - self.order.counts(start)
         coverage = self.order.coverage(stop)

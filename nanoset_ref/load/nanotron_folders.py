@@ -103,7 +103,7 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
 
     Args:
         sequence_length, input_pp_rank, output_pp_rank, current_pp_rank: as in `DataCollatorForCLM`.
-        documents: the fields about documents to add; Nanotron's are the default.
+        documents: the fields about documents to add; Nanotron's are the default, also for None.
         use_doc_masking: whether positions begin again with each document and labels that begin
             another document are masked. If not, positions count through the row, and no label is
             masked.
@@ -127,7 +127,7 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
     Warns (by logging): cp_size does not divide S, so columns are lost.
     """
 
-    documents: DocumentOptions = WITHIN_DOCUMENTS
+    documents: DocumentOptions | None = WITHIN_DOCUMENTS
     use_doc_masking: bool = True
     cp_size: int = 1
     cp_rank: int = 0
@@ -135,9 +135,11 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
     def __post_init__(self) -> None:
         for problem in flag_problems(self):
             raise ValueError(problem)
+        if self.documents is None:
+            self.documents = WITHIN_DOCUMENTS
         super().__post_init__()
-        self.needs_starts = self.use_doc_masking and self.documents.needs_starts
-        self.masks_padding = self.needs_starts and self.documents.eod_mask_loss
+        self.needs_starts &= self.use_doc_masking
+        self.masks_padding &= self.use_doc_masking
         if not 1 <= self.cp_size <= self.sequence_length:
             rule = f"cp_size must lie in 1 .. sequence_length = {self.sequence_length}"
             raise ValueError(

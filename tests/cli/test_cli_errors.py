@@ -164,7 +164,7 @@ from nanoset_ref.provenance import RunSegment
             "index --data-path m=1 --sequence-length 4 --path-to-cache c",
             "weights need --split-num-samples TRAIN VALID",
         ),
-        ("loss list.json", "list.json holds no step yet"),
+        ("loss list.json", "list.json is not the metrics.jsonl of a run"),
         ("loss words.json", "words.json: a loss must be a number or null, got 'x'"),
         (
             "estimate --data raw.npy --sequence-length 4 --step-time 0",
