@@ -88,7 +88,7 @@ def chunks_to_tokens(
     row_length = facts.pop("concat_tokens")
     first_row = next(_rows(files, row_length, vocab_size), None)
     if first_row is None:
-        raise ValueError(f"{files[0]} and the other files have no row")
+        raise ValueError(f"{files[0]} has no row, and nor has any other file")
     packed = bool(first_row.document_lengths)
     row_length = len(first_row.ids)
     if packed:
