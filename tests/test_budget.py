@@ -389,8 +389,9 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # parameters that no call passes, for fields that nobody reads and for helpers of one use (2026-11-29)
         # found 1,500. The goal is what stands, rounded up: whatever is added from here on takes something out.
         # On 2026-11-30 a walk through the issues, line by line, found promises that were not kept, such as lists of
-        # files that are checked and laws for blends: 1,500 more.
-        173_000,
+        # files that are checked and laws for blends: 1,500 more. Then many passages in one search, a config in
+        # each checkpoint, batches that grow, an .idx without its .bin, and errors that a reader found: 1,400.
+        174_300,
         {},
     ),
     "tokens per line": (

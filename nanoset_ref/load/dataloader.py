@@ -424,9 +424,8 @@ def build_nanoset_dataloader(
     Raises:
         ValueError: both `documents` and `collate_fn`; see also NanosetDataLoader and
             ResumableBatchSampler.
-        IndexError: the order continues another one (see `Order.first_position`), and
-            consumed_train_samples lies before its first position, or the `tail` fills the last
-            batch from the beginning of the epoch.
+        IndexError: the `tail` fills the last batch from the beginning of the epoch, and the order
+            continues another one, so that it has no position 0 (see `Order.first_position`).
         TypeError: an unknown option; `dataset` is not Rows.
     """
     num_workers = whole_number(num_loading_workers, "num_loading_workers", 0)
@@ -444,10 +443,9 @@ def build_nanoset_dataloader(
         layout=layout,
         tail=tail,
     )
-    # raises now if the first position cannot be read, or position 0, which fills the last batch
-    first = consumed_train_samples if tail == "drop" else 0
-    if first < len(dataset):
-        dataset.origin(first)
+    if tail != "drop":
+        # raises now if position 0, which fills the last batch, cannot be read
+        dataset.origin(0)
     # also with a `collate_fn`: a rank without data turns empty samples into placeholders
     default_collator = DataCollatorForCLM(
         dataset.sequence_length,
