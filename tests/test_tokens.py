@@ -215,6 +215,7 @@ def test_an_existing_file_is_not_overwritten_unasked(path):
         (b"\0" * 7, None, "truncated, or of another dtype than uint16"),
         (b"\0" * 8, "float32", "must be one of .* got float32"),
         (b"\0" * 8, ">u2", "must be one of .*, little-endian; got >u2"),
+        (b"\0" * 8, "junk", "must be one of .*, little-endian; got junk"),
         (5, ">u2", "token_dtype=>u2 contradicts the manifest, which says uint16"),
         (b"\x93NUMPY" + b"\0" * 130, None, r"NumPy header.*astype\('uint16'\)\.tofile"),
         (5, "int32", "token_dtype=int32 contradicts the manifest, which says uint16"),
