@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from nanoset_ref.io.error_text import redact
 from nanoset_ref.io.paths import file_version, in_bucket
 from nanoset_ref.io.urls import local_copy
 
@@ -68,4 +69,4 @@ def refuse_input(path: Path, inputs: Iterable[Any]) -> None:
 def refuse_same(first: Path, second: Path, names: str) -> None:
     """Raise ValueError if two outputs, whose options have these names, are one file."""
     if first.resolve() == second.resolve():
-        raise ValueError(f"{names} are two files, got {first} for both")
+        raise ValueError(f"{names} are two files, got {redact(first)} for both")
