@@ -26,6 +26,7 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,7 @@ COMMANDS = {
     "compare": "compare pythia-1.4b pythia-2.8b",
     "where --run": "where --run pythia-1.4b 41007",
     "when --run": "when --run pythia-1.4b --sample 41990144",
+    "audit --run": "audit --run pythia-1.4b",
 }
 IMPORT = "from nanoset_ref import Nanoset"
 BATCH = """
@@ -176,8 +178,8 @@ def processes() -> dict[str, list[str]]:
 
 def measured(
     chosen: dict[str, list[str]], folder: Path, tree: Path, rounds: int
-) -> dict[str, dict[str, float]]:
-    """Row -> its medians."""
+) -> dict[str, dict[str, Any]]:
+    """Row -> its medians, and the least and the most of its times as multiples of `import torch`."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in [TORCH, *chosen]}
     for number in range(-1, rounds):  # the first round fills the caches
         torch = taken([sys.executable, "-c", TORCH], folder, tree, TORCH)
@@ -187,14 +189,23 @@ def measured(
             figures["of_import_torch"] = figures["cpu_seconds"] / torch["cpu_seconds"]
             found[name].append(figures)
             print(f"round {number}: {name}: {figures}", flush=True)
-    rows = {}
+    rows: dict[str, dict[str, Any]] = {}
     for name, runs in found.items():
         figures = {key: [run[key] for run in runs[1:]] for key in runs[0]}
         rows[name] = {
-            key: float(f"{statistics.median(values):.3g}")
+            key: three_digits(statistics.median(values))
             for key, values in figures.items()
         }
+        of_import = figures["of_import_torch"]
+        rows[name]["of_import_torch_least_most"] = [
+            three_digits(min(of_import)),
+            three_digits(max(of_import)),
+        ]
     return rows
+
+
+def three_digits(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def taken(words: list[str], folder: Path, tree: Path, name: str) -> dict[str, float]:

@@ -10,8 +10,8 @@ Every row is a process of its own, in interleaved rounds; medians, and the least
                   over 100,000 files
     beside others the first batch of 10^6 samples over 2,000 files, when an earlier start has left its caches: .npy and
                   .bin/.idx here, Megatron-Core with its fast cache over the same pairs, OLMo-core over the same .npy
-    questions     `where` on two such files of 500 GB; `where` and `when` on a card of 146 million rows; `--help`
-                  beside them
+    questions     `where` on two such files of 500 GB; `where` and `when` on a card of 146 million rows, and on one of
+                  10^10 rows of 20 files in the stateless order; `--help` beside them
     beyond        the same in a process that has answered the same question about other rows: the seconds of the answer
                   alone, without the start of Python and its imports
     bulk          `when --bulk`: a million byte ranges of that card, seconds of the process
@@ -66,6 +66,8 @@ QUESTIONS = {
     "where, a terabyte": f"where --step 41007 {TERABYTE}",
     "where --run pythia-1.4b": "where --run pythia-1.4b 41007",
     "when --run pythia-1.4b": "when --run pythia-1.4b --sample 41990144",
+    "where --run, 10^10 rows": "where --run card.json 2441406",
+    "when --run, 10^10 rows": "when --run card.json --sample 123456789",
     "when --bulk, a million": "when --run pythia-1.4b --bulk ranges.txt",
 }
 SMALL = TERABYTE.replace("big", "beside/000")
@@ -82,6 +84,14 @@ BEYOND = {
     "beyond the start: when --run": (
         "when --run pythia-2.8b --sample 5",
         "when --run pythia-1.4b --sample 41990144",
+    ),
+    "beyond the start: where --run, 10^10 rows": (
+        "where --run pythia-2.8b 5",
+        "where --run card.json 2441406",
+    ),
+    "beyond the start: when --run, 10^10 rows": (
+        "when --run pythia-2.8b --sample 5",
+        "when --run card.json --sample 123456789",
     ),
 }
 # row -> folder, samples, order
@@ -175,6 +185,50 @@ def write_files(folder: Path) -> None:
     firsts = [2 * draw.randrange(146_432_000 * 2048) for _ in range(10**6)]
     lines = "".join(f"{first}-{first + 2000}\n" for first in firsts)
     (folder / "ranges.txt").write_text(lines)
+    write_card(folder / "card.json")
+
+
+def write_card(path: Path) -> None:
+    """The card of a run of 10^10 rows of 2,048 tokens, from 20 files, in steps of 2,048 rows."""
+    files = 20
+    order = {
+        "name": "stateless",
+        "seed": 1,
+        "samples": 10**10,
+        "weights": None,
+        "sources": [*range(files)],
+        "probes": {},
+    }
+    stage = {
+        "name": "all",
+        "first_step": 1,
+        "steps": 10**10 // 2048,
+        "order": 0,
+        "first_position": 0,
+        "batch_size": 2048,
+        "layout": "strided",
+        "dp_size": 1,
+        "micro_batch_size": 8,
+    }
+    names = [f"{number}.npy" for number in range(files)]
+    size = 10**10 // files * 4096 + 2
+    card = {
+        "card": 1,
+        "name": "ten-billion-rows",
+        "date": "2026-11",
+        "links": [],
+        "loader": {"name": "nanoset_ref", "version": None},
+        "tokenizer": {"name": None, "hash": None},
+        "dtype": "uint16",
+        "window": {"row_length": 2049, "stride": 2048},
+        "sources": [{"name": name, "bytes": size} for name in names],
+        "orders": [order],
+        "stages": [stage],
+        "known": [],
+        "inferred": [],
+        "unknown": [],
+    }
+    path.write_text(json.dumps(card))
 
 
 def write_empty(folder: Path, count: int, size: int) -> None:

@@ -69,6 +69,7 @@ def questions() -> Panel:
         "compare": "compare, two cards of Pythia",
         "where --run": "where --run pythia-1.4b",
         "when --run": "when --run pythia-1.4b",
+        "audit --run": "audit --run pythia-1.4b",
     }
     limits = [Limit("wanted: import torch at most", 1)]
     return Panel(OF_TORCH, bars_of_commands(names), limits, digits, 1.1)
@@ -196,6 +197,8 @@ def answers() -> Panel:
         "where, a terabyte": "where, two files of 500 GB",
         "where --run": "where --run pythia-1.4b, 0.6 TB",
         "when --run": "when --run pythia-1.4b",
+        "where --run, 10^10 rows": "where, a step of 2,048 of 10\u00b9\u2070 shuffled rows",
+        "when --run, 10^10 rows": "when, a card of 10\u00b9\u2070 rows",
     }
     bars = [
         Bar(label, rows[f"beyond the start: {name}"]["seconds"][0])
@@ -277,7 +280,7 @@ PICTURES: dict[str, tuple[str, list[Callable[[], Panel]]]] = {
         [commands],
     ),
     "questions": (
-        "Where, when, audit and compare take a third of an import of torch, or less",
+        "Where, when and compare take a fifth of an import of torch, audit up to three quarters",
         [questions],
     ),
     "first_batch": (
@@ -291,7 +294,7 @@ PICTURES: dict[str, tuple[str, list[Callable[[], Panel]]]] = {
     ),
     "resume": ("2 ranks become 3 after a kill, and read each sample once", [resumes]),
     "terabyte": (
-        "A question about a terabyte is answered in milliseconds",
+        "A question about a terabyte is answered in milliseconds, a large step of shuffled rows in 0.2 s",
         [answers, bulk],
     ),
     "steps": (
@@ -303,7 +306,7 @@ PICTURES: dict[str, tuple[str, list[Callable[[], Panel]]]] = {
         [rows_of_text],
     ),
     "overview": (
-        "Commands answer within a third of an import of torch; a resume takes 17 ms",
+        "Most commands answer within a third of an import of torch; a resume takes 17 ms",
         [some_questions, some_text, some_resumes],
     ),
 }
