@@ -396,7 +396,9 @@ def test_audit_proves_a_published_run(run, public):
     assert report["ok"]
     (segment,) = report["segments"]
     assert segment["num_steps"] == len(rows) // 8
-    assert "shares are the weights" not in [check["rule"] for check in segment["checks"]]
+    assert "shares are the weights" not in [
+        check["rule"] for check in segment["checks"]
+    ]
     assert len(segment["sources"]) == len(files)
     assert (
         sum(source["distinct"] for source in segment["sources"]) == len(rows) // 8 * 8

@@ -356,7 +356,9 @@ def test_many_questions_are_answered_in_a_table(run, ask, demo):
     (demo / "binary").write_bytes(b"\xff\xfe\x00")
     for words in (["when", "--bulk", "binary"], ["skip", "binary"]):
         error = run(*words, "--run", "demo", *FILES)[2]
-        assert "a line is [SOURCE:]DOCUMENT, [SOURCE:]FIRST_BYTE-END_BYTE, a text" in error
+        assert (
+            "a line is [SOURCE:]DOCUMENT, [SOURCE:]FIRST_BYTE-END_BYTE, a text" in error
+        )
     error = run("when", "--run", "demo", "--bulk", "bulk.txt")[2]
     assert "91: document numbers and passages need the token files: give" in error
 
