@@ -1,5 +1,6 @@
 """The engine: one result whoever does the work, one job per target, and nothing left of a job that died."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -204,13 +205,13 @@ def test_ranks_are_let_go_when_the_call_in_rank_0_fails(monkeypatch):
     assert not rank.is_alive()
 
 
-def children():
-    """The processes that this one has started and not yet waited for."""
-    return [
-        int(pid)
-        for path in Path("/proc/self/task").glob("*/children")
-        for pid in path.read_text().split()
-    ]
+def children() -> list[int]:
+    """Processes that threads of this one have started; a thread may end while its file is read."""
+    found = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, path.read_text().split())
+    return found
 
 
 @pytest.mark.parametrize("killed", [False, True])
