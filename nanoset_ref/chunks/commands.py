@@ -7,7 +7,7 @@ before they run, so these are the functions themselves; the other steps are impo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,7 +47,14 @@ def tokenize(
     Returns:
         The exit code: 0, or 3 if more than 1 % of a subset's documents were left out.
     """
-    manifests = chunks.tokenize(**locals())  # its options, by name
+    manifests = chunks.tokenize(
+        input_root,
+        out_root,
+        config,
+        num_workers=num_workers,
+        subfolders=subfolders,
+        overwrite=overwrite,
+    )
     by_subset = manifests or {}  # None in the ranks of torchrun other than 0
     incomplete = [
         account.subset
@@ -88,7 +95,18 @@ def mix(
             always counted.
         overwrite: replace the output of another call in out_root.
     """
-    _print_accounts([chunks.mix(**locals())])  # its options, by name
+    manifest = chunks.mix(
+        input_root,
+        out_root,
+        subfolders,
+        num_chunks,
+        num_valid_samples_per_subfolder,
+        random_seed=random_seed,
+        shuffle=shuffle,
+        keep_leftover=keep_leftover,
+        overwrite=overwrite,
+    )
+    _print_accounts([manifest])
 
 
 def report_files(files: list[chunks.FileReport], verbose: bool, **options: Any) -> int:
@@ -153,10 +171,11 @@ def main(
         than 1 % of the documents were left out.
     """
     words = command_line(arguments)
-    report: Callable[..., int | None] | None = None
+    step: Any
+    report: Any = None
     match words[:1]:
         case ["download"]:
-            step: Callable[..., Any] = chunks.download
+            step = chunks.download
             report = report_download
         case ["tokenize"]:
             step = tokenize
