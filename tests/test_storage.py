@@ -256,14 +256,20 @@ def test_ctrl_c_does_not_wait_for_a_server_that_stalls(
     loader = loader_of(dataset(bucket), read_ahead=read_ahead)
     server.faults += ["stall"] * 100_000
 
+    ended = threading.Event()
+
     def interrupt_the_first_request():
-        while not server.stalled:
+        while not (server.stalled or ended.is_set()):
             time.sleep(0.01)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        if not ended.is_set():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     threading.Thread(target=interrupt_the_first_request, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        next(iter(loader))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(loader))
+    finally:
+        ended.set()
     assert server.stalled, "every request was given up before Ctrl-C came through"
     assert loader.consumed_train_samples == 0
     server.faults.clear()
