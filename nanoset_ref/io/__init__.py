@@ -10,6 +10,7 @@ object_cache              pieces of objects, kept on the local disk
 index_cache               indexes built once and mapped by every process
 memory                    available memory, checks for truncation, pausing the garbage collector
 njit, compilation         kernels, and the cache of what numba has compiled
+item_loops                loops of kernels that NumPy does at once
 checks, pydantic_errors   checks of a user's values, and messages about them
 extras                    optional packages, and which extra installs them
 error_text                errors on one line, URLs without their secrets, plurals

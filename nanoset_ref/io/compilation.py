@@ -12,8 +12,12 @@ from glob import glob
 from typing import Any
 
 import numba
+import numpy as np
 import xxhash
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.extending import overload
+
+from nanoset_ref.io.item_loops import any_of, count_bits, each
 
 logger = logging.getLogger(__name__)
 PACKAGE = os.path.dirname(os.path.dirname(__file__))
@@ -95,3 +99,26 @@ def _warn_of_no_cache(why: str) -> None:
         "NUMBA_CACHE_DIR to a folder that can be written",
         why,
     )
+
+
+@overload(each, inline="always")
+def _each(n):
+    return lambda n: range(n)
+
+
+@overload(any_of, inline="always")
+def _any_of(condition):
+    return lambda condition: condition
+
+
+@overload(count_bits)
+def _count_bits(mask):
+    def count_one_by_one(mask):
+        """The compiler makes one instruction of it."""
+        count = 0
+        while mask:
+            mask &= mask - np.uint64(1)
+            count += 1
+        return count
+
+    return count_one_by_one

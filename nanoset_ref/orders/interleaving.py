@@ -21,6 +21,7 @@ often than by chance.
 import numpy as np
 from numpy import uint64
 
+from nanoset_ref.io.item_loops import any_of, count_bits, each
 from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.permutation import ONE, derive
 from nanoset_ref.orders.share_tree import items_going_left
@@ -33,7 +34,7 @@ _WORDS = [2**64 // (2**2**bit + 1) for bit in range(STRIDE_BITS)]
 _LOWER = np.array(_WORDS * 2, dtype=np.uint64)  # for each stage
 
 
-@njit(error_model="numpy", work=lambda tree, period, key, items: 400 * len(items))
+@njit(error_model="numpy", work=lambda tree, period, key, items: 1500 + 4 * len(items))
 def source_at(tree, period, key, items):
     """The source of each item, and how many items the source had before it.
 
@@ -72,7 +73,7 @@ def source_at(tree, period, key, items):
             offsets[p] = nth_set_bit(inside[0], offsets[p])
     places = places_of(coins, offsets)
     # 2.
-    for p in range(len(items)):
+    for p in each(len(items)):
         source, before, start, stop = find_source(
             tree, places[p], window_starts[p], sizes[p]
         )
@@ -81,7 +82,7 @@ def source_at(tree, period, key, items):
         places[p] = below(stop) ^ below(start)  # all places of the source
     # 3.
     same_source = offsets_of(coins, places)
-    for p in range(len(items)):
+    for p in each(len(items)):
         numbers[p] += count_bits(same_source[p] & below(offsets[p]))
     return sources, numbers
 
@@ -94,10 +95,10 @@ def flip_coins(key, window_starts):
     """
     windows = np.empty(len(window_starts), dtype=np.uint64)
     coins = np.empty((STAGES, len(window_starts)), dtype=np.uint64)
-    for p in range(len(window_starts)):
+    for p in each(len(window_starts)):
         windows[p] = derive(key, window_starts[p])
     for stage in range(STAGES):
-        for p in range(len(window_starts)):
+        for p in each(len(window_starts)):
             coins[stage, p] = derive(windows[p], stage)
     return coins
 
@@ -112,7 +113,7 @@ def places_of(coins, offsets):
     for stage in range(STAGES):
         coin = coins[stage]
         bit = uint64(stage % STRIDE_BITS)
-        for p in range(len(places)):
+        for p in each(len(places)):
             lower = places[p] & ~(ONE << bit)
             places[p] ^= (coin[p] >> lower & ONE) << bit
     return places
@@ -127,7 +128,7 @@ def offsets_of(coins, places):
     for stage in range(STAGES - 1, -1, -1):
         coin = coins[stage]
         stride = ONE << uint64(stage % STRIDE_BITS)
-        for p in range(len(places)):
+        for p in each(len(places)):
             differs = places[p] ^ (places[p] >> stride)
             changed = differs & coin[p] & _LOWER[stage]
             places[p] ^= changed | (changed << stride)
@@ -144,36 +145,26 @@ def find_source(tree, place, before, quota):
     Returns:
         The source, its items before the window, and its quota: places start:stop. All int64.
     """
-    node = tree.root
-    start = np.int64(0)
-    while node >= tree.sources:
+    start = 0 * quota
+    node = start + tree.root
+    while any_of(node >= tree.sources):
         left_before = items_going_left(tree, node, before)
         left_quota = items_going_left(tree, node, before + quota) - left_before
         # one value at a time: no branch to mispredict
-        is_right = np.int64(place) >= start + left_quota
-        node = tree.children[node, np.int64(is_right)]
-        start = start + left_quota if is_right else start
-        before = before - left_before if is_right else left_before
-        quota = quota - left_quota if is_right else left_quota
+        is_right = np.int64(np.int64(place) >= start + left_quota)
+        node = tree.children[node, is_right]
+        start = start + is_right * left_quota
+        before = left_before + is_right * (before - 2 * left_before)
+        quota = left_quota + is_right * (quota - 2 * left_quota)
     return node, before, start, start + quota
 
 
 @njit
 def below(place):
     """A word (uint64) with the bits of all places before one in 0 .. 64."""
-    if place == WINDOW_SIZE:
-        return ~uint64(0)
-    return (ONE << uint64(place)) - ONE
-
-
-@njit
-def count_bits(mask):
-    """The number of bits set in a word, uint64 (the compiler makes one instruction of it)."""
-    count = 0
-    while mask:
-        mask &= mask - ONE
-        count += 1
-    return count
+    half = uint64(place) >> ONE
+    # a shift by all 64 bits is undefined
+    return (ONE << half << (uint64(place) - half)) - ONE
 
 
 @njit

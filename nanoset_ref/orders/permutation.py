@@ -18,6 +18,7 @@ In all kernels, n is at most 2**48, keys are any uint64, and cells of the board 
 import numpy as np
 from numpy import uint64
 
+from nanoset_ref.io.item_loops import each
 from nanoset_ref.io.njit import njit
 
 PAIRS = 5  # of rounds: the columns slide, then the rows
@@ -59,10 +60,10 @@ def sides(n):
     # the power of two at or below n - 1, plus 1023; n - 1 is exact in float64
     exponent = np.float64(n - 1).view(np.int64) >> 52
     half = (exponent - 1022) // 2
-    bits = uint64(max(half, MIN_BITS))  # type: ignore[arg-type]
+    bits = uint64(np.maximum(half, MIN_BITS))
     columns = ONE << bits
     rows = (uint64(n) + columns - ONE) >> bits
-    return max(rows, uint64(MIN_ROWS)), bits
+    return np.maximum(rows, uint64(MIN_ROWS)), bits
 
 
 @njit(error_model="numpy", work=lambda x, n, key: 300)
@@ -121,15 +122,16 @@ def permute_each(xs, ns, keys):
     rows = np.empty_like(heights)
     columns = np.empty_like(heights)
     places = np.empty_like(xs)
-    for p in range(len(xs)):  # 1.
+    for p in each(len(xs)):  # 1.
         heights[p], bits[p] = sides(ns[p])
         rows[p], columns[p] = cell_of(uint64(xs[p]), bits[p])
     for pair in range(PAIRS):  # 2.
-        for p in range(len(xs)):
+        for p in each(len(xs)):
             rows[p] = slide_down(rows[p], columns[p], heights[p], keys[p], pair)
             columns[p] = slide_right(rows[p], columns[p], bits[p], keys[p], pair)
-    for p in range(len(xs)):  # 3.
+    for p in each(len(xs)):  # 3.
         places[p] = rows[p] << bits[p] | columns[p]
+    for p in range(len(xs)):
         if places[p] >= ns[p]:
             places[p] = permute(places[p], ns[p], keys[p])
     return places
@@ -151,7 +153,7 @@ def wrap(column, bits):
 def slide_down(row, column, rows, key, pair):
     """The row (uint64) of a cell after round 2 * pair, pair in 0 .. 4: its column slides down."""
     row += steps_down(column, rows, key, pair)
-    return min(row, row - rows)  # a row below zero wraps around to a huge number
+    return np.minimum(row, row - rows)  # a row below zero wraps around to a huge number
 
 
 @njit

@@ -34,7 +34,7 @@ class ShareTree(NamedTuple):
         sources: their number.
         root: the number of the root.
         parts: int64 [nodes], parts of the whole, summing to at most 2**48.
-        children: int64 [nodes, 2], left and right; undefined for a source.
+        children: int64 [nodes, 2], left and right; a source is its own children.
         parents: int64 [nodes].
         lefts: int64 [nodes], the parts of the left child.
         ratios: float64 [nodes], lefts / parts.
@@ -62,7 +62,7 @@ def build_tree(parts: Sequence[int] | Int64Array) -> ShareTree:
     nodes = sources + len(orphans) - 1
     parts = np.pad(parts, (0, nodes - sources))
     parents = np.zeros(nodes, dtype=np.int64)
-    children = np.zeros((nodes, 2), dtype=np.int64)
+    children = np.arange(nodes).repeat(2).reshape(nodes, 2)
     node = sources
     while node < nodes:
         # no parent made here has fewer parts than the first, so all these pairs come before it
@@ -93,14 +93,10 @@ def items_going_left(tree, node, items):
     remainder of this guess needs only 64, and corrects it.
     """
     parts = tree.parts[node]
-    guess = np.int64(float(items) * tree.ratios[node])
+    guess = np.int64(items * tree.ratios[node])
     exact = uint64(items) * uint64(tree.lefts[node]) + uint64(parts >> 1)
     rest = np.int64(exact - uint64(guess) * uint64(parts))
-    if rest >= parts:
-        return guess + 1
-    if rest < 0:
-        return guess - 1
-    return guess
+    return guess + np.int64(rest >= parts) - np.int64(rest < 0)
 
 
 @njit(work=lambda tree, node, items: 100)

@@ -22,6 +22,7 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
+from nanoset_ref.io.item_loops import each
 from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Json, Matches, Order, Pairs, Weights
 from nanoset_ref.orders.interleaving import WINDOW_SIZE, source_at
@@ -305,7 +306,7 @@ class StatelessOrder(Order):
 
 @njit(
     error_model="numpy",
-    work=lambda tree, period, key, items, reads, lengths, keys: 700 * len(items),
+    work=lambda tree, period, key, items, reads, lengths, keys: 2000 + 8 * len(items),
 )
 def _lookup(tree, period, key, items, reads, lengths, keys):
     """Sources and samples of items: steps 1 to 3 of `StatelessOrder`.
@@ -332,7 +333,7 @@ def _lookup(tree, period, key, items, reads, lengths, keys):
         places = numbers - passes * sizes
         # 3.
         pass_keys = np.empty(len(places), dtype=np.uint64)
-        for p in range(len(places)):
+        for p in each(len(places)):
             pass_keys[p] = derive(keys[part_sources[p]], passes[p])
         sources[part] = part_sources
         samples[part] = permute_each(places, sizes, pass_keys)
