@@ -12,7 +12,7 @@ import pytest
 from bucket_server import BucketServer
 
 from nanoset_ref.io import object_cache as cache
-from nanoset_ref.io.bucket_ids import BucketIds
+from nanoset_ref.io.bucket_ranges import BucketIds
 from nanoset_ref.io.paths import file_version, read_in_blocks
 from nanoset_ref.io.urls import BucketPath, StorageError
 

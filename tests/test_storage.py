@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from run_config import run_tree
 
 from nanoset_ref.cli import main
-from nanoset_ref.io import bucket_ids, buckets, object_versions, threads, uploads
+from nanoset_ref.io import bucket_ranges, buckets, object_versions, threads, uploads
 from nanoset_ref.io.error_text import one_line
 from nanoset_ref.io.object_versions import ObjectVersion
 from nanoset_ref.io.paths import as_path
@@ -173,7 +173,7 @@ def test_pairs_and_ds_files_are_read_by_ranges(bucket, folder, server, scheme, n
     )
     assert np.array_equal(rows.read(np.arange(40)), same.read(np.arange(40)))
     assert np.array_equal(rows.starts(np.arange(40)), same.starts(np.arange(40)))
-    assert server.sent < 40 * (S + 1) * 2 + 40 * bucket_ids.MAX_GAP
+    assert server.sent < 40 * (S + 1) * 2 + 40 * bucket_ranges.MAX_GAP
     again = pickle.loads(pickle.dumps(there))
     assert np.array_equal(again.tokens[5:9], here.tokens[5:9])
     if name != "a.ds":
@@ -223,7 +223,7 @@ def test_many_ranges_are_under_way_at_once_and_no_more_bytes_than_rows_have(
     server.latency, server.sent, server.most = 0.1, 0, 0
     rows.read(np.arange(0, N, 3))
     assert server.most > 30
-    assert server.sent < 200 * (S + 1) * 4 + 60 * bucket_ids.MAX_GAP
+    assert server.sent < 200 * (S + 1) * 4 + 60 * bucket_ranges.MAX_GAP
 
 
 @pytest.mark.parametrize("fault", [500, 503, "cut", "half", "stall"])
@@ -323,7 +323,7 @@ def test_batches_stay_lazy_copies_beside_the_threads_that_read_a_bucket(
     bucket, folder, monkeypatch
 ):
     next(iter(loader_of(dataset(bucket))))
-    readers = threads._pool(bucket_ids.THREADS, os.getpid())._threads
+    readers = threads._pool(bucket_ranges.THREADS, os.getpid())._threads
     assert readers
     running = [threading.main_thread(), *readers]
     monkeypatch.setattr(collator.threading, "enumerate", lambda: running)
@@ -796,7 +796,7 @@ def test_the_cache_tells_the_objects_of_two_servers_apart(monkeypatch, url, vari
     for value in ("one", "two"):
         monkeypatch.setenv(variable, value)
         version = ObjectVersion(100, '"v1"')
-        ids = bucket_ids.BucketIds(BucketPath(url), version, np.dtype("<u2"))
+        ids = bucket_ranges.BucketIds(BucketPath(url), version, np.dtype("<u2"))
         keys.add(ids.cache_key)
     assert len(keys) == 2
 
@@ -867,12 +867,12 @@ INDEXES = st.one_of(
 @given(INDEXES)
 def test_ids_in_a_bucket_are_indexed_as_in_numpy(index):
     ids = np.arange(100, 110, dtype="<u2")
-    far = bucket_ids.BucketIds(
+    far = bucket_ranges.BucketIds(
         BucketPath("s3://b/k"), ObjectVersion(ids.nbytes, '"e"'), ids.dtype
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            bucket_ids,
+            bucket_ranges,
             "fetch",
             lambda extents: [ids.tobytes()[begin:end] for _, begin, end in extents],
         )

@@ -15,8 +15,8 @@ from nanoset_ref import megatron  # loads its modules when they are used
 from nanoset_ref.megatron.nanoset_config import blend_sizes
 from nanoset_ref.orders.base import normalize_weights
 from nanoset_ref.orders.nanotron import instance_bytes
-from nanoset_ref.tokens.description import tail_tokens
 from nanoset_ref.tokens.interface import count_samples
+from nanoset_ref.tokens.statistics import tail_tokens
 
 if TYPE_CHECKING:
     from nanoset_ref.megatron import NanosetConfig

@@ -5,7 +5,7 @@ overwriting               which existing files a writer may replace
 paths, urls               names of files and objects: existence, versions, checksums
 buckets                   requests to s3://, gs://, az:// and http(s)://
 object_versions           ETags: an answer belongs to the version that was opened
-bucket_ids, uploads       ids read by ranges; sets of objects written
+bucket_ranges, uploads    ids read by ranges; sets of objects written
 object_cache              pieces of objects, kept on the local disk
 index_cache               indexes built once and mapped by every process
 memory                    available memory, checks for truncation, pausing the garbage collector

@@ -9,7 +9,7 @@ AZURE_STORAGE_ACCOUNT_NAME and _KEY, or the machine's own role. A URL may contai
 signed query; messages never show either.
 
 Which version of an object is read: `io.object_versions`. Reading it as an array of ids:
-`io.bucket_ids`. Caching pieces of it: `io.object_cache`. Writing: `io.uploads`.
+`io.bucket_ranges`. Caching pieces of it: `io.object_cache`. Writing: `io.uploads`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Paths of files and URLs of objects: whether they exist, their versions and their content.
 
-`io.object_versions` and `io.bucket_ids` are imported lazily; local files need neither.
+`io.object_versions` and `io.bucket_ranges` are imported lazily; local files need neither.
 """
 
 import errno
@@ -181,7 +181,7 @@ def read_in_blocks(path: PathLike) -> Iterator[Any]:
     """Yield the bytes of a file in blocks of 256 KiB, or of an object in blocks of 32 MiB."""
     location: Any = as_path(path)
     if in_bucket(location):
-        from nanoset_ref.io.bucket_ids import bytes_of  # only URLs need it
+        from nanoset_ref.io.bucket_ranges import bytes_of  # only URLs need it
 
         content = bytes_of(location)
         for first in range(0, len(content), OBJECT_READ_BYTES):

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.bucket_ids import BucketIds, fetch
+from nanoset_ref.io.bucket_ranges import BucketIds, fetch
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.tokens import Tokens
 

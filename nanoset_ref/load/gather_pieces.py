@@ -29,7 +29,7 @@ def copy_from_file(file: Tokens, pieces: Int64Array, out: NDArray[Any]) -> None:
 
 def _fetch_pieces(file: Tokens, pieces: Int64Array) -> NDArray[Any]:
     """The tokens of the pieces, back to back, by one round of requests."""
-    from nanoset_ref.io.bucket_ids import fetch  # only buckets need it
+    from nanoset_ref.io.bucket_ranges import fetch  # only buckets need it
 
     ids: Any = file.tokens
     byte_ranges = (pieces[:, 1:3] * file.dtype.itemsize).tolist()

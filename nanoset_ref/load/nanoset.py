@@ -246,7 +246,7 @@ class Nanoset(Rows):
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """See `Rows.usage`."""
         # only provenance needs it
-        from nanoset_ref.tokens.description import tail_tokens
+        from nanoset_ref.tokens.statistics import tail_tokens
 
         reads = self.order.counts(stop) - self.order.counts(start)
         coverage = self.order.coverage(stop)

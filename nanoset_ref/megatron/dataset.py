@@ -17,9 +17,9 @@ from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.megatron.piece_rows import ALGORITHM, PartSamples, PieceRows
 from nanoset_ref.orders.plans import describe_file
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
-from nanoset_ref.tokens.description import tail_tokens
 from nanoset_ref.tokens.interface import count_samples
 from nanoset_ref.tokens.manifest import TokenFileError
+from nanoset_ref.tokens.statistics import tail_tokens
 
 logger = logging.getLogger(__name__)
 

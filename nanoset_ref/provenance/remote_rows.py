@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.bucket_ids import bytes_of, fetch
+from nanoset_ref.io.bucket_ranges import bytes_of, fetch
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.threads import thread_map
 from nanoset_ref.provenance.card import Card, CardRow

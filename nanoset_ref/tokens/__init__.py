@@ -21,7 +21,7 @@ ds, llm_c_shard          files of datatrove and of llm.c
 vocabularies             a warning where files of one blend have different ones
 content                  all documents of a file, in blocks, and a hash of them
 conversion               from any format to any other
-description              statistics of a file's documents
+statistics               of a file's documents
 verification             compare a file with its checksums and facts; seals: checksums of other
                          tools' files
 """

@@ -7,8 +7,6 @@ from .conversion import agreed_facts as agreed_facts
 from .conversion import convert as convert
 from .conversion import convert_parts as convert_parts
 from .conversion import split as split
-from .description import as_text as as_text
-from .description import describe as describe
 from .ds import DatatroveFile as DatatroveFile
 from .ds import datatrove_files as datatrove_files
 from .interface import Tokens as Tokens
@@ -20,5 +18,7 @@ from .manifest import Windows as Windows
 from .npy import TokenFile as TokenFile
 from .npy_writer import TokenFileWriter as TokenFileWriter
 from .opening import open_tokens as open_tokens
+from .statistics import as_text as as_text
+from .statistics import describe as describe
 from .token_dtype import token_dtype_for as token_dtype_for
 from .verification import verify as verify

@@ -149,7 +149,7 @@ class Tokens(ABC):
         """
         if in_bucket(self.location):
             # only objects in a bucket need it
-            from nanoset_ref.io.bucket_ids import BucketIds
+            from nanoset_ref.io.bucket_ranges import BucketIds
 
             version: Any = self.version
             ids: Any = BucketIds(self.location, version, self.dtype)
