@@ -114,7 +114,8 @@ def _patterns(names: Sequence[str] | str) -> list[str]:
 
 def _targets(source: str) -> dict[str, str]:
     """Read a file of URLs: {path below the output folder: URL}."""
-    lines = map(str.strip, Path(source).read_text().splitlines())
+    text = Path(source).read_text(encoding="utf-8-sig")
+    lines = map(str.strip, text.splitlines())
     urls = dict.fromkeys(line for line in lines if line and line[0] != "#")
     paths = {PurePosixPath(unquote(url.partition("?")[0])): url for url in urls}
     if not paths or len(paths) < len(urls) or any(".." in path.parts for path in paths):

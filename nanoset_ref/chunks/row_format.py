@@ -143,5 +143,6 @@ def row_files(paths: Iterable[PathLike] | PathLike) -> list[Path]:
     return files
 
 
-def _natural_key(path: Path) -> str:
-    return re.sub(r"\d+", lambda number: number[0].zfill(20), str(path))
+def _natural_key(path: Path) -> tuple[str, Path]:
+    """Numbers as numbers; then the path, because train_1 and train_01 have one number."""
+    return re.sub(r"\d+", lambda number: number[0].zfill(20), str(path)), path

@@ -151,7 +151,7 @@ def test_a_dead_host_is_named(tmp_path, monkeypatch):
 
 def test_paths_follow_what_the_urls_share(tmp_path):
     def paths_of(*urls):
-        (tmp_path / "urls.txt").write_text("\n".join(urls))
+        (tmp_path / "urls.txt").write_text("\n".join(urls), encoding="utf-8-sig")
         return module._targets(str(tmp_path / "urls.txt"))
 
     redpajama = "https://data.together.xyz/redpajama-data-1T/v1.0.0/arxiv/a.jsonl"

@@ -374,10 +374,11 @@ def test_what_others_put_beside_the_chunks_stays_also_when_these_are_overwritten
 def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
     for name in ("a", "a.jsonl/b"):
         write_subset(tmp_path / "in", name, 4)
-    (tmp_path / "in/blank").mkdir()
-    (tmp_path / "in/blank/train.jsonl").write_text(
-        '{"token_ids": [1]}\n\n{"token_ids": [2]}\n'
-    )
+    for name, end in (("blank", "\n"), ("blank of Windows", "\r\n")):
+        (tmp_path / "in" / name).mkdir()
+        (tmp_path / "in" / name / "train.jsonl").write_text(
+            '{"token_ids": [1]}\n\n{"token_ids": [2]}\n', newline=end
+        )
     for arguments, error, message in [
         (("a", 0, 0), ValueError, "num_chunks must be at least 1"),
         (("a", 5, 0), ValueError, "make fewer"),
@@ -387,6 +388,7 @@ def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
         (("missing", 1, 0), FileNotFoundError, "no subset 'missing'"),
         (("../other", 1, 0), FileNotFoundError, "no subset"),
         (("blank", 1, 0), ValueError, "train.jsonl:2: a blank line"),
+        (("blank of Windows", 1, 0), ValueError, "train.jsonl:2: a blank line"),
         (("a", 1, 0, -1), ValueError, "random_seed must be at least 0, got -1"),
         (("a", 1, 0, 2**32), ValueError, r"random_seed must be below 2\*\*32"),
     ]:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from nanoset_ref.chunks import ManifestError, chunks_to_tokens, validate
 from nanoset_ref.chunks.chunk_conversion import chunk_tokens
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, RowFacts
-from nanoset_ref.chunks.row_format import format_row, read_row
+from nanoset_ref.chunks.row_format import format_row, read_row, row_files
 from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.schedule import Schedule
@@ -129,6 +130,16 @@ def test_chunks_without_rows_become_no_file(tmp_path, suffix):
     with pytest.raises(ValueError, match=r"e\.jsonl .*no row"):
         chunks_to_tokens(tmp_path / "e.jsonl", tmp_path / f"e{suffix}", vocab_size=9)
     assert os.listdir(tmp_path) == ["e.jsonl"]
+
+
+def test_files_whose_names_have_one_number_have_one_order(tmp_path, monkeypatch):
+    """Not that of the folder, which depends on how it was copied."""
+    names = [tmp_path / name for name in ("train_1.jsonl", "train_01.jsonl")]
+    for path in names:
+        path.touch()
+    for listed in (names, names[::-1]):
+        monkeypatch.setattr(Path, "rglob", lambda *_, listed=listed: listed)
+        assert row_files(tmp_path) == names[::-1]
 
 
 def test_a_nanoset_reads_exactly_the_rows_each_once_none_cut(tmp_path):
