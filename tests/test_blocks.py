@@ -377,6 +377,37 @@ def test_a_program_may_end_with_a_loader_half_read(tmp_path, options):
     assert (done.stdout, done.stderr) == ("2\n", "")
 
 
+OUTLIVES = """
+import threading, time
+from nanoset_ref import Nanoset, build_nanoset_dataloader
+from nanoset_ref.io.threads import thread_map
+
+rows = Nanoset("x.npy", None, 9, 90)
+batches = iter(build_nanoset_dataloader(rows, micro_batch_size=2, read_ahead=2))
+
+def train():
+    next(batches)
+    while threading.main_thread().is_alive():
+        time.sleep(0.01)
+    print(1 + len(list(batches)), thread_map(str, range(3)))
+
+threading.Thread(target=train).start()
+"""
+
+
+def test_a_thread_that_outlives_the_main_thread_gets_all_batches(tmp_path):
+    """Python ends its pools of threads then: those that read ahead, and those that ask a bucket."""
+    np.arange(999, dtype=np.uint16).tofile(tmp_path / "x.npy")
+    done = subprocess.run(
+        [sys.executable, "-c", OUTLIVES],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("45 ['0', '1', '2']\n", "")
+
+
 KILLED = """
 import time
 from nanoset_ref import Nanoset, build_nanoset_dataloader

@@ -45,9 +45,12 @@ def thread_map(
     pool = _pool(threads, os.getpid())
     results: list[Any] = [None] * len(arguments)
     try:
-        with deferred_signals():
-            for _ in range(min(threads, len(arguments))):
-                pool.submit(work)
+        try:
+            with deferred_signals():
+                for _ in range(min(threads, len(arguments))):
+                    pool.submit(work)
+        except RuntimeError:  # Python ends all pools when the main thread ends
+            work()
         for _ in arguments:
             index, result, errors = finished.get()
             if errors:

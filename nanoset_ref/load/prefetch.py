@@ -43,7 +43,8 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     training loop. An exception is raised in place of the item that failed. Closing this
     generator waits for the item in progress and starts no other. After Ctrl-C it does not wait if
     `items` is a generator, because its rows may come from a bucket that stalls. (Workers and
-    torch's iterators cannot be shared with a thread that is left behind.)
+    torch's iterators cannot be shared with a thread that is left behind.) In a thread that outlives
+    the main thread, items are made one by one when they are asked for.
 
     Args:
         items: read by the thread alone.
@@ -64,8 +65,12 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
             results.put((end, [error]))
 
     def request() -> None:
-        with deferred_signals():  # the same goes for the locks of the thread
-            pending.append(thread.submit(make))
+        try:
+            with deferred_signals():  # the same goes for the locks of the thread
+                pending.append(thread.submit(make))
+        except RuntimeError:  # Python ends all pools when the main thread ends
+            thread.shutdown()
+            make()
 
     wait = True
     try:
@@ -77,7 +82,8 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
                 raise errors.pop()  # its traceback holds this frame, which must not hold it
             if item is end:
                 return
-            pending.popleft()
+            if pending:
+                pending.popleft()
             request()
             yield item
     except KeyboardInterrupt:
