@@ -249,7 +249,7 @@ def _card_of_own_config(config: str, name: str, date: str) -> tuple[Card, set[Pa
     tokenizer = None
     if settings.tokenizer:
         tokenizer = settings.tokenizer.tokenizer_name_or_path
-    segments = provenance.segments_of_config(settings)
+    segments = provenance.segments_of_config(settings, train.recorded_data(config))
     card = provenance.card_of_segments(segments, name, date, tokenizer)
     if tokenizer:
         encoder = preprocess.Encoder(preprocess.load_tokenizer(tokenizer))

@@ -130,7 +130,9 @@ class RunOptions(FileOptions):
                 )
             return provenance.segments_of_card(card, self.data, self.open)
         if self.config:
-            return provenance.segments_of_config(self.read_config(schedule))
+            return provenance.segments_of_config(
+                self.read_config(schedule), train.recorded_data(self.config)
+            )
         schedule = schedule or Schedule()
         rows = self._rows()
         samples = max(0, len(rows) - schedule.consumed_train_samples)

@@ -7,6 +7,7 @@ from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.orders.base import Json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +51,13 @@ class RunSegment:
         return rows
 
 
-def segments_of_config(config: "train.Config") -> list[RunSegment]:
-    """Make a segment of each stage of a run that begins at step 1."""
+def segments_of_config(
+    config: "train.Config", data: Json | None = None
+) -> list[RunSegment]:
+    """Make a segment of each stage of a run, or of each part of it: see `train.planned_stages`."""
     return [
         RunSegment(
             stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers
         )
-        for stage, schedule, rows in train.planned_stages(config)
+        for stage, schedule, rows in train.planned_stages(config, data)
     ]

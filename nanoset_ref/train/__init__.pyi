@@ -5,6 +5,7 @@ from .checkpoint import read_state as read_state
 from .config import Config as Config
 from .config import DataStage as DataStage
 from .config_file import load_config as load_config
+from .config_file import recorded_data as recorded_data
 from .metrics import read_metrics as read_metrics
 from .model import DistributedModel as DistributedModel
 from .parallel import ParallelLayout as ParallelLayout

@@ -1,15 +1,15 @@
-"""Load the YAML file of a training run: `load_config`."""
+"""Load the YAML file of a training run, or what a checkpoint records of it: `load_config`."""
 
 import contextlib
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.io.pydantic_errors import problems_of
+from nanoset_ref.orders.base import Json
 from nanoset_ref.train.config import Config
 from nanoset_ref.train.data_section import SECTION_BY_KEY, Section
 from nanoset_ref.train.stages import stages_of
@@ -24,16 +24,25 @@ SECTIONS = [*Section.__subclasses__(), *SECTION_BY_KEY.values()]
 KEYS = {name for section in SECTIONS for name in section.model_fields}
 
 
-def _read(path: Path) -> Any:
-    """The content of a YAML file, or the config that the newest checkpoint of a folder records."""
-    if not path.is_dir():
-        return read_yaml(path)
+def recorded_data(path: PathLike) -> Json | None:
+    """The state of the data in the newest checkpoint of a folder; None for a YAML file."""
+    return _newest_state(path)["data"] if os.path.isdir(path) else None
+
+
+def _newest_state(folder: PathLike) -> Json:
+    """The state that a checkpoint records, or the newest one of a folder: {"config", "data", ...}.
+
+    Raises:
+        ConfigError: there is no checkpoint that records its config.
+    """
     # only a checkpoint needs torch
     from nanoset_ref.train.checkpoint import CHECKPOINT_GLOB, read_state
 
-    newest = max(path.glob(CHECKPOINT_GLOB), default=path)
+    newest = max(Path(folder).glob(CHECKPOINT_GLOB), default=Path(folder))
     with contextlib.suppress(OSError, KeyError, TypeError):
-        return read_state(newest)["state"]["config"]
+        state = read_state(newest)["state"]
+        if {"config", "data"} <= {*state}:
+            return state
     raise ConfigError(
         "a folder without a checkpoint that records its config: give the config of the run"
     )
@@ -50,7 +59,9 @@ def load_config(path: PathLike) -> Config:
         ConfigError: the file has problems; the message lists all, with their paths in the file.
     """
     try:
-        config = Config.model_validate(_read(Path(path)))
+        is_run = os.path.isdir(path)
+        values = _newest_state(path)["config"] if is_run else read_yaml(Path(path))
+        config = Config.model_validate(values)
         stages_of(config)
     except ValidationError as error:
         problems = problems_of(error, KEYS)

@@ -8,7 +8,10 @@ ranks, even if an earlier part had another batch size (chunks keep theirs; Megat
 last step done.
 """
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -27,7 +30,7 @@ from nanoset_ref.orders.plans import Plan, PlanMismatch, check_plan
 from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
 from nanoset_ref.tokens import open_tokens
 from nanoset_ref.train.config import Config
-from nanoset_ref.train.data_section import ChunksSection, DataConfig
+from nanoset_ref.train.data_section import ChunksSection, DataConfig, TokenFilesSection
 from nanoset_ref.train.parallel import ParallelLayout
 from nanoset_ref.train.stages import Stage, stages_of
 from nanoset_ref.train.strict_yaml import ConfigError
@@ -123,13 +126,25 @@ def check_stage_plan(name: str, saved: Plan | None, current: Plan) -> None:
         raise PlanMismatch(f"stage {name!r}: {error}") from error
 
 
-def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Rows]]:
+def planned_stages(
+    config: Config, data: Mapping[str, Any] | None = None
+) -> Iterator[tuple[Stage, Schedule, Rows]]:
     """Open all stages: yield each with its rows, and its schedule for the ranks of `config`.
+
+    Args:
+        config: of the whole run.
+        data: the state of a StagedLoader. A stage in which the ranks or the batch size changed is
+            then yielded in parts, and must read what it read when it began.
 
     Raises:
         ConfigError: a stage streams text, which has no rows.
+        PlanMismatch: a stage would now read other data; the message lists the differences.
     """
     opened: list[Rows] = []
+    schedules = [config.batch_schedule()]
+    begun: list[StageRecord] = []
+    if data is not None:
+        _, schedules, begun = _recorded(data)
     for stage in stages_of(config):
         if stage.data.dataset.streams_text:
             raise ConfigError(
@@ -140,10 +155,52 @@ def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Rows]]:
         if stage.continued:
             continued_rows = opened[stage.continued.number]
         record = new_record(stage, continued_rows)
-        schedule = config.batch_schedule(record.position, stage.steps.start)
-        rows = rows_of_stage(stage, record, schedule.positions(stage.steps[-1]).stop)
+        parts = [*_parts(stage, record.position, schedules)]
+        _, last = parts[-1]
+        rows = rows_of_stage(stage, record, last.positions(stage.steps[-1]).stop)
+        if stage.number < len(begun):
+            check_stage_plan(stage.name, begun[stage.number].plan, rows.plan)
         opened.append(rows)
-        yield stage, schedule, rows
+        for part, schedule in parts:
+            yield part, schedule, rows
+
+
+def _parts(
+    stage: Stage, position: int, schedules: Sequence[Schedule]
+) -> Iterator[tuple[Stage, Schedule]]:
+    """Cut a stage, which begins at a position, at the first steps of the run's schedules."""
+    for schedule, later in itertools.zip_longest(schedules, schedules[1:]):
+        start = max(stage.steps.start, schedule.first_step)
+        stop = min(stage.steps.stop, later.first_step) if later else stage.steps.stop
+        if start < stop:
+            name = stage.name
+            if start > stage.steps.start:
+                name = f"{name}, from step {start}"
+            yield (
+                stage._replace(name=name, steps=range(start, stop)),
+                dataclasses.replace(
+                    schedule, consumed_train_samples=position, first_step=start
+                ),
+            )
+            position += (stop - start) * schedule.global_batch_size
+
+
+def _recorded(
+    data: Mapping[str, Any],
+) -> tuple[int, list[Schedule], list[StageRecord]]:
+    """The last step of a run, its schedules and its stages, from the state of a StagedLoader.
+
+    Raises:
+        ConfigError: it is not such a state.
+    """
+    try:
+        step = whole_number(data["step"], "step", 0)
+        schedules = [Schedule(**schedule) for schedule in data["schedules"]]
+        return step, schedules, [StageRecord(**record) for record in data["stages"]]
+    except (LookupError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"this is not the state of a StagedLoader: {shorten(error)}"
+        ) from error
 
 
 class Step(NamedTuple):
@@ -172,6 +229,8 @@ class StagedLoader:
     Attributes:
         step: the last step delivered, 0 before the first.
         records: a StageRecord for every stage that has begun.
+        schedules: a Schedule for each part of the run with other ranks or another batch size; each
+            counts the samples of all stages.
 
     Raises:
         ConfigError: a stage is configured to continue an earlier one, but cannot.
@@ -183,6 +242,7 @@ class StagedLoader:
         self.stages = stages_of(config)
         self.step = 0
         self.records: list[StageRecord] = []
+        self.schedules = [config.batch_schedule()]
         self._loader: Any = None
         # None: opened at the next step, also after an interrupted one
         self._batches: Iterator[Batch] | None = None
@@ -227,11 +287,12 @@ class StagedLoader:
         return step
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of all ranks: {"step", "consumed_train_samples", "stages"}."""
+        """The state of all ranks: {"step", "consumed_train_samples", "schedules", "stages"}."""
         self._record_plan()
         return {
             "step": self.step,
             "consumed_train_samples": self.consumed_train_samples,
+            "schedules": [dataclasses.asdict(schedule) for schedule in self.schedules],
             "stages": [record.model_dump() for record in self.records],
         }
 
@@ -243,15 +304,10 @@ class StagedLoader:
         Raises:
             ConfigError: `state` is invalid, or the stages of the steps already done differ from the
                 config's.
-            PlanMismatch: the current stage now reads other data; the message lists the differences.
+            PlanMismatch: a stage that has begun now reads other data; the message lists the
+                differences. A finished stage whose files are gone is not compared.
         """
-        try:
-            step = whole_number(state["step"], "step", 0)
-            records = [StageRecord(**record) for record in state["stages"]]
-        except (LookupError, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"this is not the state of a StagedLoader: {shorten(error)}"
-            ) from error
+        step, schedules, records = _recorded(state)
         last = self.config.tokens.train_steps
         if step > last:
             raise ConfigError(
@@ -267,8 +323,21 @@ class StagedLoader:
             )
         if records:
             self._check_chunk(step, records[-1], self.stages[len(records) - 1])
+        for record, stage in zip(records[:-1], self.stages, strict=False):
+            if isinstance(stage.data.dataset, TokenFilesSection):
+                with contextlib.suppress(FileNotFoundError):
+                    rows = rows_of_stage(stage, record, record.position)
+                    check_stage_plan(record.name, record.plan, rows.plan)
         self.step = step
         self.records = records
+        count = self.consumed_train_samples
+        schedule = self.config.batch_schedule(count, step + 1)
+        same_ranks = dataclasses.replace(
+            schedules[-1], consumed_train_samples=count, first_step=step + 1
+        )
+        self.schedules = schedules
+        if schedule != same_ranks:
+            self.schedules.append(schedule)
         self._loader = self._batches = None
         if step < last and begun == self._stages_begun_by(step + 1):
             # at once, so that another plan is refused early

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import mmap
+import re
+import shutil
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
@@ -114,6 +116,46 @@ def test_a_checkpoint_has_the_card_of_its_run(run, demo):
     assert "empty: a folder without a checkpoint that records its config: give" in error
     error = run("card", "empty", *words, "--loader", "nanotron")[2]
     assert "empty is a folder: give the config of the run" in error
+
+
+def test_the_card_of_a_run_whose_batch_changed_says_what_it_read(run, demo):
+    """Its config has the last batch size; the checkpoint has when it began."""
+    given = (demo / "tokens.yaml").read_text()
+    for steps, size in ((4, 2), (8, 3), (12, 4)):
+        config = given.replace("train_steps: 20", f"train_steps: {steps}")
+        config = config.replace("micro_batch_size: 4", f"micro_batch_size: {size}")
+        (demo / "run.yaml").write_text(config)
+        assert train.main(["--config", "run.yaml", "--log-samples"]) == 0
+    card = run("card", "checkpoints/tokens", "--name", "a", "--date", "2026-11")[1]
+    (demo / "a.json").write_text(card)
+    named = "--config", "checkpoints/tokens"
+    assert "every law holds" in run("audit", *named)[1]
+    for line in train.read_metrics("checkpoints/tokens/metrics.jsonl"):
+        step = "--step", str(line["step"])
+        read = sorted(position for position, _ in line["samples"][0])
+        for words in (named, ("--run", "a.json", *FILES)):
+            text = run("where", *words, *step)[1]
+            assert [*map(int, re.findall(r"position (\d+)", text))] == read
+
+
+def test_a_stage_that_is_done_stays_what_it_was(run, demo):
+    given = (demo / "tokens.yaml").read_text()
+    (demo / "run.yaml").write_text(given.replace("train_steps: 20", "train_steps: 12"))
+    assert train.main(["--config", "run.yaml"]) == 0
+    named = "where", "--config", "checkpoints/tokens", "--step", "3"
+    before = run(*named)[1]
+    stories = demo / "datasets" / "stories_input_ids.npy"
+    programs = demo / "datasets" / "programs_input_ids.npy"
+    edited = given.replace(
+        f"dataset_path: datasets/{stories.name}",
+        f"dataset_path: datasets/{programs.name}",
+    )
+    (demo / "run.yaml").write_text(edited)
+    assert train.main(["--config", "run.yaml"]) == 1
+    assert run(*named)[1] == before
+    for suffix in (".npy", ".json", ".documents.npy"):
+        shutil.copy(programs.with_suffix(suffix), stories.with_suffix(suffix))
+    assert "saved under another plan" in run(*named)[2]
 
 
 def test_a_card_with_its_files_answers_as_the_config_does(run, ask, demo):
