@@ -1,5 +1,6 @@
 """Documents within rows: starts, positions, masks and packed lengths, against plain.py."""
 
+import os
 from functools import partial
 
 import numpy as np
@@ -29,7 +30,7 @@ from nanoset_ref.megatron import (
     NanosetBuilder,
     NanosetConfig,
 )
-from nanoset_ref.tokens import TokenFileWriter, open_tokens
+from nanoset_ref.tokens import TokenFileWriter, convert, open_tokens
 
 EOS = 9
 ROWS = np.array(
@@ -300,3 +301,20 @@ def test_an_id_that_no_token_has_ends_no_document(tmp_path, eos_token_id):
     file = open_tokens(tmp_path / "a.npy", eos_token_id=eos_token_id)
     with pytest.raises(ValueError, match=said):
         file.require_document_offsets()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
+def test_boundaries_of_many_files_keep_no_descriptor_each(tmp_path, suffix):
+    """1,200 files and the usual limit of 1,024: the rows could be read, the masks could not."""
+    paths = [tmp_path / f"{number}{suffix}" for number in range(80)]
+    for path in paths:
+        with TokenFileWriter(
+            tmp_path / "a.npy", dtype=np.uint16, eos_token_id=0, overwrite=True
+        ) as file:
+            for _ in range(3):
+                file.write_document([1, 2, 3, 0])
+        convert([open_tokens(tmp_path / "a.npy")], path)
+    files = [open_tokens(path) for path in paths]
+    before = len(os.listdir("/dev/fd"))
+    assert [file.document_offsets.tolist() for file in files] == [[0, 4, 8, 12]] * 80
+    assert len(os.listdir("/dev/fd")) < before + 40

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.memory import MAX_READ
 from nanoset_ref.io.paths import (
     PathLike,
     checksum,
@@ -119,9 +120,10 @@ class MMapIndexedDataset(Tokens):
         name = self.companion(".idx")
         version_of_index = self.companion_versions[".idx"]
         size = version_of_index[0] if version_of_index else 0
-        index = np.empty(0, np.uint8)  # an empty file cannot be mapped
-        if size:
-            with local_copy(name) as content:
+        with local_copy(name) as content:
+            if size <= MAX_READ:
+                index: NDArray[Any] = np.fromfile(content, np.uint8)
+            else:
                 index = np.memmap(content, mode="r").view(np.ndarray)
         head = index[: HEADER.size].tobytes()
         padded = head.ljust(HEADER.size, b"\0")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
+from nanoset_ref.io.memory import MAX_READ
 from nanoset_ref.io.paths import (
     PathLike,
     as_path,
@@ -87,9 +88,10 @@ def read_document_offsets(
         TokenFileError: the file is missing or damaged, or belongs to another token file.
     """
     try:
-        file_size(path)  # refuses pipes, folders and devices
+        # refuses pipes, folders and devices
+        mode: Any = "r" if file_size(path) > MAX_READ else None
         with local_copy(path) as local:
-            offsets = np.load(local, mmap_mode="r", allow_pickle=False)
+            offsets = np.load(local, mmap_mode=mode, allow_pickle=False)
     except Exception as error:  # a damaged header raises errors of many types
         raise TokenFileError(
             f"{path} is missing, or is not a file of document boundaries ({error})"

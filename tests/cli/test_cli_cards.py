@@ -138,7 +138,9 @@ def test_the_card_of_a_run_whose_batch_changed_says_what_it_read(run, demo):
             assert [*map(int, re.findall(r"position (\d+)", text))] == read
 
 
-def test_a_stage_that_is_done_stays_what_it_was(run, demo):
+def test_a_stage_that_is_done_stays_what_it_was(run, corpus, demo):
+    (demo / "datasets").unlink()  # a link to the folder of all tests
+    shutil.copytree(corpus, demo / "datasets")
     given = (demo / "tokens.yaml").read_text()
     (demo / "run.yaml").write_text(given.replace("train_steps: 20", "train_steps: 12"))
     assert train.main(["--config", "run.yaml"]) == 0
@@ -154,7 +156,6 @@ def test_a_stage_that_is_done_stays_what_it_was(run, demo):
     assert train.main(["--config", "run.yaml"]) == 1
     assert run(*named)[1] == before
     for suffix in (".npy", ".json", ".documents.npy"):
-        stories.with_suffix(suffix).unlink()  # a link to the file of all tests
         shutil.copy(programs.with_suffix(suffix), stories.with_suffix(suffix))
     assert "saved under another plan" in run(*named)[2]
 
