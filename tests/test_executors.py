@@ -157,6 +157,20 @@ def test_ray_on_a_cluster_of_two_nodes(corpus, tmp_path):
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
+def test_a_task_without_some_documents_is_done_and_may_run_again(
+    corpus, tmp_path, capsys
+):
+    lines = ['{"text": "A"}', '{"text": 1}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    options = "--append-eod", "--on-error", "skip", "--overwrite"
+    paths = "--input", tmp_path / "a.jsonl", "--output-prefix", tmp_path / "a"
+    tokenizer = "--tokenizer-name-or-path", corpus / "tokenizer"
+    step = Commands([[*map(str, ("preprocess", *paths, *tokenizer, *options))]])
+    for _ in range(2):
+        assert step(["unchanged"]) == ["unchanged"]
+        assert "1 of 2 documents" in capsys.readouterr().err
+
+
 def test_a_command_that_fails_says_why():
     with pytest.raises(
         RuntimeError,

@@ -16,10 +16,11 @@ class Commands:
     Task r of N runs commands r, r + N, r + 2 N, ... one after another, each in its own process. So
     files are the same, byte for byte, as when the commands are typed on one machine. An executor
     that fails or is killed skips completed tasks when it runs again; give it as many tasks as there
-    are commands.
+    are commands, and give them --overwrite, because a task that was killed at its end runs again.
 
     Args:
-        commands: lists of the words after `nanoset-ref`.
+        commands: lists of the words after `nanoset-ref`. Exit code 3, complete files without some
+            documents, is no failure: their number is in the task's log.
 
     Raises:
         RuntimeError: (when run) a command failed; the message ends with its last line of stderr.
@@ -35,7 +36,8 @@ class Commands:
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            if done.returncode:
+            sys.stderr.write(done.stderr)
+            if done.returncode not in (0, 3):
                 last_line = done.stderr.strip().rpartition("\n")[2]
                 raise RuntimeError(
                     f"nanoset-ref {shlex.join(words)} ended with exit code {done.returncode}: "

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any
 
+import torch
 from torch.utils.data import default_collate
 
 from nanoset_ref.load.collator import outside_inference_mode
@@ -78,7 +79,8 @@ class TokenStreamDataLoader(OneIterationLoader):
         size = self.stream.schedule.samples_per_micro_step
         batches = self.torch_iterator()
         while True:
-            with outside_inference_mode():
+            # workers have no default device, either
+            with outside_inference_mode(), torch.device("cpu"):
                 item = next(batches, None)
             if item is None:
                 break

@@ -629,6 +629,19 @@ def test_cursors_of_shards_go_on_after_every_resume(paths, workers):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
+def test_batches_are_on_the_cpu_whatever_the_default_device(paths, workers):
+    stream = TokenStream(paths, TOKENIZER, 3)
+    expected = next(iter(TokenStreamDataLoader(stream)))
+    torch.set_default_device("meta")  # stands for cuda
+    try:
+        batch = next(iter(TokenStreamDataLoader(stream, num_workers=workers)))
+    finally:
+        torch.set_default_device(None)
+    assert batch["input_ids"].device.type == "cpu"
+    assert batch["input_ids"].equal(expected["input_ids"])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
 def test_a_loader_has_one_iteration_at_a_time(paths, workers):
     """A new one goes on after what was delivered; a loaded state ends the one under way."""
     stream = TokenStream(paths, TOKENIZER, 6, micro_batch_size=2)
