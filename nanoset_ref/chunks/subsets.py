@@ -45,7 +45,7 @@ from nanoset_ref.chunks.packing import (
     interleave_workers,
 )
 from nanoset_ref.chunks.row_format import format_row
-from nanoset_ref.chunks.tokenize_config import TokenizeConfig
+from nanoset_ref.chunks.tokenize_config import TEXT_COLUMNS, TokenizeConfig
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.io.urls import local_path
@@ -62,8 +62,6 @@ from nanoset_ref.tokens import TokenFile, TokenFileWriter
 from nanoset_ref.tokens.content import document_blocks
 
 TOKEN_FILES = "train*_input_ids*"
-# columns of text, tried in this order: RedPajama has "text", RefinedWeb and StarCoderData "content"
-TEXT_COLUMNS = ("text", "content")
 
 
 def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Path]]:

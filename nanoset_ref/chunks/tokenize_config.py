@@ -7,6 +7,8 @@ from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.preprocess import Backend, SpecialTokens
 from nanoset_ref.preprocess.text_blocks import OnError
 
+# columns of text, tried in this order: RedPajama has "text", RefinedWeb and StarCoderData "content"
+TEXT_COLUMNS = ("text", "content")
 PackerTail = Literal["drop", "pad", "carry"]
 Format = Literal["jsonl", "tokens", "both"]
 CHOICES = {

@@ -13,7 +13,7 @@ schedule                   which rank reads which position, and in which step
 resumable_sampler          the batches of one rank, from any position; how an epoch ends
 skip_sampler               Nanotron's sampler, for code that wraps samplers
 document_masks             where documents begin in a row: positions and masks
-loader_plan                a loader's plan: its rows and masks; a check that padding is masked
+collator_plan              a loader's plan: its rows and masks; a check that padding is masked
 collator, hf_collator      model inputs
 blocks, prefetch           many batches at a time, ahead of time
 shared_buffers             memory that workers fill, and copies of it

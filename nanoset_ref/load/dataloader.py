@@ -183,7 +183,7 @@ class NanosetDataLoader(OneIterationLoader):
         )
         if getattr(dataset, "padded", False):
             # only padded rows need it
-            from nanoset_ref.load.loader_plan import require_masked_padding
+            from nanoset_ref.load.collator_plan import require_masked_padding
 
             require_masked_padding(dataset, self.collate_fn)
         if self.num_workers and isinstance(dataset, Rows):
@@ -529,7 +529,7 @@ def _refuse_options_that_change_batches(options: Options) -> None:
 def _plan_of(rows: Rows, collate_fn: Any) -> Plan:
     """The plan of rows and masks."""
     # only states need it
-    from nanoset_ref.load.loader_plan import plan_with_masks
+    from nanoset_ref.load.collator_plan import plan_with_masks
 
     return plan_with_masks(rows, collate_fn)
 

@@ -1,6 +1,6 @@
 """Datasets that read and preprocess during training: map, compressed, iterable, tokenized.
 
-adapters               where elements come from, and how each is preprocessed
+text_adapters          where elements come from, and how each is preprocessed
 map_style              datasets with a length and an index
 compressed_dictionary  elements in a file, each compressed
 file_map               a memory-mapped file, which a worker maps again

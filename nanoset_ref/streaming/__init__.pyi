@@ -1,8 +1,3 @@
-from .adapters import Adapter as Adapter
-from .adapters import CSVAdapter as CSVAdapter
-from .adapters import HuggingFaceAdapter as HuggingFaceAdapter
-from .adapters import JSONLinesAdapter as JSONLinesAdapter
-from .adapters import LinesAdapter as LinesAdapter
 from .compressed_dictionary import CompressedDictionary as CompressedDictionary
 from .compressed_dictionary import CompressedFormatError as CompressedFormatError
 from .iterable import IterableDataset as IterableDataset
@@ -12,3 +7,8 @@ from .map_style import StackDataset as StackDataset
 from .row_stream import StreamOptions as StreamOptions
 from .stream import TokenStream as TokenStream
 from .stream_loader import TokenStreamDataLoader as TokenStreamDataLoader
+from .text_adapters import Adapter as Adapter
+from .text_adapters import CSVAdapter as CSVAdapter
+from .text_adapters import HuggingFaceAdapter as HuggingFaceAdapter
+from .text_adapters import JSONLinesAdapter as JSONLinesAdapter
+from .text_adapters import LinesAdapter as LinesAdapter

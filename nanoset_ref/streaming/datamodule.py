@@ -17,10 +17,10 @@ from typing import Any
 from torch.utils.data import DataLoader, default_collate
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.streaming.adapters import Adapter
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.map_style import MapDataset
 from nanoset_ref.streaming.resumable import State, checked_copy, count_option
+from nanoset_ref.streaming.text_adapters import Adapter
 
 with extra("lightning", "a Lightning data module"):
     from lightning.pytorch import LightningDataModule

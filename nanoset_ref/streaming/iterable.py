@@ -31,7 +31,6 @@ from typing import Any
 import torch
 
 from nanoset_ref.io.checks import whole_number
-from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.resumable import (
     Resumable,
     State,
@@ -39,6 +38,7 @@ from nanoset_ref.streaming.resumable import (
     position_at,
     worker_and_num_workers,
 )
+from nanoset_ref.streaming.text_adapters import Adapter, can_index
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ import numpy as np
 from torch.utils import data
 
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.compressed_dictionary import CompressedDictionary
+from nanoset_ref.streaming.text_adapters import Adapter, can_index
 
 
 class _ListDataset(data.Dataset[Any], Sized):

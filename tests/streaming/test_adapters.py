@@ -16,7 +16,7 @@ from nanoset_ref.streaming import (
     JSONLinesAdapter,
     LinesAdapter,
 )
-from nanoset_ref.streaming.adapters import can_index
+from nanoset_ref.streaming.text_adapters import can_index
 
 
 def write(tmp_path, text):
