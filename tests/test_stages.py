@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import shutil
 import sys
 
 import numpy as np
@@ -492,10 +494,32 @@ def test_the_loader_holds_the_resume_contract(make):
         None,
         [],
         1.5,
-        {"step": 1, "stages": [{"name": "one"}]},
-        {"step": "x", "stages": []},
+        {"step": 1, "schedules": [{}], "stages": [{"name": "one"}]},
+        {"step": "x", "schedules": [{}], "stages": []},
+        {"step": 0, "schedules": [], "stages": []},
+        {"step": 0, "schedules": [{"first_step": 2}], "stages": []},
+        {"step": 0, "schedules": [{"other": 2}], "stages": []},
     ],
 )
 def test_what_is_no_state_is_named(make, state):
     with pytest.raises(ConfigError, match="this is not the state of a StagedLoader"):
         loaders_of(make([ONE]))[0].load_state_dict(state)
+
+
+def test_a_stage_that_is_done_is_compared_unless_its_files_are_gone(
+    make, files, tmp_path, monkeypatch
+):
+    """Nothing of it is read again, but questions about the run are answered by it."""
+    monkeypatch.setitem(files, "c", str(tmp_path / "c.npy"))
+    shutil.copy(files["a"], files["c"])
+    config = make([("one", 1, "c", {}), TWO])
+    whole, _ = run(config, 30)
+    before, state = run(config, 12)
+    for stage, changed in (
+        (("one", 1, "b", {}), "num_tokens"),
+        (("one", 1, "c", {"order": "stateless"}), "order.kind"),
+    ):
+        with pytest.raises(PlanMismatch, match=f"(?s)stage 'one'.*{changed}"):
+            run(make([stage, TWO]), 1, state)
+    os.remove(files["c"])
+    assert before + run(config, 18, state)[0] == whole

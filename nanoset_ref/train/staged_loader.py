@@ -196,6 +196,8 @@ def _recorded(
     try:
         step = whole_number(data["step"], "step", 0)
         schedules = [Schedule(**schedule) for schedule in data["schedules"]]
+        if schedules[0].first_step != 1:
+            raise ValueError("its schedules begin after step 1")
         return step, schedules, [StageRecord(**record) for record in data["stages"]]
     except (LookupError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -323,25 +325,31 @@ class StagedLoader:
             )
         if records:
             self._check_chunk(step, records[-1], self.stages[len(records) - 1])
-        for record, stage in zip(records[:-1], self.stages, strict=False):
-            if isinstance(stage.data.dataset, TokenFilesSection):
-                with contextlib.suppress(FileNotFoundError):
-                    rows = rows_of_stage(stage, record, record.position)
-                    check_stage_plan(record.name, record.plan, rows.plan)
+        self._check_finished(records[:-1])
         self.step = step
         self.records = records
-        count = self.consumed_train_samples
-        schedule = self.config.batch_schedule(count, step + 1)
-        same_ranks = dataclasses.replace(
-            schedules[-1], consumed_train_samples=count, first_step=step + 1
-        )
-        self.schedules = schedules
-        if schedule != same_ranks:
-            self.schedules.append(schedule)
+        self.schedules = self._continued(schedules)
         self._loader = self._batches = None
         if step < last and begun == self._stages_begun_by(step + 1):
             # at once, so that another plan is refused early
             self._batches = self._open_current_loader()
+
+    def _check_finished(self, records: Sequence[StageRecord]) -> None:
+        """Raise PlanMismatch if a finished stage, of files that still exist, has another plan."""
+        for record, stage in zip(records, self.stages, strict=False):
+            if isinstance(stage.data.dataset, TokenFilesSection):
+                with contextlib.suppress(FileNotFoundError):
+                    rows = rows_of_stage(stage, record, record.position)
+                    check_stage_plan(record.name, record.plan, rows.plan)
+
+    def _continued(self, schedules: list[Schedule]) -> list[Schedule]:
+        """The schedules of a run up to this step, and that of the config if it is another one."""
+        count = self.consumed_train_samples
+        schedule = self.config.batch_schedule(count, self.step + 1)
+        last = dataclasses.replace(
+            schedules[-1], consumed_train_samples=count, first_step=self.step + 1
+        )
+        return schedules if schedule == last else [*schedules, schedule]
 
     def _check_chunk(self, step: int, record: StageRecord, stage: Stage) -> None:
         """Raise ConfigError if global batches of another size would repeat or lose rows of a chunk.
