@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_nanoset import write_range
 
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import SkippingOrder, StatelessOrder
+from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.provenance.continuation import compare, ledger_of
 from nanoset_ref.tokens import TokenFileWriter
 
@@ -176,6 +178,31 @@ def test_a_state_tells_how_far_each_file_was_read(files):
     read = Counter(order[k][0] for k in range(20, 50))
     assert again.reads == tuple(ledger.reads[i] + read[i] for i in range(2))
     assert compare(state_of(second, 50), second).exact
+
+
+def test_epochs_and_dropped_samples_are_counted_or_refused(files):
+    """The count of a state goes on in a second epoch, and includes what filled no batch."""
+
+    nanoset = Nanoset([*files.values()], None, 4, 13, 7, order="stateless")
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=5)
+    assert len([*loader]) == 2
+    state = loader.state_dict()
+    assert (state["consumed_train_samples"], state["dropped"]) == (13, 3)
+    assert ledger_of(state) == nanoset.order.ledger(10)
+    longer = Nanoset([*files.values()], None, 4, 20, 7, order="stateless")
+    with pytest.raises(PlanMismatch, match="last 3 filled no batch"):
+        compare(state, longer)
+    next(iter(loader))  # of the second epoch
+    state = loader.state_dict()
+    assert compare(state, nanoset).exact
+    with pytest.raises(PlanMismatch, match="18 samples, in epochs of 13"):
+        compare(state, longer)
+    with pytest.raises(
+        ValueError, match="the 13 samples of its dataset more than once"
+    ):
+        ledger_of(state)
+    with pytest.raises(ValueError, match="num_samples"):
+        ledger_of(state | {"num_samples": "x"})
 
 
 def test_what_cannot_be_compared_or_has_no_ledger_is_refused(files):

@@ -26,7 +26,7 @@ for; opening a dataset reads only the first bytes of its files.
 import functools
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,17 +145,29 @@ def check_loader_state(state: Json, loader: Any) -> int:
     """Let a state of a `NanosetDataLoader` continue in another one; see `check_plan`.
 
     Returns:
-        The samples that were dropped at the end of the saved run's last epoch.
+        See `check_counts`.
 
     Raises:
-        PlanMismatch: the plans do not agree; or the datasets have different lengths, and the state
-            counts more samples than one of them has: it is in another epoch then. Or it counts
-            the samples that tail="drop" left out at the end of the shorter one.
+        PlanMismatch: the plans do not agree; or see `check_counts`.
         ValueError: the plan is not a plan, or one of the counts of samples not a number.
     """
     if state.get("plan") is not None:
         check_plan(state["plan"], loader.plan)
-    length = len(loader.dataset)
+    return check_counts(state, len(loader.dataset))
+
+
+def check_counts(state: Mapping[str, Any], length: int) -> int:
+    """Let the counts of a state continue in a dataset of `length` samples.
+
+    Returns:
+        The samples that were dropped at the end of the saved run's last epoch.
+
+    Raises:
+        PlanMismatch: the datasets have different lengths, and the state counts more samples than
+            one of them has: it is in another epoch then. Or it counts the samples that tail="drop"
+            left out at the end of the shorter one.
+        ValueError: one of the counts is not a number.
+    """
     saved_length = whole_number(state.get("num_samples", length), '"num_samples"', 1)
     consumed = state["consumed_train_samples"]
     dropped = whole_number(state.get("dropped", 0), '"dropped"', 0)

@@ -21,7 +21,7 @@ from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import consumed_in
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
 from nanoset_ref.orders.base import Json
-from nanoset_ref.orders.plans import PLAN_VERSION, describe_differences
+from nanoset_ref.orders.plans import PLAN_VERSION, check_counts, describe_differences
 from nanoset_ref.tokens.interface import count_samples
 
 # of a report: the figures of a `FileDifference`
@@ -137,10 +137,11 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
 
     Raises:
         ValueError: the state holds no plan, or one whose order cannot be rebuilt, as `build_order`
-            does not make it.
+            does not make it; or its counts do not continue in the dataset (see `check_counts`).
     """
     # 1. find the same files
     consumed = consumed_in(state)
+    check_counts(state, len(dataset))
     saved = _PlanFiles(state.get("plan"))
     new = _PlanFiles(dataset.plan)
     differences = describe_differences(saved.plan, new.plan)
@@ -191,9 +192,18 @@ def ledger_of(state: Mapping[str, Any]) -> Ledger:
         ledger with other weights or more files.
 
     Raises:
-        ValueError: as `compare`; or the saved order is not "stateless".
+        ValueError: as `compare`; or the saved order is not "stateless", or was read more than once.
     """
     consumed = consumed_in(state)
+    length = state.get("num_samples", consumed)
+    dropped = check_counts(state, length)
+    if consumed > length:
+        raise ValueError(
+            f"the run read the {length:,} samples of its dataset more than once, and a ledger "
+            "counts one pass: continue with the saved plan, or make datasets as long as the run"
+        )
+    if consumed == length:
+        consumed -= dropped  # they were in no batch
     order = _PlanFiles(state.get("plan")).order(consumed)
     if not isinstance(order, StatelessOrder):
         raise ValueError(
