@@ -380,6 +380,7 @@ def test_a_program_may_end_with_a_loader_half_read(tmp_path, options):
 OUTLIVES = """
 import threading, time
 from nanoset_ref import Nanoset, build_nanoset_dataloader
+from nanoset_ref.io.files import write_text
 from nanoset_ref.io.threads import thread_map
 
 rows = Nanoset("x.npy", None, 9, 90)
@@ -390,13 +391,14 @@ def train():
     while threading.main_thread().is_alive():
         time.sleep(0.01)
     print(1 + len(list(batches)), thread_map(str, range(3)))
+    write_text("written", "by a thread")
 
 threading.Thread(target=train).start()
 """
 
 
 def test_a_thread_that_outlives_the_main_thread_gets_all_batches(tmp_path):
-    """Python ends its pools of threads then: those that read ahead, and those that ask a bucket."""
+    """Python ends its pools of threads then: those that read ahead, ask a bucket, or rename a file."""
     np.arange(999, dtype=np.uint16).tofile(tmp_path / "x.npy")
     done = subprocess.run(
         [sys.executable, "-c", OUTLIVES],
@@ -406,6 +408,7 @@ def test_a_thread_that_outlives_the_main_thread_gets_all_batches(tmp_path):
         timeout=60,
     )
     assert (done.stdout, done.stderr) == ("45 ['0', '1', '2']\n", "")
+    assert (tmp_path / "written").read_text() == "by a thread"
 
 
 KILLED = """

@@ -644,6 +644,10 @@ def test_metrics_hold_each_step_once(tmp_path):
         (4, 2),
     ]
     assert os.listdir(tmp_path) == ["metrics.jsonl"]
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to("elsewhere")
+    continue_metrics(path, 4).close()
+    assert path.is_symlink() and len(read_metrics(tmp_path / "elsewhere")) == 4
     foreign = '{"step": 4, "loss": 2.5}\n'
     path.write_text(foreign)
     with pytest.raises(ValueError, match="has lines of another program"):
@@ -674,7 +678,7 @@ def test_a_foreign_file_without_a_line_feed_is_left_alone(tmp_path, foreign):
 def test_a_last_line_that_lacks_its_line_feed_alone_is_kept(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "data_wait": 0.1}')
-    continue_metrics(path, 1).close()
+    continue_metrics(path, 4).close()
     assert path.read_text() == '{"step": 1, "data_wait": 0.1}\n'
     for cut in ("{", '{"step": ', '{"step": 2, "data_w'):
         path.write_text(cut)

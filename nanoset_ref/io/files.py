@@ -246,7 +246,11 @@ def run_uninterrupted(action: Callable[[], None]) -> None:
     """Run `action` in a thread, because Ctrl-C interrupts only the main thread."""
     with ThreadPoolExecutor(1) as thread:
         # Ctrl-C while the thread starts would not wait for it
-        thread.submit(int).result()
+        try:
+            thread.submit(int).result()
+        except RuntimeError:  # the main thread has ended, and starts no other
+            action()
+            return
         thread.submit(action).result()
 
 

@@ -113,7 +113,7 @@ def preprocess_corpus(
         tokenizer_model: the tokenizer: a folder, a file in it such as tokenizer.model, or a name on
             the Hub.
         json_keys: Megatron-LM's word for the column with the text; several columns give a pair of
-            files each.
+            files each, one after another. After an error, name those that have none yet.
         workers: Megatron-LM's word for `num_workers` of nanoset_ref.preprocess.
         tokenizer_hf_include_special_tokens: add the tokenizer's own special tokens (such as BOS) to
             each document.
@@ -125,11 +125,18 @@ def preprocess_corpus(
         {prefix of a pair: its Counts}. None in the ranks of torchrun other than 0.
 
     Raises:
-        ValueError: json_keys is empty or names a column twice.
+        ValueError: json_keys is empty or names a column twice, or several although documents may be
+            left out.
         FileExistsError, ValueError, OSError: see `nanoset_ref.preprocess.tokenize_documents`.
     """
     counts = {}
-    for key, prefix in _new_prefixes(output_prefix, json_keys, overwrite).items():
+    prefixes = _new_prefixes(output_prefix, json_keys, overwrite)
+    if len(prefixes) > 1 and on_error == "skip":
+        raise ValueError(
+            f"on_error='skip' would leave out other lines in each column of {[*prefixes]}, so that "
+            "documents of one number differ: mend the lines, or give one of json_keys at a time"
+        )
+    for key, prefix in prefixes.items():
         source = open_text(input, column=key, split=split, on_error=on_error)
         encoder = Encoder(
             open_tokenizer(tokenizer_model),

@@ -30,19 +30,21 @@ def recorded_data(path: PathLike) -> Json | None:
 
 
 def _newest_state(folder: PathLike) -> Json:
-    """The state that a checkpoint records, or the newest one of a folder: {"config", "data", ...}.
+    """The state that a checkpoint records, or the newest valid one of a folder.
 
     Raises:
         ConfigError: there is no checkpoint that records its config.
     """
     # only a checkpoint needs torch
-    from nanoset_ref.train.checkpoint import CHECKPOINT_GLOB, read_state
+    from nanoset_ref.train.checkpoint import CHECKPOINT_GLOB, find_problem, read_state
 
-    newest = max(Path(folder).glob(CHECKPOINT_GLOB), default=Path(folder))
-    with contextlib.suppress(OSError, KeyError, TypeError):
-        state = read_state(newest)["state"]
-        if {"config", "data"} <= {*state}:
-            return state
+    path = Path(folder)
+    for checkpoint in sorted(path.glob(CHECKPOINT_GLOB), reverse=True) or [path]:
+        if find_problem(checkpoint, read_files=False) is None:
+            with contextlib.suppress(TypeError):
+                state = read_state(checkpoint)["state"]
+                if {"config", "data"} <= {*state}:
+                    return state
     raise ConfigError(
         "a folder without a checkpoint that records its config: give the config of the run"
     )

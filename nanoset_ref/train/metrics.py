@@ -28,8 +28,9 @@ def continue_metrics(path: PathLike, step: int) -> TextIO:
     Raises:
         ValueError: a line to be removed is not of this package; see also `read_metrics`.
     """
+    path = Path(path).resolve()  # a link stays one
     lines = []
-    if Path(path).exists():
+    if path.exists():
         lines = read_metrics(path)
     if any(line["step"] > step and "data_wait" not in line for line in lines):
         raise ValueError(

@@ -111,6 +111,11 @@ def test_a_checkpoint_has_the_card_of_its_run(run, demo):
     named = run("where", "--config", "checkpoints/tokens", *step)[1]
     asked = run("where", "--run", "a.json", *FILES, *step)[1]
     assert named.replace(f"{demo}/", "") == asked
+    # train skips what is half copied, or has changed
+    (demo / "checkpoints/tokens/step-99999999").mkdir()
+    changed = demo / "checkpoints/tokens/step-00000012/state.json"
+    changed.write_text(changed.read_text().replace("1234", "4321"))
+    assert run("card", "checkpoints/tokens", *words)[1] == card
     (demo / "empty").mkdir()
     error = run("card", "empty", *words)[2]
     assert "empty: a folder without a checkpoint that records its config: give" in error

@@ -1,6 +1,7 @@
 """The commands: preprocess, merge, index. What they write is what Megatron-Core would read and write."""
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -291,3 +292,17 @@ def test_json_keys_are_different_columns(golden, tmp_path, json_keys):
             json_keys=json_keys,
         )
     assert [*tmp_path.iterdir()] == [tmp_path / "in.jsonl"]
+
+
+def test_several_columns_leave_out_no_documents(tmp_path):
+    """Each would leave out its own lines, and document n of one would not be that of another."""
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "title": 5}\n')
+    with pytest.raises(ValueError, match="other lines in each column of .*title"):
+        preprocess_corpus(
+            tmp_path / "a.jsonl",
+            tmp_path / "a",
+            tokenizer_model="unused",
+            json_keys=["text", "title"],
+            on_error="skip",
+        )
+    assert os.listdir(tmp_path) == ["a.jsonl"]
