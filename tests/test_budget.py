@@ -484,9 +484,6 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "streaming/iterable.py": 1,
             "laws/rules.py": 1,  # what it judges
             "laws/trial.py": 1,
-            # batch sizes as configs of other systems give them
-            "provenance/foreign_cards.py": 1,
-            "provenance/nanotron_cards.py": 1,
         },
     ),
     "casts": (uses("cast"), 0, {}),

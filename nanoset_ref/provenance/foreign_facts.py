@@ -7,8 +7,7 @@ card lists the defaults as inferred.
 import os
 import re
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +49,7 @@ class ForeignConfig:
         self._asked: set[str] = set()
         self._missing: dict[str, str] = {}
 
-    def fact(
-        self,
-        name: str,
-        value: Any = None,
-        *,
-        needed: bool = True,
-    ) -> Any:
+    def fact(self, name: str, value: Any = None, *, needed: bool = True) -> Any:
         """The config's value, else the given one; an integer, except for the dtype.
 
         If both are missing: None, or 1 as a placeholder for a needed fact: call `check` before use.
@@ -94,6 +87,72 @@ class ForeignConfig:
             names = " ".join(f"{name}=..." for name in self._missing)
             raise ValueError(f"the config lacks {lacks}: add --given {names}")
 
+    def stage_facts(
+        self,
+        number: int,
+        steps: range,
+        batch_size: int,
+        layout: str,
+        dp_size: Any = None,
+        micro_batch_size: Any = None,
+    ) -> Json:
+        """A stage of a card that reads order `number` from position 0 on.
+
+        Args:
+            number: of the stage and its order, from 0.
+            steps: the optimizer steps.
+            batch_size: rows of a step.
+            layout: how ranks share a micro-batch.
+            dp_size, micro_batch_size: as in the config; None if it has none.
+        """
+        ranks = {
+            "layout": layout,
+            "dp_size": self.fact("dp_size", dp_size, needed=False),
+            "micro_batch_size": self.fact(
+                "micro_batch_size", micro_batch_size, needed=False
+            ),
+        }
+        if None in ranks.values():
+            ranks = dict.fromkeys(ranks)
+        return {
+            "name": str(number + 1),
+            "first_step": steps.start,
+            "steps": len(steps),
+            "order": number,
+            "first_position": 0,
+            "batch_size": batch_size,
+        } | ranks
+
+    def stages_of_batches(
+        self,
+        batches: Mapping[int, int],
+        **options: Any,
+    ) -> list[Json]:
+        """A stage for each size of a step, all of one order, one after another.
+
+        Args:
+            batches: {rows of a step: steps}.
+            **options: the others of `stage_facts`.
+        """
+        stages = []
+        first_step = 1
+        position = 0
+        for number, (rows, count) in enumerate(batches.items()):
+            stop = first_step + count
+            stage = self.stage_facts(number, range(first_step, stop), rows, **options)
+            stages.append(stage | {"order": 0, "first_position": position})
+            first_step = stop
+            position += rows * count
+        return stages
+
+
+def unsupported_error(option: str) -> ValueError:
+    """The error for an option of another system that no card of its config describes."""
+    return ValueError(
+        f"{option} changes which rows a step reads, which this command cannot describe: write the "
+        "card by hand"
+    )
+
 
 def source_facts(path: str, header: int = 0) -> Json:
     """A token file of a card, with its size if the file exists here.
@@ -109,108 +168,9 @@ def source_facts(path: str, header: int = 0) -> Json:
     return facts
 
 
-def order_facts(
-    name: str,
-    seed: int,
-    **facts: Any,
-) -> Json:
+def order_facts(name: str, seed: int, **facts: Any) -> Json:
     """An order of a card, without probes."""
     return {"name": name, "seed": seed, "samples": None, "probes": {}} | facts
-
-
-def stage_facts(
-    config: ForeignConfig,
-    number: int,
-    steps: range,
-    batch_size: int,
-    layout: str,
-    dp_size: Any = None,
-    micro_batch_size: Any = None,
-) -> Json:
-    """A stage of a card that reads order `number` from position 0 on.
-
-    Args:
-        config: may supply the ranks and their micro-batches.
-        number: of the stage and its order, from 0.
-        steps: the optimizer steps.
-        batch_size: rows of a step.
-        layout: how ranks share a micro-batch.
-        dp_size, micro_batch_size: as in the config; None if it has none.
-    """
-    ranks = {
-        "layout": layout,
-        "dp_size": config.fact("dp_size", dp_size, needed=False),
-        "micro_batch_size": config.fact(
-            "micro_batch_size", micro_batch_size, needed=False
-        ),
-    }
-    if None in ranks.values():
-        ranks = dict.fromkeys(ranks)
-    return {
-        "name": str(number + 1),
-        "first_step": steps.start,
-        "steps": len(steps),
-        "order": number,
-        "first_position": 0,
-        "batch_size": batch_size,
-    } | ranks
-
-
-def stages_of_batches(
-    config: ForeignConfig,
-    batches: Mapping[int, int],
-    **options: Any,
-) -> list[Json]:
-    """A stage for each size of a step, all of one order, one after another.
-
-    Args:
-        config: see `stage_facts`.
-        batches: {rows of a step: steps}.
-        **options: the others of `stage_facts`.
-    """
-    stages = []
-    first_step = 1
-    position = 0
-    for number, (rows, count) in enumerate(batches.items()):
-        stop = first_step + count
-        stage = stage_facts(config, number, range(first_step, stop), rows, **options)
-        stages.append(stage | {"order": 0, "first_position": position})
-        first_step = stop
-        position += rows * count
-    return stages
-
-
-def ramped_batches(
-    ramp: Sequence[str],
-    batch_size: int,
-    samples: int,
-) -> dict[int, int]:
-    """{rows of a step: steps} of Megatron-LM's --rampup-batch-size, in order.
-
-    4 4 50 and a batch of 16 over 200 samples: {4: 5, 8: 2, 12: 2, 16: 8}, three steps up of 16.7
-    samples each. As in Megatron-Core 0.16.1 (`RampupBatchsizeNumMicroBatchesCalculator`), with its
-    rounding; the rest that fills no batch is dropped.
-
-    Args:
-        ramp: the first batch, its growth, and the samples while it grows.
-        batch_size: the last batch.
-        samples: of the whole run.
-
-    Raises:
-        ValueError: Megatron-Core refuses this ramp.
-    """
-    first, growth, ramp_samples = map(int, ramp)
-    difference = batch_size - first
-    if min(growth, ramp_samples, difference) < 1 or difference % growth:
-        raise ValueError("a ramp grows by equal steps, up to the last batch")
-    samples_per_growth = ramp_samples / (difference // growth)
-    sizes = []  # the rows of each step
-    consumed = 0
-    while consumed <= min(ramp_samples, samples):
-        sizes.append(first + int(consumed / samples_per_growth) * growth)
-        consumed += sizes[-1]
-    sizes += [batch_size] * ((samples - consumed) // batch_size)
-    return Counter(sizes)
 
 
 def read_command_line(path: PathLike) -> Json:

@@ -18,7 +18,6 @@ from nanoset_ref.provenance.foreign_facts import (
     ForeignConfig,
     order_facts,
     source_facts,
-    stage_facts,
 )
 
 
@@ -129,7 +128,7 @@ def _stages_of_card(
     described = []
     for number, stage in enumerate(stages):
         steps = range(starts[number], stops[number])
-        facts = stage_facts(config, number, steps, batch_size, layout, ranks, rows)
+        facts = config.stage_facts(number, steps, batch_size, layout, ranks, rows)
         if "name" in stage:
             facts["name"] = stage["name"]
         described.append(facts)

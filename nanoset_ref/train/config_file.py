@@ -46,7 +46,8 @@ def _newest_state(folder: PathLike) -> Json:
                 if {"config", "data"} <= {*state}:
                     return state
     raise ConfigError(
-        "a folder without a checkpoint that records its config: give the config of the run"
+        f"{folder}: a folder without a checkpoint that records its config: give the config of the "
+        "run"
     )
 
 
@@ -60,9 +61,9 @@ def load_config(path: PathLike) -> Config:
         FileNotFoundError: the file does not exist.
         ConfigError: the file has problems; the message lists all, with their paths in the file.
     """
+    is_run = os.path.isdir(path)
+    values = _newest_state(path)["config"] if is_run else read_yaml(path)
     try:
-        is_run = os.path.isdir(path)
-        values = _newest_state(path)["config"] if is_run else read_yaml(Path(path))
         config = Config.model_validate(values)
         stages_of(config)
     except ValidationError as error:

@@ -31,26 +31,28 @@ def read_yaml(path: PathLike) -> Any:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ConfigError: the file is not YAML, or exceeds a limit.
+        ConfigError: the file is not YAML, or exceeds a limit; the message names it.
     """
     file_size(path)  # refuses pipes, folders and devices
-    text = Path(path).read_text(encoding="utf-8")
-    if len(text) > MAX_CHARACTERS:
-        raise ConfigError(
-            f"has more than {MAX_CHARACTERS:,} characters; "
-            "a config names files; it does not contain data"
-        )
     parser = YAML(typ="safe", pure=True)
     try:
+        text = Path(path).read_text(encoding="utf-8")
+        if len(text) > MAX_CHARACTERS:
+            raise ConfigError(
+                f"has more than {MAX_CHARACTERS:,} characters; "
+                "a config names files; it does not contain data"
+            )
         _check_limits(parser.parse(text))
         return parser.load(text)
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"line {line}: {shorten(error.problem)}") from error
+        raise ConfigError(f"{path}: line {line}: {shorten(error.problem)}") from error
     except TypeError as error:  # unhashable
-        raise ConfigError(f"a key is a mapping or a list: {shorten(error)}") from error
-    except (YAMLError, KeyError, OverflowError) as error:
-        raise ConfigError(shorten(error)) from error
+        raise ConfigError(
+            f"{path}: a key is a mapping or a list: {shorten(error)}"
+        ) from error
+    except (YAMLError, KeyError, OverflowError, ValueError) as error:
+        raise ConfigError(f"{path}: {shorten(error)}") from error
 
 
 def _check_limits(events: Any) -> None:

@@ -23,7 +23,7 @@ from nanoset_ref.megatron import (
     preprocess_corpus,
 )
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
-from nanoset_ref.provenance.foreign_facts import ramped_batches
+from nanoset_ref.provenance.megatron_cards import ramped_batches
 
 FLAGS = (
     *("add_extra_token_to_sequence", "drop_last_partial_validation_sequence"),
