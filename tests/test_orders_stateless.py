@@ -1,6 +1,7 @@
 """The stateless order: its properties, each as a test, against plain.py and slow counts."""
 
 import json
+import re
 import tracemalloc
 from fractions import Fraction
 
@@ -338,6 +339,10 @@ def test_a_ledger_of_other_sources_is_refused():
         ),
         ([40], Ledger(401, (401,)), "at position 401, but the run has 400 samples"),
         ([40], Ledger(3.5, (3,)), "a count of a ledger must be .*got 3.5"),
+        ([40], Ledger(0, (0,), 5), "the order's 1 sources.*lengths=5"),
+        ([40], Ledger(0, 3), "the order's 1 sources.*reads=3"),
+        ([40], Ledger(0, (0,), "a"), "the order's 1 sources.*lengths='a'"),
+        ([40], Ledger(0, (0,), ["4"]), "a count of a ledger must be .*got '4'"),
         (
             [40, 5],
             before,
@@ -359,9 +364,11 @@ def test_a_ledger_is_of_a_position_that_the_run_has(position):
         order.ledger(position)
 
 
-def test_max_repetitions_are_one_number_or_one_for_each_source():
-    with pytest.raises(ValueError, match="one for each of 2 sources, got "):
-        StatelessOrder([40, 4], None, 40, max_repetitions=[1, 2, 3])
+@pytest.mark.parametrize("allowed", [[1, 2, 3], "2", ["2", 1], {0: 2}, True])
+def test_max_repetitions_are_one_number_or_one_for_each_source(allowed):
+    message = re.escape(f"one for each of 2 sources, got {allowed!r}")
+    with pytest.raises(ValueError, match=message):
+        StatelessOrder([40, 4], None, 40, max_repetitions=allowed)
 
 
 def test_a_run_that_is_too_long_is_refused():

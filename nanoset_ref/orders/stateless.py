@@ -104,14 +104,16 @@ class StatelessOrder(Order):
             self._check_repetitions(max_repetitions)
 
     def _check_repetitions(self, allowed: float | Sequence[float]) -> None:
-        if np.size(allowed) not in (1, len(self.dataset_lengths)):
+        limits = np.asarray(allowed)
+        num_sources = len(self.dataset_lengths)
+        if limits.size not in (1, num_sources) or limits.dtype.kind not in "iuf":
             raise ValueError(
-                f"max_repetitions is one number, or one for each of {len(self.dataset_lengths)} "
-                f"sources, got {allowed}"
+                f"max_repetitions is one number, or one for each of {num_sources} sources, "
+                f"got {allowed!r:.200}"
             )
         counts = self.counts()  # by the end of the run
         times = counts / np.maximum(self.dataset_lengths, 1)
-        is_too_often = ~(times <= allowed) & (counts > self._reads)
+        is_too_often = ~(times <= limits) & (counts > self._reads)
         too_often = np.flatnonzero(is_too_often)
         if too_often.size:
             source = too_often[0]
@@ -154,13 +156,17 @@ class StatelessOrder(Order):
         start = self.start
         lengths = self.dataset_lengths
         recorded = start.lengths or ()
-        if len(start.reads) != len(lengths) or len(recorded) > len(lengths):
+        if (
+            np.shape(start.reads) != lengths.shape
+            or np.ndim(recorded) != 1
+            or len(recorded) > len(lengths)
+        ):
             raise ValueError(
                 f"a ledger has a count for each of the order's {len(lengths)} sources, and no more "
                 "lengths: keep dropped sources with weight 0, and give added ones a count of 0 "
                 f"(Ledger.reads); got {start}"
             )
-        for count in (start.position, *start.reads):
+        for count in (start.position, *start.reads, *recorded):
             whole_number(count, "a count of a ledger", 0, bits=62)
         if start.position > self.num_samples:
             raise ValueError(
