@@ -262,6 +262,15 @@ def test_document_options_are_of_their_class(tmp_path, options, windows):
         build_nanoset_dataloader(rows, micro_batch_size=1, documents=options)
 
 
+@pytest.mark.parametrize("options", [{"eod_mask_loss": True}, True])
+@pytest.mark.parametrize(
+    "collator", [DataCollatorForCLM, DataCollatorForCLMWithPositionIds]
+)
+def test_document_options_of_a_collator_are_of_their_class(collator, options):
+    with pytest.raises(TypeError, match="documents must be DocumentOptions, such as"):
+        collator(4, 0, 0, 0, documents=options)
+
+
 def test_without_a_manifest_there_is_a_clear_error(tmp_path):
     np.arange(40, dtype=np.uint16).tofile(tmp_path / "raw.npy")
     with pytest.raises(ValueError, match="raw.npy records no document boundaries"):

@@ -95,11 +95,12 @@ class Collator(ABC):
             raise ValueError("a batch holds at least one sample, got none")
         if not (isinstance(examples, SampleBlock) and examples.is_unmodified):
             examples = self._stack(examples)
-        self.check_row_lengths({examples.rows.shape[1]})
-        if examples.rows.dtype.kind not in "iu":
-            raise ValueError(f"token ids must be integers, got {examples.rows.dtype}")
-        dtype = np.int64 if examples.rows.itemsize > 4 else np.int32
-        rows = torch.from_numpy(examples.rows.astype(dtype, copy=False))
+        ids = examples.rows
+        self.check_row_lengths({ids.shape[1]})
+        if ids.dtype.kind not in "iu":
+            raise ValueError(f"token ids must be integers, got {ids.dtype}")
+        dtype = np.int64 if ids.itemsize > 4 else np.int32
+        rows = torch.from_numpy(ids.astype(dtype, copy=False))
         starts = examples.starts if self.needs_starts else None
         [batch] = self.split(RowBlock(rows, len(examples), starts))
         return batch
@@ -150,6 +151,7 @@ class DataCollatorForCLM(Collator):
     field may be written to.
 
     Raises:
+        TypeError: other options than DocumentOptions.
         ValueError: sequence_length is below 1, or a rank below 0; a rank that takes no data was
             given samples; see `Collator`.
     """
@@ -176,10 +178,14 @@ class DataCollatorForCLM(Collator):
         }
         self.masks_padding = False
         if self.documents is not None:
-            self.needs_starts = self.documents.needs_starts
+            # only options need it
+            from nanoset_ref.load.document_masks import require_options
+
+            documents = require_options(self.documents)
+            self.needs_starts = documents.needs_starts
             # only `starts` marks padding: its id may be a token of the text
-            self.masks_padding = self.needs_starts and self.documents.eod_mask_loss
-            for name in self.documents.field_names:
+            self.masks_padding = self.needs_starts and documents.eod_mask_loss
+            for name in documents.field_names:
                 self._pointers.setdefault(name, inputs)
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
@@ -242,20 +248,24 @@ class DataCollatorForCLM(Collator):
                 # the rows of this batch, also of a last one that is shorter
                 part = slice(first, first + block.batch_size)
                 starts = None if block.starts is None else block.starts[part]
-                batch |= self._document_fields(ids[part], starts)
+                batch |= self._document_fields(documents, ids[part], starts)
                 first = part.stop
             yield batch
 
     def _document_fields(
-        self, ids: NDArray[Any], starts: NDArray[np.bool_] | None
+        self,
+        documents: DocumentOptions,
+        ids: NDArray[Any],
+        starts: NDArray[np.bool_] | None,
     ) -> Batch:
         """Fields about documents; one that only another rank holds is a TensorPointer to it."""
-        assert self.documents is not None
-        fields = as_tensors(self.documents.fields(ids, starts))
-        if "position_ids" in fields and self.current_pp_rank != self.input_pp_rank:
-            fields["position_ids"] = TensorPointer(self.input_pp_rank)
-        if "label_mask" in fields and self.current_pp_rank != self.output_pp_rank:
-            fields["label_mask"] = TensorPointer(self.output_pp_rank)
+        fields = as_tensors(documents.fields(ids, starts))
+        for name, rank in (
+            ("position_ids", self.input_pp_rank),
+            ("label_mask", self.output_pp_rank),
+        ):
+            if name in fields and rank != self.current_pp_rank:
+                fields[name] = TensorPointer(rank)
         return fields
 
 

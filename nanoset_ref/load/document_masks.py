@@ -284,6 +284,16 @@ class DocumentOptions:
         return fields
 
 
+def require_options(options: Any) -> DocumentOptions:
+    """The same options; TypeError unless they are DocumentOptions."""
+    if not isinstance(options, DocumentOptions):
+        raise TypeError(
+            "documents must be DocumentOptions, such as DocumentOptions(eod_mask_loss=True); "
+            f"got {options!r:.200}"
+        )
+    return options
+
+
 def options_for_rows(
     documents: DocumentOptions | None, rows: Rows, collate_fn: Any
 ) -> DocumentOptions | None:
@@ -293,15 +303,12 @@ def options_for_rows(
         TypeError: other options than DocumentOptions.
         ValueError: both options and a collate_fn, or a file whose boundaries are not known.
     """
-    if not isinstance(documents, DocumentOptions | None):
-        raise TypeError(
-            "documents must be DocumentOptions, such as DocumentOptions(eod_mask_loss=True); "
-            f"got {documents!r:.200}"
-        )
-    if documents is not None and collate_fn is not None:
-        raise ValueError(
-            "documents is an option of DataCollatorForCLM: give it to your collate_fn instead"
-        )
+    if documents is not None:
+        require_options(documents)
+        if collate_fn is not None:
+            raise ValueError(
+                "documents is an option of DataCollatorForCLM: give it to your collate_fn instead"
+            )
     if rows.padded and collate_fn is None:
         documents = dataclasses.replace(
             documents or DocumentOptions(), eos_token_id=None, eod_mask_loss=True
