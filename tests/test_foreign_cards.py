@@ -1,6 +1,7 @@
 """Cards from the configs of other systems: right where a config says enough, and a name for all that it does not."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,11 @@ from nanoset_ref.cli import main
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.orders.others import nanotron_stages
 from nanoset_ref.provenance import card_of_config, segments_of_card
-from nanoset_ref.tokens import MMapIndexedDatasetBuilder, open_tokens
+from nanoset_ref.tokens import (
+    MMapIndexedDatasetBuilder,
+    TokenFileWriter,
+    open_tokens,
+)
 
 NANOTRON = """
 data_stages:
@@ -339,6 +344,17 @@ def test_rows_that_olmo_core_packs_are_read_from_its_files(golden, tmp_path, cap
         ids = np.frombuffer(b"".join(pieces), np.uint16)
         assert np.array_equal(np.trim_zeros(ids, "b"), np.trim_zeros(theirs, "b"))
     main(["audit", *run])
+
+
+def test_an_empty_document_is_refused_by_its_file_and_number(golden, tmp_path):
+    found, paths, _ = packed_run(golden, tmp_path, 3)
+    ids = np.fromfile(paths[1], np.uint16) + 1
+    Path(paths[1]).unlink()
+    with TokenFileWriter(paths[1], dtype="uint16", eos_token_id=0) as writer:
+        writer.write(ids, [3, 0, len(ids) - 3])
+    message = f"{paths[1]}: document 1 has no tokens.*write the file without it"
+    with pytest.raises(ValueError, match=message):
+        found.replay(1, paths)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 4])

@@ -54,6 +54,9 @@ class OLMoCorePackedRows(Rows):
             that are packed together (source_group_size); permutation_seed: files are shuffled
             before (source_permutation_seed), or None; fragment: whether long_doc_strategy is
             "fragment"; pad_token_id: fills the end of a row.
+
+    Raises:
+        ValueError: a document has no tokens.
     """
 
     padded = True
@@ -106,6 +109,12 @@ class OLMoCorePackedRows(Rows):
         if file.num_tokens and not file.facts.get("appended_eod"):
             stop -= 1
         spans = np.stack([offsets[: stop - 1], offsets[1:stop]], axis=1)
+        empty = np.flatnonzero(spans[:, 0] == spans[:, 1])
+        if empty.size:
+            raise ValueError(
+                f"{file.path}: document {empty[0]} has no tokens, but every document of OLMo-core "
+                "has at least its EOS: write the file without it"
+            )
         return self._firsts[number] + spans
 
     @property
