@@ -21,6 +21,7 @@ from nanoset_ref.tokens import (
     TokenFileError,
     TokenFileWriter,
     companions,
+    open_tokens,
     token_dtype_for,
     verify,
 )
@@ -232,6 +233,15 @@ def test_what_holds_no_ids_or_other_ones_is_refused(path, content, dtype, messag
         os.truncate(write(path), 2 * content)
     with pytest.raises(TokenFileError, match=message):
         TokenFile(path, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["junk", 7, "float32", "int64", ">u2"])
+def test_a_dtype_that_no_ds_file_has_is_refused_by_its_rule(tmp_path, dtype):
+    path = tmp_path / "a.ds"
+    path.write_bytes(b"\0" * 8)
+    message = f"token_dtype must be one of .*, little-endian; got {dtype}"
+    with pytest.raises(TokenFileError, match=message):
+        open_tokens(path, dtype)
 
 
 @pytest.mark.parametrize(

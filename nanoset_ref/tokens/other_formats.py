@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import numpy as np
 from numpy.typing import DTypeLike
 
 from nanoset_ref.io.paths import in_bucket
@@ -12,7 +11,7 @@ from nanoset_ref.tokens.ds import DatatroveFile
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.llm_c_shard import LlmCFile, has_header
 from nanoset_ref.tokens.manifest import TokenFileError
-from nanoset_ref.tokens.npy import TokenFile, name_of_dtype
+from nanoset_ref.tokens.npy import DTYPES, TokenFile, name_of_dtype
 
 # of text, and of files that lie beside token files
 SUFFIXES_WITHOUT_IDS = tuple(
@@ -49,8 +48,9 @@ def _open(
     path: Path, token_dtype: DTypeLike | None, eos_token_id: int | None
 ) -> Tokens | None:
     """Open a file whose format is known by its suffix, its companion or its header."""
-    if path.suffix == ".ds":
-        token_size = None if token_dtype is None else np.dtype(token_dtype).itemsize
+    name = name_of_dtype(token_dtype)
+    if path.suffix == ".ds" and name in (None, *DTYPES):  # TokenFile refuses any other
+        token_size = None if name is None else DTYPES[name].itemsize
         return DatatroveFile(path, token_size=token_size)
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
     # in a bucket the .idx is taken for granted; opening it will tell
