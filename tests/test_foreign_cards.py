@@ -485,8 +485,25 @@ def test_what_is_given_must_be_asked_for_and_agree(tmp_path):
         card(tmp_path, "olmo-core", text, step=3)
     with pytest.raises(ValueError, match="--given steps=3: the config says 6"):
         card(tmp_path, "olmo-core", text, steps=3)
-    with pytest.raises(ValueError, match="is not a config of nanotron: KeyError"):
-        card(tmp_path, "nanotron", "a: 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: 1", "it has no section or field 'tokens'"),
+        (
+            "tokens: {}\ndata_stages: [{start_training_step: 1}]",
+            "it has .* field 'data'",
+        ),
+        ("tokens:\ndata_stages: []", "a section is empty or of another type .*None"),
+        ("tokens: {}\ndata_stages: []", "a section is empty or of another type"),
+        ("tokens: 5", "a section is empty or of another type .*'int'"),
+    ],
+)
+def test_a_config_without_a_section_is_refused_by_its_name(tmp_path, text, problem):
+    message = f"config is not a config of nanotron: {problem}.*; --loader names the"
+    with pytest.raises(ValueError, match=message):
+        card(tmp_path, "nanotron", text)
 
 
 def test_the_command_asks_by_name(tmp_path, capsys):

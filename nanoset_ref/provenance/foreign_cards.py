@@ -81,9 +81,12 @@ def card_of_config(
     try:
         config = ForeignConfig(content, given)
         facts = reader.describe(config)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError) as error:
+        problem = f"a section is empty or of another type ({error})"
+        if isinstance(error, KeyError):
+            problem = f"it has no section or field {error}"
         raise ValueError(
-            f"{path} is not a config of {loader}: {type(error).__name__} {error}"
+            f"{path} is not a config of {loader}: {problem}; --loader names the system that wrote it"
         ) from error
     config.check()
     by_hand = [f"{key}={value}, given by hand" for key, value in given.items()]
