@@ -70,14 +70,18 @@ def file_version(path: PathLike) -> FileVersion | None:
             from nanoset_ref.io.object_versions import known_version
 
             return known_version(location_of(path))
-        return version_of(os.stat(path), path)
+        status = os.lstat(path)
     except FileNotFoundError:
-        if os.path.islink(path):
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
             raise FileNotFoundError(
                 f"{path} is a link to a file that does not exist: remove the link, or restore the "
                 "file"
             ) from None
-        return None
+    return version_of(status, path)
 
 
 def version_of(status: os.stat_result, path: PathLike) -> FileVersion:

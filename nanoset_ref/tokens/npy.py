@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -124,16 +123,15 @@ class TokenFile(Tokens):
             skip_denied: whether to leave out companions that the server does not allow to read.
         """
         location = self.companion(MANIFEST_SUFFIX)
-        if isinstance(location, str) and not os.path.lexists(location):
-            return
-        versions: dict[str, FileVersion | None] = {}
-        self.companion_versions = versions
         skip_denied = skip_denied and in_bucket(location)
         if skip_denied and location.is_denied():
+            self.companion_versions = {}
             return
-        versions[MANIFEST_SUFFIX] = version = file_version(location)
+        version = file_version(location)
         if version is None:
             return
+        versions: dict[str, FileVersion | None] = {MANIFEST_SUFFIX: version}
+        self.companion_versions = versions
         self.manifest = manifest = Manifest.read(location, version)
         self.windows = manifest.windows
         self.row_length = manifest.row_length
