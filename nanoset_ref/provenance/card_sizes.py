@@ -39,7 +39,7 @@ def fetch_sizes(
     if listed is None or listed["pattern"] is None:
         raise ValueError(
             f"the card {card.name} lists no files whose sizes could be asked for: give its files, or "
-            "the .idx of a .bin/.idx pair (--data)"
+            "the .idx of a .bin/.idx pair wherever it lies, to where, when or audit (--data)"
         )
     # 1.
     content = names.read_bytes() if names else _fetch_list(listed["url"])

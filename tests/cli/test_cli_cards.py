@@ -772,14 +772,22 @@ def test_documents_that_were_shuffled_are_read_from_their_pair(
     answers = [ask(*question, *named) for question in questions]
     (tmp_path / "pile.bin").unlink()
     assert [ask(*question, *named) for question in questions] == answers
-    assert "pile.bin" in run("show", "--step", 9, *named, *tokenizer)[2]
+    (tmp_path / "elsewhere").mkdir()
+    moved = (tmp_path / "pile.idx").rename(tmp_path / "elsewhere" / "own.idx")
+    own = *named[:3], moved
+    samples = [row["sample"] for row in answers[0]]
+    assert [row["sample"] for row in ask(*questions[0], *own)] == samples
+    completion = "card", "complete", tmp_path / "card.json", "--output", tmp_path / "a"
+    assert "wherever it lies, to where, when or audit (--data)" in run(*completion)[2]
+    named = own
+    assert "own.bin" in run("show", "--step", 9, *named, *tokenizer)[2]
     error = run("where", "--run", tmp_path / "card.json", 9)[2]
     assert "give its .idx, or the .bin/.idx pair (--data)" in error
     order["probes"]["79"] = [0, -1 % 5000]
     with pytest.raises(
         ValueError, match="these are not the files of polypythias-seed3: position 79"
     ):
-        segments_of_card(card, [str(tmp_path / "pile")], open_tokens)
+        segments_of_card(card, [str(moved)], open_tokens)
     with pytest.raises(
         ValueError, match="run: cards and bulk queries compute rows that"
     ):
