@@ -21,13 +21,14 @@ from typing import Any
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "nanoset_ref"
-# Each room imports only rooms that stand before it. How commands are made (`cli.command`, `cli.launcher`), the text of
-# errors, whole numbers in the environment and the ranks of torchrun stand before all of them; each room's __main__ is
-# where a command begins, and imports what it likes.
+# Each room imports only rooms that stand before it. How commands are made (`cli.arguments`, `cli.command` and
+# `cli.launcher`), the text of errors, whole numbers in the environment and the ranks of torchrun stand before all of
+# them; each room's __main__ is where a command begins, and imports what it likes.
 ROOMS = """
 foundations io tokens preprocess orders load megatron streaming chunks train provenance laws cli
 """.split()
 FOUNDATIONS = (
+    "cli/arguments.py",
     "cli/command.py",
     "cli/launcher.py",
     "io/error_text.py",
@@ -453,7 +454,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         uses("argparse", "ArgumentParser"),
         0,
         {
-            "cli/command.py": 4,  # home
+            "cli/arguments.py": 4,  # home
         },
     ),
     "homes of locks": (

@@ -13,7 +13,8 @@ A command's module is imported when the command is chosen, so a command loads ne
 another package that it does not use.
 
 subcommands                 the table of commands; the chosen one is run
-command, launcher           commands made from functions; the start of a process
+arguments                   the command line of a function; types of options
+command, launcher           a function run as a command; the start of a process
 run_options                 options that name a run
 file_commands               inspect, verify, convert, merge, split
 lookup_commands             show, where, when

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 # each loads its modules when used
 from nanoset_ref import preprocess, provenance, tokens, train
-from nanoset_ref.cli.command import UsageError
+from nanoset_ref.cli.arguments import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.error_text import counted
 from nanoset_ref.io.files import write_text

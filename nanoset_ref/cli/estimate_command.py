@@ -20,7 +20,7 @@ from typing import Any
 
 # each loads its modules when used
 from nanoset_ref import provenance, tokens, train
-from nanoset_ref.cli.command import NotNegative, Positive, UsageError
+from nanoset_ref.cli.arguments import NotNegative, Positive, UsageError
 from nanoset_ref.cli.estimate_sources import (
     Source,
     SourceBlend,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 
 from nanoset_ref import preprocess, tokens  # each loads its modules when used
-from nanoset_ref.cli.command import NotNegative, Positive, UsageError, share_or_count
+from nanoset_ref.cli.arguments import NotNegative, Positive, UsageError, share_or_count
 from nanoset_ref.io.error_text import redact
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input, refuse_same

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from nanoset_ref import provenance  # loads its modules when they are used
+from nanoset_ref.cli.arguments import NotNegative, UsageError
 from nanoset_ref.cli.card_commands import (
     show_card_step,
     show_card_when,
     show_public_rows,
 )
-from nanoset_ref.cli.command import NotNegative, UsageError
 from nanoset_ref.cli.run_options import (
     RunOptions,
     require_one_of,

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref import provenance, tokens, train  # each loads its modules when used
+from nanoset_ref.cli.arguments import NotNegative, Positive
 from nanoset_ref.cli.card_commands import show_card_audit, show_skipped_rows
-from nanoset_ref.cli.command import NotNegative, Positive
 from nanoset_ref.cli.run_options import RunOptions, segment_at, step_given_once
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input

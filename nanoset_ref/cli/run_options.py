@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 # each loads its modules when used
 from nanoset_ref import megatron, preprocess, provenance, tokens, train
-from nanoset_ref.cli.command import Positive, UsageError, at_least, paths_and_weights
+from nanoset_ref.cli.arguments import Positive, UsageError, at_least, paths_and_weights
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.paths import location_of
 from nanoset_ref.load.schedule import Layout, Schedule

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from nanoset_ref import cli
-from nanoset_ref.cli.command import UsageError, command_line, run
+from nanoset_ref.cli.arguments import UsageError
+from nanoset_ref.cli.command import command_line, run
 from nanoset_ref.cli.launcher import begin_command
 
 COMMANDS = {

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from nanoset_ref.cli.command import UsageError, run
+from nanoset_ref.cli.arguments import UsageError
+from nanoset_ref.cli.command import run
 from nanoset_ref.io.files import write_text
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input, refuse_same
 from nanoset_ref.laws.runner import describe_error

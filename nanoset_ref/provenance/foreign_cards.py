@@ -50,11 +50,7 @@ READERS = {
 
 
 def card_of_config(
-    path: PathLike,
-    loader: str,
-    name: str,
-    date: str,
-    given: Mapping[str, str],
+    path: PathLike, loader: str, name: str, date: str, given: Mapping[str, str]
 ) -> Card:
     """Make the card of a run of another system, with probes if the sizes of all files are known.
 

@@ -12,7 +12,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from nanoset_ref.cli import command
+from nanoset_ref.cli.arguments import UsageError
+from nanoset_ref.cli.command import run
 from nanoset_ref.io.torchrun import under_torchrun
 
 EXAMPLES = {
@@ -43,15 +44,11 @@ def train(
             processes or the checkpoints are wrong.
     """
     if (config is None) == (example is None):
-        raise command.UsageError(
-            "give either --config FILE.yaml, or --example NAME to see one"
-        )
+        raise UsageError("give either --config FILE.yaml, or --example NAME to see one")
     if config is None:
         if example not in EXAMPLES:
             names = ", ".join(EXAMPLES)
-            raise command.UsageError(
-                f"there is no example {example!r}; there are {names}"
-            )
+            raise UsageError(f"there is no example {example!r}; there are {names}")
         print(EXAMPLES[example].read_text(encoding="utf-8"), end="")
         return
     # imported here: --help and --example do not need pydantic
@@ -63,9 +60,9 @@ def train(
     from nanoset_ref.train.run import Run
 
     world = start_world(**settings.parallelism.model_dump())
-    run = Run(settings, world)
-    run.train(log_samples=log_samples)
-    run.checkpoints.close()
+    training = Run(settings, world)
+    training.train(log_samples=log_samples)
+    training.checkpoints.close()
     world.close()
 
 
@@ -80,9 +77,7 @@ def main(
     message = "the same command continues after the newest checkpoint, if there is one"
     if under_torchrun():
         message += " (a traceback after this line comes from torchrun itself)"
-    code = command.run(
-        train, arguments, prog, log_level=logging.INFO, interrupted=message
-    )
+    code = run(train, arguments, prog, log_level=logging.INFO, interrupted=message)
     if code and under_torchrun():
         os._exit(code)
     return code

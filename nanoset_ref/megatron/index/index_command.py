@@ -15,7 +15,8 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from nanoset_ref.cli.command import UsageError, at_least, paths_and_weights, run
+from nanoset_ref.cli.arguments import UsageError, at_least, paths_and_weights
+from nanoset_ref.cli.command import run
 
 
 def _count(text: str) -> int | None:
