@@ -492,11 +492,14 @@ def test_what_is_given_must_be_asked_for_and_agree(tmp_path):
     [
         ("a: 1", "it has no section or field 'tokens'"),
         (
-            "tokens: {}\ndata_stages: [{start_training_step: 1}]",
+            "tokens: {train_steps: 9}\ndata_stages: [{start_training_step: 1}]",
             "it has .* field 'data'",
         ),
         ("tokens:\ndata_stages: []", "a section is empty or of another type .*None"),
-        ("tokens: {}\ndata_stages: []", "a section is empty or of another type"),
+        (
+            "tokens: {train_steps: 9}\ndata_stages: []",
+            "a section is empty or of another type",
+        ),
         ("tokens: 5", "a section is empty or of another type .*'int'"),
     ],
 )
@@ -538,7 +541,8 @@ def test_what_a_config_does_not_read_is_said(tmp_path):
     stage = {"name": "first", "start_training_step": 1, "data": {"seed": 1}}
     for dataset in (None, {"hf_dataset_or_datasets": "c4"}):
         stage["data"]["dataset"] = dataset
-        text = json.dumps({"tokens": {"sequence_length": 4}, "data_stages": [stage]})
+        tokens = {"sequence_length": 4, "train_steps": 9}
+        text = json.dumps({"tokens": tokens, "data_stages": [stage]})
         with pytest.raises(ValueError, match="stage first reads no token files: its"):
             card(tmp_path, "nanotron", text)
     with pytest.raises(ValueError, match="names no data.*merge them into one"):

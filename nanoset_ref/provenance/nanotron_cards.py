@@ -10,7 +10,6 @@ import numpy as np
 from nanoset_ref.io.paths import as_list
 from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.others.nanotron_stages import (
-    first_step,
     nanotron_stages,
     stages_reached,
 )
@@ -30,7 +29,8 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
             Nanosets of 2024, with token files or folders of one .ds file each.
     """
     tokens = config.values["tokens"]
-    stages = stages_reached(config.values)
+    reached = stages_reached(config.values)
+    stages = [stage for stage, _ in reached]
     datasets = [stage["data"]["dataset"] for stage in stages]
     for stage, dataset in zip(stages, datasets, strict=True):
         if not {"dataset_path", "dataset_folder"} & {*(dataset or {})}:
@@ -60,7 +60,7 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
         "window": {"row_length": row_length, "stride": stride},
         "sources": [source_facts(path) for path in paths],
         "orders": orders,
-        "stages": _stages_of_card(config, stages, layout),
+        "stages": _stages_of_card(config, reached, layout),
     }
     if is_main:
         _use_main_orders(config, facts, files)
@@ -115,19 +115,16 @@ def _use_main_orders(
 
 def _stages_of_card(
     config: ForeignConfig,
-    stages: Sequence[Json],
+    reached: Sequence[tuple[Json, range]],
     layout: str,
 ) -> list[Json]:
-    """The stages of a card: each ends where the next one starts."""
+    """The stages of a card, from those of the config."""
     tokens = config.values["tokens"]
     ranks = config.values["parallelism"]["dp"]
     rows = tokens["micro_batch_size"]
     batch_size = rows * tokens["batch_accumulation_per_replica"] * ranks
-    starts = [first_step(stage) for stage in stages]
-    stops = [*starts[1:], tokens["train_steps"] + 1]
     described = []
-    for number, stage in enumerate(stages):
-        steps = range(starts[number], stops[number])
+    for number, (stage, steps) in enumerate(reached):
         facts = config.stage_facts(number, steps, batch_size, layout, ranks, rows)
         if "name" in stage:
             facts["name"] = stage["name"]

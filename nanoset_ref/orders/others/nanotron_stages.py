@@ -6,7 +6,6 @@ Source: huggingface/nanotron 2411b022 (April 2026), `run_train.py` and `trainer.
 """
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,10 +49,10 @@ def nanotron_stages(
         * tokens["batch_accumulation_per_replica"]
         * config["parallelism"]["dp"]
     )
-    stages = stages_reached(config)
     orders = []
     consumed: dict[str, int] = {}
-    for number, stage in enumerate(stages):
+    # 1. which steps the stage has
+    for stage, steps in stages_reached(config):
         dataset = stage["data"]["dataset"]
         stage_name = stage["name"]
         for option in NOT_REPRODUCED:
@@ -61,37 +60,36 @@ def nanotron_stages(
                 raise ValueError(
                     f"stage {stage_name!r} sets {option}, which is not reproduced"
                 )
-        # 1. which steps the stage has
-        first = first_step(stage)
-        last = tokens["train_steps"]
-        if number + 1 < len(stages):
-            last = first_step(stages[number + 1]) - 1
         # 2. where it begins in each folder
         names = as_list(dataset["dataset_folder"])
         files = [rows[name] for name in names]
         order = NanotronMainOrder(
             list(itertools.chain.from_iterable(files)),
             dataset.get("dataset_weights"),
-            (last - first + 1) * global_batch_size,
+            len(steps) * global_batch_size,
             folders=[len(folder) for folder in files],
             offsets=[consumed.get(name, 0) for name in names],
         )
         orders.append(order)
         # 3. how many rows Nanotron counts
-        counted = order.rows_counted_by_nanotron(first, last, global_batch_size)
+        counted = order.rows_counted_by_nanotron(
+            steps.start, steps.stop - 1, global_batch_size
+        )
         last_counts = dict(zip(names, counted, strict=True))
         for name, count in last_counts.items():
             consumed[name] = consumed.get(name, 0) + count
     return orders
 
 
-def stages_reached(config: Mapping[str, Any]) -> list[Json]:
-    """The stages that begin before the run ends, by their first steps."""
-    last_step = config["tokens"].get("train_steps", math.inf)
-    stages = sorted(config["data_stages"], key=first_step)
-    return [stage for stage in stages if first_step(stage) <= last_step]
+def stages_reached(config: Mapping[str, Any]) -> list[tuple[Json, range]]:
+    """The stages that begin before the run ends, each with its steps, which count from 1."""
+    stop = config["tokens"]["train_steps"] + 1
+    stages = sorted(config["data_stages"], key=_first_step)
+    reached = [stage for stage in stages if _first_step(stage) < stop]
+    starts = [*map(_first_step, reached), stop]
+    steps = itertools.starmap(range, itertools.pairwise(starts))
+    return [*zip(reached, steps, strict=True)]
 
 
-def first_step(stage: Mapping[str, Any]) -> int:
-    """The first step of a stage, from 1."""
+def _first_step(stage: Mapping[str, Any]) -> int:
     return int(stage["start_training_step"])
