@@ -105,11 +105,11 @@ class StatelessOrder(Order):
 
     def _check_repetitions(self, allowed: float | Sequence[float]) -> None:
         limits = np.asarray(allowed)
-        num_sources = len(self.dataset_lengths)
-        if limits.size not in (1, num_sources) or limits.dtype.kind not in "iuf":
+        one_each = limits.size in (1, len(self.dataset_lengths))
+        if not one_each or limits.dtype.kind not in "iuf":
             raise ValueError(
-                f"max_repetitions is one number, or one for each of {num_sources} sources, "
-                f"got {allowed!r:.200}"
+                f"max_repetitions is one number, or one for each of {len(self.dataset_lengths)} "
+                f"sources, got {allowed!r:.200}"
             )
         counts = self.counts()  # by the end of the run
         times = counts / np.maximum(self.dataset_lengths, 1)

@@ -96,8 +96,8 @@ class OLMoCorePackedRows(Rows):
                 spans, row_length, fragment=options["fragment"]
             )
             self._documents.append(documents)
-        last_rows = [packed[:, 0].max(initial=-1) for packed in self._documents]
-        lengths = [int(last_row) + 1 for last_row in last_rows]
+        # rows of each group, whose numbers ascend from 0
+        lengths = [int(packed[:, 0].max(initial=-1)) + 1 for packed in self._documents]
         name = f"olmo_core:batch_size={options['batch_size']}"
         self.order = build_order(name, lengths, None, num_samples, random_seed)
 
