@@ -54,6 +54,7 @@ def run(
         that `report` returns.
     """
     words = command_line(arguments)
+    handler = signal.getsignal(signal.SIGTERM)
 
     def parse_and_run() -> int:
         _prepare_process(prog, log_level)
@@ -73,6 +74,10 @@ def run(
         return code
     except _Terminated:  # while another error was being reported, or after that
         return 1
+    finally:
+        if handler not in (None, signal.SIG_DFL):  # a program's, which has called this
+            with contextlib.suppress(ValueError):  # not in the main thread
+                signal.signal(signal.SIGTERM, handler)
 
 
 def command_line(arguments: Sequence[str] | None) -> list[str]:

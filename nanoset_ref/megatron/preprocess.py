@@ -130,13 +130,8 @@ def preprocess_corpus(
         FileExistsError, ValueError, OSError: see `nanoset_ref.preprocess.tokenize_documents`.
     """
     counts = {}
-    prefixes = _new_prefixes(output_prefix, json_keys, overwrite)
-    if len(prefixes) > 1 and on_error == "skip":
-        raise ValueError(
-            f"on_error='skip' would leave out other lines in each column of {[*prefixes]}, so that "
-            "documents of one number differ: mend the lines, or give one of json_keys at a time"
-        )
-    for key, prefix in prefixes.items():
+    columns = _columns(json_keys, on_error)
+    for key, prefix in _new_prefixes(output_prefix, columns, overwrite).items():
         source = open_text(input, column=key, split=split, on_error=on_error)
         encoder = Encoder(
             open_tokenizer(tokenizer_model),
@@ -158,15 +153,25 @@ def preprocess_corpus(
     return counts
 
 
-def _new_prefixes(
-    output_prefix: PathLike, json_keys: Sequence[str] | str, overwrite: bool
-) -> dict[str, str]:
-    """{column: prefix of its pair}, for one or more columns, none twice, whose pairs are new."""
+def _columns(json_keys: Sequence[str] | str, on_error: OnError) -> list[str]:
+    """The columns as a list; ValueError if there is none, or one twice, or documents may differ."""
     columns = as_list(json_keys)
     if not columns or len({*columns}) < len(columns):
         raise ValueError(
             f"json_keys must name one or more different columns, got {columns}"
         )
+    if len(columns) > 1 and on_error == "skip":
+        raise ValueError(
+            f"on_error='skip' would leave out other lines in each column of {columns}, so that "
+            "documents of one number differ: mend the lines, or give one of json_keys at a time"
+        )
+    return columns
+
+
+def _new_prefixes(
+    output_prefix: PathLike, columns: Sequence[str], overwrite: bool
+) -> dict[str, str]:
+    """{column: prefix of its pair}, for pairs that do not exist."""
     prefixes = {}
     for key in columns:
         prefixes[key] = f"{os.fspath(output_prefix)}_{key}_document"

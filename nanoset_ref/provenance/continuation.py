@@ -174,11 +174,8 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         lost = np.maximum(expected - actual, 0)
         counts = [before, expected, actual, more, more[before > 0], lost]
         figures = [int(count.sum()) * unit for count in counts]
-        status = "kept"
-        if key not in saved.keys:
-            status = "added"
-        elif key not in new.keys:
-            status = "dropped"
+        dropped = "kept" if key in new.keys else "dropped"
+        status = dropped if key in saved.keys else "added"
         files.append(FileDifference(name, status, *figures))
     exact = all(file.additional == file.lost == 0 for file in files)
     return Continuation(consumed, until, exact, files, differences)

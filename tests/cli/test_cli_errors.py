@@ -537,3 +537,15 @@ def test_bad_input_is_never_an_error_of_a_library(run, tmp_path, base, value):
     assert len(lines) <= 1 and all("error: " in line for line in lines)
     if code and not error:
         assert "BROKEN" in out or "bad" in out or "holds" in out, "a report says it"
+
+
+@pytest.mark.parametrize("handler", [lambda *_: None, signal.SIG_IGN])
+def test_a_program_that_calls_a_command_keeps_its_own_handler(handler, run):
+    """A trainer that saves on SIGTERM may prepare its text first."""
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        for words in (["show", "nowhere"], ["--help"]):
+            run(*words)
+            assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
