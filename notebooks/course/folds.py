@@ -33,7 +33,7 @@ Pictures = dict[str, bytes]  # by file name in images/
 
 # the second cell of each page: its first line gets the course where it is missing, as on Colab
 OPENING = """\
-# the picture of this page; where the course is not installed, as on Colab, the next line does it
+# Shows this page's picture. The next line installs the course where it is missing, as on Colab.
 !test ! -d course && git clone -q https://github.com/nanoset-ref/nanoset_ref .src && make -sC .src colab
 from course import opening
 
