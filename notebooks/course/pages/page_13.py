@@ -143,7 +143,7 @@ def answer_2(three_tests):
         )
     show(
         plots.clouds(list(shuffles.items()), "Only the third has lines"),
-        "All three fill every place once, so all three are permutations. The third is no shuffle.",
+        "All three fill every place once, so all three are permutations. The third is not a shuffle.",
         "Three clouds of 3,000 dots, place against number. Two are noise without structure; in the third, "
         "all dots lie on a regular grid of slanted lines.",
     )
