@@ -208,7 +208,11 @@ def attention(tokens: Sequence[tuple[str, Kind]]) -> Figure:
     pairs = len(tokens) * (len(tokens) + 1) // 2
     within = sum(count * (count + 1) // 2 for count in np.bincount(document).tolist())
     left = 0.56 * len(tokens)
-    legend = [Cell(left, "", SOURCES["stories"][0])], [Cell(left, "", "white", 1, foreign)]
+    colours = dict.fromkeys(_colour(kind) for _, kind in tokens)
+    legend = (
+        [Cell(left - number, "", colour) for number, colour in enumerate(reversed(colours))],
+        [Cell(left, "", "white", 1, foreign)],
+    )
     said = (
         f"own document: {within} of {pairs} pairs",
         f"another document: {pairs - within} of {pairs} pairs",

@@ -69,9 +69,8 @@ def jump(losses: Sequence[float], steps: range, marked: Sequence[int], title: st
     axes.plot(steps, [losses[step - 1] for step in steps], color=LINES[0], lw=1.3)
     for step in marked:
         axes.plot(step, losses[step - 1], "o", ms=8, color=RED)
-        axes.annotate(
-            f"step {step}", (step, losses[step - 1]), (7, 5), textcoords="offset points", color=RED
-        )
+        above = max(losses[step - 1 : step + len(steps) // 11])  # the losses under the label
+        axes.annotate(f"step {step}", (step, above), (7, 5), textcoords="offset points", color=RED)
     axes.set(
         title=title,
         xlabel="training step",
