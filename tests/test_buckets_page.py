@@ -1,6 +1,10 @@
 """docs/buckets.md: its numbers follow from prices and published runs; an opening takes six requests."""
 
+import math
+from collections import OrderedDict
 from pathlib import Path
+
+import numpy as np
 
 from course.pages.page_15 import consumed, under_way
 from nanoset_ref import Nanoset
@@ -36,6 +40,30 @@ def test_a_bucket_needs_as_many_requests_as_it_says() -> None:
     assert f"measures, {near:.0f}." in PAGE
     assert f"consume {wanted / 1e6:.1f} million tokens a second" in PAGE
     assert round(under_way(1, 0.001) / wanted, 1) == 0.5  # a file system, 1 ms
+
+
+def test_a_cache_answers_the_share_of_reads_that_it_says() -> None:
+    """Counted over epochs of a shuffle, from the second on."""
+    rng, rows, epochs = np.random.default_rng(0), 2000, 6
+    for share, name in (
+        (0.25, "a quarter of the corpus"),
+        (0.5, "half"),
+        (0.75, "three quarters"),
+    ):
+        kept = set(rng.permutation(rows)[: round(share * rows)].tolist())
+        recent, stays, answered = OrderedDict(), 0, 0
+        for epoch in range(epochs):
+            for row in rng.permutation(rows).tolist():
+                stays += row in kept and epoch > 0
+                answered += row in recent and epoch > 0
+                recent[row] = None
+                recent.move_to_end(row)
+                if len(recent) > share * rows:
+                    recent.popitem(last=False)
+        assert stays == (epochs - 1) * len(kept)
+        rule = share + (1 - share) * math.log(1 - share)
+        assert abs(answered / (epochs - 1) / rows - rule) < 0.02
+        assert f"| {name} | {share:.0%} | {rule:.0%} |" in PAGE
 
 
 def test_a_file_in_a_bucket_takes_six_requests_to_open(
