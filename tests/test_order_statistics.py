@@ -227,8 +227,38 @@ def test_notebook_17_counts_its_comparisons() -> None:
     page = page_17()
     assert f"makes {len(findings())} comparisons" in page
     stars = sum(it.has_star for it in findings())
-    assert f"Of the 158 comparisons {stars} have a star; with both errors added" in page
-    assert "added, 114 keep it" in page
+    appendix = order_tests.PAGE.read_text(encoding="utf-8")
+    [others] = re.findall(
+        r"and (\d+) at other rates and in other batches,\nall of them costs", appendix
+    )
+    assert (
+        f"Of the 158 comparisons {stars} have a star, among them all {others} at other rates and in other batches"
+    ) in page
+    assert "with both errors added, 114 keep it" in page
+
+
+def test_notebook_17_counts_the_runs_that_it_does_not_list() -> None:
+    listed = {"order_matters", "order_pieces", "order_widths", "order_lengths"}
+    later = [
+        len(order_runs.results(name)["runs"])
+        for name in order_tests.COMMANDS
+        if name not in listed
+    ]
+    assert f"({sum(later)} later runs, for sections 2, 6 and 7" in page_17()
+
+
+def test_notebook_17_says_what_another_mean_would_change() -> None:
+    table, _ = order_tests.weighted()
+    rows = [
+        [float(number) for number in re.findall(r"[+-]\d\.\d\d", line)]
+        for line in table.splitlines()[2:]
+    ]
+    changes = [
+        abs(row[first + 1] - row[first])
+        for row in rows
+        for first in range(0, len(row), 2)
+    ]
+    assert f"costs change by up to {max(changes):.2f}" in page_17()
 
 
 def said(values: np.ndarray) -> str:
@@ -246,14 +276,14 @@ def test_notebook_17_says_what_its_failed_control_and_its_rounds_gave() -> None:
     costs = whole - shuffle, rounds - shuffle
     falling = order_runs.ends_in_rounds() - order_runs.ends_of("narrow")[1]
     saved = 1 - falling.mean() / np.subtract(*order_runs.ends_of("narrow")).mean()
-    shares = f"({1 - costs[1] / costs[0]:.0%} against {saved:.0%}, but in one seed)"
+    shares = f"({1 - costs[1] / costs[0]:.0%} against {saved:.0%}, in one seed)"
     assert f"ten rounds save as much {shares}" in page
     again = order_runs.finding("corpus", "stateless, shuffled again: unread source")
     large = order_runs.finding("real", "blend, Nanotron: large source")
     assert f"moves it, by {again.mean:.2f} \u00b1 {again.reach:.2f} (no star)" in page
-    assert f"The star of WikiText, {large.mean:+.2f}, we do not interpret" in page
+    assert f"(The star of WikiText, {large.mean:+.2f}, has no such control.)" in page
     assert large.has_star and not again.has_star
-    assert f"costs {said(falling)} nats, about as much as in the short run" in page
+    assert f"costs {said(falling)} nats, about as much as in the short one" in page
 
 
 def test_notebook_17_names_the_widest_interval_of_four_epochs_and_its_documents(
@@ -266,6 +296,9 @@ def test_notebook_17_names_the_widest_interval_of_four_epochs_and_its_documents(
         ends = [it.mean + it.reach for it in found if it.question.label in labels]
         assert float(below) - 0.01 < max(ends) < float(below)
     assert "less than 0.08 at our usual rate and less than 0.09 at a constant" in page
+    eight = [it for it in found if it.question.label == "8 epochs"]
+    assert all(it.has_star and abs(it.mean - 0.07) < 0.006 for it in eight)
+    assert "Eight cost some 0.07 on either text, each with a star" in page
     rows = rows_of(RESULTS, json.loads(RESULTS.read_text())["texts"])
     counts = [
         len(np.unique(it.documents))

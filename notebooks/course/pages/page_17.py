@@ -129,7 +129,7 @@ def answer_1():
     ways = ["a buffer of 1,000", "a buffer of 1,000 that exchanges", APART, BLENDED]
     ways += [TOGETHER, SENT]
     show_table(
-        ["saved of what file order costs", *TEXTS.values()],
+        ["of file order's cost, saved by", *TEXTS.values()],
         [
             [way, *(saved(found[way], found["in file order"]) for found in cost.values())]
             for way in ways
@@ -180,7 +180,7 @@ def answer_3():
     show(
         plots.bands(
             panels,
-            "A shuffled end brings back a part of the cost",
+            "A shuffled end recovers a part of the cost",
             "nats per token above the shuffle",
             **axis,
         ),
@@ -192,7 +192,7 @@ def answer_3():
         "higher and falls faster.",
     )
     heads = [f"the last {percent}%" for percent in percents[1:4]]
-    show_table(["brought back of what file order costs", *heads], table)
+    show_table(["of file order's cost, recovered by", *heads], table)
 
 
 def ended(percent):
@@ -366,16 +366,16 @@ def answer_8():
                 tokens: {way: (values, None) for way, values in found.items()}
                 for tokens, found in cost.items()
             },
-            "In a run ten times as long, file order costs 3.3 and 1.9 times as much",
+            "Ten times the run: file order costs the narrower model 3.3 times as much, the wider 1.9",
             "shuffled",
             "not run",
         ),
         "Held-out loss, the mean of the sources, compared with a full shuffle. Stories, arithmetic and programs of one "
         "generator, in rows of 256 tokens; a dot is one of five seeds. Black: too few seeds for section 7's tests.",
-        "Two panels, one per length of the run. File order costs the models 3.3 and 1.9 times as much in the long "
-        "run. There the narrower model in ten rounds lies where it lies in the short run. The wider one has four other "
-        "orders: a buffer of 1,000 and sources one after another lie far from zero, the blend close to it, a second "
-        "shuffle at it.",
+        "Two panels, one per length of the run. File order costs the narrower model 3.3 times as much in the long run, "
+        "the wider one 1.9 times. There the narrower model in ten rounds lies where it lies in the short run. The "
+        "wider one has four other orders: a buffer of 1,000 and sources one after another lie far from zero, the "
+        "blend close to it, a second shuffle at it.",
     )
     assert (
         abs(long[narrow + "in file order"].mean() / long[wide + "in file order"].mean() - 1) < 0.1
@@ -383,7 +383,7 @@ def answer_8():
     assert all(
         values.mean() > 1.5 * short[way].mean() for way, values in long.items() if way in short
     )
-    print("file order costs (its end - the shuffle's), nats:")
+    print("file order costs (its end - the shuffle's), in nats, rounded:")
     print(f"{'':<18}{'1.1M tokens':>21}{'11.2M tokens':>21}")
     for parameters, names in WIDTHS.items():
         ends = [[it.mean() for it in ends_of(name)] for name in names]
