@@ -191,7 +191,7 @@ others, with intervals over seeds:
 
 {unseen}
 
-That is a check on few rows, and no clean held-out set.
+That is a check on few rows, not a clean held-out set.
 
 ### A control that fails
 
@@ -253,7 +253,7 @@ them (`steady`). A block is what is read of one source at a time.
 | Ten rounds save in the small model, too, at either rate | {small_saved} | wrong |
 
 So the falling rate is probably not why ten rounds save so much in the long run (at a constant one there is one seed).
-But shorter blocks are no rule: in the short run ten rounds save a quarter, and in the small model next to nothing.
+But shorter blocks do not always help: in the short run ten rounds save a quarter, in the small model next to nothing.
 There, at a constant rate, they end at
 {small_programs[1]} nats on programs, which they have just read, where one round ends at {small_programs[0]}: in 21
 steps it does not learn a source again.
