@@ -26,6 +26,9 @@ WIDTHS = {  # by parameters, the short and the long run of section 6
     "560,000 parameters": ("medium, short", "medium"),
 }
 
+# later runs, which the page counts together
+LATER = ("order_again", "order_batches", "order_rounds", "order_steady", "order_steady_small")
+
 
 @cache
 def results(name="order_matters"):
@@ -61,6 +64,8 @@ def stored():
         runs = results(name)["runs"]
         hours = sum(run["cpu_seconds"] for run in runs) / 3600
         print(f"{parameters}: {len(runs)} runs, seeds: {seeds(name)}, core hours: {hours:.1f}")
+    later = sum(len(results(name)["runs"]) for name in LATER)
+    print(f"later, for sections 2, 6 and 7 (see the appendix): {later} runs")
 
 
 def runs_of(text, experiment):

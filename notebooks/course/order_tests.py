@@ -117,8 +117,8 @@ all of them costs with a star.
 
 The comparisons above were not fixed before their runs, and 20 of them were added when the others were known.
 So [six were written down](https://github.com/nanoset-ref/nanoset_ref/blob/main/benchmarks/order_again.py),
-one for each claim of the notebook's summary, with ten new seeds ({first} to {last}) and what each should
-show: its sign, and a star where the first series has one. Then each was run once. Holm's correction is over
+one for each claim of the notebook's summary but section 6's, with ten new seeds ({first} to {last}) and what each
+should show: its sign, and a star where the first series has one. Then each was run once. Holm's correction is over
 these twelve alone. **{agree} of {all} agree.** But the few samples on programs do not stand out from a source
 that none of these runs reads ([the control](#a-control-that-fails)), so {told} say what was asked.
 
