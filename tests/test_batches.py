@@ -287,15 +287,19 @@ def written(path, prefix, tokenizer, **options):
     return [ids.tolist() for ids in documents], *kinds
 
 
-def test_the_command_loads_neither_torch_nor_transformers(golden, tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "a"}\n')
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_the_command_loads_no_torch_transformers_or_pandas(golden, tmp_path, kind):
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table({"text": ["a"]}), path)
+    else:
+        path.write_text('{"text": "a"}\n')
     program = f"""if True:
         import sys
         from nanoset_ref.preprocess import main
         words = "--input {path} --output-prefix {tmp_path}/a --append-eod --num-workers 2"
         code = main([*words.split(), "--tokenizer-name-or-path", {str(golden / "tokenizer")!r}])
-        print(code, sorted({{"torch", "transformers", "numba"}} & sys.modules.keys()))
+        print(code, sorted({{"torch", "transformers", "numba", "pandas"}} & sys.modules.keys()))
     """
     run = [sys.executable, "-c", program]
     ended = subprocess.run(run, capture_output=True, text=True, timeout=120)

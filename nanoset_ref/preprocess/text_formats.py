@@ -158,9 +158,7 @@ class ArrowValues:
         """Read the values."""
         with _report_damage(self.where):
             self.column.validate(full=True)
-            if str(self.column.type) not in ("string", "large_string"):
-                return list(self.column.to_pylist())
-            return list(self.column.to_numpy(zero_copy_only=False))
+            return list(self.column.to_pylist())  # to_numpy would import pandas
 
     def message(self) -> memoryview:
         """The array as an Arrow stream, for another process."""
