@@ -105,9 +105,7 @@ class BatchEncoder:
                 that is not below `vocab_size`.
         """
         # 1.
-        if self.backend != "hf":
-            self._check_excerpts(texts, describe_text)
-        ids, lengths = self.encode(texts)
+        ids, lengths = self._encode_and_compare(texts, describe_text)
         # 2.
         largest = ids.max(initial=0)
         if largest >= self.vocab_size:
@@ -120,19 +118,30 @@ class BatchEncoder:
         ids, lengths = add_separators(ids, lengths, self.prefix, self.suffix)
         return ids, lengths, found_tokens
 
-    def _check_excerpts(
+    def _encode_and_compare(
         self, texts: list[str], describe_text: Callable[[int], str]
-    ) -> None:
-        """Raise TokenizerError if the library produces different ids for parts of some texts."""
+    ) -> IdsAndLengths:
+        """Encode texts together with excerpts, whose ids must be those of the tokenizer itself."""
+        if self.backend == "hf":
+            return self.encode(texts)
         number = min(MAX_EXCERPTS, len(texts))
-        for index in [k * len(texts) // number for k in range(number)]:
+        indices = [k * len(texts) // number for k in range(number)]
+        excerpts = []
+        for index in indices:
             start = max(0, (len(texts[index]) - EXCERPT_CHARS) // 2)
-            excerpt = [texts[index][start : start + EXCERPT_CHARS]]
-            if not equal_encodings(self.encode(excerpt), self._hf_encode(excerpt)):
+            excerpts.append(texts[index][start : start + EXCERPT_CHARS])
+        ids, lengths = self.encode(texts + excerpts)
+        start = total = lengths[: len(texts)].sum()
+        for index, excerpt in enumerate(excerpts):
+            expected, _ = self._hf_encode([excerpt])
+            end = start + lengths[len(texts) + index]
+            if not np.array_equal(ids[start:end], expected):
                 raise TokenizerError(
-                    f"{describe_text(index)}: gigatoken produces different ids from the tokenizer "
-                    "itself; begin again with backend hf (--backend hf)"
+                    f"{describe_text(indices[index])}: gigatoken produces different ids from the "
+                    "tokenizer itself; begin again with backend hf (--backend hf)"
                 )
+            start = end
+        return ids[:total], lengths[: len(texts)]
 
 
 def encoder_from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:

@@ -135,31 +135,31 @@ class Encoder(BatchEncoder):
     def _choose_backend(self, backend: Backend, probe: Iterable[str]) -> None:
         """Use gigatoken if it is chosen and produces the right ids."""
         if backend != "hf":
-            problem = self._gigatoken_problem(probe)
-            if problem is None:
-                self.backend = "gigatoken"
-                self.encode = LIBRARIES["gigatoken"](self.fast)
-            elif backend == "gigatoken":
+            problem = self._try_gigatoken(probe)
+            if problem and backend == "gigatoken":
                 raise TokenizerError(
                     f"gigatoken cannot be used: {problem}; use --backend hf"
                 )
-            else:
+            if problem:
                 logger.info("gigatoken is not used: %s", problem)
         logger.info("tokenizing with the %s backend", self.backend)
 
-    def _gigatoken_problem(self, probe: Iterable[str]) -> str | None:
-        """Why gigatoken cannot be used; None if its ids equal the tokenizer's own."""
+    def _try_gigatoken(self, probe: Iterable[str]) -> str | None:
+        """Use gigatoken if its ids equal the tokenizer's own; else return the reason."""
         texts = [*probe, *PROBE_TEXTS]
         added = self.fast.get_added_tokens_decoder().values()
         for token in islice(added, 100):
             for template in SPECIAL_TOKEN_TEMPLATES:
                 texts.append(template.format(token.content))
         try:
-            encodings = LIBRARIES["gigatoken"](self.fast)(texts)
+            encode = LIBRARIES["gigatoken"](self.fast)
+            encodings = encode(texts)
         except Exception as error:  # gigatoken raises errors of its own
             return f"{type(error).__name__}: {error}"
         if not equal_encodings(encodings, self._hf_encode(texts)):
             return "its ids differ from the tokenizer's own on texts of this corpus"
+        self.backend = "gigatoken"
+        self.encode = encode
         return None
 
     @property
