@@ -118,7 +118,8 @@ def tokenize_documents(
         sink as opened,
         bar,
     ):
-        broadcast(ranks, encoder.worker_config)
+        if ranks:
+            broadcast(ranks, encoder.worker_config)
         remote = [partial(_delegate, encoder, other) for other in workers + ranks]
         local = [encoder.encode_text] * num_threads(num_workers)
         skipped = _encode_all(source, encoder, [*remote, *local], opened, bar)
