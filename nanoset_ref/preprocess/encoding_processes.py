@@ -11,7 +11,7 @@ Ranks on all nodes of the job find each other through the store of torchrun's ag
 their launcher (see `cli.launcher`), so a later job cannot join this one. A connection requires a
 key from that store.
 
-Messages are JSON and arrays, never pickles:
+Messages are a line of JSON and bytes, never pickles (see `_send`):
     {"tokenizer": ...}        an `Encoder.worker_config`
     {"columns": ...}          followed by the text of a batch: JSON lines as they stand in a file,
                               or an Arrow stream
@@ -34,7 +34,7 @@ from datetime import timedelta
 from functools import cache, partial, wraps
 from multiprocessing import Pipe
 from multiprocessing.connection import Client, Connection, Listener
-from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import Any, BinaryIO, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -84,20 +84,46 @@ class RemoteEncoder(NamedTuple):
         }
         text = content.message() if is_table else content()
         try:
-            self.connection.send_bytes(json.dumps(query).encode())
-            self.connection.send_bytes(text)
-            answer = json.loads(self.connection.recv_bytes())
-            if answer is None:
-                return None
-            ids = np.frombuffer(self.connection.recv_bytes(), answer["dtype"])
-            others = np.frombuffer(self.connection.recv_bytes(), np.int64)
+            _send(self.connection, query, text)
+            with _reader(self.connection) as reader:
+                answer, arrays = _receive(reader)
         except (EOFError, OSError):
             raise JobError(
                 f"{self.name} died while it worked (perhaps killed for lack of memory); "
                 "nothing was written"
             ) from None
-        lengths, holders, numbers = np.split(others, answer["ends"])
+        if answer is None:
+            return None
+        ids = np.frombuffer(arrays[0], answer["dtype"])
+        lengths, holders, numbers = [
+            np.frombuffer(array, np.int64) for array in arrays[1:]
+        ]
         return EncodedBatch(ids, lengths, (holders, numbers), (), answer["skipped"])
+
+
+def _send(connection: Connection, message: Any, *contents: Any) -> None:
+    """Send a line of JSON, which has the sizes of the contents in bytes, and the contents."""
+    sizes = [memoryview(content).nbytes for content in contents]
+    with open(connection.fileno(), "wb", closefd=False) as file:
+        file.write(json.dumps([message, sizes]).encode() + b"\n")
+        for content in contents:
+            file.write(content)
+
+
+def _reader(connection: Connection) -> BinaryIO:
+    return open(connection.fileno(), "rb", closefd=False)
+
+
+def _receive(reader: BinaryIO) -> tuple[Any, list[bytes]]:
+    """Receive a message and its contents; EOFError if the other process has ended."""
+    line = reader.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    message, sizes = json.loads(line)
+    contents = [reader.read(size) for size in sizes]
+    if [*map(len, contents)] != sizes:
+        raise EOFError
+    return message, contents
 
 
 def broadcast(
@@ -106,7 +132,7 @@ def broadcast(
     """Send a message to all of them; a dead one is reported by `RemoteEncoder.encode`."""
     for encoder in encoders:
         with suppress(OSError):
-            encoder.connection.send_bytes(json.dumps(message).encode())
+            _send(encoder.connection, message)
 
 
 @contextmanager
@@ -172,30 +198,27 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
         connection: the connection to the other process.
         encoder: the encoder; None if a message will describe it.
     """
-    with suppress(EOFError, ConnectionError, TimeoutError):
-        while (message := json.loads(connection.recv_bytes())) is not None:
+    with (
+        suppress(EOFError, ConnectionError, TimeoutError),
+        _reader(connection) as reader,
+    ):
+        while True:
+            message, texts = _receive(reader)
+            if message is None:
+                return
             if "tokenizer" in message:
                 encoder = encoder_from_config(**message)
                 continue
             assert encoder, "a batch came before the tokenizer"
-            text = connection.recv_bytes()
             try:
-                encoded = encoder.encode_text(_batch(text, **message))
+                encoded = encoder.encode_text(_batch(texts[0], **message))
             except Exception:
                 # the other process encodes the batch again, and raises the error
-                connection.send_bytes(b"null")
+                _send(connection, None)
                 continue
-            others = [encoded.lengths, *encoded.found_tokens]
-            ends = np.cumsum([len(array) for array in others[:-1]]).tolist()
-            answer = {
-                "dtype": encoded.ids.dtype.name,
-                "ends": ends,
-                "skipped": encoded.skipped,
-            }
-            connection.send_bytes(json.dumps(answer).encode())
-            connection.send_bytes(encoded.ids.data)
-            connection.send_bytes(np.concatenate(others).data)
-        return
+            answer = {"dtype": encoded.ids.dtype.name, "skipped": encoded.skipped}
+            arrays = (encoded.ids, encoded.lengths, *encoded.found_tokens)
+            _send(connection, answer, *arrays)
     sys.exit(1)
 
 
