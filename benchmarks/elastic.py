@@ -3,8 +3,9 @@
 Two processes, the ranks, read 90 % of an epoch of 48,000 samples in batches of 8, keep the states that the loader
 gives, and end. Then three processes load them and read on to the end of the epoch. Reported are the seconds from the
 building of a loader to its first batch (imports and the writing of the corpus excluded; the slowest rank), and how
-many samples of the epoch are lost or read twice. A loader whose ranks want to meet (mosaicml-streaming) finds the
-others running.
+many samples of the epoch are lost or read twice: the median, the least and the most of rounds in which the loaders take
+turns. A loader whose ranks want to meet (mosaicml-streaming) finds the others running. `--only` measures some of them,
+such as one whose libraries need an environment of their own; OUTPUT keeps its other rows.
 
     nanoset_ref      a Nanoset and its DataLoader; the state is one number
     datasets         an IterableDataset of 12 shards, split by node; each rank has a state, so rank r loads that of rank
@@ -21,7 +22,6 @@ import argparse
 import contextlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,7 +36,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 
-from benchmarks.record import machine, save
+from benchmarks.record import machine, medians, save
 
 SAMPLES = 48_000
 LENGTH = 16
@@ -203,24 +203,34 @@ def main() -> None:
         name, folder, rank, world = options.child
         READERS[name](Path(folder), 0, 1, None)  # imports, and the corpus
         child(name, Path(folder), int(rank), int(world))
+    load = round(os.getloadavg()[0], 1)
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in options.only}
     rows: dict[str, Any] = {}
-    load = os.getloadavg()[0]
-    for name in options.only:
-        try:
-            found = [measured(name) for _ in range(options.rounds)]
-        except ValueError as error:
-            rows[name] = {"refused": str(error)}
-        else:
-            rows[name] = {
-                key: statistics.median(one[key] for one in found) for key in found[0]
-            }
-        print(name, rows[name], flush=True)
-    versions = {}
+    for number in range(options.rounds):
+        for name in options.only:
+            try:
+                found[name].append(measured(name))
+            except ValueError as error:
+                rows[name] = {"refused": str(error)}
+            print(f"round {number}: {name}:", found[name] or rows[name], flush=True)
+    for name, rounds in found.items():
+        rows[name] = (rows.get(name) or medians(rounds)) | {"load_before": load}
+    result = {"machine": machine(), "rounds": options.rounds, "versions": versions()}
+    result["rows"] = rows
+    if options.output and options.output.exists():
+        kept = json.loads(options.output.read_text())
+        for part in ("versions", "rows"):
+            result[part] = kept[part] | result[part]
+    save(result, options.output)
+
+
+def versions() -> dict[str, str]:
+    """Of the libraries that are installed here."""
+    found = {}
     for name in ("datasets", "torchtitan", "torchdata", "grain", "mosaicml", "litdata"):
         with contextlib.suppress(PackageNotFoundError):
-            versions[name] = version(PACKAGES.get(name, name))
-    result = {"machine": machine(), "versions": versions, "load_before": load}
-    save(result | {"rounds": options.rounds, "rows": rows}, options.output)
+            found[name] = version(PACKAGES.get(name, name))
+    return found
 
 
 def measured(name: str) -> dict[str, float]:

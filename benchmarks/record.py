@@ -8,6 +8,7 @@ import os
 import platform
 import resource
 import shlex
+import statistics
 import subprocess
 import sys
 import time
@@ -50,6 +51,17 @@ def timed_process(
         return "", float("nan"), float("nan")
     cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     return done.stdout, clock, cpu
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, Any]:
+    """The median of each figure, and the least and the most of those that are not the same in every round."""
+    row: dict[str, Any] = {}
+    for name in rounds[0]:
+        values = [figures[name] for figures in rounds]
+        row[name] = statistics.median(values)
+        if min(values) < max(values):
+            row[f"{name}_least_most"] = [min(values), max(values)]
+    return row
 
 
 def command(benchmark: str) -> str:

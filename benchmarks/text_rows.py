@@ -3,7 +3,7 @@
     python -m benchmarks.text_rows --text FOLDER --tokenizer FOLDER
 
 No such format is built. For documents of about 500 bytes, 10 kB, 100 kB and 1 MB (the text's lines, joined), and for
-both backends, on all cores:
+both backends, on all cores, in interleaved rounds, the median, the least and the most of:
 
     index          one pass over the text: the first byte and the number of tokens of each document; seconds per GB, and
                    bytes per document
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.record import machine, save
+from benchmarks.record import machine, medians, save
 from nanoset_ref import TokenFile
 from nanoset_ref.preprocess import Encoder, open_tokenizer, preprocess
 from nanoset_ref.preprocess.backends import num_threads
@@ -47,26 +47,30 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True, help="a folder of .jsonl")
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--backends", nargs="+", default=["gigatoken", "hf"])
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
     texts = [
         document.text
         for document in open_text(str(options.text / "*.jsonl")).documents()
     ]
-    rows = {}
+    load = round(os.getloadavg()[0], 1)
+    found: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for size, joined in SIZES.items():
-            path = Path(folder) / "a.jsonl"
-            write(path, texts, joined)
-            for backend in options.backends:
-                found = measured(path, options.tokenizer, backend)
-                rows[f"{size}, {backend}"] = found
-                print(size, backend, found)
+        path = Path(folder) / "a.jsonl"
+        for number in range(options.rounds):
+            for size, joined in SIZES.items():
+                write(path, texts, joined)
+                for backend in options.backends:
+                    figures = measured(path, options.tokenizer, backend)
+                    found.setdefault(f"{size}, {backend}", []).append(figures)
+                    print(f"round {number}: {size}, {backend}: {figures}", flush=True)
     result = {
         "command": "python -m benchmarks.text_rows",
         "machine": machine(),
-        "load": round(os.getloadavg()[0], 1),
-        "rows": rows,
+        "load_before": load,
+        "rounds": options.rounds,
+        "rows": {name: medians(rounds) for name, rounds in found.items()},
     }
     save(result, options.output)
 

@@ -7,14 +7,15 @@ time; spreads; and ratios within each round, which other work on the machine dis
 
     encode_files        gigatoken alone: encode_files, the ids cast to uint16, ids and boundaries of documents written,
                         and synced; no EOS, no checksum, no check of the JSON
-    nanoset_ref         the whole way, with EOS, checks, checksum and manifest; with one process and with two
+    nanoset_ref         the whole way, with EOS, checks, checksum and manifest; with one process, with two, and with two
+                        ranks of torchrun, whose process begins with torchrun's own
     zst, Parquet        the same out of such files
     a sixteenth         the text that slower tools are measured on: `encode_batch_fast` of tokenizers with the texts in
                         memory and the ids thrown away, nanoset_ref with that backend, datatrove's DocumentTokenizer,
                         datasets.map with two processes, Megatron-LM's preprocess_data.py with two workers
 
-Before the rounds, the files of one and two workers, of every kind of input and of both backends are compared with each
-other and with gigatoken's ids.
+Before the rounds, the files of one and two workers and ranks, of every kind of input and of both backends are compared
+with each other and with gigatoken's ids. `--kinds` measures some kinds of input; OUTPUT keeps its other rows.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ OURS = (
     + """
 from nanoset_ref.preprocess import preprocess
 options = json.loads(sys.argv[4])
-say(preprocess(source, target, tokenizer, overwrite=True, progress=False, **options).seconds)
+counts = preprocess(source, target, tokenizer, overwrite=True, progress=False, **options)
+if counts:  # in rank 0
+    say(counts.seconds)
 """
 )
 BATCH_FAST = (
@@ -124,15 +127,19 @@ say(time.perf_counter() - begun)  # its imports are part of this
 """
 )
 LIMIT = "encode_files + writing"
-LIMITS = {
-    "nanoset_ref": LIMIT,
-    "nanoset_ref, 2 workers": LIMIT,
-    "nanoset_ref, zst": f"{LIMIT}, zst",
-    "nanoset_ref, zst, 2 workers": f"{LIMIT}, zst",
-    "nanoset_ref, Parquet": f"{LIMIT}, Parquet",
-    "nanoset_ref, Parquet, 2 workers": f"{LIMIT}, Parquet",
-    "a sixteenth: nanoset_ref, hf": "a sixteenth: encode_batch_fast alone",
+# kind -> (what the names of its rows have, its file)
+KINDS = {
+    "lines": ("", "big.jsonl"),
+    "zst": (", zst", "big.jsonl.zst"),
+    "Parquet": (", Parquet", "big.parquet"),
 }
+SMALL = "a sixteenth"
+PROCESSES = ("", ", 2 workers", ", 2 ranks")
+TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node 2 --no-python"
+LIMITS = {f"{SMALL}: nanoset_ref, hf": f"{SMALL}: encode_batch_fast alone"}
+for _kind, _ in KINDS.values():
+    for _processes in PROCESSES:
+        LIMITS[f"nanoset_ref{_kind}{_processes}"] = f"{LIMIT}{_kind}"
 
 
 def main() -> None:
@@ -147,41 +154,45 @@ def main() -> None:
         "--megatron", type=Path, help="a checkout of Megatron-LM at core_v0.16.1"
     )
     parser.add_argument("--rounds", type=int, default=3)
+    every = [*KINDS, SMALL]
+    parser.add_argument("--kinds", nargs="+", choices=every, default=every)
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         facts = write_inputs(folder, options.text)
-        words, missing = candidates(
-            folder, options.tokenizer.resolve(), options.megatron
-        )
-        same = compared(folder, options.tokenizer.resolve())
+        tokenizer = options.tokenizer.resolve()
+        words, missing = candidates(folder, tokenizer, options.megatron, options.kinds)
         result = {
             "command": "python -m benchmarks.tokenizing",
             "machine": machine(),
             "versions": versions(),
             "text": facts,
-            "same_bytes": same,
+            "same_bytes": compared(folder, tokenizer, options.kinds),
             "not_measured": missing,
+            "rounds": options.rounds,
+            "rows": measured(words, folder, options.rounds),
         }
-        runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in words}
-        load = []
-        for number in range(options.rounds):
-            load.append(round(os.getloadavg()[0], 1))
-            for name, line in words.items():
-                found = run(line, folder)
-                runs[name].append(found)
-                print(
-                    f"round {number}: {name}:",
-                    *(f"{value:.2f}" for value in found),
-                    flush=True,
-                )
-            result |= {
-                "rounds": number + 1,
-                "load_of_one_minute": load,
-                "rows": figures(runs),
-            }
-            save(result, options.output)
+    if options.output and options.output.exists():
+        kept = json.loads(options.output.read_text())
+        for part in ("same_bytes", "not_measured", "rows"):
+            result[part] = kept[part] | result[part]
+    save(result, options.output)
+
+
+def measured(words: dict[str, list[str]], folder: Path, rounds: int) -> dict[str, Any]:
+    """The figures of each row, and the load before each of its rounds."""
+    runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in words}
+    load = []
+    for number in range(rounds):
+        load.append(round(os.getloadavg()[0], 1))
+        for name, line in words.items():
+            found = run(line, folder)
+            runs[name].append(found)
+            said = (f"{value:.2f}" for value in found)
+            print(f"round {number}: {name}:", *said, flush=True)
+    rows = figures(runs)
+    return {name: row | {"load_of_one_minute": load} for name, row in rows.items()}
 
 
 def versions() -> dict[str, str]:
@@ -232,7 +243,7 @@ def write_inputs(folder: Path, texts: Path) -> dict[str, int]:
 
 
 def candidates(
-    folder: Path, tokenizer: Path, megatron: Path | None
+    folder: Path, tokenizer: Path, megatron: Path | None, kinds: list[str]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Name -> command line; name -> why it is not measured."""
     missing = {}
@@ -250,17 +261,18 @@ def candidates(
         return [*given, json.dumps(options)]
 
     found = {TORCH: [sys.executable, "-c", TORCH]}
-    kinds = {"": "big.jsonl", ", zst": "big.jsonl.zst", ", Parquet": "big.parquet"}
-    for kind, source in kinds.items():
+    for kind, source in (KINDS[kind] for kind in kinds if kind in KINDS):
         found[f"{LIMIT}{kind}"] = words(ENCODE_FILES, source)
-        for workers, suffix in ((1, ""), (2, ", 2 workers")):
-            options = {
-                "append_eod": True,
-                "backend": "gigatoken",
-                "num_workers": workers,
-            }
-            found[f"nanoset_ref{kind}{suffix}"] = words(OURS, source, **options)
-    small = "a sixteenth: "
+        options = {"append_eod": True, "backend": "gigatoken"}
+        one = words(OURS, source, **options)
+        found[f"nanoset_ref{kind}"] = one
+        found[f"nanoset_ref{kind}, 2 workers"] = words(
+            OURS, source, num_workers=2, **options
+        )
+        found[f"nanoset_ref{kind}, 2 ranks"] = in_two_ranks(one)
+    if SMALL not in kinds:
+        return found, missing
+    small = f"{SMALL}: "
     found[f"{small}encode_batch_fast alone"] = words(BATCH_FAST, "small.jsonl")
     found[f"{small}nanoset_ref"] = words(OURS, "small.jsonl", append_eod=True)
     found[f"{small}nanoset_ref, hf"] = words(
@@ -277,27 +289,38 @@ def candidates(
     return found, missing
 
 
-def compared(folder: Path, tokenizer: Path) -> dict[str, bool]:
+def in_two_ranks(line: list[str]) -> list[str]:
+    return [sys.executable, *TORCHRUN.split(), *line]
+
+
+def compared(folder: Path, tokenizer: Path, kinds: list[str]) -> dict[str, bool]:
     """Whether the files of each pair hold the same bytes."""
 
-    def digest(source: str, program: str = OURS, **options: Any) -> str:
+    def digest(
+        source: str, program: str = OURS, ranks: bool = False, **options: Any
+    ) -> str:
         words = [sys.executable, "-c", program, str(tokenizer), str(folder / source)]
-        done, *_ = run([*words, str(folder / "out"), json.dumps(options)], folder)
+        words += [str(folder / "out"), json.dumps(options)]
+        done, *_ = run(in_two_ranks(words) if ranks else words, folder)
         assert done
         with open(folder / "out_input_ids.npy", "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
-    one = digest("big.jsonl", append_eod=True)
-    small = digest("small.jsonl", append_eod=True)
-    return {
-        "1 and 2 workers": one == digest("big.jsonl", append_eod=True, num_workers=2),
-        "JSON lines and zst": one == digest("big.jsonl.zst", append_eod=True),
-        "JSON lines and Parquet": one == digest("big.parquet", append_eod=True),
-        "gigatoken and hf": small
-        == digest("small.jsonl", append_eod=True, backend="hf"),
-        "encode_files and nanoset_ref without EOS": digest("big.jsonl")
-        == digest("big.jsonl", ENCODE_FILES),
-    }
+    eod = {"append_eod": True}
+    one = digest("big.jsonl", **eod)
+    same = {}
+    for kind, (_, source) in KINDS.items():
+        if kind in kinds:
+            same[f"{kind}, 1 process"] = one == digest(source, **eod)
+            same[f"{kind}, 2 workers"] = one == digest(source, num_workers=2, **eod)
+            same[f"{kind}, 2 ranks"] = one == digest(source, ranks=True, **eod)
+    if "lines" in kinds:
+        ids = digest("big.jsonl", ENCODE_FILES)
+        same["encode_files and nanoset_ref without EOS"] = digest("big.jsonl") == ids
+    if SMALL in kinds:
+        hf = digest("small.jsonl", backend="hf", **eod)
+        same["gigatoken and hf"] = digest("small.jsonl", **eod) == hf
+    return same
 
 
 def figures(runs: dict[str, list[tuple[float, float, float]]]) -> dict[str, Any]:
