@@ -32,6 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import cache, partial, wraps
+from importlib import import_module
 from multiprocessing import Pipe
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, BinaryIO, NamedTuple, NoReturn, ParamSpec, TypeVar
@@ -251,6 +252,7 @@ def in_rank_0(
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result | None:
         ranks = other_ranks()
         if ranks and not is_main_rank():
+            _import_libraries()
             serve(ranks[0].connection)
             return None
         try:
@@ -259,6 +261,13 @@ def in_rank_0(
             broadcast(ranks, None)
 
     return call
+
+
+def _import_libraries() -> None:
+    """Import what encoding needs, while rank 0 opens the text and tries the tokenizer."""
+    with suppress(ImportError):  # of an extra: rank 0 names it
+        for name in ("tokenizers", "gigatoken", "awkward"):
+            import_module(name)
 
 
 @cache
