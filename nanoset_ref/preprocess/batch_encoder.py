@@ -20,13 +20,13 @@ from nanoset_ref.preprocess.backends import LIBRARIES, Encode, IdsAndLengths, hf
 from nanoset_ref.preprocess.bos_eos import add_separators
 from nanoset_ref.preprocess.special_tokens import FoundTokens, IdFinder
 from nanoset_ref.preprocess.text_blocks import TextBatch
-from nanoset_ref.preprocess.tokenizer import TokenizerError, rebuild_tokenizer
+from nanoset_ref.preprocess.tokenizer import TokenizerError
+from nanoset_ref.tokens import token_dtype_for
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-MAX_EXCERPTS = 2  # compared in every batch
-EXCERPT_CHARS = 256
+EXCERPT_CHARS = 256  # compared of two texts of every batch
 
 
 class EncodedBatch(NamedTuple):
@@ -58,20 +58,22 @@ class BatchEncoder:
         fast: the tokenizer.
         backend: "hf" or "gigatoken".
         prefix, suffix: the ids before and after each document.
-        dtype: dtype of the ids.
         vocab_size: every id is below it.
         special_token_ids: the ids of the special tokens to find.
+
+    Attributes:
+        dtype: np.dtype of the ids, the one for `vocab_size`.
     """
 
     fast: Tokenizer
     backend: str
     prefix: list[int]
     suffix: list[int]
-    dtype: np.dtype[Any]
     vocab_size: int
     special_token_ids: list[int]
 
     def __post_init__(self) -> None:
+        self.dtype = np.dtype(token_dtype_for(self.vocab_size))
         self._hf_encode = hf_encoder(self.fast)
         self.encode: Encode = self._hf_encode
         if self.backend != "hf":
@@ -124,35 +126,21 @@ class BatchEncoder:
         """Encode texts together with excerpts, whose ids must be those of the tokenizer itself."""
         if self.backend == "hf":
             return self.encode(texts)
-        number = min(MAX_EXCERPTS, len(texts))
-        indices = [k * len(texts) // number for k in range(number)]
-        excerpts = []
-        for index in indices:
+        excerpts = {}
+        for index in [0, len(texts) // 2][: len(texts)]:
             start = max(0, (len(texts[index]) - EXCERPT_CHARS) // 2)
-            excerpts.append(texts[index][start : start + EXCERPT_CHARS])
-        ids, lengths = self.encode(texts + excerpts)
-        start = total = lengths[: len(texts)].sum()
-        for index, excerpt in enumerate(excerpts):
-            expected, _ = self._hf_encode([excerpt])
-            end = start + lengths[len(texts) + index]
-            if not np.array_equal(ids[start:end], expected):
+            excerpts[index] = texts[index][start : start + EXCERPT_CHARS]
+        ids, lengths = self.encode([*excerpts.values(), *texts])
+        start = 0
+        for length, index in zip(lengths, excerpts, strict=False):
+            expected, _ = self._hf_encode([excerpts[index]])
+            if not np.array_equal(ids[start : start + length], expected):
                 raise TokenizerError(
-                    f"{describe_text(indices[index])}: gigatoken produces different ids from the "
-                    "tokenizer itself; begin again with backend hf (--backend hf)"
+                    f"{describe_text(index)}: gigatoken produces different ids from the tokenizer "
+                    "itself; begin again with backend hf (--backend hf)"
                 )
-            start = end
-        return ids[:total], lengths[: len(texts)]
-
-
-def encoder_from_config(tokenizer: str, split: bool, **config: Any) -> BatchEncoder:
-    """The encoder of another process, from its `worker_config`."""
-    config["dtype"] = np.dtype(config["dtype"])
-    return BatchEncoder(rebuild_tokenizer(tokenizer, split), **config)
-
-
-def equal_encodings(one: IdsAndLengths, other: IdsAndLengths) -> bool:
-    """Whether two encodings have the same ids and lengths."""
-    return all(map(np.array_equal, one, other))
+            start += length
+        return ids[start:], lengths[len(excerpts) :]
 
 
 def encode_in_order(

@@ -31,7 +31,6 @@ from nanoset_ref.preprocess.batch_encoder import (
     BatchFunction,
     EncodedBatch,
     encode_in_order,
-    equal_encodings,
 )
 from nanoset_ref.preprocess.bos_eos import separator_ids, special_ids, with_eos
 from nanoset_ref.preprocess.special_tokens import SpecialTokenCounter, SpecialTokens
@@ -41,7 +40,6 @@ from nanoset_ref.preprocess.tokenizer import (
     unshared_tokenizer,
     vocabulary_size,
 )
-from nanoset_ref.tokens import token_dtype_for
 from nanoset_ref.tokens.interface import Facts
 
 PROBE_TEXTS = (
@@ -125,11 +123,11 @@ class Encoder(BatchEncoder):
         self.special_token_counts = SpecialTokenCounter(
             fast, bos_and_eos, special_tokens
         )
-        splits = special_tokens == "split" or tokenizer.split_special_tokens
-        fast.encode_special_tokens = splits
-        dtype = np.dtype(token_dtype_for(vocab_size))
+        fast.encode_special_tokens = (
+            special_tokens == "split" or tokenizer.split_special_tokens
+        )
         special = sorted(self.special_token_counts.names)
-        super().__init__(fast, "hf", prefix, suffix, dtype, vocab_size, special)
+        super().__init__(fast, "hf", prefix, suffix, vocab_size, special)
         self._choose_backend(backend, probe)
 
     def _choose_backend(self, backend: Backend, probe: Iterable[str]) -> None:
@@ -156,7 +154,7 @@ class Encoder(BatchEncoder):
             encodings = encode(texts)
         except Exception as error:  # gigatoken raises errors of its own
             return f"{type(error).__name__}: {error}"
-        if not equal_encodings(encodings, self._hf_encode(texts)):
+        if not all(map(np.array_equal, encodings, self._hf_encode(texts))):
             return "its ids differ from the tokenizer's own on texts of this corpus"
         self.backend = "gigatoken"
         self.encode = encode
@@ -197,14 +195,13 @@ class Encoder(BatchEncoder):
 
     @property
     def worker_config(self) -> dict[str, Any]:
-        """The message from which `encoder_from_config` builds the same encoder elsewhere."""
+        """The message from which another process makes a BatchEncoder."""
         return {
             "tokenizer": self.fast.to_str(),
             "split": self.fast.encode_special_tokens,
             "backend": self.backend,
             "prefix": self.prefix,
             "suffix": self.suffix,
-            "dtype": self.dtype.name,
             "vocab_size": self.vocab_size,
             "special_token_ids": self.special_token_ids,
         }

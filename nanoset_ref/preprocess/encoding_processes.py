@@ -11,7 +11,7 @@ Ranks on all nodes of the job find each other through the store of torchrun's ag
 their launcher (see `cli.launcher`), so a later job cannot join this one. A connection requires a
 key from that store.
 
-Messages are a line of JSON and bytes, never pickles (see `_send`):
+Messages are JSON and bytes, never pickles:
     {"tokenizer": ...}        an `Encoder.worker_config`
     {"columns": ...}          followed by the text of a batch: JSON lines as they stand in a file,
                               or an Arrow stream
@@ -35,20 +35,17 @@ from functools import cache, partial, wraps
 from importlib import import_module
 from multiprocessing import Pipe
 from multiprocessing.connection import Client, Connection, Listener
-from typing import Any, BinaryIO, NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
 from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.io.torchrun import integer_setting, is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import num_threads
-from nanoset_ref.preprocess.batch_encoder import (
-    BatchEncoder,
-    EncodedBatch,
-    encoder_from_config,
-)
+from nanoset_ref.preprocess.batch_encoder import BatchEncoder, EncodedBatch
 from nanoset_ref.preprocess.text_blocks import OnError, TextBatch, TextBlock, TextPart
 from nanoset_ref.preprocess.text_formats import ArrowValues
+from nanoset_ref.preprocess.tokenizer import rebuild_tokenizer
 
 ADDRESS_KEY = "nanoset_ref/where"  # in the store of torchrun: port and key of rank 0
 Arguments = ParamSpec("Arguments")
@@ -86,8 +83,7 @@ class RemoteEncoder(NamedTuple):
         text = content.message() if is_table else content()
         try:
             _send(self.connection, query, text)
-            with _reader(self.connection) as reader:
-                answer, arrays = _receive(reader)
+            answer, arrays = _receive(self.connection)
         except (EOFError, OSError):
             raise JobError(
                 f"{self.name} died while it worked (perhaps killed for lack of memory); "
@@ -103,25 +99,19 @@ class RemoteEncoder(NamedTuple):
 
 
 def _send(connection: Connection, message: Any, *contents: Any) -> None:
-    """Send a line of JSON, which has the sizes of the contents in bytes, and the contents."""
+    """Send a message, the sizes of its contents in bytes, and the contents."""
     sizes = [memoryview(content).nbytes for content in contents]
+    connection.send_bytes(json.dumps([message, sizes]).encode())
     with open(connection.fileno(), "wb", closefd=False) as file:
-        file.write(json.dumps([message, sizes]).encode() + b"\n")
-        for content in contents:
-            file.write(content)
+        file.writelines(contents)
 
 
-def _reader(connection: Connection) -> BinaryIO:
-    return open(connection.fileno(), "rb", closefd=False)
-
-
-def _receive(reader: BinaryIO) -> tuple[Any, list[bytes]]:
+def _receive(connection: Connection) -> tuple[Any, list[bytes]]:
     """Receive a message and its contents; EOFError if the other process has ended."""
-    line = reader.readline()
-    if not line.endswith(b"\n"):
-        raise EOFError
-    message, sizes = json.loads(line)
-    contents = [reader.read(size) for size in sizes]
+    message, sizes = json.loads(connection.recv_bytes())
+    # a Connection would copy large contents three times
+    with open(connection.fileno(), "rb", closefd=False) as file:
+        contents = [file.read(size) for size in sizes]
     if [*map(len, contents)] != sizes:
         raise EOFError
     return message, contents
@@ -199,16 +189,14 @@ def serve(connection: Connection, encoder: BatchEncoder | None = None) -> None:
         connection: the connection to the other process.
         encoder: the encoder; None if a message will describe it.
     """
-    with (
-        suppress(EOFError, ConnectionError, TimeoutError),
-        _reader(connection) as reader,
-    ):
+    with suppress(EOFError, ConnectionError, TimeoutError):
         while True:
-            message, texts = _receive(reader)
+            message, texts = _receive(connection)
             if message is None:
                 return
             if "tokenizer" in message:
-                encoder = encoder_from_config(**message)
+                fast = rebuild_tokenizer(message.pop("tokenizer"), message.pop("split"))
+                encoder = BatchEncoder(fast, **message)
                 continue
             assert encoder, "a batch came before the tokenizer"
             try:
@@ -230,9 +218,8 @@ def _batch(
     content: Any = partial(bytes, text)
     if is_table:
         content = ArrowValues.from_message(text)
-    part = TextPart("", len(text), tuple(columns), on_error, lambda part: iter(()))
-    block = TextBlock(part, len(text), lambda: [(content, 0)], lambda: 1)
-    return next(block.batches())
+    part = TextPart("", 0, tuple(columns), on_error, lambda part: iter(()))
+    return TextBatch(TextBlock(part, 0, list, int), 0, 0, content)
 
 
 # ---- the ranks of torchrun
@@ -252,7 +239,9 @@ def in_rank_0(
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result | None:
         ranks = other_ranks()
         if ranks and not is_main_rank():
-            _import_libraries()
+            # gigatoken needs it, for its first batch; rank 0 tries the tokenizer meanwhile
+            with suppress(ImportError):
+                import_module("awkward")
             serve(ranks[0].connection)
             return None
         try:
@@ -261,13 +250,6 @@ def in_rank_0(
             broadcast(ranks, None)
 
     return call
-
-
-def _import_libraries() -> None:
-    """Import what encoding needs, while rank 0 opens the text and tries the tokenizer."""
-    with suppress(ImportError):  # of an extra: rank 0 names it
-        for name in ("tokenizers", "gigatoken", "awkward"):
-            import_module(name)
 
 
 @cache

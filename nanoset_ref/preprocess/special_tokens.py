@@ -109,9 +109,10 @@ class SpecialTokenCounter:
         for number in fast.encode(TEXT_OF_EVERY_BYTE, add_special_tokens=False).ids:
             self.names.pop(number, None)
         for token_id in bos_and_eos:
-            text = None if token_id is None else fast.id_to_token(token_id)
-            if token_id is not None and text is not None:
-                self.names[token_id] = text
+            if token_id is not None:
+                text = fast.id_to_token(token_id)
+                if text is not None:
+                    self.names[token_id] = text
         self.special_tokens = special_tokens
         self.quiet = False
         self.reset()

@@ -60,8 +60,9 @@ def _line_blocks(part: TextPart) -> Iterator[TextBlock]:
     for start in range(0, part.num_bytes, BLOCK_BYTES):
         stop = min(start + BLOCK_BYTES, part.num_bytes)
         lines = partial(_lines_between, part, start, stop)
-        contents = partial(_one_batch, lines)
-        yield TextBlock(part, stop - start, contents, partial(first, start))
+        yield TextBlock(
+            part, stop - start, partial(iter, [(lines, 0)]), partial(first, start)
+        )
 
 
 def _lines_between(part: TextPart, start: int, stop: int) -> bytes:
@@ -79,10 +80,6 @@ def _lines_between(part: TextPart, start: int, stop: int) -> bytes:
             lines = b"".join([memoryview(data)[line_start:], rest])
     part.check_unchanged()  # the other blocks belong to the version that was opened
     return lines
-
-
-def _one_batch(content: Callable[[], bytes | list[Any]]) -> list[Content]:
-    return [(content, 0)]
 
 
 def _compressed_blocks(part: TextPart) -> Iterator[TextBlock]:
@@ -106,8 +103,11 @@ def _compressed_blocks(part: TextPart) -> Iterator[TextBlock]:
                     f"{part.path}:{number}: unpacks to {MAX_LINE_BYTES:,} bytes or more; "
                     "unpack the file to read it"
                 )
-            lines = partial(_one_batch, partial(bytes, data + rest))
-            yield TextBlock(part, file.tell() - start, lines, partial(int, first))
+            lines = partial(bytes, data + rest)
+            packed = file.tell() - start
+            yield TextBlock(
+                part, packed, partial(iter, [(lines, 0)]), partial(int, first)
+            )
             first += data.count(b"\n") + rest.count(b"\n")
             start = file.tell()
     part.check_unchanged()
