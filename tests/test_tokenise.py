@@ -403,6 +403,16 @@ def test_a_worker_with_two_threads_answers_or_ends_when_one_fails(
                 first.encode(batch)
 
 
+def test_an_answer_that_breaks_off_is_the_death_of_its_worker(batch):
+    ours, theirs = Pipe()
+    theirs.send_bytes(b'[{"dtype": "uint16", "skipped": {}}, [4, 8, 0, 0]]')
+    os.write(theirs.fileno(), b"\1\0")
+    with socket.socket(fileno=os.dup(theirs.fileno())) as end:
+        end.shutdown(socket.SHUT_WR)
+    with pytest.raises(JobError, match="died while it worked"):
+        encoding_processes.RemoteEncoder("a worker", ours).encode(batch)
+
+
 class Foreign:
     """An object of a library that must not be deleted in another process, as torch's process groups."""
 
