@@ -214,9 +214,9 @@ def main() -> None:
                 rows[name] = {"refused": str(error)}
             print(f"round {number}: {name}:", found[name] or rows[name], flush=True)
     for name, rounds in found.items():
-        rows[name] = (rows.get(name) or medians(rounds)) | {"load_before": load}
-    result = {"machine": machine(), "rounds": options.rounds, "versions": versions()}
-    result["rows"] = rows
+        rows[name] = rows.get(name) or medians(rounds)
+        rows[name] |= {"rounds": options.rounds, "load_before": load}
+    result = {"machine": machine(), "versions": versions(), "rows": rows}
     if options.output and options.output.exists():
         kept = json.loads(options.output.read_text())
         for part in ("versions", "rows"):

@@ -104,9 +104,14 @@ def first_batch() -> Panel:
 
 def text() -> Panel:
     rows = rows_of("waiting_tokenizing")
+    processes = {
+        "one process": "",
+        "two workers": ", 2 workers",
+        "two ranks of torchrun": ", 2 ranks",
+    }
     bars = []
     for kind, end in (("JSON lines", ""), (".zst", ", zst"), ("Parquet", ", Parquet")):
-        for label, name in (("one process", ""), ("two workers", ", 2 workers")):
+        for label, name in processes.items():
             speed = rows[f"nanoset_ref{end}{name}"]["speed_of_limit"]["median"]
             bars.append(Bar(f"{kind}, {label}", speed))
     limits = [
