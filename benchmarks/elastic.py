@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -111,6 +112,11 @@ def grain(folder: Path, rank: int, world: int, state: Any) -> Any:
 
 
 def mosaicml(folder: Path, rank: int, world: int, state: Any) -> Any:
+    if find_spec("torchvision") is None:  # imported for datasets of images alone
+        for name in ("", ".transforms", ".transforms.functional", ".datasets"):
+            module = MagicMock(__spec__=ModuleSpec(f"torchvision{name}", None))
+            sys.modules[f"torchvision{name}"] = module
+        sys.modules["torchvision.datasets"].VisionDataset = type("Images", (), {})  # type: ignore[attr-defined]
     from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 
     if not (folder / "mds").exists():
@@ -219,6 +225,10 @@ def main() -> None:
     result = {"machine": machine(), "versions": versions(), "rows": rows}
     if options.output and options.output.exists():
         kept = json.loads(options.output.read_text())
+        if kept["machine"] != result["machine"]:  # another environment
+            for row in rows.values():
+                row["machine"] = result["machine"]
+            result["machine"] = kept["machine"]
         for part in ("versions", "rows"):
             result[part] = kept[part] | result[part]
     save(result, options.output)

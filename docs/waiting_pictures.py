@@ -311,7 +311,7 @@ PICTURES: dict[str, tuple[str, list[Callable[[], Panel]]]] = {
         [rows_of_text],
     ),
     "overview": (
-        "Most commands answer within a third of an import of torch; a resume takes 17 ms",
+        "Most commands answer within a third of an import of torch; a resume takes 57 ms",
         [some_questions, some_text, some_resumes],
     ),
 }

@@ -91,7 +91,7 @@ class BatchEncoder:
     ) -> tuple[NDArray[Any], Int64Array, FoundTokens]:
         """Encode texts.
 
-        1. Compare a few excerpts with the tokenizer itself.
+        1. Encode; compare a few excerpts with the tokenizer itself.
         2. Check that ids are below `vocab_size`, and find special tokens.
         3. Add the ids before and after each document.
 
