@@ -200,6 +200,23 @@ def test_a_folder_in_the_way_leaves_the_old_set_whole(tmp_path):
     assert paths[0].read_text() == paths[2].read_text() == "old"
 
 
+def test_a_name_that_leaves_no_room_for_its_temporary_is_refused_before_the_work(
+    tmp_path,
+):
+    longest = tmp_path / ("ü" * 105)
+    with atomic_write_set([tmp_path / "a", longest]) as opened:
+        # the longest name that a temporary can get: of a process and an inode with most digits
+        temporary = files._PendingFile(
+            longest.with_name(f".{longest.name}.{1 << 22}-01234567.tmp"), longest
+        )
+        assert len(os.fsencode(temporary.marked_name(2**64 - 1).name)) <= 255
+        opened[0].write(b"new")
+    rule = r"ü: its name must have at most 210 bytes, .+; choose a shorter name"
+    with pytest.raises(ValueError, match=rule), atomic_write(f"{longest}ü"):
+        pass
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "a", longest]
+
+
 @pytest.mark.parametrize("link", [False, True])
 @pytest.mark.parametrize("inside", ["", "x", "x/y"])
 def test_a_folder_in_whose_place_is_a_file_names_that_file(tmp_path, inside, link):

@@ -22,6 +22,9 @@ from nanoset_ref.io.locks import lock
 from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_path, in_bucket
 
+# disks take 255; the name of a temporary adds a process and an inode, up to 43 bytes
+MAX_NAME_BYTES = 210
+
 
 class _PendingFile(NamedTuple):
     """A file that is written but not published: its temporary, and the path that it will have."""
@@ -109,6 +112,7 @@ def atomic_write_set(
             after, and `overwrite` is False.
         FileNotFoundError: a folder does not exist.
         IsADirectoryError: one of `paths` is a folder.
+        ValueError: a name has more than 210 bytes.
         StorageError: the targets are in a bucket that cannot be written to (see
             `uploads.write_to_bucket`).
     """
@@ -260,6 +264,11 @@ def _temporary(path: Path) -> Iterator[IO[Any]]:
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"cannot write {path}: the folder {path.parent} does not exist; create it first"
+        )
+    if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
+        raise ValueError(
+            f"cannot write {path}: its name must have at most {MAX_NAME_BYTES} bytes, because a "
+            "hidden temporary has a longer one; choose a shorter name"
         )
     clean_up_after_killed_writers(path)
     while True:
