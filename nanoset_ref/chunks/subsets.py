@@ -22,6 +22,7 @@ script, in which every worker packs its own files and drops its own tail.
 """
 
 import dataclasses
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +72,7 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
         {name: its text files, sorted}.
 
     Raises:
-        InputError: there is no subset, or both folders are the same.
+        InputError: there is no subset, a name is not UTF-8, or both folders are the same.
     """
     root = local_path(input_root, "input_root").resolve()
     out = local_path(out_root, "out_root").resolve()
@@ -91,7 +92,13 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
     subsets = defaultdict(list)
     for file in files:
         if not {*prepared} & {*file.parents}:
-            subsets[file.parent.relative_to(root).as_posix()].append(file)
+            name = file.relative_to(root)
+            if re.search("[\udc80-\udcff]", str(name)):  # bytes that are not UTF-8
+                raise InputError(
+                    f"{file} has a name that is not UTF-8, which rows and a manifest cannot "
+                    "record; rename it"
+                )
+            subsets[name.parent.as_posix()].append(file)
     if not subsets:
         suffixes = ", ".join(SUFFIXES)
         raise InputError(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -462,6 +463,16 @@ def test_subsets_are_the_folders_with_text_files(tmp_path):
         find_subsets(tmp_path / "c", tmp_path / "out")
     with pytest.raises(InputError, match="give another out_root"):
         find_subsets(tmp_path / "a", tmp_path / "c/../a")
+
+
+@pytest.mark.parametrize("name", [b"a/x\xff.jsonl", b"a\xff/x.jsonl"])
+def test_a_name_that_is_not_utf_8_is_refused_before_the_work(
+    name, tmp_path, monkeypatch
+):
+    path = tmp_path / os.fsdecode(name)  # some filesystems do not take it
+    monkeypatch.setattr(module, "text_files", lambda _: [path])
+    with pytest.raises(InputError, match=f"{path} has a name .* UTF-8.*; rename it"):
+        find_subsets(tmp_path, tmp_path / "out")
 
 
 def test_a_tokenizer_that_adds_bos_by_itself_separates_documents(golden, tmp_path):
