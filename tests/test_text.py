@@ -340,6 +340,15 @@ def test_a_parquet_column_is_told_from_a_field_of_a_struct(tmp_path):
     assert texts == ["one", "two"]
 
 
+def test_of_two_columns_with_one_name_none_is_guessed(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table([["a"], ["b"], ["c"]], names=["x", "y", "x"]), path)
+    assert texts_of(open_text(path, column="y")) == ["b"]
+    rule = r"a.parquet: several columns have the name 'x'; rename all but one"
+    with pytest.raises(InputError, match=rule):
+        texts_of(open_text(path, column="x"))
+
+
 def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(
@@ -359,7 +368,7 @@ def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
         pq.write_table(pa.table({"body": ["a"], "text": [value]}), path)
         with pytest.raises(
             DocumentError,
-            match=rf"a.parquet:1: column 'text' must hold a string, got {kind}",
+            match=rf"a.parquet:1: column 'text' must hold a string, got {kind}: convert the",
         ):
             texts_of(open_text(path))
     with pytest.raises(

@@ -195,9 +195,13 @@ def blocks_of_dataset(dataset: Any, part: TextPart) -> Iterator[TextBlock]:
     return _table_blocks(dataclasses.replace(part, columns=(column,)), sizes, read)
 
 
-def _column(part: TextPart, columns: Iterable[str]) -> str:
-    """The first column of a part that is among `columns`."""
+def _column(part: TextPart, columns: list[str]) -> str:
+    """The first column of a part that is among `columns`, once."""
     for column in part.columns:
+        if columns.count(column) > 1:
+            raise InputError(
+                f"{part.path}: several columns have the name {column!r}; rename all but one"
+            )
         if column in columns:
             return column
     raise InputError(f"{part.path}: {missing_column(part.columns, columns)}")
