@@ -79,9 +79,12 @@ def atomic_write(path: PathLike) -> Iterator[IO[Any]]:
 
 
 def write_text(path: PathLike, text: str) -> None:
-    """Write a file of UTF-8 text completely or not at all; see `atomic_write`."""
+    """Write a file of UTF-8 text completely or not at all; see `atomic_write`.
+
+    A lone surrogate, of a name that is not UTF-8, becomes its escape, such as \\udcff.
+    """
     with atomic_write(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))
 
 
 @contextmanager

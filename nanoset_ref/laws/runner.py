@@ -101,7 +101,7 @@ def run_ranks(adapter: Adapter, request: EpochRequest) -> EpochTrace:
     try:
         for rank in range(request.world_size):
             _run_rank(adapter, request, rank, trace)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         trace.error = describe_error(error)
         has_begun = any(trace.batches[rank:])
         trace.refused = isinstance(error, ValueError) and not has_begun

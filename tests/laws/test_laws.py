@@ -20,6 +20,7 @@ import torch
 
 from benchmarks.laws.record import short_table, table
 from laws.mutants import FAULTS, adapter_of
+from nanoset_ref.io.files import write_text
 from nanoset_ref.laws import (
     LAWS,
     Case,
@@ -188,15 +189,18 @@ def test_a_hang_and_a_crash_say_where() -> None:
             sleep(60)
         if seed == 1:
             signal.raise_signal(signal.SIGSEGV)  # in this thread, as a real one
+        if seed == 2:
+            sys.exit("no data")
         json.loads([])
 
     first = make.__code__.co_firstlineno
     for seed, line, words in (
         (0, 2, "hang: no answer in 1 s"),
         (1, 4, "crash: the process died: exit code -11"),
+        (2, 6, "crash: SystemExit: no data"),
         (
-            2,
-            5,
+            3,
+            7,
             "crash: TypeError: the JSON object must be str, bytes or bytearray, not list",
         ),
     ):
@@ -352,6 +356,16 @@ def test_the_command_judges_a_function_of_a_module(tmp_path: Path) -> None:
         assert f"<title>{name}:make under the laws of loading</title>" in page
         assert f"nanoset_ref {version('nanoset_ref')}; seed 0" in page
         assert (">broken</b>" in page) == bool(code)
+
+
+def test_an_error_about_a_name_that_is_not_utf_8_is_in_the_page_and_in_the_script(
+    tmp_path: Path,
+) -> None:
+    finding = Finding("crash", "OSError: no \udcff.npy")
+    report = LawReport(adapter_of(), {"once": Outcome(1, Case(rows=1), finding)})
+    for text in (report.to_html(), report.script("once")):
+        write_text(tmp_path / "report", text)
+        assert r"no \udcff.npy" in (tmp_path / "report").read_text(encoding="utf-8")
 
 
 def test_the_badge_leaves_the_json_of_the_command_alone(
