@@ -146,16 +146,16 @@ class CSVAdapter(LinesAdapter):
         hparams: see Adapter.
         filepath: the file, not compressed.
         delimiter: the character between fields; "\\t" for TSV.
-        quotechar: the character around fields; None if a quote is an ordinary character.
+        quotechar: the ASCII character around fields; None if a quote is an ordinary character.
         header: the first record names the columns, and records become dicts; False: records are
             lists of str.
 
     Quotes enclose whole fields; a quote in the middle of an unquoted field is not supported.
 
     Raises:
-        ValueError: delimiter or quotechar is not one character, or both are the same; the header is
-            missing, or names a column twice. While preprocessing: a record has more or fewer fields
-            than the header, or a quote that is not closed.
+        ValueError: delimiter or quotechar is not one character, quotechar is not ASCII, or both are
+            the same; the header is missing, or names a column twice. While preprocessing: a record
+            has more or fewer fields than the header, or a quote that is not closed.
     """
 
     keeps_blank_lines = False
@@ -172,6 +172,11 @@ class CSVAdapter(LinesAdapter):
         _require_character(delimiter, "delimiter")
         if quotechar is not None:
             _require_character(quotechar, "quotechar")
+            if not quotechar.isascii():
+                raise ValueError(
+                    f"quotechar must be an ASCII character, got {quotechar!r}: replace it in the "
+                    "file, or pass quotechar=None, which reads it as text"
+                )
         if delimiter == quotechar:
             raise ValueError(f"delimiter and quotechar must differ, got {delimiter!r}")
         self.quote = quotechar

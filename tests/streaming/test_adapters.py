@@ -95,6 +95,13 @@ def test_tsv_without_quoting_and_records_of_the_wrong_width(tmp_path):
             CSVAdapter(None, write(tmp_path, "a\n1\n"), delimiter=wrong)
     with pytest.raises(ValueError, match="quotechar must be one character"):
         CSVAdapter(None, write(tmp_path, "a\n1\n"), quotechar="''")
+    # the last byte of » is a byte of û, too
+    path = write(tmp_path, "a§b\nû§ü\n")
+    with pytest.raises(
+        ValueError, match="must be an ASCII character, got '»': replace"
+    ):
+        CSVAdapter(None, path, delimiter="§", quotechar="»")
+    assert ready(CSVAdapter(None, path, delimiter="§")) == [{"a": "û", "b": "ü"}]
     with pytest.raises(ValueError, match="delimiter and quotechar must differ"):
         CSVAdapter(None, write(tmp_path, "a\n1\n"), delimiter='"')
 
