@@ -645,6 +645,14 @@ def test_a_ramp_that_megatron_refuses_is_refused(tmp_path, ramp, batch):
         ramped(tmp_path, ramp, batch, 400)
 
 
+@pytest.mark.parametrize("samples", [47, 59])
+def test_a_ramp_that_reads_more_samples_than_there_are_is_refused(tmp_path, samples):
+    """Its 5 batches of 4, 2 of 8 and 2 of 12 end at samples 20, 36 and 60."""
+    assert ramped(tmp_path, (4, 4, 50), 16, 60).last_step == 9
+    with pytest.raises(ValueError, match=f"over {samples} train_samples .*by hand"):
+        ramped(tmp_path, (4, 4, 50), 16, samples)
+
+
 def test_a_ramp_of_too_many_batches_does_not_fit_in_a_card(tmp_path, capsys):
     path = tmp_path / "run.sh"
     path.write_text(

@@ -124,7 +124,9 @@ def _megatron_batches(
         try:
             return ramped_batches(as_list(ramp), batch_size, samples), samples
         except (TypeError, ValueError) as error:
-            raise unsupported_error(f"rampup_batch_size={ramp}") from error
+            raise unsupported_error(
+                f"rampup_batch_size={ramp} over {samples} train_samples"
+            ) from error
     steps = values.get("train_iters")
     if steps is None and samples:
         steps = samples // batch_size
@@ -171,7 +173,7 @@ def ramped_batches(
         samples: of the whole run.
 
     Raises:
-        ValueError: Megatron-Core refuses this ramp.
+        ValueError: Megatron-Core refuses this ramp, or lacks samples for its last step.
     """
     first, growth, ramp_samples = map(int, ramp)
     difference = batch_size - first
@@ -183,5 +185,7 @@ def ramped_batches(
     while consumed <= min(ramp_samples, samples):
         sizes.append(first + int(consumed / samples_per_growth) * growth)
         consumed += sizes[-1]
+    if consumed > samples:
+        raise ValueError("the ramp reads more samples than there are")
     sizes += [batch_size] * ((samples - consumed) // batch_size)
     return Counter(sizes)
