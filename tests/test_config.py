@@ -328,6 +328,7 @@ ALIASES = [
         ("name: " + 5000 * "1", "4300 digits"),
         ("name: " + "[" * 3000, "nested more than 32 deep"),
         ("\n".join(ALIASES), "more than 16 aliases"),
+        ("\udcff", "save it as UTF-8: 'utf-8' codec can't decode byte 0xff"),
         ("\n".join(ALIASES[:9]), "tokens: is missing"),
         ("a: 1\na: 2", 'line 2: found duplicate key "a"'),
         ('{&a": [{"b": 1}]}', "a key is a mapping or a list"),
@@ -340,7 +341,7 @@ ALIASES = [
     ],
 )
 def test_what_no_parser_understands_is_named_too(tmp_path, text, message):
-    (tmp_path / "config.yaml").write_text(text + "\n")
+    (tmp_path / "config.yaml").write_text(text + "\n", errors="surrogateescape")
     with pytest.raises(ConfigError) as error:
         load_config(tmp_path / "config.yaml")
     assert message in str(error.value)

@@ -51,6 +51,8 @@ def read_yaml(path: PathLike) -> Any:
         raise ConfigError(
             f"{path}: a key is a mapping or a list: {shorten(error)}"
         ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: save it as UTF-8: {shorten(error)}") from error
     except (YAMLError, KeyError, OverflowError, ValueError) as error:
         raise ConfigError(f"{path}: {shorten(error)}") from error
 
