@@ -16,6 +16,10 @@ def one_line(error: object) -> str:
     if isinstance(error, OSError) and error.strerror:
         if error.filename:
             return f"{redact(str(error.filename))}: {error.strerror}"
+        if isinstance(error, FileNotFoundError):  # of os.getcwd()
+            return (
+                f"{error.strerror}: if the working directory was deleted, go to another"
+            )
         return error.strerror
     return " ".join(redact_all(str(error)).split())
 

@@ -273,6 +273,17 @@ def test_an_error_that_nobody_foresaw_says_so_and_shows_its_traceback_on_request
     assert "Traceback (most recent call last)" in run("inspect", "a.npy")[2]
 
 
+def test_a_working_directory_that_was_deleted_is_named_as_a_cause(
+    run, tmp_path, monkeypatch
+):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr(tokens, "open_tokens", lambda *_: os.getcwd())
+    code, _, error = run("inspect", "/a.npy")
+    assert code == 1 and "if the working directory was deleted, go to another" in error
+
+
 def test_every_subcommand_has_help(run):
     for name in COMMANDS:
         code, said, _ = run(name, "--help")
