@@ -340,6 +340,21 @@ def test_a_parquet_column_is_told_from_a_field_of_a_struct(tmp_path):
     assert texts == ["one", "two"]
 
 
+@pytest.mark.parametrize("log", [27, 28, 31])
+def test_a_window_that_pyarrow_refuses_is_named_with_the_way_out(tmp_path, log):
+    path = tmp_path / "a.jsonl.zst"
+    line = b'{"text": "one"}\n'
+    # RFC 8878: a frame without its size, with a window of 2^log bytes and one raw block
+    block = (len(line) << 3 | 1).to_bytes(3, "little") + line
+    path.write_bytes(bytes([0x28, 0xB5, 0x2F, 0xFD, 0, (log - 10) << 3]) + block)
+    if log == 27:
+        assert texts_of(open_text(path)) == ["one"]
+        return
+    rule = "a.jsonl.zst: its window is above 128 MiB; unpack it with zstd -d --long=31"
+    with pytest.raises(InputError, match=rule):
+        texts_of(open_text(path))
+
+
 def test_of_two_columns_with_one_name_none_is_guessed(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table([["a"], ["b"], ["c"]], names=["x", "y", "x"]), path)

@@ -233,4 +233,7 @@ def _report_damage(where: str) -> Iterator[None]:
     except InputError:
         raise
     except (OSError, ValueError, NotImplementedError) as error:
-        raise InputError(f"{where}: damaged: {error}") from None
+        problem = f"damaged: {error}"
+        if "Frame requires too much memory" in problem:
+            problem = "its window is above 128 MiB; unpack it with zstd -d --long=31"
+        raise InputError(f"{where}: {problem}") from None
