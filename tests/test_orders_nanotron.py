@@ -50,6 +50,14 @@ def test_equals_nanotron_in_every_golden_case(golden):
         ]
 
 
+def test_reads_of_a_sample_are_counted_beyond_32_bits():
+    order = NanotronOrder([4, 6], [0.9, 0.1], 10**13, 1)  # epochs of 10 samples
+    assert order.counts(10**13).tolist() == [9 * 10**12, 10**12]
+    reads = order.reads_of_samples(10**10, 10**13)
+    assert reads[0].tolist()[1:] == [2 * (10**12 - 10**9)] * 3
+    assert order.reads_of_samples(0, 2**32 - 1)[0].dtype == np.uint32
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.floats(0.01, 9)), min_size=1, max_size=5),
     st.booleans(),

@@ -289,8 +289,8 @@ class Order(ABC):
             coverage.append((distinct, most))
         return coverage
 
-    def reads_of_samples(self, start: int, stop: int) -> list[NDArray[np.uint32]]:
-        """How often positions [start, stop) read each sample: for each source, uint32 [length]."""
+    def reads_of_samples(self, start: int, stop: int) -> list[NDArray[np.integer]]:
+        """How often positions [start, stop) read each sample: per source, integers [length]."""
         # only the inverse and counts need it
         from nanoset_ref.orders.inverse import reads_of_samples
 

@@ -97,22 +97,25 @@ def reads_of_samples(
     order: Order,
     start: int,
     stop: int,
-) -> list[NDArray[np.uint32]]:
+) -> list[NDArray[np.integer]]:
     """See `Order.reads_of_samples`."""
     scanned = range(start, stop)
     period = stop  # no position comes twice
+    dtype: type[np.integer] = np.uint32
     if order.repeats:
         # look up one epoch, and count how often each of its positions comes
         scanned = range(min(stop, order.samples_per_epoch))
         period = order.samples_per_epoch
-    counts = np.zeros(order.samples_per_epoch, dtype=np.uint32)
+        if stop >> 32:
+            dtype = np.int64
+    counts = np.zeros(order.samples_per_epoch, dtype)
     for first in range(scanned.start, scanned.stop, POSITIONS_AT_ONCE):
         positions = np.arange(first, min(first + POSITIONS_AT_ONCE, scanned.stop))
         sources, samples = order.lookup(positions)
         # position p comes at p, p + period, ...; the last epoch before a bound, -1 if none
         last_before_stop = (stop - 1 - positions) // period
         last_before_start = (start - 1 - positions) // period
-        times = (last_before_stop - last_before_start).astype(np.uint32)
+        times = (last_before_stop - last_before_start).astype(dtype)
         instances = order.source_offsets[sources] + samples
         np.add.at(counts, instances, times)
     return np.split(counts, order.source_offsets[1:])

@@ -113,7 +113,7 @@ def uneven_in_card(card: Card) -> list[UnevenSamples] | None:
             stage["first_position"], stop_of(stage)
         )
         for source, more in zip(card.source_numbers(number), counts, strict=True):
-            reads[source] += more
+            reads[source] = reads[source] + more  # may be int64
     passes = 0
     if len(orders) == 1 and not orders[0].weighted:
         passes = orders[0].epoch_of(stop_of(card.stages[-1]))

@@ -304,14 +304,14 @@ class _PlanFiles:
 
     def reads_per_unit(
         self,
-        reads: list[NDArray[np.uint32]],
+        reads: list[NDArray[np.integer]],
         key: Key,
         unit: int,
     ) -> NDArray[np.int64]:
         """Count the reads of each unit of tokens of a file.
 
         Args:
-            reads: uint32 [samples] for each file, how often each sample is read.
+            reads: integers [samples] for each file, how often each sample is read.
             key: the file.
             unit: tokens of a unit.
 

@@ -178,7 +178,7 @@ class UnevenSamples:
 
 
 def uneven_samples(
-    reads: Sequence[NDArray[np.uint32]],
+    reads: Sequence[NDArray[np.integer]],
     passes: int,
     *,
     in_sequence: bool = False,
@@ -186,7 +186,7 @@ def uneven_samples(
     """Find the samples that keep a run from reading its files in whole passes.
 
     Args:
-        reads: uint32 [samples] for each file, how often each sample is read.
+        reads: integers [samples] for each file, how often each sample is read.
         passes: the number of complete passes through all files, if known; else 0.
         in_sequence: whether files are read from front to back, so that every sample before the last
             one read must have been read.
@@ -214,7 +214,7 @@ def uneven_samples(
 def _uneven(
     how: str,
     samples: Sequence[Int64Array],
-    reads: Sequence[NDArray[np.uint32]],
+    reads: Sequence[NDArray[np.integer]],
 ) -> UnevenSamples:
     """Describe samples: int64 [n] for each file."""
     first: list[tuple[int, int, int]] = []
