@@ -100,9 +100,7 @@ def test_what_the_titles_say_was_measured(pictures) -> None:
     assert pictures.resumes().bars[0].value < 0.2
     ours = RESULTS["waiting_elastic"]["rows"]["nanoset_ref"]
     assert (ours["samples_lost"], ours["samples_read_twice"]) == (0, 0)
-    *most, shuffled_step, shuffled_row = bars(pictures.answers())
-    assert max(*most, shuffled_row) < 0.05
-    assert shuffled_step == pytest.approx(0.2, rel=0.1)
+    assert max(bars(pictures.answers())) < 0.05
     short, medium, *long = bars(pictures.rows_of_text())
     assert max(short, medium) < 20 < min(long)
 

@@ -60,9 +60,14 @@ def train(
     from nanoset_ref.train.run import Run
 
     world = start_world(**settings.parallelism.model_dump())
-    training = Run(settings, world)
-    training.train(log_samples=log_samples)
-    training.checkpoints.close()
+    try:
+        training = Run(settings, world)
+        training.train(log_samples=log_samples)
+        training.checkpoints.close()
+    except BaseException:
+        if not under_torchrun():  # see `main`
+            world.close()
+        raise
     world.close()
 
 

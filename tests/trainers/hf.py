@@ -1,3 +1,4 @@
+import torch
 from parts import DATASET, FOLDER, recipe, report, weight
 from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments, set_seed
 
@@ -36,3 +37,5 @@ def fit(steps, checkpoint=None, rows=2):
 
 CHECKPOINT = str(FOLDER / "out 3" / "checkpoint-3")
 report(fit(15), fit(3), fit(15, CHECKPOINT), resized=fit(7, CHECKPOINT, rows=1))
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()  # its threads must not outlive the interpreter

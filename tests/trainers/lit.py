@@ -47,3 +47,5 @@ first = fit(3)
 seen = fit(13, 3)[0] + fit(15, 13)[0]
 rest, last_weight = fit(18, 15)
 report(whole, first, (seen + rest, last_weight))
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()  # its threads must not outlive the interpreter
