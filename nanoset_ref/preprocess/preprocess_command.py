@@ -82,9 +82,8 @@ def preprocess(
             files are still complete.
         overwrite: replace an existing output.
         num_workers: processes that encode, each on its share of the cores. 1 uses all cores, too;
-            more help if one process cannot parse and write as fast as the cores encode, and slow
-            down a compressed file, which one thread unpacks, on two cores. torchrun's ranks take
-            their place. The output does not depend on their number.
+            more help if one process cannot parse and write as fast as the cores encode. torchrun's
+            ranks take their place. The output does not depend on their number.
         progress: show a progress bar (default: if standard error is a terminal).
 
     Returns:
