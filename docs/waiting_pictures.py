@@ -299,7 +299,7 @@ PICTURES: dict[str, tuple[str, list[Callable[[], Panel]]]] = {
     ),
     "resume": ("2 ranks become 3 after a kill, and read each sample once", [resumes]),
     "terabyte": (
-        "A question about a terabyte is answered in milliseconds, a large step of shuffled rows in 0.2 s",
+        "A question about a terabyte is answered in milliseconds",
         [answers, bulk],
     ),
     "steps": (
