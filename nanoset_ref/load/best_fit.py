@@ -39,10 +39,9 @@ from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.load.document_masks import concatenated_ranges, document_spans
-from nanoset_ref.load.gather_pieces import copy_from_file
+from nanoset_ref.load.document_masks import concatenated_ranges
+from nanoset_ref.load.gather_pieces import JoinedRows
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.rows import Span, Starts
 from nanoset_ref.orders import Order
 from nanoset_ref.tokens import TokenFileError, Tokens
 from nanoset_ref.tokens.companions import DAMAGED_BOUNDARIES
@@ -172,7 +171,7 @@ def _add_along_path(tree, leaf, change):
         node >>= 1
 
 
-class PackedNanoset(Nanoset):
+class PackedNanoset(JoinedRows, Nanoset):
     """Rows of whole documents, packed by best fit file by file, in the order of a run.
 
     Args:
@@ -263,12 +262,8 @@ class PackedNanoset(Nanoset):
         state.pop("packings", None)
         return state
 
-    def _pieces(self, positions: Int64Array) -> Iterator[tuple[Tokens, Int64Array]]:
-        """Yield each file that the rows at these positions read, with its pieces of these rows.
-
-        Pieces are int64 [pieces, 4], as `copy_pieces` takes them: the number of the row, the start
-        and the end in the file (in tokens), and the column at which the piece begins in the row.
-        """
+    def pieces(self, positions: Int64Array) -> Iterator[tuple[Tokens, Int64Array]]:
+        """See `JoinedRows.pieces`."""
         sources, samples = self.order.lookup(positions)
         for source in np.unique(sources).tolist():
             rows = np.flatnonzero(sources == source)
@@ -286,31 +281,6 @@ class PackedNanoset(Nanoset):
             rows = np.repeat(rows, counts)
             fields = [rows, starts, starts + lengths, columns]
             yield self.files[source], np.stack(fields, axis=1)
-
-    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
-        """See `Rows.fill`."""
-        out[:] = self.pad_id
-        for file, pieces in self._pieces(positions):
-            copy_from_file(file, pieces, out)
-
-    def _starts(self, positions: Int64Array) -> Starts:
-        starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
-        filled = np.zeros((len(positions), 1), dtype=np.int64)
-        for _, pieces in self._pieces(positions):
-            rows, first_tokens, ends, columns = pieces.T
-            starts[rows, columns] = True
-            # the last piece of a row is written last
-            filled[rows, 0] = columns + ends - first_tokens
-        is_padding = np.arange(self.row_length) >= filled
-        return starts | is_padding
-
-    def spans(self, position: int) -> list[Span]:
-        """See `Rows.spans`."""
-        [(file, pieces)] = self._pieces(np.array([position]))
-        spans = []
-        for _, start, stop, _ in pieces.tolist():
-            spans += document_spans(file, start, stop)
-        return spans
 
     def _samples_with(self, source: int, start: int, stop: int) -> Sequence[int]:
         """See `Nanoset._samples_with`. Scans the index."""

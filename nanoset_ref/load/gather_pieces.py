@@ -1,5 +1,7 @@
 """Rows joined from pieces of files: packed documents, and Megatron's samples."""
 
+from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,50 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import in_bucket
+from nanoset_ref.load.document_masks import document_spans
+from nanoset_ref.load.rows import Rows, Span, Starts
 from nanoset_ref.tokens import Tokens
+
+
+class JoinedRows(Rows):
+    """Rows that are joined from pieces of files; a subclass finds the pieces."""
+
+    @abstractmethod
+    def pieces(self, positions: Int64Array) -> Iterator[tuple[Tokens, Int64Array]]:
+        """Yield the pieces of the rows at these positions, int64 [n], each group with its file.
+
+        Pieces are int64 [pieces, 4], as `copy_pieces` takes them: the number of the row, the start
+        and the end in the file (in tokens), and the column at which the piece begins in the row.
+        The pieces of a row come in the order of their columns.
+        """
+
+    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
+        """See `Rows.fill`."""
+        if self.padded:
+            out[:] = self.pad_id
+        for file, pieces in self.pieces(positions):
+            copy_from_file(file, pieces, out)
+
+    def _starts(self, positions: Int64Array) -> Starts:
+        """Each piece starts a document, and so does each padding token."""
+        starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
+        starts[:, 0] = True
+        filled = np.zeros((len(positions), 1), dtype=np.int64)
+        for _, pieces in self.pieces(positions):
+            rows, first_tokens, stops, columns = pieces.T
+            is_empty = first_tokens == stops
+            starts[rows, np.where(is_empty, 0, columns)] = True
+            # the last piece of a row sets the value
+            filled[rows, 0] = columns + stops - first_tokens
+        return starts | (np.arange(self.row_length) >= filled)
+
+    def spans(self, position: int) -> list[Span]:
+        """See `Rows.spans`."""
+        spans = []
+        for file, pieces in self.pieces(np.array([position])):
+            for _, start, stop, _ in pieces.tolist():
+                spans += document_spans(file, start, stop)
+        return spans
 
 
 def copy_from_file(file: Tokens, pieces: Int64Array, out: NDArray[Any]) -> None:

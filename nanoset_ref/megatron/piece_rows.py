@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.document_masks import document_spans
-from nanoset_ref.load.gather_pieces import copy_from_file
-from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, Starts
+from nanoset_ref.load.gather_pieces import JoinedRows
+from nanoset_ref.load.rows import Origin, SourceUse
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, as_shares
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 
@@ -38,7 +37,7 @@ POSITIONS_AT_ONCE = 1 << 20  # scanned by `positions_of`
 ALGORITHM = 1  # version of the indexes and the blend, like `Order.algorithm`
 
 
-class PieceRows(Rows):
+class PieceRows(JoinedRows):
     """Rows that are joined from pieces of .bin files: the base class of one corpus and of a blend.
 
     Attributes:
@@ -81,15 +80,7 @@ class PieceRows(Rows):
     def pieces(
         self, positions: Int64Array
     ) -> Iterator[tuple[MMapIndexedDataset, Int64Array]]:
-        """The pieces of the rows at these positions.
-
-        Args:
-            positions: int64 [n].
-
-        Yields:
-            (a corpus, its pieces int64 [pieces, 4] in order). A piece is (row, start, stop,
-            column): the tokens start:stop of .bin begin at `column` of this row.
-        """
+        """See `JoinedRows.pieces`; a piece is (a part of) a sequence, Megatron's document."""
         for source, rows, samples in self.samples_by_part(positions):
             part = self.parts[source]
             corpus = part.corpus
@@ -105,26 +96,6 @@ class PieceRows(Rows):
             extra = self.row_length - self.sequence_length
             yield corpus, _locate(indexes, sequences, rows, samples, extra)
 
-    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
-        """See `Rows.fill`."""
-        if not self.config.drop_last_partial_validation_sequence:
-            out[:] = self.config.pad_id
-        for corpus, pieces in self.pieces(positions):
-            copy_from_file(corpus, pieces, out)
-
-    def _starts(self, positions: Int64Array) -> Starts:
-        """Starts of sequences, which are Megatron's documents; each padding token counts as one."""
-        starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
-        starts[:, 0] = True
-        filled = np.zeros((len(positions), 1), dtype=np.int64)
-        for _, pieces in self.pieces(positions):
-            rows, first_tokens, stops, columns = pieces.T
-            is_empty = first_tokens == stops
-            starts[rows, np.where(is_empty, 0, columns)] = True
-            # the last piece of a row sets the value
-            filled[rows, 0] = columns + stops - first_tokens
-        return starts | (np.arange(self.row_length) >= filled)
-
     def origin(self, position: int) -> Origin:
         """See `Rows.origin`; samples and epochs are counted in the stream of shuffled documents."""
         ((source, _, samples),) = self.samples_by_part(np.array([position]))
@@ -133,14 +104,6 @@ class PieceRows(Rows):
         return Origin(
             source, sample, sample * self.sequence_length // part.tokens_per_epoch
         )
-
-    def spans(self, position: int) -> list[Span]:
-        """See `Rows.spans`."""
-        ((corpus, pieces),) = self.pieces(np.array([position]))
-        spans: list[Span] = []
-        for _, start, stop, _ in pieces.tolist():
-            spans += document_spans(corpus, start, stop)
-        return spans
 
     def positions_of(
         self,
