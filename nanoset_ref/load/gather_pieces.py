@@ -25,7 +25,7 @@ class JoinedRows(Rows):
 
         Pieces are int64 [pieces, 4], as `copy_pieces` takes them: the number of the row, the start
         and the end in the file (in tokens), and the column at which the piece begins in the row.
-        The pieces of a row come in the order of their columns.
+        The pieces of a row lie back to back, from column 0 on.
         """
 
     def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
@@ -44,8 +44,7 @@ class JoinedRows(Rows):
             rows, first_tokens, stops, columns = pieces.T
             is_empty = first_tokens == stops
             starts[rows, np.where(is_empty, 0, columns)] = True
-            # the last piece of a row sets the value
-            filled[rows, 0] = columns + stops - first_tokens
+            np.add.at(filled, (rows, 0), stops - first_tokens)
         return starts | (np.arange(self.row_length) >= filled)
 
     def spans(self, position: int) -> list[Span]:

@@ -6,16 +6,16 @@ holds, one group of files at a time; ``order="olmo_core"`` computes when a row i
 
 import bisect
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.document_masks import document_spans
-from nanoset_ref.load.gather_pieces import copy_from_file
-from nanoset_ref.load.rows import Origin, Rows, SourceUse, Starts
+from nanoset_ref.load.gather_pieces import JoinedRows
+from nanoset_ref.load.rows import Origin, SourceUse
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.base import NO_POSITIONS, Json
 from nanoset_ref.orders.others import packed_instances
@@ -42,7 +42,7 @@ class PackedSpan(NamedTuple):
     candidates: int
 
 
-class OLMoCorePackedRows(Rows):
+class OLMoCorePackedRows(JoinedRows):
     """The packed rows of files whose documents are known, in the order of a run.
 
     Args:
@@ -139,28 +139,16 @@ class OLMoCorePackedRows(Rows):
             pieces.append((members[index], start - first, stop - first, candidates))
         return pieces
 
-    def _placed_pieces(
-        self, positions: Int64Array
-    ) -> Iterator[tuple[int, int, int, int, int]]:
-        """(row, column, file, first token in it, stop) of every piece of the rows at positions."""
+    def pieces(self, positions: Int64Array) -> Iterator[tuple[Tokens, Int64Array]]:
+        """See `JoinedRows.pieces`."""
+        pieces_of = defaultdict(list)  # {file: its pieces}
         for row, position in enumerate(positions.tolist()):
             column = 0
             for number, start, stop, _ in self._row(position):
-                yield row, column, number, start, stop
+                pieces_of[number].append([row, start, stop, column])
                 column += stop - start
-
-    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
-        """See `Rows.fill`."""
-        out[:] = self.pad_id
-        for row, column, number, start, stop in self._placed_pieces(positions):
-            piece = np.array([[row, start, stop, column]])
-            copy_from_file(self._files[number], piece, out)
-
-    def _starts(self, positions: Int64Array) -> Starts:
-        starts = np.ones((len(positions), self.row_length), dtype=np.bool_)
-        for row, column, _, start, stop in self._placed_pieces(positions):
-            starts[row, column + 1 : column + stop - start] = False
-        return starts
+        for number, pieces in pieces_of.items():
+            yield self._files[number], np.array(pieces)
 
     def origin(self, position: int) -> Origin:
         """The file of the row's first document, and the number of the row in its group."""
