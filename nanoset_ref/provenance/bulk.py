@@ -15,7 +15,7 @@ import numpy as np
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.orders.base import NO_POSITIONS, Json
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import num_bytes, stop_of
+from nanoset_ref.provenance.card_facts import firsts_of_equals, num_bytes, stop_of
 from nanoset_ref.provenance.run_segments import RunSegment
 from nanoset_ref.provenance.search import Passage, PassageSearch
 from nanoset_ref.provenance.stage_reader import StageReader
@@ -82,7 +82,7 @@ class QueryParser(NamedTuple):
         Raises:
             ValueError: a line of another form, or one that names no file, document or bytes of it.
         """
-        firsts = first_with_same_name([file.name for file in self.files]).tolist()
+        firsts = firsts_of_equals([file.name for file in self.files]).tolist()
         spans: list[Any] = []
         passages: dict[int, Passage] = {}
         for row, line in enumerate(lines):
@@ -147,21 +147,13 @@ class QueryParser(NamedTuple):
 ReadersAndParser = tuple[list[StageReader], QueryParser]
 
 
-def first_with_same_name(names: Sequence[Any]) -> Int64Array:
-    """For each file, the number of the first one with its name: a b a -> 0 1 0."""
-    numbers: dict[Any, int] = {}
-    for number, name in enumerate(names):
-        numbers.setdefault(name, number)
-    return np.array([numbers[name] for name in names], dtype=np.int64)
-
-
 def readers_of_card(card: Card, source: int) -> ReadersAndParser:
     """The stages of a card and a parser for its files, whose documents the card does not know.
 
     Args:
         source: the file of lines that name none.
     """
-    firsts = first_with_same_name([file["name"] for file in card.sources])
+    firsts = firsts_of_equals([file["name"] for file in card.sources])
     window = card.facts["window"]
     readers = []
     for stage in card.stages:
@@ -206,7 +198,7 @@ def readers_of_segments(
     if len(segments) > 1:
         used = [*{file.path: file for file in used}.values()]
     names = [file.path for file in used]
-    numbers = dict(zip(names, first_with_same_name(names), strict=True))
+    numbers = dict(zip(names, firsts_of_equals(names), strict=True))
     readers = []
     for segment in segments:
         rows = segment.require_cut_rows()

@@ -6,10 +6,10 @@ from itertools import chain
 
 import numpy as np
 
-from nanoset_ref.orders.base import Json
+from nanoset_ref.orders.base import Int64Array, Json
 from nanoset_ref.orders.plans import differences
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import steps_of, stop_of
+from nanoset_ref.provenance.card_facts import firsts_of_equals, steps_of, stop_of
 from nanoset_ref.provenance.spread import (
     Spread,
     UnevenSamples,
@@ -204,7 +204,7 @@ class _MatchedSources:
                 self.assumed.append([other["name"], source["name"]])
         self.are_all_different = bool(one.sources and two.sources) and not numbers
         first_new = len(one.sources)
-        self.numbers_of_one = np.array(_first_copies(one.sources), dtype=int)
+        self.numbers_of_one = _first_copies(one.sources)
         found = [
             self.numbers_of_one[numbers[k]] if k in numbers else first_new + k
             for k in range(len(two.sources))
@@ -213,11 +213,10 @@ class _MatchedSources:
         self.are_reordered = any(k != number for k, number in numbers.items())
 
 
-def _first_copies(sources: list[Json]) -> list[int]:
+def _first_copies(sources: list[Json]) -> Int64Array:
     """For each source, the number of the first one with its checksum."""
-    firsts: dict[str | int, int] = {}
     keys = [source.get("checksum") or k for k, source in enumerate(sources)]
-    return [firsts.setdefault(key, k) for k, key in enumerate(keys)]
+    return firsts_of_equals(keys)
 
 
 def _are_same(one: Json, two: Json, *, by_name: bool) -> bool:

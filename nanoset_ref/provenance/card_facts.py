@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.paths import PathLike, file_size, read_json
 from nanoset_ref.load.schedule import Layout, Schedule
@@ -334,6 +335,13 @@ class CardFacts:
         pairs = np.stack(order.lookup(positions), axis=1)
         differ = (pairs != np.array([*probes.values()]).reshape(-1, 2)).any(axis=1)
         return positions[differ].tolist()
+
+
+def firsts_of_equals(keys: Sequence[Any]) -> Int64Array:
+    """For each key, the number of the first one that equals it: a b a -> 0 1 0."""
+    firsts: dict[Any, int] = {}
+    numbers = [firsts.setdefault(key, number) for number, key in enumerate(keys)]
+    return np.array(numbers, dtype=np.int64)
 
 
 def num_bytes(file: Any) -> int:
