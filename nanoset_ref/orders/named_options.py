@@ -32,12 +32,7 @@ def order_with_options(
             f"the order {kind!r}: {unknown_key_problem(kind, known, 'order')} "
             f"(choose one of {str(known)[1:-1]}, or a .npy file)"
         )
-    parameters = inspect.signature(order).parameters.values()
-    names = [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind is parameter.KEYWORD_ONLY
-    ]
+    names = inspect.getfullargspec(order).kwonlyargs
     for key in options:
         if key not in names:
             raise ValueError(
