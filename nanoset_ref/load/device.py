@@ -36,15 +36,13 @@ def to_device(
 
 def _underlying_block(view: torch.Tensor, shift: int) -> torch.Tensor | None:
     """The contiguous [B, S + 1] whose columns from `shift` on are `view`, or None."""
-    if view.dim() != 2 or view.stride() != (view.shape[1] + 1, 1):
+    if view.dim() != 2:
         return None
+    rows, columns = view.shape
+    width = columns + 1
     start = view.storage_offset() - shift
-    size = view.shape[0] * (view.shape[1] + 1)
-    if (
-        start < 0
-        or (start + size) * view.element_size() > view.untyped_storage().nbytes()
-    ):
+    end_byte = (start + rows * width) * view.element_size()
+    is_inside = start >= 0 and end_byte <= view.untyped_storage().nbytes()
+    if view.stride() != (width, 1) or not is_inside:
         return None
-    return view.as_strided(
-        (view.shape[0], view.shape[1] + 1), (view.shape[1] + 1, 1), start
-    )
+    return view.as_strided((rows, width), (width, 1), start)
