@@ -62,12 +62,13 @@ def normalize_indices(
 
 
 def check_index(index: int, count: int, what: str) -> int:
-    """`index`, if it is in [0, count); otherwise an IndexError."""
-    if not 0 <= operator.index(index) < count:
+    """`index` as an int, if it is in [0, count); otherwise an IndexError."""
+    number = operator.index(index)
+    if not 0 <= number < count:
         raise IndexError(
             f"there is no {what} {index}: there are {count}, counted from 0"
         )
-    return index
+    return number
 
 
 def refuses_unknown(options: OptionClass) -> OptionClass:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array as Int64Array
-from nanoset_ref.io.checks import normalize_indices, whole_number
+from nanoset_ref.io.checks import check_index, normalize_indices, whole_number
 from nanoset_ref.io.njit import njit
 
 Json = dict[str, Any]  # an object of JSON
@@ -247,13 +247,9 @@ class Order(ABC):
         Raises:
             IndexError: no such source, or no such sample of it (neither counts from the end).
         """
-        source = operator.index(source)
-        sample = operator.index(sample)
-        source_exists = 0 <= source < len(self.dataset_lengths)
-        if not source_exists or not 0 <= sample < self.dataset_lengths[source]:
-            raise IndexError(
-                f"there is no sample {sample} of source {source} in {self}"
-            )
+        source = check_index(source, len(self.dataset_lengths), "source")
+        what = f"source {source} sample"
+        sample = check_index(sample, self.dataset_lengths[source], what)
         return self.reverse_lookup(source, sample, self._end(until))
 
     def counts(self, until: int | None = None) -> Int64Array:
