@@ -63,8 +63,7 @@ class Card(CardFacts):
             IndexError: the run has no such step.
             ValueError: see `unchecked_order`.
         """
-        stage, positions, files, samples = self._reads_of(step)
-        return self._rows(stage, positions, files, samples)
+        return self._rows(*self._reads_of(step))
 
     def samples_of(self, step: int) -> Int64Array:
         """(source, sample) of the rows that a step reads, int64 [rows, 2], ordered by position.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.checks import unknown_key_problem
-from nanoset_ref.io.paths import read_json
+from nanoset_ref.io.paths import as_list, read_json
 from nanoset_ref.orders.base import Json
 
 Schema = dict[str, Any]
@@ -75,9 +75,7 @@ def _problems_of_value(
 
 def _is_valid(value: Any, schema: Schema) -> bool:
     """Whether a value itself keeps the rules; its fields and items are not checked."""
-    names = schema.get("type", [])
-    if isinstance(names, str):
-        names = [names]
+    names = as_list(schema.get("type", []))
     types = tuple(kind for name in names for kind in TYPES[name])
     if types and (not isinstance(value, types) or isinstance(value, bool)):
         return False
