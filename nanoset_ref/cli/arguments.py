@@ -35,7 +35,8 @@ def parse_arguments(
 
     A parameter Annotated[type, parse] is parsed by `parse`. A parameter whose type is a dataclass
     stands for the options in the dataclass's fields; one with a default keeps it if none of them
-    is given. An option may be a field of two dataclasses: its help then comes from the second.
+    is given. So does a field of a dataclass. An option may be a field of two dataclasses: its help
+    then comes from the second.
     """
     description = (inspect.getdoc(function) or "").split("\n\nArgs:")[0]
     layout = argparse.RawDescriptionHelpFormatter
@@ -47,14 +48,12 @@ def parse_arguments(
     )
     groups = _add_options(parser, function)
     values = vars(parser.parse_args([_with_dashes(word) for word in words]))
-    signature = inspect.signature(function)
-    for name, group in groups.items():
+    for name, (group, is_required) in groups.items():
         names = [field.name for field in dataclasses.fields(group)]
         fields = {field: values[field] for field in names if field in values}
-        is_required = signature.parameters[name].default is inspect.Parameter.empty
         if fields or is_required:
             values[name] = group(**fields)
-    call = inspect.BoundArguments(signature, OrderedDict(values))
+    call = inspect.BoundArguments(inspect.signature(function), OrderedDict(values))
     call.apply_defaults()
     return call
 
@@ -71,18 +70,19 @@ def _add_options(parser: argparse.ArgumentParser, function: Any) -> dict[str, An
     """Add the options of a function or a dataclass.
 
     Returns:
-        {parameter: its type} of the parameters that are dataclasses.
+        {parameter: (its type, whether it is required)} of the parameters that are dataclasses,
+        each after those of its own fields.
     """
     helps = _argument_helps(function)
     annotations = typing.get_type_hints(function, include_extras=True)
-    groups = {}
+    groups: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         annotation = annotations[name]
         parts = get_args(annotation) or [annotation]  # of `X | None`
         group = next(filter(dataclasses.is_dataclass, parts), None)
         if group:
-            _add_options(parser, group)
-            groups[name] = group
+            groups |= _add_options(parser, group)
+            groups[name] = group, parameter.default is parameter.empty
         else:
             _add_option(
                 parser, parameter, annotation, helps.get(name, "").replace("%", "%%")

@@ -141,7 +141,6 @@ def estimate(
     gpus: Positive | None = None,
     num_loading_workers: NotNegative | None = None,
     options: RunOptions,
-    schedule: Schedule | None = None,
 ) -> None:
     """Hours, memory, disk and epochs of a run before it begins.
 
@@ -159,12 +158,12 @@ def estimate(
         raise UsageError("estimate takes --config or --data, not --run")
     workers = options.workers(num_loading_workers)
     if options.config:
-        config = options.read_config(schedule)
+        config = options.read_config()
         stages = list(estimate_stages(config))
         sizes = config.parallelism
         gpus = gpus or sizes.dp * sizes.pp * sizes.tp
     else:
-        schedule = schedule or Schedule()
+        schedule = options.schedule or Schedule()
         stages = [_stage_of_options(options, schedule, workers)]
         gpus = gpus or schedule.dp_size
     steps = sum(stage.steps for stage in stages)

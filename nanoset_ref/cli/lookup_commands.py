@@ -26,7 +26,7 @@ from nanoset_ref.cli.run_options import (
 )
 from nanoset_ref.io.checks import check_index
 from nanoset_ref.io.paths import as_path
-from nanoset_ref.load.schedule import Schedule, Slot
+from nanoset_ref.load.schedule import Slot
 
 if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
@@ -48,7 +48,6 @@ def show(
     source: int = 0,
     mirror: str | None = None,
     options: RunOptions,
-    schedule: Schedule | None = None,
 ) -> None:
     """Decode a sample, a document, a position or a step to text.
 
@@ -63,9 +62,9 @@ def show(
     """
     require_one_of(sample=sample, document=document, position=position, step=step)
     if options.is_card_alone and document is None and position is None:
-        show_public_rows(options, options.card(schedule), step, sample, source, mirror)
+        show_public_rows(options, options.card, step, sample, source, mirror)
         return
-    segments = options.segments(schedule)
+    segments = options.segments()
     if step is not None:
         segment = segment_at(segments, step)
         rows = provenance.where(segment.dataset, segment.schedule, step)
@@ -124,7 +123,6 @@ def where(
     step: int | None = None,
     text: bool = False,
     options: RunOptions,
-    schedule: Schedule | None = None,
 ) -> None:
     """Where the tokens of a step come from: file, sample, documents, bytes.
 
@@ -135,9 +133,9 @@ def where(
     """
     number = step_given_once(step_number, step)
     if options.is_card_alone and not text:
-        show_card_step(options, options.card(schedule), number)
+        show_card_step(options, options.card, number)
         return
-    segment = segment_at(options.segments(schedule), number)
+    segment = segment_at(options.segments(), number)
     rows = []
     lines = []
     for origin in provenance.where(segment.dataset, segment.schedule, number):
@@ -182,7 +180,6 @@ def when(
     bulk: Path | None = None,
     source: NotNegative = 0,
     options: RunOptions,
-    schedule: Schedule | None = None,
 ) -> None:
     """Every epoch, step, rank and row at which a document or a piece of text is read.
 
@@ -200,16 +197,16 @@ def when(
         document=document, text=text, sample=sample, byte_range=byte_range, bulk=bulk
     )
     if bulk is not None:
-        _print_answers(bulk, source, options, schedule)
+        _print_answers(bulk, source, options)
         return
     if document is None and text is None:
         if not options.run:
             raise UsageError(
                 "--sample and --byte-range need a run card; name it with --run"
             )
-        show_card_when(options, options.card(schedule), source, sample, byte_range)
+        show_card_when(options, options.card, source, sample, byte_range)
         return
-    segments = options.segments(schedule)
+    segments = options.segments()
     ranges: list[DocumentRange] = [(source, document or 0, None)]
     if text is not None:
         ranges = _ranges_of_text(options, segments, text)
@@ -303,13 +300,11 @@ def _ranges_of_text(
     return ranges
 
 
-def _print_answers(
-    bulk: Path, source: int, options: RunOptions, schedule: Schedule | None
-) -> None:
+def _print_answers(bulk: Path, source: int, options: RunOptions) -> None:
     """Print the table of `when --bulk`; on a terminal, its length on standard error."""
     if options.json:
         raise UsageError("--bulk writes a table with tabs; drop --json")
-    readers, parser = options.readers(schedule, source)
+    readers, parser = options.readers(source)
     written = 0
     # what is no text is no query, either
     with open(bulk, encoding="utf-8-sig", errors="replace") as lines:

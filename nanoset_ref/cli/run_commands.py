@@ -18,7 +18,6 @@ from nanoset_ref.cli.run_options import RunOptions, segment_at, step_given_once
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 from nanoset_ref.io.paths import read_json
-from nanoset_ref.load.schedule import Schedule
 
 if TYPE_CHECKING:
     from nanoset_ref.load.nanoset import Nanoset
@@ -51,7 +50,6 @@ def replay(
     overwrite: bool = False,
     mirror: str | None = None,
     options: RunOptions,
-    schedule: Schedule | None = None,
 ) -> None:
     """The ids of the rows that steps read, for training on them again.
 
@@ -69,9 +67,9 @@ def replay(
     named = options.config, options.run, options.order, options.sizes
     inputs: list[Any] = [*filter(None, named)]
     if options.is_card_alone:
-        step_rows = _published_rows(options.card(schedule), numbers, mirror)
+        step_rows = _published_rows(options.card, numbers, mirror)
     else:
-        segments = options.segments(schedule)
+        segments = options.segments()
         step_rows = _rows_of_files(segments, numbers)
         for path in {file.path for it in segments for file in it.dataset.files}:
             inputs += [path, *tokens.companions_of(path)]
@@ -142,7 +140,6 @@ def skip(
     *,
     source: NotNegative = 0,
     options: RunOptions,
-    schedule: Schedule | None = None,
 ) -> None:
     """What a run reads without some documents or bytes, and from which step on it differs.
 
@@ -151,7 +148,7 @@ def skip(
             [SOURCE:]FIRST_BYTE-END_BYTE, or a passage as JSON.
         source: number of the file, from 0, for lines that name none.
     """
-    readers, parser = options.readers(schedule, source)
+    readers, parser = options.readers(source)
     # what is no text is no query, either
     with open(bulk, encoding="utf-8-sig", errors="replace") as lines:
         stages = provenance.rows_to_skip(readers, parser, lines)
@@ -163,7 +160,6 @@ def audit(
     num_loading_workers: NotNegative | None = None,
     state: Path | None = None,
     options: RunOptions,
-    schedule: Schedule | None = None,
 ) -> int:
     """Simulate all ranks of a run and check that every position is read once.
 
@@ -174,8 +170,8 @@ def audit(
     """
     workers = options.workers(num_loading_workers)
     if options.is_card_alone and state is None:
-        return show_card_audit(options, options.card(schedule))
-    segments = options.segments(schedule, workers)
+        return show_card_audit(options, options.card)
+    segments = options.segments(workers)
     report = provenance.audit(segments)
     result: dict[str, Any] = {"ok": report.ok, **dataclasses.asdict(report)}
     lines = [str(report)]

@@ -36,7 +36,7 @@ FIXED_FIELDS = {
 
 @dataclasses.dataclass(kw_only=True)
 class RunOptions(FileOptions):
-    """The options that name a run; a command adds the options of `Schedule`.
+    """The options that name a run and its ranks.
 
     Args:
         config: the YAML file of nanoset_ref.train, which describes the whole run, or a folder of
@@ -62,6 +62,7 @@ class RunOptions(FileOptions):
             (default: 1,0,0).
         tokenizer: name or folder; default: the config's, or else the file's.
         layout: how ranks share a micro-batch, if it is given; also an option of `Schedule`.
+        schedule: the layout that options describe; None: no option does.
     """
 
     config: str | None = None
@@ -76,6 +77,7 @@ class RunOptions(FileOptions):
     split: str | None = None
     tokenizer: str | None = None
     layout: Layout | None = None
+    schedule: Schedule | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError unless exactly one of --config, --run and --data names the run."""
@@ -100,9 +102,9 @@ class RunOptions(FileOptions):
                 "give either --row-length, for rows that share no token, or --sequence-length"
             )
 
-    def read_config(self, schedule: Schedule | None) -> train.Config:
+    def read_config(self) -> train.Config:
         """Read the YAML file; UsageError if options describe the ranks, too."""
-        if schedule is not None:
+        if self.schedule is not None:
             raise UsageError(
                 "the config determines ranks, batches and first steps; drop these options, or "
                 "change the config"
@@ -115,15 +117,14 @@ class RunOptions(FileOptions):
             raise UsageError("--num-loading-workers belongs to --data alone; drop it")
         return num_loading_workers or 0
 
-    def segments(self, schedule: Schedule | None, workers: int = 0) -> list[RunSegment]:
+    def segments(self, workers: int = 0) -> list[RunSegment]:
         """The stages of the YAML file or card, or a single segment over --data.
 
         Args:
-            schedule: the layout that the options describe; None: no option does.
             workers: DataLoader workers per rank, of a segment over --data.
         """
         if self.run:
-            card = self.card(schedule)
+            card = self.card
             if not self.data:
                 raise UsageError(
                     f"this needs the token files of {card.name}: give them with --data"
@@ -131,9 +132,9 @@ class RunOptions(FileOptions):
             return provenance.segments_of_card(card, self.data, self.open)
         if self.config:
             return provenance.segments_of_config(
-                self.read_config(schedule), train.recorded_data(self.config)
+                self.read_config(), train.recorded_data(self.config)
             )
-        schedule = schedule or Schedule()
+        schedule = self.schedule or Schedule()
         rows = self._rows()
         samples = max(0, len(rows) - schedule.consumed_train_samples)
         steps = samples // schedule.global_batch_size
@@ -159,28 +160,23 @@ class RunOptions(FileOptions):
         """Whether the run is a card without its token files."""
         return bool(self.run) and not self.data
 
-    def card(self, schedule: Schedule | None) -> Card:
-        """The card of --run, with the sizes of --sizes or --data.
-
-        Args:
-            schedule: other ranks for the run; None: its own.
-        """
+    @property
+    def card(self) -> Card:
+        """The card of --run, with the sizes of --sizes or --data, and the ranks of the options."""
         card = self._card
         if self.data and "listed" in card.facts:
             card = card.with_files([self.open(path) for path in self.data])
-        if schedule is None:
+        if self.schedule is None:
             return card
-        if self.layout and schedule == Schedule(layout=self.layout):
+        if self.layout and self.schedule == Schedule(layout=self.layout):
             return card.with_layout(self.layout)  # --layout is the only option
-        return card.with_ranks(schedule, self.layout)
+        return card.with_ranks(self.schedule, self.layout)
 
-    def readers(
-        self, schedule: Schedule | None, source: int
-    ) -> tuple[list[StageReader], QueryParser]:
+    def readers(self, source: int) -> tuple[list[StageReader], QueryParser]:
         """The stages of the run and the parser of queries; see `provenance.readers_of_card`."""
         if self.is_card_alone:
-            return provenance.readers_of_card(self.card(schedule), source)
-        segments = self.segments(schedule)
+            return provenance.readers_of_card(self.card, source)
+        segments = self.segments()
         readers, parser = provenance.readers_of_segments(segments, source)
         return readers, parser._replace(
             tokenizer_of=self.tokenizer_of, report=show_progress
