@@ -149,7 +149,7 @@ def tokenize(
             )
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
-    manifests: dict[str, ChunkManifest] = {}
+    manifests = {}
     carried: list[int] = []
     for name in names:
         job = _TokenizeJob(name, subsets[name], Path(out_root, name), config, carried)

@@ -150,10 +150,10 @@ def _argument_helps(function: Any) -> dict[str, str]:
     In that section, a line indented by four spaces is `name: text` or `name, name: text`, and a
     deeper line continues it.
     """
-    helps: dict[str, str] = {}
+    helps = {}
     for documented in reversed(getattr(function, "__mro__", [function])):
         docstring = inspect.cleandoc(documented.__doc__ or "")
-        names: list[str] = []
+        names = []
         for line in docstring.partition("\nArgs:\n")[2].split("\n"):
             if not line.startswith("    "):
                 break  # the section has ended

@@ -173,7 +173,7 @@ def audit(
         return show_card_audit(options, options.card)
     segments = options.segments(workers)
     report = provenance.audit(segments)
-    result: dict[str, Any] = {"ok": report.ok, **dataclasses.asdict(report)}
+    result = {"ok": report.ok, **dataclasses.asdict(report)}
     lines = [str(report)]
     if state is not None:
         saved = read_json(state)

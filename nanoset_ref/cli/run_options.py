@@ -319,7 +319,7 @@ def _is_pair(path: str, prefix: str) -> bool:
     location = location_of(prefix)
     if isinstance(location, str):
         return os.path.isfile(f"{prefix}.idx")
-    index: Any = location.with_suffix(f"{location.suffix}.idx")
+    index = location.with_suffix(f"{location.suffix}.idx")
     return path != prefix and index.is_file()
 
 

@@ -17,7 +17,7 @@ def deferred_signals() -> Iterator[None]:
     A worker of torch's DataLoader leaves SIGTERM alone: torch handles it in C, and Python could not
     set that handler again. The trainer would wait forever for the worker's end.
     """
-    pending: list[int] = []
+    pending = []
     numbers = [signal.SIGINT, signal.SIGTERM]
     data = sys.modules.get("torch.utils.data")
     if data is not None and data.get_worker_info() is not None:

@@ -31,7 +31,7 @@ from nanoset_ref.load.weighted_paths import separate_weights
 from nanoset_ref.orders import NanotronOrder
 from nanoset_ref.orders.base import Weights
 from nanoset_ref.orders.folders import FolderOrder
-from nanoset_ref.tokens import Tokens, Windows, datatrove_files
+from nanoset_ref.tokens import Windows, datatrove_files
 
 logger = logging.getLogger(__name__)
 WITHIN_DOCUMENTS = DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
@@ -67,7 +67,7 @@ class DatatroveNanoset(Nanoset):
         dataset_folders, dataset_weights = separate_weights(
             dataset_folders, dataset_weights
         )
-        files: list[Tokens] = []
+        files = []
         file_lengths = []
         for path in as_list(dataset_folders):
             folder = datatrove_files(

@@ -23,7 +23,7 @@ def init_worker(seed: int, dp_rank: int, worker_id: int) -> None:
     random.seed(value)
     np.random.seed(value)
     torch.manual_seed(value)
-    trainer: Any = multiprocessing.parent_process()
+    trainer = multiprocessing.parent_process()
     if trainer is not None and trainer.pid != os.getppid():
         threading.Thread(target=_exit_after, args=(trainer,), daemon=True).start()
 

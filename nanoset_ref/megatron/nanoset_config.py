@@ -141,7 +141,7 @@ class NanosetConfig(DocumentOptions):
 
     def _wrong_fields(self) -> Iterator[str]:
         """Yield a message for each invalid field."""
-        fields: dict[str, Any] = vars(self)
+        fields = vars(self)
         yield from _integer_problems("random_seed", fields["random_seed"], 0, 2**32)
         yield from _integer_problems(
             "sequence_length", fields["sequence_length"], 1, 2**31
@@ -249,7 +249,7 @@ def read_blend(data_path: DataPath) -> Blend:
         ValueError: there is no prefix, there are more than MAX_CORPORA, a weight is not a positive
             number, or some prefixes have weights and others none.
     """
-    entries: Any = data_path
+    entries = data_path
     if isinstance(data_path, Mapping):
         entries = itertools.chain(*zip(data_path.values(), data_path, strict=True))
     try:
@@ -342,7 +342,7 @@ def parse_split(split: str) -> tuple[Bounds | None, ...]:
         )
     shares = as_shares(sizes + [0.0] * (len(SPLITS) - len(sizes)))
     ends = itertools.accumulate(shares, initial=0.0)
-    bounds: list[Bounds | None] = []
+    bounds = []
     for start, stop in itertools.pairwise(ends):
         bounds.append((start, stop) if stop > start else None)
     return tuple(bounds)

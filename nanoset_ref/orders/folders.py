@@ -28,7 +28,7 @@ class FolderOrder(ListedOrder):
         samples = np.maximum(folders.dataset_lengths, 1)
         sample_weights = folders.dataset_weights / samples
         lengths: list[int] = []
-        weights: list[float] = []
+        weights = []
         for weight, folder in zip(sample_weights, file_lengths, strict=True):
             lengths += folder
             weights += [weight * length for length in folder]

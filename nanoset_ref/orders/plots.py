@@ -153,7 +153,7 @@ def _groups(names: Sequence[str], read: Floats) -> list[Group]:
         shown -= 1  # the others are at least two
     most = np.argsort(-read, kind="stable")[:shown]
     groups: list[Group] = []
-    others: list[int] = []
+    others = []
     for source, name in enumerate(names):
         if source in most:
             color = COLORS[len(groups)]

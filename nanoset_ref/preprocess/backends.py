@@ -76,7 +76,7 @@ def hf_encoder(tokenizer: Tokenizer) -> Encode:
 
 def _groups(pieces: Iterator[str]) -> Iterator[list[str]]:
     """Group pieces; a group is complete once it has BATCH_CHARS characters."""
-    group: list[str] = []
+    group = []
     size = 0
     for piece in pieces:
         group.append(piece)

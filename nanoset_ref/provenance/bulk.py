@@ -46,7 +46,7 @@ def _nothing(argument: Any) -> Any:
 
 def _passage_of(line: str) -> Passage:
     """The text, or the ids, of a line of JSON; ValueError if it holds something else."""
-    passage: Any = None
+    passage = None
     with contextlib.suppress(json.JSONDecodeError):
         passage = json.loads(line)
     if not isinstance(passage, (str, list)):
@@ -83,7 +83,7 @@ class QueryParser(NamedTuple):
             ValueError: a line of another form, or one that names no file, document or bytes of it.
         """
         firsts = firsts_of_equals([file.name for file in self.files]).tolist()
-        spans: list[Any] = []
+        spans = []
         passages: dict[int, Passage] = {}
         for row, line in enumerate(lines):
             match = QUERY.fullmatch(line)

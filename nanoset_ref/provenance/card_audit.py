@@ -187,8 +187,8 @@ class _MatchedSources:
         for number, source in left.items():
             for key in _keys(source):
                 by_key.setdefault(key, []).append(number)
-        numbers: dict[int, int] = {}
-        self.assumed: list[list[str]] = []
+        numbers = {}
+        self.assumed = []
         for number, source in enumerate(two.sources):
             for k in chain.from_iterable(by_key.get(key, ()) for key in _keys(source)):
                 if k in left and _are_same(left[k], source, by_name=True):

@@ -46,7 +46,7 @@ def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     """
     try:
         # a checkpoint's state.json has it under "state"
-        state: Any = saved.get("state", saved)
+        state = saved.get("state", saved)
         # and the trainer's state the loader's under "data"
         state = state.get("data", state)
         if "stages" not in state:

@@ -80,8 +80,8 @@ class OLMoCorePackedRows(JoinedRows):
         size = options["group_size"]
         # the numbers of the files that are packed together
         self._groups = [numbers[i : i + size] for i in range(0, len(files), size)]
-        self._group_of: dict[int, int] = {}  # of each file
-        self._firsts: dict[int, int] = {}  # the first token of each file in its group
+        self._group_of = {}  # of each file
+        self._firsts = {}  # the first token of each file in its group
         for group, members in enumerate(self._groups):
             first = 0
             for number in members:

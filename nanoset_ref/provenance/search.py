@@ -63,8 +63,8 @@ class PassageSearch:
     def __init__(self, passages: Mapping[int, Passage], tokenizer: Any = None) -> None:
         self.tokenizer = tokenizer
         self.texts: dict[int, str] = {}  # those of which the middle is searched for
-        self.numbers: list[int] = []  # of the passage of each sequence
-        self.sequences: list[Int64Array] = []
+        self.numbers = []  # of the passage of each sequence
+        self.sequences = []
         for number, passage in passages.items():
             for ids in self._ids_of(number, passage):
                 sequence = np.array(ids)

@@ -122,7 +122,7 @@ class MMapIndexedDataset(Tokens):
         size = version_of_index[0] if version_of_index else 0
         with local_copy(name) as content:
             if size <= MAX_READ:
-                index: NDArray[Any] = np.fromfile(content, np.uint8)
+                index = np.fromfile(content, np.uint8)
             else:
                 index = np.memmap(content, mode="r").view(np.ndarray)
         head = index[: HEADER.size].tobytes()

@@ -158,7 +158,7 @@ def _check_file(file: Tokens, target: Path) -> None:
     if isinstance(file, TokenFile) and file.manifest and file.manifest.sources:
         lost.append("the labels of documents")
     # how the samples of the copy are cut when it is opened
-    windows: str = "disjoint" if target.suffix == ".ds" else "overlapping"
+    windows = "disjoint" if target.suffix == ".ds" else "overlapping"
     if target.suffix == ".npy" and file.row_length:
         windows = file.windows
     if file.windows != windows:

@@ -84,7 +84,7 @@ def open_all(
             return file
         return open_tokens(file, token_dtype)
 
-    opened: list[Tokens] = []
+    opened = []
     waited_before = _seconds_waited()
     for file in files:
         opened.append(open_one(file))

@@ -55,7 +55,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
         raise TokenFileError(f"{file.path} holds no documents")
     counts = np.zeros(0, dtype=np.int64)
     ending_in_eos = 0
-    hashes: set[bytes] = set()
+    hashes = set()
     duplicate_lengths = []
     for ids, sizes in document_blocks(file, documents):
         counts = _add_counts(counts, ids, file)

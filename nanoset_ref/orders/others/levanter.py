@@ -6,8 +6,6 @@ The order is computed and not stored. Source: stanford-crfm/levanter 9263f81e (S
 (marin#5246) Marin shuffles by blocks.
 """
 
-from typing import Any
-
 import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
@@ -83,7 +81,7 @@ class LevanterOrder(Order):
         while len(unfinished):
             left = walked[unfinished] >> self._width
             right = walked[unfinished] & self._mask
-            keys: Any = self._keys
+            keys = self._keys
             if back:  # the same rounds with both halves exchanged
                 left, right = right, left
                 keys = keys[::-1]

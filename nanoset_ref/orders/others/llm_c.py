@@ -86,7 +86,7 @@ class LlmCOrder(Order):
             return one_epoch * epochs
         generator = np.random.RandomState(SEED + rank)
         files = list(range(len(self._ends)))
-        numbers: list[int] = []
+        numbers = []
         for _ in range(epochs):
             shuffle_from_the_end(files, generator)
             for file in files:
