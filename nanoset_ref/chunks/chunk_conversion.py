@@ -243,7 +243,7 @@ def _is_made_of(target: Path, record: Path, inputs: dict[str, Any]) -> bool:
         return False
     # a damaged file is converted again
     with contextlib.suppress(ValueError):
-        return bool(read_json(record) == _with_tokens(inputs, target))
+        return read_json(record) == _with_tokens(inputs, target)
     return False
 
 

@@ -132,7 +132,7 @@ def file_size(path: PathLike) -> int:
         raise FileNotFoundError(
             errno.ENOENT, os.strerror(errno.ENOENT), str(as_path(path))
         )
-    return int(version[0])
+    return version[0]
 
 
 def as_list(values: Any, *single: type) -> list[Any]:

@@ -158,7 +158,7 @@ class ArrowValues:
         """Read the values."""
         with _report_damage(self.where):
             self.column.validate(full=True)
-            return list(self.column.to_pylist())  # to_numpy would import pandas
+            return self.column.to_pylist()  # to_numpy would import pandas
 
     def message(self) -> memoryview:
         """The array as an Arrow stream, for another process."""

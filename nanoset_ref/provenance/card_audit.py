@@ -228,7 +228,7 @@ def _are_same(one: Json, two: Json, *, by_name: bool) -> bool:
 
 
 def _base_name(source: Json) -> str:
-    return str(source["name"]).rpartition("/")[2]
+    return source["name"].rpartition("/")[2]
 
 
 def _keys(source: Json) -> list[str]:

@@ -346,7 +346,7 @@ def firsts_of_equals(keys: Sequence[Any]) -> Int64Array:
 
 def num_bytes(file: Any) -> int:
     """The size of open `Tokens`, their header included."""
-    return int(file.first_byte + file.num_tokens * file.dtype.itemsize)
+    return file.first_byte + file.num_tokens * file.dtype.itemsize
 
 
 def steps_of(stage: Json) -> range:
@@ -357,7 +357,7 @@ def steps_of(stage: Json) -> range:
 
 def stop_of(stage: Json) -> int:
     """The position after the last one of a stage."""
-    return int(stage["first_position"] + stage["steps"] * stage["batch_size"])
+    return stage["first_position"] + stage["steps"] * stage["batch_size"]
 
 
 def shipped_cards() -> list[str]:

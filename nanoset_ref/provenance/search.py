@@ -161,7 +161,7 @@ class PassageSearch:
 
     def _decode(self, ids: list[int]) -> str:
         decode = self.tokenizer.decode
-        return str(decode(ids, clean_up_tokenization_spaces=False))
+        return decode(ids, clean_up_tokenization_spaces=False)
 
 
 def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:

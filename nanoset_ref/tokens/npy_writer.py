@@ -181,7 +181,7 @@ class TokenFileWriter:
         self._offsets.write(
             (np.cumsum(lengths) + self.num_tokens).astype("<i8").tobytes()
         )
-        self.num_tokens += int(ids.size)
+        self.num_tokens += ids.size
         self.num_documents += len(lengths)
 
     def write_labels(self, labels: Sequence[str], numbers: ArrayLike) -> None:
