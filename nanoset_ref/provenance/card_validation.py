@@ -15,8 +15,6 @@ from nanoset_ref.io.checks import unknown_key_problem
 from nanoset_ref.io.paths import as_list, read_json
 from nanoset_ref.orders.base import Json
 
-Schema = dict[str, Any]
-
 SCHEMA = Path(__file__).with_name("card_schema.json")
 MAX_CARD_BYTES = 10_000
 NUM_PROBES = 64
@@ -32,7 +30,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 
 @functools.cache
-def card_schema() -> Schema:
+def card_schema() -> Json:
     """The committed schema, parsed."""
     return read_json(SCHEMA)
 
@@ -47,7 +45,7 @@ def problems_of_card(facts: Any) -> list[str]:
 
 def _problems_of_value(
     value: Any,
-    schema: Schema,
+    schema: Json,
     path: str,
 ) -> Iterator[str]:
     """The problems of a value and everything in it, by the schema."""
@@ -73,7 +71,7 @@ def _problems_of_value(
                 yield from _problems_of_value(item, field_schema, field_path)
 
 
-def _is_valid(value: Any, schema: Schema) -> bool:
+def _is_valid(value: Any, schema: Json) -> bool:
     """Whether a value itself keeps the rules; its fields and items are not checked."""
     names = as_list(schema.get("type", []))
     types = tuple(kind for name in names for kind in TYPES[name])
@@ -86,7 +84,7 @@ def _is_valid(value: Any, schema: Schema) -> bool:
     if isinstance(value, str):
         return re.search(schema.get("pattern", ""), value) is not None
     if isinstance(value, (int, float)):
-        return bool(schema.get("minimum", value) <= value <= MAX_NUMBER)
+        return schema.get("minimum", value) <= value <= MAX_NUMBER
     if isinstance(value, list):
         most = schema.get("maxItems", len(value))
         return schema.get("minItems", 0) <= len(value) <= most
