@@ -168,16 +168,13 @@ def _prepare_output() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _do_nothing(*_: Any) -> None:
-    """A handler. (With SIG_DFL instead, Python would report a signal that came before.)"""
-
-
 def _terminate(*_: Any) -> None:
     if _ended.is_set():  # nothing is left to report
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
-    # torch would raise for loading workers that SIGTERM has ended as well
-    signal.signal(signal.SIGCHLD, _do_nothing)
+    # torch would raise for loading workers that SIGTERM has ended as well (and with SIG_DFL,
+    # Python would report a signal that came before)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     why = ""
     if under_torchrun():
         why = " (torchrun ends all ranks when one dies, and reports which)"
