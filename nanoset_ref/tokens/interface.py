@@ -151,9 +151,7 @@ class Tokens(ABC):
             # only objects in a bucket need it
             from nanoset_ref.io.bucket_ranges import BucketIds
 
-            version: Any = self.version
-            ids: Any = BucketIds(self.location, version, self.dtype)
-            return ids
+            return BucketIds(self.location, self.version, self.dtype)  # type: ignore[arg-type, return-value]
         self.check_unchanged()
         if self.num_tokens == 0:  # an empty file cannot be mapped
             return np.empty(0, dtype=self.dtype)
