@@ -27,7 +27,7 @@ from nanoset_ref.io.checks import refuses_unknown, whole_number
 Layout = Literal["strided", "contiguous"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Slot:
     """Where a run reads a position. Steps count from 1; micro-batches, ranks and rows from 0."""
 
@@ -134,13 +134,7 @@ class Schedule:
             row, dp_rank = divmod(offset_in_micro_batch, self.dp_size)
         else:
             dp_rank, row = divmod(offset_in_micro_batch, self.micro_batch_size)
-        return Slot(
-            position=position,
-            step=self.first_step + steps,
-            micro_batch=micro_batch,
-            dp_rank=dp_rank,
-            row=row,
-        )
+        return Slot(position, self.first_step + steps, micro_batch, dp_rank, row)
 
     def rank_positions(self, start: int, size: int, dp_rank: int) -> range:
         """One rank, one micro-batch: its positions among those of all ranks, [start, start + size).
