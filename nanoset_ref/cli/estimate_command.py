@@ -263,15 +263,15 @@ def _stage_of_options(
         files = [(path, [options.open(path)]) for path in paths]
         shares: Sequence[float | None] = weights or [None] * len(paths)
         blend = token_blend(files, shares, length, order, bool(options.row_length))
-        # orders that are not in ORDERS refuse them themselves
-        kind = find_order(order) if order in ORDERS else None
-        if weights is not None and kind and not kind.keeps_shares:
-            raise ValueError(
-                f"the order {order!r} takes no weights; leave the weights out"
-            )
+        # an order that is not in ORDERS refuses weights itself
+        kind = find_order(order)
         if order not in ORDERS:
             blend = dataclasses.replace(
                 blend, counted_order=options.nanoset(paths, weights).order
+            )
+        elif weights is not None and kind and not kind.keeps_shares:
+            raise ValueError(
+                f"the order {order!r} takes no weights; leave the weights out"
             )
     samples = options.resolved_num_samples
     if samples is None:
