@@ -72,10 +72,8 @@ class NanosetBuilder:
 
         def dataset_of(prefix: str, num_samples: int | None) -> MegatronNanoset:
             corpus = self._open(prefix)
-            start, stop = bounds
-            first = round(start * len(corpus))
-            last = round(stop * len(corpus))
-            return MegatronNanoset(corpus, first, last, num_samples, split, config)
+            first, stop = (round(bound * len(corpus)) for bound in bounds)
+            return MegatronNanoset(corpus, first, stop, num_samples, split, config)
 
         if len(prefixes) == 1 and (weights is None or config.split is None):
             return dataset_of(prefixes[0], size)
