@@ -70,7 +70,7 @@ def _origin(dataset: Rows, slot: Slot) -> RowOrigin:
     file = dataset.files[source]
     parts = tuple(dataset.spans(slot.position))
     labels = dict.fromkeys(file.label_of(part.document) for part in parts)
-    known = tuple(label for label in labels if label)
+    known = tuple(filter(None, labels))
     return RowOrigin(slot, source, str(file.path), sample, epoch, parts, known)
 
 
