@@ -171,9 +171,10 @@ def _split_all(
 ) -> list[_SplitSubset]:
     """Split every subset: steps 1 and 2."""
     rng = random.Random(seed)
-    subsets = []
-    for name, path in progress_bar(paths.items(), "subsets"):
-        subsets.append(_split_subset(name, path, num_chunks, num_valid, rng))
+    subsets = [
+        _split_subset(name, path, num_chunks, num_valid, rng)
+        for name, path in progress_bar(paths.items(), "subsets")
+    ]
     if not any(len(subset.line_starts[TRAIN]) for subset in subsets):
         raise ValueError(
             f"no subset has a sample for each of {num_chunks} chunks: "

@@ -179,14 +179,14 @@ class _TokenizeJob:
     def run(self, num_workers: int, overwrite: bool) -> ChunkManifest:
         """Tokenize and pack the subset unless it is complete."""
         workers = max(1, min(self.config.worker_packing, len(self.files)))
-        sources = []
-        for worker in range(workers):
-            source = open_text(
+        sources = [
+            open_text(
                 self.files[worker::workers],
                 column=self.config.column or TEXT_COLUMNS,
                 on_error=self.config.on_error,
             )
-            sources.append(source)
+            for worker in range(workers)
+        ]
         encoder = self._encoder(sources[0])
         identity = encoder.identity
         settings = {  # they determine the content of the folder
@@ -306,9 +306,10 @@ class _TokenizeJob:
     def _write_rows(
         self, paths: list[Path], packers: list[Packer], encoder: Encoder
     ) -> int:
-        rows = []
-        for path, packer in zip(paths, packers, strict=True):
-            rows.append(self._rows(TokenFile(path), packer, encoder))
+        rows = [
+            self._rows(TokenFile(path), packer, encoder)
+            for path, packer in zip(paths, packers, strict=True)
+        ]
         samples = 0
         with atomic_write(self.folder / ROWS_NAME) as file:
             for row, lengths in interleave_workers(rows):

@@ -76,12 +76,10 @@ class MaxTextOrder(Order):
             )
         self.dataset_weights = normalize_weights(weights, len(lengths))
         accept = self.options["accept_repeat"]
-        self._sources = []
-        for length in lengths:
-            source = GrainOrder(
-                [length], None, 0, self.random_seed, accept_repeat=accept
-            )
-            self._sources.append(source)
+        self._sources = [
+            GrainOrder([length], None, 0, self.random_seed, accept_repeat=accept)
+            for length in lengths
+        ]
         # 1.
         total = sum(weights)
         shares = [weight / total for weight in weights]
