@@ -192,7 +192,8 @@ def test_a_document_has_its_text_in_the_first_column_that_it_has_whatever_others
     blocks = list(source.blocks())
     texts = [document.text for block in blocks for document in block.documents()]
     assert texts == ["one", "two", "three", "five"]
-    assert blocks[0].skipped == {"missing column": 1}
+    (batch,) = blocks[0].batches()
+    assert batch.read().skipped == {"missing column": 1}
     message = "a.jsonl:4: no column 'text' or 'content'; the columns here are ..body.."
     with pytest.raises(DocumentError, match=message):
         texts_of(open_text(tmp_path, column=("text", "content")))
@@ -259,7 +260,8 @@ def test_a_bad_line_is_an_error_with_file_and_line_or_skipped_and_counted(
     assert caught.value.reason == kind
     (block,) = open_text(path, on_error="skip").blocks()
     assert [document.text for document in block.documents()] == ["good"]
-    assert block.skipped == {kind: 1}
+    (batch,) = block.batches()
+    assert batch.read().skipped == {kind: 1}
 
 
 def test_what_common_writers_produce_is_read(tmp_path):

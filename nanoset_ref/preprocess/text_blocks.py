@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count, islice, repeat
 from typing import Any, Literal, NamedTuple
 
@@ -92,7 +92,6 @@ class TextBlock:
         contents: yields the batches, each as `Content`.
         first_number: returns the number of the first row, from 1.
         num_rows: the rows of a table; None for lines, which are one batch.
-        skipped: documents that `on_error="skip"` has left out so far, counted by reason.
     """
 
     part: TextPart
@@ -100,7 +99,6 @@ class TextBlock:
     contents: Callable[[], Iterable[Content]]
     first_number: Callable[[], int]
     num_rows: int | None = None
-    skipped: Counter[str] = field(default_factory=Counter)
 
     def batches(self) -> Iterator[TextBatch]:
         """The batches in order."""
@@ -119,7 +117,7 @@ class TextBlock:
         for batch in self.batches():
             texts = batch.texts()
             if texts is None:
-                yield from batch.line_by_line(self.skipped)
+                yield from batch.line_by_line(Counter())
             else:
                 yield from map(Document, texts, repeat(self), count(batch.row))
 
