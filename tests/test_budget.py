@@ -438,7 +438,6 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         0,
         {
             "laws/laws_command.py": 2,  # the user's loader, named on the command line
-            "preprocess/encoding_processes.py": 2,  # of gigatoken's own, which no extra names
         },
     ),
     "public names of a room": (public_names, 48, {}),

@@ -3,8 +3,10 @@
 Values that are no token ids: refused by every reader of rows, since one would read their bits and another their values.
 """
 
+import gc
 import os
 import pickle
+import resource
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from nanoset_ref import (
     PackedNanoset,
     build_nanoset_dataloader,
 )
+from nanoset_ref.io import mapping
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.load.bucket_gather import BucketGatherer
 from nanoset_ref.megatron import (
@@ -29,8 +32,6 @@ from nanoset_ref.megatron import (
 from nanoset_ref.tokens import (
     TokenFileError,
     TokenFileWriter,
-    bin_idx,
-    companions,
     convert,
     describe,
     open_tokens,
@@ -142,7 +143,7 @@ def test_a_mapped_file_that_is_truncated_is_an_error_that_names_it(found, number
 
 def truncate_and_read_all(folder):
     # small files are read, not mapped
-    bin_idx.MAX_READ = companions.MAX_READ = 0
+    mapping.MAX_READ = 0
     for number in range(len(READERS)):
         child = os.fork()
         if not child:
@@ -167,6 +168,33 @@ def truncate_and_read(folder, number):
         read(rows)
     except OSError as error:
         print(f"{number}: {error}", flush=True)  # noqa: T201
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".bin"])
+def test_large_boundaries_of_any_number_of_files_are_read_under_any_limit(
+    tmp_path, suffix
+):
+    first = tmp_path / f"0{suffix}"
+    ids = np.arange(280_000, dtype=np.uint16) % 100
+    if suffix == ".npy":
+        with TokenFileWriter(first, dtype="uint16") as writer:
+            writer.write(ids, np.full(140_000, 2))
+    else:
+        with MMapIndexedDatasetBuilder(first, np.uint16) as builder:
+            builder.write(ids, np.full(140_000, 2))
+    for part in [*tmp_path.iterdir()]:
+        for number in range(1, 120):
+            os.link(part, part.with_name(part.name.replace("0", str(number), 1)))
+    files = [open_tokens(tmp_path / f"{number}{suffix}") for number in range(120)]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gc.collect()  # what earlier tests left open
+    limit = len(os.listdir("/dev/fd")) + 100
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limits[1]))
+    try:
+        bounds = [file.require_document_offsets() for file in files]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert all(np.array_equal(found, range(0, 280_001, 2)) for found in bounds)
 
 
 def test_a_mapped_file_that_is_replaced_keeps_its_content(tmp_path):

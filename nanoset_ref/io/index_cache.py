@@ -8,7 +8,7 @@ the atomic rename keeps that safe. Neither torch.distributed nor pickle is used.
     <folder>/<hash>.<array>.npy    the arrays
     <folder>/<hash>.json           the description, and a checksum of all files; written last
 
-Loading maps the arrays, so processes share their memory. It reads them once for their checksums
+Loading maps large arrays, so processes share their memory. It reads them once for their checksums
 (under 0.2 s per GB): a bit that flips on the disk changes no time stamp. A damaged entry is
 rebuilt, with a warning. Megatron-LM keys on the path without a check, so it reuses the indexes of a
 replaced corpus, or of other flags (add_extra_token_to_sequence,
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.files import atomic_write_set, make_folder
 from nanoset_ref.io.locks import lock
+from nanoset_ref.io.mapping import should_map
 from nanoset_ref.io.paths import PathLike, checksum_of_set, read_json
 from nanoset_ref.io.urls import local_path
 
@@ -55,7 +56,7 @@ def load_or_build(
         build: returns the arrays.
 
     Returns:
-        The arrays; with a cache they are mapped, and so read-only.
+        The arrays; with a cache they are read-only, and large ones are mapped.
 
     Raises:
         OSError: there is no such entry yet, and the folder cannot be written to.
@@ -101,8 +102,13 @@ def _load(text: str, paths: Sequence[Path], entry: Path) -> Arrays | None:
     try:
         if read_json(entry) != _record(text, paths):
             raise ValueError("its content is not what was written")
-        mapped = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
-        return [array.view(np.ndarray) for array in mapped]
+        arrays = []
+        for path in paths:
+            mode: Any = "r" if should_map(path.stat().st_size) else None
+            array = np.load(path, mmap_mode=mode, allow_pickle=False)
+            array.flags.writeable = False
+            arrays.append(array.view(np.ndarray))
+        return arrays
     except (OSError, ValueError) as error:
         _warn(f"the cached index {entry} is built again: {error}")
         return None

@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# bytes of a file that is read at once; larger ones are mapped, and each mapping keeps a descriptor
-MAX_READ = 1 << 20
-
 
 def check_not_truncated(*arrays: NDArray[Any]) -> None:
     """Raise OSError if the file behind a mapped array was truncated after it was mapped.

@@ -54,7 +54,7 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     iterator = iter(items)
     close = close_pool  # bound here: at interpreter exit the module's globals are gone
     thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-read-ahead")
-    pending: deque[Future[None]] = deque()
+    pending: deque[Future[None]] = deque(maxlen=depth)  # the last ones
     # Ctrl-C can leave the lock of a future taken, so that its result is not asked for
     results: SimpleQueue[tuple[Any, list[BaseException]]] = SimpleQueue()
 
@@ -82,8 +82,6 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
                 raise errors.pop()  # its traceback holds this frame, which must not hold it
             if item is end:
                 return
-            if pending:
-                pending.popleft()
             request()
             yield item
     except KeyboardInterrupt:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.cli.command import command_line, run
+from nanoset_ref.io.files import write_together
 from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.preprocess import (
@@ -113,7 +114,7 @@ def preprocess_corpus(
         tokenizer_model: the tokenizer: a folder, a file in it such as tokenizer.model, or a name on
             the Hub.
         json_keys: Megatron-LM's word for the column with the text; several columns give a pair of
-            files each, one after another. After an error, name those that have none yet.
+            files each, and after an error none does.
         workers: Megatron-LM's word for `num_workers` of nanoset_ref.preprocess.
         tokenizer_hf_include_special_tokens: add the tokenizer's own special tokens (such as BOS) to
             each document.
@@ -131,25 +132,28 @@ def preprocess_corpus(
     """
     counts = {}
     columns = _columns(json_keys, on_error)
-    for key, prefix in _new_prefixes(output_prefix, columns, overwrite).items():
-        source = open_text(input, column=key, split=split, on_error=on_error)
-        encoder = Encoder(
-            open_tokenizer(tokenizer_model),
-            backend=backend,
-            add_special_tokens=tokenizer_hf_include_special_tokens,
-            append_eod=append_eod,
-            probe=source.beginning(),
-            special_tokens=special_tokens,
-        )
-        sink = document_sink(prefix, encoder, overwrite=overwrite)
-        counts[prefix] = tokenize_documents(
-            source,
-            encoder,
-            sink,
-            f"{prefix}.bin",
-            num_workers=workers,
-            progress=progress,
-        )
+    prefixes = _new_prefixes(output_prefix, columns, overwrite)
+    indexes = [Path(f"{prefix}.idx") for prefix in prefixes.values()]
+    with write_together(*indexes):
+        for key, prefix in prefixes.items():
+            source = open_text(input, column=key, split=split, on_error=on_error)
+            encoder = Encoder(
+                open_tokenizer(tokenizer_model),
+                backend=backend,
+                add_special_tokens=tokenizer_hf_include_special_tokens,
+                append_eod=append_eod,
+                probe=source.beginning(),
+                special_tokens=special_tokens,
+            )
+            sink = document_sink(prefix, encoder, overwrite=overwrite)
+            counts[prefix] = tokenize_documents(
+                source,
+                encoder,
+                sink,
+                f"{prefix}.bin",
+                num_workers=workers,
+                progress=progress,
+            )
     return counts
 
 

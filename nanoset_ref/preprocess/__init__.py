@@ -6,7 +6,7 @@
 text                       opens files and datasets of text
 text_formats, text_blocks  the documents in them, block by block
 json_lines                 documents in lines of JSON, with errors that name file and line
-tokenizer                  loads a tokenizer from a folder or the Hub, if that can be reached
+tokenizer                  loads a tokenizer (or a SentencePiece model) from a folder or the Hub
 encoder                    text -> token ids; the identity of a tokenizer, for plans
 batch_encoder              encodes batches in several threads, and yields them in order
 backends                   the libraries that encode

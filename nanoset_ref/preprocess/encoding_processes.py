@@ -32,7 +32,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import cache, partial, wraps
-from importlib import import_module
 from multiprocessing import Pipe
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
@@ -239,9 +238,6 @@ def in_rank_0(
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result | None:
         ranks = other_ranks()
         if ranks and not is_main_rank():
-            # gigatoken needs it, for its first batch; rank 0 tries the tokenizer meanwhile
-            with suppress(ImportError):
-                import_module("awkward")
             serve(ranks[0].connection)
             return None
         try:

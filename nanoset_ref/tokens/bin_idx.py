@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.memory import MAX_READ
+from nanoset_ref.io.mapping import should_map
 from nanoset_ref.io.paths import (
     PathLike,
     checksum,
@@ -121,10 +121,10 @@ class MMapIndexedDataset(Tokens):
         version_of_index = self.companion_versions[".idx"]
         size = version_of_index[0] if version_of_index else 0
         with local_copy(name) as content:
-            if size <= MAX_READ:
-                index = np.fromfile(content, np.uint8)
+            if should_map(size):
+                index: NDArray[Any] = np.memmap(content, mode="r").view(np.ndarray)
             else:
-                index = np.memmap(content, mode="r").view(np.ndarray)
+                index = np.fromfile(content, np.uint8)
         head = index[: HEADER.size].tobytes()
         padded = head.ljust(HEADER.size, b"\0")
         magic, version, code, sequences, entries = HEADER.unpack(padded)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
-from nanoset_ref.io.memory import MAX_READ
+from nanoset_ref.io.mapping import should_map
 from nanoset_ref.io.paths import (
     PathLike,
     as_path,
@@ -89,7 +89,7 @@ def read_document_offsets(
     """
     try:
         # refuses pipes, folders and devices
-        mode: Any = "r" if file_size(path) > MAX_READ else None
+        mode: Any = "r" if should_map(file_size(path)) else None
         with local_copy(path) as local:
             offsets = np.load(local, mmap_mode=mode, allow_pickle=False)
     except Exception as error:  # a damaged header raises errors of many types

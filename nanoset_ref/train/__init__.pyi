@@ -14,10 +14,10 @@ from .parallel import layout_from_mesh as layout_from_mesh
 from .parallel import layout_of_rank as layout_of_rank
 from .parallel import start_world as start_world
 from .run import Run as Run
+from .stage_rows import StageRecord as StageRecord
+from .stage_rows import planned_stages as planned_stages
 from .staged_loader import StagedLoader as StagedLoader
-from .staged_loader import StageRecord as StageRecord
 from .staged_loader import Step as Step
-from .staged_loader import planned_stages as planned_stages
 from .stages import Stage as Stage
 from .stages import stages_of as stages_of
 from .strict_yaml import ConfigError as ConfigError

@@ -194,7 +194,7 @@ class TokenFilesSection(DatasetSection):
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
         """Open the rows of folders of .ds files.
 
-        Token files are opened by `staged_loader`, as a stage may continue an earlier one.
+        Token files are opened by `stage_rows`, as a stage may continue an earlier one.
         """
         folders = list(self.dataset_path)
         weights = [

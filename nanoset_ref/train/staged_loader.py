@@ -10,199 +10,29 @@ last step done.
 
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.checks import whole_number
-from nanoset_ref.io.error_text import shorten
-from nanoset_ref.io.extras import extra
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
-from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.orders import Ledger, Order, StatelessOrder
-from nanoset_ref.orders.plans import Plan, PlanMismatch, check_plan
+from nanoset_ref.orders.plans import Plan
 from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
-from nanoset_ref.tokens import open_tokens
 from nanoset_ref.train.config import Config
 from nanoset_ref.train.data_section import ChunksSection, DataConfig, TokenFilesSection
 from nanoset_ref.train.parallel import ParallelLayout
+from nanoset_ref.train.stage_rows import (
+    StageRecord,
+    check_stage_plan,
+    new_record,
+    recorded_stages,
+    rows_of_stage,
+)
 from nanoset_ref.train.stages import Stage, stages_of
 from nanoset_ref.train.strict_yaml import ConfigError
-
-with extra("train", "a training run"):
-    from pydantic import BaseModel, Field
-
-# far below the end of int64: sums fit, too
-SampleCount = Annotated[int, Field(ge=0, lt=2**62)]
-
-
-class StageRecord(BaseModel, strict=True):
-    """The state of a stage that has begun.
-
-    Attributes:
-        name: the stage's name.
-        start_training_step: the stage's first step.
-        first_position: the position in the stage's order at which it began.
-        first_reads: for each of its files, how many samples earlier stages had read.
-        consumed_train_samples: samples delivered in this stage, over all ranks.
-        plan: the plan of the stage's rows.
-        cursors: for streamed text, the place in the text (see `streaming.TokenStream`).
-    """
-
-    name: str
-    start_training_step: int
-    first_position: SampleCount
-    first_reads: list[SampleCount]
-    consumed_train_samples: SampleCount = 0
-    plan: Plan | None = None
-    cursors: dict[str, dict[str, int]] = {}
-
-    @property
-    def position(self) -> int:
-        """The next position in the stage's order."""
-        return self.first_position + self.consumed_train_samples
-
-
-def new_record(stage: Stage, continued_rows: Any) -> StageRecord:
-    """Make the record of a stage that begins.
-
-    Args:
-        stage: the stage.
-        continued_rows: the Nanoset of `stage.continued`, up to the last sample delivered. With
-            None the stage begins at position 0.
-    """
-    first_position = 0
-    first_reads: list[int] = []
-    if continued_rows is not None:
-        # they were opened up to the last position read
-        first_position = len(continued_rows)
-        first_reads = continued_rows.order.counts().tolist()
-        num_new_files = len(stage.files) - len(first_reads)
-        first_reads += [0] * num_new_files
-    return StageRecord(
-        name=stage.name,
-        start_training_step=stage.steps.start,
-        first_position=first_position,
-        first_reads=first_reads,
-    )
-
-
-def rows_of_stage(stage: Stage, record: StageRecord, num_samples: int) -> Rows:
-    """Open the rows of a stage, up to position `num_samples` of its order."""
-    dataset: Any = stage.data.dataset
-    length = stage.sequence_length
-    seed = stage.data.seed
-    if not dataset.names_token_files or dataset.names_folders:
-        return dataset.open(length, num_samples, seed)
-    files = [open_tokens(path, dtype) for path, dtype in stage.files.items()]
-    sizes = [file.num_samples(length) for file in files]
-    weights: list[float] | None = None
-    # 0.0: a file that only earlier stages read
-    configured = [dataset.dataset_path.get(path, 0.0) for path in stage.files]
-    if set(configured) != {None}:
-        weights = []
-        for size, weight in zip(sizes, configured, strict=True):
-            weights.append(float(size if weight is None else weight))
-    order: str | Order = dataset.order
-    if order == "stateless" and record.first_position:
-        saved = {"number of files": len(record.first_reads)}
-        check_stage_plan(record.name, saved, {"number of files": len(files)})
-        ledger = Ledger(record.first_position, record.first_reads)
-        order = StatelessOrder(sizes, weights, num_samples, seed, start=ledger)
-    return Nanoset(files, weights, length, num_samples, seed, order=order)
-
-
-def check_stage_plan(name: str, saved: Plan | None, current: Plan) -> None:
-    """Like `check_plan`; a PlanMismatch names the stage."""
-    try:
-        check_plan(saved, current)
-    except PlanMismatch as error:
-        raise PlanMismatch(f"stage {name!r}: {error}") from error
-
-
-def planned_stages(
-    config: Config, data: Mapping[str, Any] | None = None
-) -> Iterator[tuple[Stage, Schedule, Rows]]:
-    """Open all stages: yield each with its rows, and its schedule for the ranks of `config`.
-
-    Args:
-        config: of the whole run.
-        data: the state of a StagedLoader. A stage in which the ranks or the batch size changed is
-            then yielded in parts, and must read what it read when it began.
-
-    Raises:
-        ConfigError: a stage streams text, which has no rows.
-        PlanMismatch: a stage would now read other data; the message lists the differences.
-    """
-    opened: list[Rows] = []
-    schedules = [config.batch_schedule()]
-    begun: list[StageRecord] = []
-    if data is not None:
-        _, schedules, begun = _recorded(data)
-    for stage in stages_of(config):
-        if stage.data.dataset.streams_text:
-            raise ConfigError(
-                f"stage {stage.name!r} streams text and has no rows to inspect: preprocess the "
-                "text, or leave the stage out"
-            )
-        continued_rows = None
-        if stage.continued:
-            continued_rows = opened[stage.continued.number]
-        record = new_record(stage, continued_rows)
-        parts = [*_parts(stage, record.position, schedules)]
-        _, last = parts[-1]
-        rows = rows_of_stage(stage, record, last.positions(stage.steps[-1]).stop)
-        if stage.number < len(begun):
-            check_stage_plan(stage.name, begun[stage.number].plan, rows.plan)
-        opened.append(rows)
-        for part, schedule in parts:
-            yield part, schedule, rows
-
-
-def _parts(
-    stage: Stage, position: int, schedules: Sequence[Schedule]
-) -> Iterator[tuple[Stage, Schedule]]:
-    """Cut a stage, which begins at a position, at the first steps of the run's schedules."""
-    for schedule, later in itertools.zip_longest(schedules, schedules[1:]):
-        start = max(stage.steps.start, schedule.first_step)
-        stop = min(stage.steps.stop, later.first_step) if later else stage.steps.stop
-        if start < stop:
-            name = stage.name
-            if start > stage.steps.start:
-                name = f"{name}, from step {start}"
-            yield (
-                stage._replace(name=name, steps=range(start, stop)),
-                dataclasses.replace(
-                    schedule, consumed_train_samples=position, first_step=start
-                ),
-            )
-            position += (stop - start) * schedule.global_batch_size
-
-
-def _recorded(
-    data: Mapping[str, Any],
-) -> tuple[int, list[Schedule], list[StageRecord]]:
-    """The last step of a run, its schedules and its stages, from the state of a StagedLoader.
-
-    Raises:
-        ConfigError: it is not such a state.
-    """
-    try:
-        step = whole_number(data["step"], "step", 0)
-        schedules = [Schedule(**schedule) for schedule in data["schedules"]]
-        if schedules[0].first_step != 1:
-            raise ValueError("its schedules begin after step 1")
-        return step, schedules, [StageRecord(**record) for record in data["stages"]]
-    except (LookupError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"this is not the state of a StagedLoader: {shorten(error)}"
-        ) from error
 
 
 class Step(NamedTuple):
@@ -231,8 +61,7 @@ class StagedLoader:
     Attributes:
         step: the last step delivered, 0 before the first.
         records: a StageRecord for every stage that has begun.
-        schedules: a Schedule for each part of the run with other ranks or another batch size; each
-            counts the samples of all stages.
+        schedules: a Schedule for each part of the run with other ranks or another batch size.
 
     Raises:
         ConfigError: a stage is configured to continue an earlier one, but cannot.
@@ -309,7 +138,7 @@ class StagedLoader:
             PlanMismatch: a stage that has begun now reads other data; the message lists the
                 differences. A finished stage whose files are gone is not compared.
         """
-        step, schedules, records = _recorded(state)
+        step, schedules, records = recorded_stages(state)
         last = self.config.tokens.train_steps
         if step > last:
             raise ConfigError(
@@ -344,11 +173,9 @@ class StagedLoader:
 
     def _continued(self, schedules: list[Schedule]) -> list[Schedule]:
         """The schedules of a run up to this step, and that of the config if it is another one."""
-        count = self.consumed_train_samples
-        schedule = self.config.batch_schedule(count, self.step + 1)
-        last = dataclasses.replace(
-            schedules[-1], consumed_train_samples=count, first_step=self.step + 1
-        )
+        first_step = self.step + 1
+        schedule = self.config.batch_schedule(first_step=first_step)
+        last = dataclasses.replace(schedules[-1], first_step=first_step)
         return schedules if schedule == last else [*schedules, schedule]
 
     def _check_chunk(self, step: int, record: StageRecord, stage: Stage) -> None:
@@ -372,8 +199,11 @@ class StagedLoader:
 
     def _stages_begun_by(self, step: int) -> list[tuple[str, int]]:
         """List (name, start_training_step) of the stages that have begun at a step."""
-        begun = [(stage.name, stage.steps.start) for stage in self.stages]
-        return [(name, start) for name, start in begun if start <= step]
+        return [
+            (stage.name, stage.steps.start)
+            for stage in self.stages
+            if stage.steps.start <= step
+        ]
 
     def _begin_next_stage(self) -> None:
         """Begin a stage at position 0, or after the stage that it continues.

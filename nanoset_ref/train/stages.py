@@ -9,7 +9,8 @@ begins:
                "stateless": in each file after its last sample read, in any blend (see
                `orders.Ledger`)
 
-A folder of chunks becomes one stage per chunk. `staged_loader` opens the stages and reads them.
+A folder of chunks becomes one stage per chunk. `stage_rows` opens the stages, `staged_loader` reads
+them.
 """
 
 from __future__ import annotations

@@ -76,7 +76,8 @@ def test_torchs_usual_pair_pads_and_drops() -> None:
         )
 
     options = {"claims": "once ranks", "max_workers": 0, "budget": 20}
-    assert check(make, tail="pad and drop", **options).broken == []
+    report = check(make, tail="pad and drop", **options)
+    assert report.broken == [], report
     assert check(make, tail="pad", **options).broken != []
     assert check(make, tail="drop", **options).broken != []
 
@@ -120,7 +121,7 @@ def test_an_elastic_resume_that_loses_the_shorter_last_batch_is_found() -> None:
         report = check(
             make, claims=claims, state_of=lambda it: it.done, max_workers=0, budget=20
         )
-        assert report.broken == ["elastic"]
+        assert report.broken == ["elastic"], report
 
 
 def test_other_numbers_of_ranks_are_those_that_the_adapter_allows() -> None:
@@ -130,7 +131,7 @@ def test_other_numbers_of_ranks_are_those_that_the_adapter_allows() -> None:
 
     options = {"max_ranks": 2, "max_batch_size": 3, "max_workers": 0, "budget": 20}
     report = check(make, claims="order", **options)
-    assert report.broken == report.unjudged == []
+    assert report.broken == report.unjudged == [], report
 
 
 def test_a_partial_has_a_name_and_a_text_is_no_row_number() -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 
+from nanoset_ref.io import mapping
 from nanoset_ref.io.index_cache import IndexCacheWarning, load_or_build
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 
@@ -26,12 +27,16 @@ class Builder:
         return np.full(300, self.value, dtype=np.int32), np.empty(0, dtype=np.int64)
 
 
-def test_an_index_is_built_once_and_mapped_read_only(tmp_path):
+@pytest.mark.parametrize(
+    "largest", [1327, 1328], ids=["mapped", "read"]
+)  # bytes of a file that is read: 128 of its header, 4 for each number
+def test_an_index_is_built_once_and_read_only(tmp_path, monkeypatch, largest):
+    monkeypatch.setattr(mapping, "MAX_READ", largest)
     build, other, folder = Builder(), Builder(1), tmp_path / "new" / "folder"
     for _ in range(2):
         values, empty = load_or_build(folder, DESCRIPTION, NAMES, build)
         assert (values.tolist(), empty.shape) == ([5] * 300, (0,))
-        assert isinstance(values.base, np.memmap)
+        assert isinstance(values.base, np.memmap) is (largest < 1328)
         with pytest.raises(ValueError, match="read-only"):
             values[0] = 1
         assert load_or_build(folder, {"seed": 2}, NAMES, other)[0][0] == 1, (

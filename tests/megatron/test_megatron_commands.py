@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from nanoset_ref.megatron.index.index_command import main as index_main
 from nanoset_ref.megatron.index.index_command import parse_data_path
 from nanoset_ref.megatron.preprocess import main as preprocess_main
 from nanoset_ref.megatron.preprocess import preprocess_corpus
+from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
 
 EOS = 2  # of the golden tokenizer
@@ -279,6 +281,25 @@ def test_all_outputs_are_checked_before_the_first_column_is_tokenized(golden, tm
             json_keys=["text", "title"],
         )
     assert not list(tmp_path.glob("out_text*"))
+
+
+def test_an_error_in_one_column_leaves_no_pair_of_another(golden, tmp_path):
+    good, bad = '{"text": "one", "title": "two"}\n', '{"text": "one", "title": 5}\n'
+    (tmp_path / "in.jsonl").write_text(good + bad)
+    call = partial(
+        preprocess_corpus,
+        tmp_path / "in.jsonl",
+        tmp_path / "new" / "out",
+        tokenizer_model=golden / "tokenizer",
+        json_keys=["text", "title"],
+    )
+    with pytest.raises(InputError, match="in.jsonl:2: .*title"):
+        call()
+    assert os.listdir(tmp_path / "new") == []
+    (tmp_path / "in.jsonl").write_text(good)
+    assert [counts.documents for counts in call().values()] == [1, 1]
+    names = {path.name for path in (tmp_path / "new").glob("*.idx")}
+    assert names == {"out_text_document.idx", "out_title_document.idx"}
 
 
 @pytest.mark.parametrize("json_keys", [[], ["text", "text"]])
