@@ -12,6 +12,7 @@ from nanoset_ref.cli import main
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.orders.others import nanotron_stages
 from nanoset_ref.provenance import card_of_config, segments_of_card
+from nanoset_ref.provenance.foreign_facts import read_command_line
 from nanoset_ref.tokens import (
     MMapIndexedDatasetBuilder,
     TokenFileWriter,
@@ -238,6 +239,9 @@ def test_megatrons_arguments_are_read_from_a_script(tmp_path, pair):
     assert found.facts["stages"][0]["layout"] is None, (
         "nothing says how many ranks there were"
     )
+    latin = tmp_path / "latin.sh"
+    latin.write_bytes(script.replace("and no more", "für später").encode("latin-1"))
+    assert read_command_line(latin)["seq_length"] == "16"
     hidden = script.replace("--global-batch-size 8", "--global-batch-size $BATCH")
     with pytest.raises(ValueError, match="batch_size .*dtype"):
         card(tmp_path, "megatron", hidden)

@@ -182,7 +182,9 @@ def read_command_line(path: PathLike) -> Json:
     Returns:
         {name without leading dashes, with underscores: its value, a list of them, or True}
     """
-    text = Path(path).read_text(encoding="utf-8").replace("\\\n", " ")
+    # a comment in another encoding changes nothing
+    text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+    text = text.replace("\\\n", " ")
     words: dict[str, list[str]] = {}
     name = None
     try:
