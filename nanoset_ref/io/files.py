@@ -163,12 +163,13 @@ def atomic_write_set(
 
 @contextmanager
 def write_together(*last_files: Path) -> Iterator[list[list[_PendingFile]]]:
-    """Publish two sets of files at once, when both are complete.
+    """Publish two or more sets of files at once, when all are complete.
 
     Args:
         last_files: the last file of each set that will be written.
 
-    Write both sets inside this block; until its end both old sets stay. Process 7 replaces the sets
+    Write the sets inside this block; until its end the old sets stay, and an error leaves no new
+    one. Process 7 replaces the sets
     (a.bin, a.idx) and (b.bin, b.idx); * marks a new file, and the inode of the new a.idx is 42:
 
         visible                         hidden
@@ -183,10 +184,11 @@ def write_together(*last_files: Path) -> Iterator[list[list[_PendingFile]]]:
 
     While only the first set is published, the last file of the second has a hidden name that
     contains the inode of the first set's last file. A later writer that finds this name knows that
-    the pair is incomplete, and replaces it. So the mark of one set marks both.
+    the pair is incomplete, and replaces it. So the mark of one set marks both. Of three or more
+    sets it marks the newest published one: a kill in these last renames leaves the earlier ones.
 
     Yields:
-        The pending files of both sets, in the order of writing; complete at the end of the block.
+        The pending files of all sets, in the order of writing; complete at the end of the block.
     """
     with ExitStack() as temporaries:
         marks = [*chain.from_iterable(map(_temporaries_of, last_files))]
@@ -200,7 +202,7 @@ def write_together(*last_files: Path) -> Iterator[list[list[_PendingFile]]]:
 
 
 def _publish(sets: list[list[_PendingFile]]) -> None:
-    """Steps 2 and 3 of `atomic_write_set`, for one set or for the two sets of `write_together`."""
+    """Steps 2 and 3 of `atomic_write_set`, for one set or for those of `write_together`."""
     last_files = [files[-1] for files in sets]
     # 2. remove the old last files (the rename of a single file replaces the old one)
     if len(sets) > 1 or len(sets[0]) > 1:
