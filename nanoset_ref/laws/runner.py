@@ -8,6 +8,7 @@ continues.
 
 import contextlib
 import faulthandler
+import gc
 import multiprocessing
 import os
 import pickle
@@ -254,6 +255,7 @@ def _answer_requests(
 ) -> None:
     """Answer requests until the parent has ended; discard the output of loaders."""
     os.setsid()
+    gc.freeze()  # else a collection visits, and so copies, all objects of the parent
     faulthandler.disable()  # a library may have replaced the handlers, which `enable` would leave
     faulthandler.enable(stack, all_threads=False)
     nowhere = os.open(os.devnull, os.O_WRONLY)

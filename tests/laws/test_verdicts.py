@@ -1,6 +1,7 @@
 """What a law says of loaders that are nearly right, nearly wrong, or say nothing."""
 
 import functools
+import gc
 import json
 import random
 from pathlib import Path
@@ -141,6 +142,16 @@ def test_a_partial_has_a_name_and_a_text_is_no_row_number() -> None:
         in_order, claims="once", rows_of=lambda batch: ["a.txt"], **ALONE, budget=5
     )
     assert "found no row numbers in the batch ['a.txt']" in report.line("once")
+
+
+def test_a_collection_does_not_visit_the_objects_of_the_parent() -> None:
+    """In a process of 2 GB it took longer than the limit of a loader, which so seemed to hang."""
+
+    def make(data: int, **settings: Any) -> Any:
+        assert gc.get_freeze_count() > 1000
+        return in_order(data, **settings)
+
+    assert judge(make, "once", Case(rows=3), claims="once") is None
 
 
 @pytest.mark.parametrize(
