@@ -155,8 +155,9 @@ class Schedule:
         self, start: int, dp_rank: int, num_batches: int
     ) -> NDArray[np.int64]:
         """One rank, many micro-batches: its positions from `start` on, int64 [num_batches, B]."""
-        samples = self.samples_per_micro_step
-        first = self.rank_positions(0, samples, dp_rank)
-        rows = np.arange(first.start, first.stop, first.step)
+        samples = self.dp_size * self.micro_batch_size
+        rows = np.arange(dp_rank, samples, self.dp_size)
+        if self.layout == "contiguous":
+            rows = dp_rank * self.micro_batch_size + np.arange(self.micro_batch_size)
         batches = np.arange(start, start + num_batches * samples, samples)
         return batches[:, None] + rows
