@@ -133,8 +133,7 @@ def preprocess_corpus(
     counts = {}
     columns = _columns(json_keys, on_error)
     prefixes = _new_prefixes(output_prefix, columns, overwrite)
-    indexes = [Path(f"{prefix}.idx") for prefix in prefixes.values()]
-    with write_together(*indexes):
+    with write_together(*(Path(f"{prefix}.idx") for prefix in prefixes.values())):
         for key, prefix in prefixes.items():
             source = open_text(input, column=key, split=split, on_error=on_error)
             encoder = Encoder(
@@ -145,11 +144,10 @@ def preprocess_corpus(
                 probe=source.beginning(),
                 special_tokens=special_tokens,
             )
-            sink = document_sink(prefix, encoder, overwrite=overwrite)
             counts[prefix] = tokenize_documents(
                 source,
                 encoder,
-                sink,
+                document_sink(prefix, encoder, overwrite=overwrite),
                 f"{prefix}.bin",
                 num_workers=workers,
                 progress=progress,
