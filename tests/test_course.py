@@ -23,6 +23,7 @@ from course import (
     tally,
     tiny_corpus,
 )
+from course.drift import start_ranks
 from course.pictures import show_table
 from course.registry import Answer, Rule
 from course.zig_zag import zig_zag
@@ -684,3 +685,13 @@ def test_notebooks_13_and_15_say_what_benchmarks_startup_measured() -> None:
     assert f"{said}, and its resume stays between 1.5 and 3 ms" in page_text("15")
     resumes = found["resume_seconds"]["nanoset_ref"].values()
     assert min(resumes) > 1.5e-3 and max(resumes) < 3e-3
+
+
+def test_the_ranks_of_notebook_04_meet_in_a_folder_of_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "My Notebooks ü#?"
+    (folder / "data").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    np.arange(1999, dtype=np.uint16).tofile("a.npy")
+    assert start_ranks("a.npy", [1, 1]) == ["two equal batches"] * 2

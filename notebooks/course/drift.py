@@ -37,7 +37,7 @@ def start_ranks(path, seeds):
     """
     meeting = Path("data", "04_meeting").resolve()
     meeting.unlink(missing_ok=True)
-    command = [sys.executable, __file__, meeting.as_uri(), str(path), *map(str, seeds)]
+    command = [sys.executable, __file__, str(meeting), str(path), *map(str, seeds)]
     quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     jobs = [subprocess.Popen([*command, str(rank)], **quiet) for rank in range(len(seeds))]
     return [job.communicate()[0].strip() for job in jobs]
@@ -46,7 +46,9 @@ def start_ranks(path, seeds):
 def main(meeting, path, *numbers):
     """One rank: two batches of its order, each compared with the other ranks'."""
     *seeds, rank = map(int, numbers)
-    dist.init_process_group("gloo", meeting, rank=rank, world_size=len(seeds))
+    # a store, because torch does not decode a URL of a folder with a space
+    store = dist.FileStore(meeting, len(seeds))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=len(seeds))
     rows = Nanoset(
         path, None, sequence_length=8, train_split_num_samples=200, random_seed=seeds[rank]
     )
