@@ -275,6 +275,8 @@ def test_exercises_are_open_and_have_rules_and_solutions(
         assert cell["outputs"] == []
         assert len(registry.RULES[key].hint) > 20
     assert len(solutions(path)) == len(exercises)
+    text = "\n".join(map(source, notebook["cells"]))
+    assert f"## Exercises\n\n[Solutions](solutions/{path.stem}.py)\n" in text
 
 
 def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(
