@@ -23,7 +23,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 REPOSITORY = "https://github.com/nanoset-ref/nanoset_ref"
 FOLD = "<details><summary>Answer</summary>\n\n<!-- {} -->\n"
 IMAGE = re.compile(r'<img src="images/([\w-]+\.png)" width="(\d+)" alt="([^"]*)">')
-GUESS = re.compile(r'guess\("(\d\d\.\d+)", \.\.\.\)  # .+')
+GUESS = re.compile(r'guess\("(\d\d\.\d+)", \.\.\.\)  # your guess: .+')
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
