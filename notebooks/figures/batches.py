@@ -6,17 +6,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from figures.cells import Cell, in_line, picture
-from figures.draw import LINES, RED, SOURCES, arrow, curves, printable
+from figures.draw import GREY, INK, LINES, RED, SOURCES, arrow, curves, printable
 
 
 def runs(losses: Mapping[str, Sequence[float]], title: str) -> Figure:
-    """The losses of runs over steps, smoothed over ten; a run's name stands at the end of its line."""
+    """The running means over ten steps of the losses of runs; a run's name stands at the end of its line."""
     smooth = {
         name: [np.convolve(values, np.ones(10) / 10, "valid")] for name, values in losses.items()
     }
     labels = {"xlabel": "step", "ylabel": "loss, nats per token"}
-    figure = curves({title: smooth}, 2.9, colours=LINES, ylim=(-0.3, None), **labels)
-    for line in figure.axes[0].lines:
+    figure = curves({title: smooth}, 2.9, colours=(INK, GREY), ylim=(-0.3, None), **labels)
+    for line, dashes in zip(figure.axes[0].lines, ("-", "-", "--")):
+        line.set_linestyle(dashes)
         figure.axes[0].text(
             *line.get_xydata()[-1], f"  {line.get_label()}", color=line.get_color(), va="center"
         )

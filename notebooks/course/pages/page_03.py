@@ -85,7 +85,7 @@ def opening():
     losses = {name: losses for name, (losses, _) in runs().items()}
     show(
         batches.runs(losses, "Two of these three runs are broken"),
-        "The same model, data and seed; one number of the collator differs. Each point is the mean of ten steps.",
+        "The same model, data and seed; one number of the collator differs. A running mean over ten steps.",
         "Loss over 100 steps of three runs: B falls almost to zero, A and C stay far above it, C a little above A.",
     )
 
