@@ -554,7 +554,7 @@ def test_notebook_09_says_what_its_longer_runs_found() -> None:
         assert abs(it["causal -> document"] - it["causal -> causal"]) < 0.05
 
 
-def test_notebook_11_says_what_benchmarks_streaming_measured() -> None:
+def test_notebooks_01_and_11_say_what_benchmarks_streaming_measured() -> None:
     rates, page = stored("streaming")["tokens_per_core_second"], page_text("11")
     slow, fast = (rates[f"stream, {backend}"] for backend in ("hf", "gigatoken"))
     assert f"One core encodes {slow / 1e6:.1f} million tokens" in page
@@ -565,6 +565,8 @@ def test_notebook_11_says_what_benchmarks_streaming_measured() -> None:
         f"{hours:.0f} hours with the second"
     ) in page
     assert f"feeds {slow // 66_000} of them" in page
+    first = f"one core takes {days:.0f} days for a trillion tokens with one library"
+    assert f"{first} and {hours:.0f} hours with another" in page_text("01")
 
 
 @pytest.mark.parametrize("number", [f"{number:02}" for number in range(1, 19)])
