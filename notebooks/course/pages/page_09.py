@@ -297,7 +297,7 @@ def answer_4(masked, test, counts, mean):
     print(f"{mean['causal mask'] - ignored:.1f} nats better than the model that never had one")
 
 
-def head_starts(steps):
+def ahead(steps):
     """By how much the document mask is ahead in the stored runs of so many steps, for each seed."""
     stored = json.loads(LONGER.read_text())
     ends = [found[str(steps)] for found in stored.values()]
@@ -326,6 +326,13 @@ def answer_5(own, mean, counts):
     print(
         f"{share:.1%} of the predictions cross an EOS; counting them raises the loss, by less than 2%"
     )
+
+
+@answer("09.6", "first", words=("0.72", "The first, though"))
+def answer_6():
+    for which, nats, size in (("first", 2.0, 4), ("second", 1.8, 3)):
+        bits = nats / np.log(2) / size
+        print(f"{which:<6}  {nats} nats a token, {size} bytes a token: {bits:.2f} bits per byte")
 
 
 @rule(
