@@ -121,11 +121,8 @@ def opening():
         plots.hierarchy(
             rungs, "From memory all are fast enough; a disk or a bucket needs many requests at once"
         ),
-        "Rows of 2,048 tokens at random places: what one reading process delivers, beside what eight H100s consume "
-        "(gray). Full dots: measured, in memory with a warm page cache, from a disk with an empty one, from a bucket "
-        "that answers after 50 ms. Bars: yardsticks, each measured in the same run. Memory: Intel Xeon, two cores, 4 "
-        "rounds; disk and bucket: AMD EPYC, two cores. Open dot: arithmetic. Orange, here and in the "
-        "next pictures of readers: this package.",
+        "Rows of 2,048 tokens at random places: what one reading process delivers (full dots: measured; open: "
+        "arithmetic), beside what eight H100s consume (gray). Bars: yardsticks of the same run. Orange: this package.",
         "Four lines of marks on a logarithmic axis of tokens per second: what eight GPUs consume, what memory,"
         " a disk and a bucket deliver. Readers from memory lie right of what is consumed; Nanotron from a disk lies"
         " at its edge, a bucket with one request at a time left of it; nanoset_ref lies near each "
@@ -240,7 +237,7 @@ def answer_5():
         [
             "answers after 20 ms (one run, the same machine)",
             "fetched after a sixteenth",
-            "of 256 equal parts, its first 256 rows touch",
+            "parts of 256 that its first 256 rows touch (full shuffle: 162)",
             "million tokens/s over an epoch",
         ],
         readers,
