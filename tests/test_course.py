@@ -1,5 +1,7 @@
 """What the notebooks share does what its docstrings say."""
 
+import ast
+import inspect
 import itertools
 import json
 import re
@@ -436,6 +438,29 @@ def test_best_fit_writes_the_longest_documents_first_as_notebook_16_says(
         for row in plain.best_fit(lengths, 2049)
     ]
     assert round(sum(pairs[:quarter]) / sum(pairs[-quarter:])) == 14
+
+
+def test_notebook_16_calls_the_kernel_for_variable_lengths_as_torch_does() -> None:
+    """On a CPU nobody can run it; its arguments are those of the torch that is installed."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    block = page_text("16").split("import varlen_attn\n")[1].split("```")[0]
+    assigned = ast.parse(block).body[-1]
+    assert isinstance(assigned, ast.Assign) and isinstance(assigned.value, ast.Call)
+    given = [ast.unparse(it) for it in assigned.value.args]
+    named = {str(it.arg): ast.unparse(it.value) for it in assigned.value.keywords}
+    arguments = inspect.signature(varlen_attn).bind(*given, **named).arguments
+    assert arguments == {
+        "query": "query",
+        "key": "key",
+        "value": "value",
+        "cu_seq_q": "edges",
+        "cu_seq_k": "edges",
+        "max_q": "longest",
+        "max_k": "longest",
+        "window_size": "(-1, 0)",
+    }
+    assert "(-1, 0) for causal attention" in str(varlen_attn.__doc__)
 
 
 def test_an_empty_text_is_an_eos_or_nothing_as_notebook_16_says(tmp_path: Path) -> None:
