@@ -391,7 +391,7 @@ def test_a_state_of_other_boundaries_padding_or_packing_is_refused(paths, tmp_pa
     assert len({rows.fingerprint for rows in [packed(paths), *others]}) == 4
     with pytest.raises(
         ValueError,
-        match=r"where samples follow each other in a file; a.npy is packed by best fit",
+        match=r"where samples follow each other in a file; these rows are packed",
     ):
         compare(state, packed(paths))
 
@@ -457,14 +457,14 @@ def test_what_cannot_be_packed_says_why(paths, tmp_path):
     for pad_id in (-1, 2**31):
         with pytest.raises(
             ValueError,
-            match=f"pad_id must be a token id of 0 .. 2.*, got {pad_id}: for example the EOS id",
+            match=rf"pad_id .for example the EOS id. must be .*, got {pad_id}|below 2..31, got {pad_id}",
         ):
             packed(paths, pad_id=pad_id)
+    with pytest.raises(ValueError, match="pad_id .* must be an integer .* got True"):
+        packed(paths, pad_id=True)
     with pytest.raises(ValueError, match="sequence_length must be at least 1, got 0"):
         PackedNanoset(paths, None, 0, pad_id=0)
-    with pytest.raises(
-        ValueError, match="a row must hold at least 1 token, got row_length=0"
-    ):
+    with pytest.raises(ValueError, match="row_length must be at least 1, got 0"):
         pack_documents(np.array([0, 9]), 0)
     with pytest.raises(
         ValueError, match="train_split_num_samples must be at least 0, got -1"

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_nanoset import write_range
 
+from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import SkippingOrder, StatelessOrder
 from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.provenance.continuation import compare, ledger_of
-from nanoset_ref.tokens import TokenFileWriter
+from nanoset_ref.provenance.olmo_core_rows import OLMoCorePackedRows
+from nanoset_ref.tokens import TokenFileWriter, open_tokens
 
 TOKENS = {"a": range(61), "b": range(100, 149)}
 
@@ -301,3 +303,23 @@ def test_a_damaged_plan_is_named_with_the_way_out(files, field, value):
         match="plan is damaged, or was edited: .*use the state of an earlier",
     ):
         ledger_of(state)
+
+
+def test_plans_of_packed_rows_are_not_compared_and_not_called_damaged(tmp_path):
+    (np.arange(1, 401) % 13).astype(np.uint16).tofile(tmp_path / "a.npy")
+    files = [open_tokens(tmp_path / "a.npy", "uint16", 0)]
+    options = {
+        "batch_size": 2,
+        "group_size": 1,
+        "permutation_seed": None,
+        "fragment": False,
+        "pad_token_id": 0,
+    }
+    for rows in (
+        OLMoCorePackedRows(files, 16, 8, 1, options),
+        PackedNanoset(files, None, 15, pad_id=0),
+    ):
+        state = build_nanoset_dataloader(rows, micro_batch_size=2).state_dict()
+        for ask in (ledger_of, functools.partial(compare, dataset=rows)):
+            with pytest.raises(ValueError, match="these rows are packed: continue"):
+                ask(state)

@@ -306,7 +306,9 @@ def test_ranks_without_data_get_pointers():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cp_size": 0}, "cp_size must lie in 1 .. sequence_length = 10, .* got 0"),
+        ({"cp_size": 0}, "cp_size must be at least 1, got 0"),
+        ({"cp_size": 2.0}, "cp_size must be an integer of at least 1, got 2.0"),
+        ({"cp_rank": 0.0}, "cp_rank must be an integer of at least 0, got 0.0"),
         ({"cp_size": 11}, "cp_size must lie in 1 .. sequence_length = 10, .* got 11"),
         (
             {"cp_size": 5, "cp_rank": 5},
@@ -420,3 +422,10 @@ def test_an_audit_of_weighted_folders_expects_no_shares_of_their_files(tmp_path)
     rows = DatatroveNanoset(folders, [0.2, 0.8], 4, 200)
     report = audit([RunSegment("run", rows, Schedule(micro_batch_size=4), 50)])
     assert report.ok
+
+
+@pytest.mark.parametrize("windows", ["overlaping", "padded", None])
+def test_other_windows_of_a_ds_file_are_refused(tmp_path, windows):
+    np.arange(41, dtype=np.uint16).tofile(tmp_path / "a.ds")
+    with pytest.raises(ValueError, match=f"'overlapping', got {windows!r}"):
+        DatatroveFile(tmp_path / "a.ds", windows)

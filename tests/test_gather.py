@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.load import gather_kernel
+from nanoset_ref.load.bucket_gather import BucketGatherer
 from nanoset_ref.load.gather import (
     ADVISED_ROWS,
     MAX_PYTHON_ROWS,
@@ -22,6 +23,7 @@ from nanoset_ref.load.gather import (
 )
 from nanoset_ref.load.gather_kernel import REGION_BYTES
 from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.megatron import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens import TokenFile, TokenFileError, open_tokens
 
 
@@ -327,3 +329,12 @@ def test_a_file_that_was_replaced_before_its_first_row_is_an_error(tmp_path):
         TokenFileError, match="0.npy was replaced or changed after it was opened"
     ):
         rows_of(gather, [0], [0], 10)
+
+
+@pytest.mark.parametrize("gatherer", [Gatherer, BucketGatherer])
+def test_ids_that_rows_cannot_hold_are_refused(tmp_path, gatherer):
+    """In a bucket they were cut to 32 bits without a word."""
+    with MMapIndexedDatasetBuilder(tmp_path / "a.bin", np.int64) as builder:
+        builder.write(np.array([1, 2**33 + 5]), [2])
+    with pytest.raises(ValueError, match="a.bin has ids of int64; convert it"):
+        gatherer([open_tokens(tmp_path / "a.bin")])

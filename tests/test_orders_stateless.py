@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref import plain
-from nanoset_ref.orders import Ledger, StatelessOrder, build_order
+from nanoset_ref.orders import Ledger, SkippingOrder, StatelessOrder, build_order
 
 lengths_and_weights = st.lists(
     st.tuples(st.integers(1, 40), st.floats(0.001, 1)), min_size=1, max_size=9
@@ -314,6 +314,11 @@ def test_the_same_weights_go_on_with_the_same_passes():
         after[129]
     with pytest.raises(IndexError, match="starts at 130"):
         after.counts(5)
+    without = SkippingOrder(after, [(90, 100)])
+    for ask in (without.counts, without.__getitem__):
+        with pytest.raises(IndexError, match="starts at 120: .*_samples=120 or more"):
+            ask(5)
+    assert without[120] == after[130]
 
 
 def test_a_ledger_of_other_sources_is_refused():

@@ -2,9 +2,9 @@
 
 `manifest.json` records the `settings` of the run that fills a folder. Once `complete`, it also
 records the content: lines and checksum of every file, and an account of every subset's tokens. It
-is written before the first file and again after the last. A run resumes in an unfinished folder
-with its settings, starts over in one with others, and refuses a complete one with others. The files
-themselves are complete or absent, so there is no other state.
+is written before the first file and again after the last. In an unfinished folder, a run with the
+same settings resumes, and a run with others starts over. A complete folder of other settings is
+refused. The files themselves are complete or absent, so there is no other state.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,8 @@
 """Mix tokenized subsets and split them into chunks, with a validation split per subset.
 
 1. Count: a subset of n samples, V of them for validation, has num_chunks x ((n - V) // num_chunks)
-   training samples. Its first lines are used, as many as both together. The lines after them are
-   left over (and copied to leftover/<subset>.jsonl with `keep_leftover`).
+   training samples. Its first lines are used, as many as training and validation need together; the
+   rest are left over (and copied to leftover/<subset>.jsonl with `keep_leftover`).
 2. Draw the validation lines from the used ones with `random.Random(seed).sample`, subset by subset
    in the order given.
 3. Distribute: the i-th training sample goes to chunk i mod num_chunks. A chunk has the subsets one

@@ -1,8 +1,8 @@
 """The folder that a command fills: locked for one run, and cleared of an earlier one's files.
 
 Only files that a command wrote are removed. Without a manifest of a command, none are: the folder
-may belong to the user or to another program. A complete manifest lists its files; in an unfinished
-folder, which had none of these names when it was claimed, their names and their form tell them.
+may belong to the user or to another program. A complete manifest lists its files. An unfinished
+folder had no files of these names when it was claimed, so their names and their form identify them.
 Any other file is an error, and then nothing is removed.
 """
 

@@ -306,7 +306,7 @@ def _print_answers(bulk: Path, source: int, options: RunOptions) -> None:
         raise UsageError("--bulk writes a table with tabs; drop --json")
     readers, parser = options.readers(source)
     written = 0
-    # what is no text is no query, either
+    # a line that is not UTF-8 is reported as a wrong query
     with open(bulk, encoding="utf-8-sig", errors="replace") as lines:
         for part in provenance.answer_queries(readers, parser, lines):
             sys.stdout.writelines(f"{line}\n" for line in part)

@@ -149,7 +149,7 @@ def skip(
         source: number of the file, from 0, for lines that name none.
     """
     readers, parser = options.readers(source)
-    # what is no text is no query, either
+    # a line that is not UTF-8 is reported as a wrong query
     with open(bulk, encoding="utf-8-sig", errors="replace") as lines:
         stages = provenance.rows_to_skip(readers, parser, lines)
     show_skipped_rows(options, stages)

@@ -33,9 +33,9 @@ from nanoset_ref.io.checks import normalize_indices
 from nanoset_ref.io.object_cache import PIECE_BYTES, Extent, read_cached
 from nanoset_ref.io.object_versions import (
     ObjectVersion,
+    checks_if_match,
     known_version,
     read_range,
-    refuses_other_versions,
 )
 from nanoset_ref.io.threads import thread_map
 from nanoset_ref.io.urls import BucketPath, local_path
@@ -116,7 +116,7 @@ class BucketIds:
             if len(_connected) >= MAX_CLIENTS:
                 return None
             _connected.add(self)
-        if not refuses_other_versions(self.path):
+        if not checks_if_match(self.path):
             return None
         e_tag = str(self.version.e_tag)
         return buckets.connect(self.path.root, buckets.timeout(), if_match=e_tag)

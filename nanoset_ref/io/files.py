@@ -165,12 +165,9 @@ def atomic_write_set(
 def write_together(*last_files: Path) -> Iterator[list[list[_PendingFile]]]:
     """Publish two or more sets of files at once, when all are complete.
 
-    Args:
-        last_files: the last file of each set that will be written.
-
     Write the sets inside this block; until its end the old sets stay, and an error leaves no new
-    one. Process 7 replaces the sets
-    (a.bin, a.idx) and (b.bin, b.idx); * marks a new file, and the inode of the new a.idx is 42:
+    one. Process 7 replaces the sets (a.bin, a.idx) and (b.bin, b.idx); * marks a new file, and the
+    inode of the new a.idx is 42:
 
         visible                         hidden
         a.bin  a.idx  b.bin  b.idx      .a.bin.7-5f.tmp*  .a.idx.7-c1.tmp*  .b.bin...*  .b.idx...*
@@ -184,8 +181,11 @@ def write_together(*last_files: Path) -> Iterator[list[list[_PendingFile]]]:
 
     While only the first set is published, the last file of the second has a hidden name that
     contains the inode of the first set's last file. A later writer that finds this name knows that
-    the pair is incomplete, and replaces it. So the mark of one set marks both. Of three or more
-    sets it marks the newest published one: a kill in these last renames leaves the earlier ones.
+    only one of the two sets is there, and replaces it. Of three or more sets, only the newest
+    published one is marked: after a kill between these last renames, the earlier ones stay.
+
+    Args:
+        last_files: the last file of each set that will be written.
 
     Yields:
         The pending files of all sets, in the order of writing; complete at the end of the block.
@@ -223,7 +223,7 @@ def _publish(sets: list[list[_PendingFile]]) -> None:
 
 
 def _mark_incomplete(file: _PendingFile, last: _PendingFile) -> _PendingFile:
-    """Rename the last temporary to the hidden name that marks `file` as half of a pair.
+    """Rename the last temporary to the hidden name that marks `file` as published alone.
 
     On another disk the rename fails and the temporary keeps its name; if the writer is killed at
     this point, the first set looks complete.
@@ -297,7 +297,7 @@ def _temporary(path: Path) -> Iterator[IO[Any]]:
 def clean_up_after_killed_writers(path: Path) -> None:
     """Remove the temporaries that killed writers of `path` left behind.
 
-    If one of them marks `path` as the first half of an incomplete pair (see `write_together`),
+    If one of them marks `path` as published without the next set (see `write_together`),
     `path` is removed too. The temporaries of live writers stay, and so do links and pipes.
     """
     for temporary in _temporaries_of(path):

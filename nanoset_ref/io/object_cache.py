@@ -42,7 +42,7 @@ PIECE_NAME = re.compile(r"[0-9a-f]{24}-\d+(\.[0-9a-f]{8}\.tmp)?")
 PIECE_BYTES = 1 << 20
 CHECKED_BYTES = 1 << 14  # bytes under one checksum
 PIECES_AT_ONCE = 64  # pieces that are fetched together and kept in memory
-# ids with `key` and `size` (bytes), and a range [start, stop)
+# ids with `cache_key` and `size` (bytes), and a range [start, stop) of their bytes
 Extent = tuple[Any, int, int]
 logger = logging.getLogger(__name__)
 

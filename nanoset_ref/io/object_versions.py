@@ -109,7 +109,7 @@ def read_range(path: BucketPath, start: int, stop: int, version: ObjectVersion) 
     return request(path, send)
 
 
-def refuses_other_versions(path: BucketPath) -> bool:
+def checks_if_match(path: BucketPath) -> bool:
     """Whether the server answers 412 to a wrong If-Match."""
     try:
         call_obstore(

@@ -27,7 +27,6 @@ https://arxiv.org/abs/2404.10830
 """
 
 import functools
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
@@ -66,11 +66,7 @@ def pack_documents(document_offsets: Int64Array, row_length: int) -> Arrays:
     Raises:
         ValueError: a row_length below 1; offsets that do not ascend.
     """
-    row_length = operator.index(row_length)
-    if row_length < 1:
-        raise ValueError(
-            f"a row must hold at least 1 token, got row_length={row_length}"
-        )
+    row_length = whole_number(row_length, "row_length", 1)
     offsets = np.asarray(document_offsets, dtype=np.int64)
     lengths = np.diff(offsets)
     if (lengths < 0).any():
@@ -210,12 +206,10 @@ class PackedNanoset(JoinedRows, Nanoset):
         order: str | Order = "nanotron",
         path_to_cache: PathLike | None = None,
     ) -> None:
-        self.pad_id = operator.index(pad_id)
+        self.pad_id = whole_number(
+            pad_id, "pad_id (for example the EOS id)", 0, bits=31
+        )
         self._path_to_cache = path_to_cache
-        if not 0 <= self.pad_id < 2**31:
-            raise ValueError(
-                f"pad_id must be a token id of 0 .. 2**31 - 1, got {pad_id}: for example the EOS id"
-            )
         super().__init__(
             dataset_paths,
             dataset_weights,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.bucket_ranges import BucketIds, fetch
 from nanoset_ref.io.memory import check_not_truncated
+from nanoset_ref.load.gather import refuse_wide_ids
 from nanoset_ref.tokens import Tokens
 
 
@@ -24,6 +25,7 @@ class BucketGatherer:
     block_factor = 4
 
     def __init__(self, files: Sequence[Tokens]) -> None:
+        refuse_wide_ids(files)
         self._files = files
 
     def __call__(

@@ -297,7 +297,7 @@ def require_options(options: Any) -> DocumentOptions:
 def options_for_rows(
     documents: DocumentOptions | None, rows: Rows, collate_fn: Any
 ) -> DocumentOptions | None:
-    """The document options of a loader, and those that padding requires.
+    """A loader's document options, with the mask that padding requires.
 
     Raises:
         TypeError: other options than DocumentOptions.

@@ -195,12 +195,7 @@ class OpenFiles:
     _has_room = True
 
     def __init__(self, files: Sequence[Tokens], flags: int = 0) -> None:
-        for dtype in {file.dtype for file in files}:
-            if dtype.name not in ("uint16", "int32", "uint32"):
-                location = next(file.location for file in files if file.dtype == dtype)
-                raise ValueError(
-                    f"{location} has ids of {dtype.name}; convert it to uint16 or int32"
-                )
+        refuse_wide_ids(files)
         self._files = files
         self._flags = flags
         self.itemsizes = np.array([file.dtype.itemsize for file in files], np.int64)
@@ -296,6 +291,16 @@ def truncation_error(file: Tokens, first_token: int) -> OSError:
         f"{file.path} cannot be read from token {first_token:,} on: it was cut short after it was "
         "opened, or the disk is failing"
     )
+
+
+def refuse_wide_ids(files: Sequence[Tokens]) -> None:
+    """Raise ValueError if rows of int32 cannot hold the ids."""
+    for dtype in {file.dtype for file in files}:
+        if dtype.name not in ("uint16", "int32", "uint32"):
+            location = next(file.location for file in files if file.dtype == dtype)
+            raise ValueError(
+                f"{location} has ids of {dtype.name}; convert it to uint16 or int32"
+            )
 
 
 def choose_gatherer(files: Sequence[Tokens]) -> RowGatherer:

@@ -140,12 +140,14 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         super().__post_init__()
         self.needs_starts &= self.use_doc_masking
         self.masks_padding &= self.use_doc_masking
-        if not 1 <= self.cp_size <= self.sequence_length:
+        whole_number(self.cp_size, "cp_size", 1)
+        whole_number(self.cp_rank, "cp_rank", 0)
+        if self.cp_size > self.sequence_length:
             rule = f"cp_size must lie in 1 .. sequence_length = {self.sequence_length}"
             raise ValueError(
                 f"{rule}, so that every rank has at least one column; got {self.cp_size}"
             )
-        if not 0 <= self.cp_rank < self.cp_size:
+        if self.cp_rank >= self.cp_size:
             raise ValueError(
                 f"cp_rank must lie in 0 .. cp_size - 1 = {self.cp_size - 1}, got {self.cp_rank}"
             )

@@ -134,8 +134,8 @@ class Rows(_TorchDataset):
         row_length: tokens in a row, S + 1 in most datasets.
         row_dtype: dtype of the rows read, int32 or int64.
         files: the token files behind the rows, by source number.
-        share_period: when every source is within one sample of its share. 0: after every position;
-            n: after every n positions; None: no guarantee.
+        share_period: every source is within one sample of its share after each multiple of this
+            many positions; 0: after every position; None: no guarantee.
         padded: whether rows may end in padding. `starts` marks every padding token, so that no loss
             counts it.
         pad_id: the id of the padding; None: there is none, or the files do not record it.

@@ -148,7 +148,7 @@ class NanosetConfig(DocumentOptions):
         )
         yield from _integer_problems("pad_id", fields["pad_id"])
         if fields["eos_token_id"] is not None:
-            yield from _integer_problems("eos_token_id", fields["eos_token_id"])
+            yield from _integer_problems("eos_token_id", fields["eos_token_id"], 0)
         if fields["data_path_per_split"] is not None:
             yield from _triple_problems(
                 "data_path_per_split", fields["data_path_per_split"]

@@ -266,6 +266,16 @@ class Order(ABC):
         end = operator.index(until)
         return max(min(end, self.num_samples), 0)
 
+    def _check_begun(self, position: int) -> None:
+        """Raise IndexError if a position lies before the `first_position`."""
+        first = self.first_position
+        if position < first:
+            raise IndexError(
+                f"position {position} belongs to the previous plan; this one starts at {first}: "
+                f'its loader needs consumed_train_samples={first} or more and tail="drop", for one '
+                "iteration"
+            )
+
     def epoch_of(self, position: int) -> int:
         """The epoch of a position, from 0."""
         return position // self.samples_per_epoch

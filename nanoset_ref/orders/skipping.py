@@ -102,6 +102,7 @@ class SkippingOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         """See `Order.lookup`."""
+        self._check_begun(positions.min(initial=self.num_samples))
         return self.order.lookup(self.original(positions))
 
     def reverse_lookup(
@@ -119,6 +120,7 @@ class SkippingOrder(Order):
         return here[is_kept]
 
     def _counts(self, until: int) -> Int64Array:
+        self._check_begun(until)
         first = self.order.first_position
         end = self._original_of(until)
         counts = self.order.counts(end)

@@ -228,7 +228,7 @@ class StatelessOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         """See `Order.lookup`."""
-        self._check_start(positions.min(initial=self.num_samples))
+        self._check_begun(positions.min(initial=self.num_samples))
         return _lookup(
             self._tree,
             self._period,
@@ -276,7 +276,7 @@ class StatelessOrder(Order):
 
     def _counts(self, until: int) -> Int64Array:
         """See `Order._counts`. The reads of the ledger are included."""
-        self._check_start(until)
+        self._check_begun(until)
         stop = until - self.start.position
         window = self._window_start(stop)
         items = np.arange(window, stop)
@@ -299,15 +299,6 @@ class StatelessOrder(Order):
     def _window_start(self, item: Any) -> Any:
         """The first item of the window of an item; the last window of a period may be short."""
         return item - item % self._period % WINDOW_SIZE
-
-    def _check_start(self, position: int) -> None:
-        start = self.start.position
-        if position < start:
-            raise IndexError(
-                f"position {position} belongs to the previous plan; this one starts at {start}: "
-                f'its loader needs consumed_train_samples={start} or more and tail="drop", for one '
-                "iteration"
-            )
 
 
 @njit(

@@ -191,7 +191,7 @@ def hub_problem() -> str:
 
 
 def vocabulary_size(tokenizer: Any) -> int:
-    """The number that every id is below: that of its ids, or more if they have gaps."""
+    """A number above every id: the number of ids, or more if they have gaps."""
     ids = getattr(tokenizer, "backend_tokenizer", tokenizer).get_vocab()
     return max(len(ids), max(ids.values()) + 1)
 

@@ -75,7 +75,7 @@ def _names_of(paths: Sequence[Path]) -> list[str]:
     names = [path.name for path in paths]
     if len({*names}) < len(names):
         names = [*map(str, paths)]
-    if len({*names}) < len(names):  # URLs that differ by what is not shown
+    if len({*names}) < len(names):  # URLs that differ in a hidden query
         names = [f"{name} ({number})" for number, name in enumerate(names)]
     return names
 

@@ -29,8 +29,8 @@ COLUMN_NAMES = "read before,saved plan,new plan,additional,read again,lost".spli
 MAX_EPOCHS = 1 << 16  # a damaged count would take days to compare
 # tokens between samples, besides the sequence length
 GAPS = {"overlapping": 0, "disjoint": 1}
-# the checksum of a file, its tokens and 0; or a label: its name, its tokens and how many such files
-# of its plan precede it
+# of a file: (checksum, tokens, 0); without a checksum, the label (name, tokens, number of earlier
+# files of its plan with this name and size)
 Key = tuple[str, int, int]
 
 
@@ -237,6 +237,11 @@ class _PlanFiles:
                     "only plans of token files can be compared; this state is for Megatron's "
                     "samples"
                 )
+            if "packing" in plan["rows"]:
+                raise ValueError(
+                    "plans are compared where samples follow each other in a file; these rows are "
+                    "packed: continue with the saved plan"
+                )
             self.plan = plan
             self.labels: list[Key] = []
             self.keys: list[Key] = []
@@ -253,11 +258,6 @@ class _PlanFiles:
 
     def _add(self, file: Json, sequence_length: int) -> None:
         name, tokens = file["name"], file["num_tokens"]
-        if file["windows"] == "best-fit":
-            raise ValueError(
-                "plans are compared where samples follow each other in a file; "
-                f"{name} is packed by best fit: continue with the saved plan"
-            )
         checksum = file["checksum"] or name
         if not isinstance(name, str) or not isinstance(checksum, str):
             raise TypeError(

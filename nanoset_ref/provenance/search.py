@@ -45,7 +45,7 @@ def _candidates(
 class PassageSearch:
     """Passages that are searched for together.
 
-    1. Search for the ids of each passage; for those of a text without its first and last word.
+    1. Search for the ids of each passage; of a text, for the ids of its inner words.
     2. Decode a few more tokens on both sides; keep a hit if the whole text is there.
     3. Cut the tokens where the decoded text starts and stops.
 
@@ -62,7 +62,7 @@ class PassageSearch:
 
     def __init__(self, passages: Mapping[int, Passage], tokenizer: Any = None) -> None:
         self.tokenizer = tokenizer
-        self.texts: dict[int, str] = {}  # those of which the middle is searched for
+        self.texts: dict[int, str] = {}  # searched for by their inner words
         self.numbers = []  # of the passage of each sequence
         self.sequences = []
         for number, passage in passages.items():
@@ -83,7 +83,9 @@ class PassageSearch:
         if not text:
             raise ValueError("search for a text of at least one word, got none")
         if self.tokenizer is None:
-            raise ValueError("a text needs a tokenizer")
+            raise ValueError(
+                f"the text {text!r:.80} needs a tokenizer: give one, or ids"
+            )
         spellings = [text, f" {text}"]
         words = text.split(" ")
         if len(words) > 2:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, default_collate
 from nanoset_ref.io.extras import extra
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.map_style import MapDataset
-from nanoset_ref.streaming.resumable import State, checked_copy, count_option
+from nanoset_ref.streaming.resumable import State, checked_copy, required_count
 from nanoset_ref.streaming.text_adapters import Adapter
 
 with extra("lightning", "a Lightning data module"):
@@ -96,7 +96,7 @@ class SuperDataModule(LightningDataModule):
         collate_fn: Callable[[list[Any]], Any] = default_collate,
     ) -> None:
         super().__init__()
-        count_option(hparams, "batch_size")
+        required_count(hparams, "batch_size")
         self.hyperparameters = hparams  # `hparams` itself is Lightning's
         self.train_adapter = train_adapter
         self.valid_adapter = valid_adapter

@@ -34,8 +34,8 @@ from nanoset_ref.io.checks import whole_number
 from nanoset_ref.streaming.resumable import (
     Resumable,
     State,
-    count_option,
     position_at,
+    required_count,
     worker_and_num_workers,
 )
 from nanoset_ref.streaming.text_adapters import Adapter, can_index
@@ -83,7 +83,9 @@ class IterableDataset(Resumable):
         dp_rank: int | None = None,
         dp_size: int | None = None,
     ) -> None:
-        super().__init__(count_option(hparams, "batch_size"), dp_rank, dp_size, trainer)
+        super().__init__(
+            required_count(hparams, "batch_size"), dp_rank, dp_size, trainer
+        )
         if not hasattr(adapter, "preprocess_line"):
             raise TypeError(f"adapter must be an Adapter, got {adapter!r:.200}")
         self.hparams = hparams
@@ -96,7 +98,7 @@ class IterableDataset(Resumable):
             settings = hparams
             if hasattr(trainer, name) and not hasattr(hparams, name):
                 settings = trainer
-            self._batches_done *= count_option(settings, name)
+            self._batches_done *= required_count(settings, name)
         self._expands = inspect.isgeneratorfunction(adapter.preprocess_line)
         self._dropped = torch.zeros(1, dtype=torch.int64, device="cpu").share_memory_()
         self.restart(start_from_epoch)

@@ -149,7 +149,7 @@ def _are_counts(value: Any) -> bool:
     return not isinstance(value, int) or value in VALID_COUNTS
 
 
-def count_option(hparams: Any, name: str) -> int:
+def required_count(hparams: Any, name: str) -> int:
     """Read the attribute `name` of `hparams`.
 
     Raises:

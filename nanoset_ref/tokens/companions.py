@@ -126,7 +126,7 @@ def find_document_offsets(ids: NDArray[Any], eos_token_id: int) -> Int64Array:
 
 
 def without_padding(file: Tokens, documents: Int64Array) -> Int64Array:
-    """Leave out those of a file's documents, int64 [n], that are tokens of padding.
+    """Leave padding out of some documents of a file, int64 [n].
 
     In padded windows, each padding token is a document without a label, and no other document
     comes after it in its row. (In a file that records no labels, a document of one token at the end
@@ -154,7 +154,7 @@ def read_labels(
 
     Args:
         path: a file of `TokenFileWriter.write_labels`.
-        manifest: that of the token file.
+        manifest: the token file's.
 
     Raises:
         TokenFileError: the file is not the one that was written with the manifest.

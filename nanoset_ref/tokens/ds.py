@@ -46,6 +46,7 @@ class DatatroveFile(Tokens):
 
     Raises:
         FileNotFoundError: the file does not exist.
+        ValueError: other windows.
         TokenFileError: the size of an id is not 2 or 4, or the index belongs to another file.
     """
 
@@ -60,6 +61,10 @@ class DatatroveFile(Tokens):
         if self.version is None:
             raise FileNotFoundError(
                 f"no .ds file at {self.location}; datatrove's DocumentTokenizer writes them"
+            )
+        if windows not in ("disjoint", "overlapping"):
+            raise ValueError(
+                f"windows must be 'disjoint' or 'overlapping', got {windows!r}"
             )
         self.windows = windows
         self._metadata_text = f"|{token_size or 2}"

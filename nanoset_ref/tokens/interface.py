@@ -178,8 +178,8 @@ class Tokens(ABC):
         offsets = self.document_offsets
         if offsets is None:
             raise TokenFileError(
-                f"{self.path} records no document boundaries; give the id that ends a document, or "
-                "copy its .index if it is a .ds file"
+                f"{self.path} records no document boundaries; give the id that ends a document "
+                "(--eos-token-id, or eos_token_id=), or copy its .index if it is a .ds file"
             )
         return offsets
 

@@ -40,7 +40,7 @@ def name_of_dtype(token_dtype: DTypeLike | None) -> str | None:
     """The name of an id's dtype, such as "uint16"; None for None."""
     if token_dtype is None:
         return None
-    with contextlib.suppress(TypeError):  # what is no dtype is refused by its name
+    with contextlib.suppress(TypeError):  # anything else is refused by its name
         token_dtype = np.dtype(token_dtype)
     # ids are below 2**31, so uint32 and int32 have the same bytes
     return str(token_dtype).replace("uint32", "int32")

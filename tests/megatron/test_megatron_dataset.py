@@ -400,6 +400,7 @@ def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus):
             "must name a corpus",
         ),
         ({"reset_position_ids": True}, "give eos_token_id"),
+        ({"eos_token_id": -1}, "eos_token_id: should be at least 0, got -1"),
     ],
 )
 def test_a_config_says_what_is_wrong(fields, message):
