@@ -551,6 +551,26 @@ def without_labels(model, batches, whole=DistributedModel.forward_backward):
     return whole(model, masks)
 
 
+@pytest.mark.parametrize("place", ["resume", "train"])
+def test_a_run_that_ends_early_leaves_its_checkpoints_to_others(
+    runs, monkeypatch, place
+):
+    """The process may live on, as that of a notebook does."""
+    config = runs.config(f"ends early, {place}", steps=3)
+    assert main(["--config", config]) == 0
+    config = runs.config(f"ends early, {place}", steps=4)
+    locks = []
+
+    def end(run, *_, **options):
+        locks.append(run.checkpoints._lock)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, place, end)
+    assert main(["--config", config]) == 1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(*locks)
+
+
 @pytest.mark.parametrize("lacking", ["model", "data"])
 def test_a_state_that_is_not_of_a_training_run_is_a_checkpoint_error(runs, lacking):
     config = load_config(runs.config(f"without {lacking}", steps=8))

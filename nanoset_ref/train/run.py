@@ -57,15 +57,24 @@ class Run:
         self.checkpoints = Checkpoints(
             settings.checkpoints_path, world, settings.keep_checkpoints
         )
-        self.model = DistributedModel(config, world)
+        try:
+            self._begin()
+        except BaseException:
+            self.checkpoints.close()
+            raise
+
+    def _begin(self) -> None:
+        """Make the model and the loader, or load them from the newest checkpoint."""
+        config = self.config
+        layout = self.world.layout
+        self.model = DistributedModel(config, self.world)
         self.optimizer = torch.optim.AdamW(
             self.model.module.parameters(),
             betas=(0.9, 0.95),
             weight_decay=config.optimizer.weight_decay,
             foreach=True,
         )
-        self.loader = StagedLoader(config, world.layout)
-        layout = world.layout
+        self.loader = StagedLoader(config, layout)
         # the pipeline rank is used as worker id, so that each (dp_rank, pp_rank) has its own seed
         seed = worker_seed(config.general.seed, layout.dp_rank, layout.pp_rank)
         torch.manual_seed(seed)

@@ -7,6 +7,7 @@ If the run is killed and started again by the same command, it continues exactly
 is imported last, so that a wrong config is reported at once.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Sequence
@@ -62,8 +63,8 @@ def train(
     world = start_world(**settings.parallelism.model_dump())
     try:
         training = Run(settings, world)
-        training.train(log_samples=log_samples)
-        training.checkpoints.close()
+        with contextlib.closing(training.checkpoints):
+            training.train(log_samples=log_samples)
     except BaseException:
         if not under_torchrun():  # see `main`
             world.close()
