@@ -120,3 +120,10 @@ def test_tp_ranks_read_the_same_and_pp_ranks_what_the_collator_says(tmp_path):
                     if isinstance(value, tuple)
                     else np.array_equal(found, value)
                 )
+
+
+def test_a_process_that_has_a_group_is_named():
+    world = start_world()
+    with pytest.raises(ValueError, match="in a process group already: start the run"):
+        start_world()
+    world.close()

@@ -158,8 +158,14 @@ def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
     3. Lay out the mesh. tp varies fastest: the ranks that communicate most share a node.
 
     Raises:
-        ValueError: the number of started processes is not dp x pp x tp.
+        ValueError: the number of started processes is not dp x pp x tp, or this process is in a
+            process group already.
     """
+    if dist.is_initialized():
+        raise ValueError(
+            "a run connects its own processes, but this one is in a process group already: start "
+            "the run in a process of its own"
+        )
     needed = dp * pp * tp
     started = world_size()
     if started != needed:

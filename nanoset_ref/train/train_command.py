@@ -79,6 +79,9 @@ def main(
 
     If one of several ranks fails, it ends here without the interpreter's shutdown, which waits for
     the unfinished collectives of other ranks, and aborts when one of these dies.
+
+    A program that calls this should have nothing else to do: afterwards torch's deterministic
+    algorithms and number of threads, and the logging level, stay as the run has set them.
     """
     message = "the same command continues after the newest checkpoint, if there is one"
     if under_torchrun():
