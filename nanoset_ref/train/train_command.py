@@ -3,8 +3,10 @@
     nanoset-ref train --example tokens > config.yaml
     torchrun --nproc-per-node 8 -m nanoset_ref.train --config config.yaml
 
-If the run is killed and started again by the same command, it continues exactly (see `run`). torch
-is imported last, so that a wrong config is reported at once.
+If the run is killed and started again by the same command, it continues exactly (see `run`). Where
+torchrun is to start it again (--max-restarts), set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: otherwise
+the store of torchrun (2.13, 2026) keeps the addresses of ranks that are gone, and the new ranks may
+wait for those. torch is imported last, so that a wrong config is reported at once.
 """
 
 import contextlib
