@@ -32,6 +32,7 @@ from nanoset_ref.io.error_text import counted, redact
 from nanoset_ref.load.blocks import batches_per_block, count_buffers
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import ORDERS, find_order  # type: ignore[attr-defined]
+from nanoset_ref.orders.base import Json
 
 ID_BYTES = 4  # rows are read as int32
 PREFETCH_FACTOR = 2  # torch's default
@@ -159,7 +160,7 @@ def estimate(
     workers = options.workers(num_loading_workers)
     if options.config:
         config = options.read_config()
-        stages = list(estimate_stages(config))
+        stages = list(estimate_stages(config, train.recorded_data(options.config)))
         sizes = config.parallelism
         gpus = gpus or sizes.dp * sizes.pp * sizes.tp
     else:
@@ -193,9 +194,16 @@ def _check_times(tokens_per_second: float | None, step_time: float | None) -> No
         raise UsageError("give either --tokens-per-second or --step-time")
 
 
-def estimate_stages(config: train.Config) -> Iterator[StageEstimate]:
-    """Estimate every stage of a run that begins at step 1."""
-    schedule = config.batch_schedule()
+def estimate_stages(
+    config: train.Config, data: Json | None = None
+) -> Iterator[StageEstimate]:
+    """Estimate every stage of a run, or each part of it: see `train.planned_stages`."""
+    # needs the extra `train`
+    from nanoset_ref.train.stage_rows import parts_of_stage, recorded_stages
+
+    schedules = [config.batch_schedule()]
+    if data:
+        _, schedules, _ = recorded_stages(data)
     # by the number of a stage: the position after its last one, and samples read from each source
     ends: dict[int, tuple[int, dict[str, float]]] = {}
     for stage in train.stages_of(config):
@@ -203,22 +211,30 @@ def estimate_stages(config: train.Config) -> Iterator[StageEstimate]:
         read: dict[str, float] = {}
         if stage.continued:
             start, read = ends[stage.continued.number]
-        stop = start + len(stage.steps) * schedule.global_batch_size
+        parts = [*parts_of_stage(stage, start, schedules)]
+        stop = parts[-1][1].positions(stage.steps[-1]).stop
         blend = _blend_of(stage, stop - start)
-        name = f"{stage.name} (text)" if blend.order == "text" else stage.name
-        data = stage.data
-        num_buffers = count_buffers(
-            data.num_loading_workers, PREFETCH_FACTOR, data.read_ahead
-        )
-        positions = range(start, stop)
-        length = stage.sequence_length
         paths = [source.path for source in blend.sources]
-        before = [read.get(path, 0.0) for path in paths]
-        estimate, reads = _estimate_stage(
-            name, blend, positions, schedule, length, num_buffers, before
+        num_buffers = count_buffers(
+            stage.data.num_loading_workers, PREFETCH_FACTOR, stage.data.read_ahead
         )
-        yield estimate
-        ends[stage.number] = stop, read | dict(zip(paths, reads, strict=True))
+        for part, schedule in parts:
+            name = f"{part.name} (text)" if blend.order == "text" else part.name
+            begin = schedule.consumed_train_samples
+            positions = range(begin, schedule.positions(part.steps[-1]).stop)
+            before = [read.get(path, 0.0) for path in paths]
+            estimate, reads = _estimate_stage(
+                name,
+                blend,
+                positions,
+                schedule,
+                stage.sequence_length,
+                num_buffers,
+                before,
+            )
+            yield estimate
+            read = read | dict(zip(paths, reads, strict=True))
+        ends[stage.number] = stop, read
 
 
 def _blend_of(stage: Any, samples: int) -> SourceBlend:

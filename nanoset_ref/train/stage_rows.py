@@ -137,7 +137,7 @@ def planned_stages(
         earlier = stage.continued
         continued_rows = opened[earlier.number] if earlier else None
         record = new_record(stage, continued_rows)
-        parts = [*_parts(stage, record.position, schedules)]
+        parts = [*parts_of_stage(stage, record.position, schedules)]
         _, last = parts[-1]
         rows = rows_of_stage(stage, record, last.positions(stage.steps[-1]).stop)
         if stage.number < len(begun):
@@ -147,7 +147,7 @@ def planned_stages(
             yield part, schedule, rows
 
 
-def _parts(
+def parts_of_stage(
     stage: Stage, position: int, schedules: Sequence[Schedule]
 ) -> Iterator[tuple[Stage, Schedule]]:
     """Cut a stage, which begins at a position, at the first steps of the run's schedules."""

@@ -17,6 +17,7 @@ from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
 from nanoset_ref.tokens import MMapIndexedDatasetBuilder
+from nanoset_ref.train import main as train
 
 EPOCH = 30 + 50  # samples of 4 tokens in a.npy and b.npy
 
@@ -267,6 +268,26 @@ def test_stages_that_go_on_know_what_was_read_before_them(ask, files):
         6.0,
         12.0,
     )
+
+
+def test_a_run_whose_batch_changed_is_estimated_in_its_parts(ask, files):
+    """Stage one, of steps 1 to 5, had batches of 4 samples up to step 4."""
+    one = {"dataset_path": {"a.npy": 1.0}, "order": "stateless"}
+    both = {"dataset_path": {"a.npy": 1.0, "b.npy": 3.0}, "order": "stateless"}
+    stages = [("one", 1, one, {}), ("both", 6, both, {})]
+    for steps, rows in ((4, 4), (9, 6)):
+        config = run_tree("checkpoints", stages, steps=steps, length=4, rows=rows)
+        Path("run.yaml").write_text(json.dumps(config))
+        assert train(["--config", "run.yaml"]) == 0
+    found = ask("estimate", "--config", "checkpoints")
+    parts = [(it["name"], it["steps"], it["samples"]) for it in found["stages"]]
+    assert parts == [("one", 4, 16), ("one, from step 5", 1, 6), ("both", 4, 24)]
+    assert (found["steps"], found["tokens"]) == (9, 4 * 46)
+    reports = ask("audit", "--config", "checkpoints")["segments"]
+    for stage, report in zip(found["stages"], reports, strict=True):
+        for estimated, real in zip(stage["sources"], report["sources"], strict=True):
+            assert abs(estimated["read"] - real["read"]) <= 1
+    assert [it["sources"][0]["never_read"] for it in found["stages"][:2]] == [14, 8]
 
 
 def test_an_estimate_needs_none_of_the_memory_that_the_run_needs(run, tmp_path):
