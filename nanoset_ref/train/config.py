@@ -189,7 +189,8 @@ class GeneralConfig(Section):
 class Config(Section):
     """A whole run.
 
-    The stages may be listed in any order; they run in the order of their first steps.
+    The stages may be listed in any order; they run in the order of their first steps. The files of
+    all stages are checked, also of those that are done: keep them as long as the run continues.
 
     Each section is validated against the earlier sections that are valid.
     """

@@ -8,7 +8,6 @@ ranks, even if an earlier part had another batch size (chunks keep theirs; Megat
 last step done.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -136,7 +135,8 @@ class StagedLoader:
             ConfigError: `state` is invalid, or the stages of the steps already done differ from the
                 config's.
             PlanMismatch: a stage that has begun now reads other data; the message lists the
-                differences. A finished stage whose files are gone is not compared.
+                differences.
+            FileNotFoundError: a file of a stage is gone; those of finished stages must stay.
         """
         step, schedules, records = recorded_stages(state)
         last = self.config.tokens.train_steps
@@ -164,12 +164,11 @@ class StagedLoader:
             self._batches = self._open_current_loader()
 
     def _check_finished(self, records: Sequence[StageRecord]) -> None:
-        """Raise PlanMismatch if a finished stage, of files that still exist, has another plan."""
+        """Raise PlanMismatch if a finished stage of token files has another plan."""
         for record, stage in zip(records, self.stages, strict=False):
             if isinstance(stage.data.dataset, TokenFilesSection):
-                with contextlib.suppress(FileNotFoundError):
-                    rows = rows_of_stage(stage, record, record.position)
-                    check_stage_plan(record.name, record.plan, rows.plan)
+                rows = rows_of_stage(stage, record, record.position)
+                check_stage_plan(record.name, record.plan, rows.plan)
 
     def _continued(self, schedules: list[Schedule]) -> list[Schedule]:
         """The schedules of a run up to this step, and that of the config if it is another one."""
