@@ -17,7 +17,12 @@ import pytest
 import torch
 import xxhash
 from ranks import Ranks, free_port
-from ranks.tasks import train_run, train_with_small_files, write_gradients
+from ranks.tasks import (
+    train_in_own_folder,
+    train_run,
+    train_with_small_files,
+    write_gradients,
+)
 from run_config import GPT2, run_tree
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -549,6 +554,23 @@ def without_labels(model, batches, whole=DistributedModel.forward_backward):
         for batch in batches
     ]
     return whole(model, masks)
+
+
+def test_ranks_whose_copies_of_a_file_differ_save_no_checkpoint(tmp_path):
+    """Each machine may have its own copy, and one of them may be old."""
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
+        path = tmp_path / str(rank) / "a.npy"
+        with TokenFileWriter(path, dtype="uint16", vocab_size=300) as writer:
+            writer.write_document(np.random.RandomState(rank).randint(0, 300, 4000))
+    stages = [("one", 1, {"dataset_path": "a.npy"}, {})]
+    tree = run_tree(tmp_path / "run", stages, steps=2, length=32, dp=2)
+    (tmp_path / "run.yaml").write_text(json.dumps(tree))
+    arguments = ["--config", str(tmp_path / "run.yaml")]
+    ranks = Ranks(2, train_in_own_folder, (str(tmp_path), arguments), tmp_path / "log")
+    assert 0 not in ranks.wait_for_codes()
+    assert "this rank reads other tokens than rank 0" in (tmp_path / "log").read_text()
+    assert not [*(tmp_path / "run").glob("step-*")]
 
 
 @pytest.mark.parametrize("place", ["resume", "train"])

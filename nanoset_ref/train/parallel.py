@@ -8,8 +8,9 @@ needs only six numbers, a `ParallelLayout`:
     tp   splits each layer: all ranks compute the same samples, so they read the same positions
 
 Every process opens the token files and builds the order itself. Both are functions of the plan, so
-processes neither wait for each other nor need a shared filesystem. The cost is an order per
-process: 4 bytes per sample of an epoch for "nanotron", nothing for "stateless".
+processes neither wait for each other nor need a shared filesystem; that they read the same is
+checked at each checkpoint. The cost is an order per process: 4 bytes per sample of an epoch for
+"nanotron", nothing for "stateless".
 """
 
 import dataclasses

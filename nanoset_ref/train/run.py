@@ -19,6 +19,7 @@ from torch import Tensor
 
 from nanoset_ref.io.full_disk import explain_full_disk
 from nanoset_ref.load.workers import worker_seed
+from nanoset_ref.orders.plans import PlanMismatch, fingerprint_of
 from nanoset_ref.train.checkpoint import FOLDER_OPTION, CheckpointError, Checkpoints
 from nanoset_ref.train.config import Config, OptimizerConfig
 from nanoset_ref.train.metrics import continue_metrics, delivered_samples
@@ -122,12 +123,24 @@ class Run:
         logger.info("continuing after step %d, %d samples", step, consumed)
 
     def save(self) -> None:
-        """Write a checkpoint after the current step."""
+        """Write a checkpoint after the current step.
+
+        Raises:
+            PlanMismatch: this rank has read other tokens than the first one.
+        """
+        data = self.loader.state_dict()
+        plans = [record["plan"] or {} for record in data["stages"]]
+        probes = fingerprint_of([plan.get("probes") for plan in plans])
+        number = int(probes[:15], 16)  # below 2**60
+        if self.world.broadcast(number) != number:
+            raise PlanMismatch(
+                "this rank reads other tokens than rank 0: give all machines the same token files"
+            )
         state = {
             "config": self.config.model_dump(
                 mode="json", by_alias=True, exclude_unset=True
             ),
-            "data": self.loader.state_dict(),
+            "data": data,
             "model": self.config.model.fields,
             **self.random_state_scope,
             "train_steps": self.config.tokens.train_steps,

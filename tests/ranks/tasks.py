@@ -117,3 +117,9 @@ def train_with_small_files(words: list[str], size: int) -> int:
 
 
 train_run = train.main
+
+
+def train_in_own_folder(folder: str, arguments: list[str]) -> None:
+    """Train with paths that are relative to a folder of this rank."""
+    os.chdir(Path(folder, os.environ["RANK"]))
+    train_run(arguments)
