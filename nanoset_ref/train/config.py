@@ -140,7 +140,8 @@ class CheckpointsConfig(Section):
 
     Args:
         checkpoints_path: the run's folder, visible to all ranks; the run continues its newest valid
-            checkpoint.
+            checkpoint. Checkpoints hold this config as it is, with the passwords and signatures of
+            its URLs: leave credentials to the environment.
         checkpoint_interval: steps between checkpoints. A checkpoint is always saved after the last
             step of the run and of each chunk.
         keep_checkpoints: how many of the newest valid checkpoints to keep; null: all. Each is read
