@@ -38,7 +38,7 @@ def _newest_state(folder: PathLike) -> Json:
     # only a checkpoint needs torch
     from nanoset_ref.train.checkpoint import CHECKPOINT_GLOB, find_problem, read_state
 
-    path = Path(folder)
+    path = Path(folder).resolve()  # a checkpoint has its step in its name
     for checkpoint in sorted(path.glob(CHECKPOINT_GLOB), reverse=True) or [path]:
         if find_problem(checkpoint, read_files=False) is None:
             with contextlib.suppress(TypeError):
@@ -47,7 +47,7 @@ def _newest_state(folder: PathLike) -> Json:
                     return state
     raise ConfigError(
         f"{folder}: a folder without a checkpoint that records its config: give the config of the "
-        "run"
+        "run, or a checkpoint under its own name (step-00000010)"
     )
 
 

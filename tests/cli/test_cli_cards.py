@@ -106,6 +106,8 @@ def test_a_checkpoint_has_the_card_of_its_run(run, demo):
     (demo / "run.yaml").unlink()
     assert run("card", "checkpoints/tokens", *words)[1] == card
     assert run("card", "checkpoints/tokens/step-00000011", *words)[1] == card
+    (demo / "latest").symlink_to("checkpoints/tokens/step-00000012")
+    assert run("card", "latest", *words)[1] == card
     assert json.loads(card)["stages"][1]["steps"] == 2
     step = "--step", "12"
     (demo / "a.json").write_text(card)
