@@ -53,8 +53,11 @@ class EpochLoader(DataLoader[Any]):
     def progress(self) -> State:
         """{"epoch", "batches"}: where training stands."""
         num_trained = self._num_trained
-        if num_trained and self._counts.is_last_batch:
-            return {"epoch": self.epoch + 1, "batches": 0}
+        if num_trained:
+            counts = self._counts
+            is_done = counts.current.ready == counts.current.processed
+            if counts.is_last_batch and is_done:
+                return {"epoch": self.epoch + 1, "batches": 0}
         return {"epoch": self.epoch, "batches": self.batches + num_trained}
 
     @property

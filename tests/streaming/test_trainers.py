@@ -106,6 +106,23 @@ def test_lightning_with_two_processes_trains_and_resumes_exactly(tmp_path):
             assert results[start] == {**whole, "seen": whole["seen"][2 * done_steps :]}
 
 
+def test_the_last_batch_of_an_epoch_is_trained_on_again_if_it_is_saved_in_its_middle():
+    """As OnExceptionCheckpoint does: Lightning calls it the last one as soon as it is fetched."""
+    from nanoset_ref.streaming.datamodule import EpochLoader
+
+    current = SimpleNamespace(ready=11, processed=10)
+    counts = SimpleNamespace(
+        total=SimpleNamespace(processed=10), current=current, is_last_batch=True
+    )
+    loops = SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=counts))
+    loader = EpochLoader(Numbers(43))
+    loader.trainer = SimpleNamespace(fit_loop=loops)
+    loader._total = 0
+    assert loader.progress == {"epoch": 0, "batches": 10}
+    current.processed = counts.total.processed = 11
+    assert loader.progress == {"epoch": 1, "batches": 0}
+
+
 def test_the_data_module_makes_map_and_iterable_loaders():
     from nanoset_ref.streaming.datamodule import SuperDataModule
 
