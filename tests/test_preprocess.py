@@ -5,10 +5,14 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 
 import pytest
+from torch.distributed import TCPStore
 
-from nanoset_ref.preprocess import main, preprocess
+from nanoset_ref.preprocess import encoding_processes, main, preprocess
 from nanoset_ref.tokens import TokenFile, verify
 
 
@@ -130,6 +134,43 @@ def test_an_error_in_one_rank_ends_all_with_one_message_and_no_output(golden, tm
         ended.stderr.count(f"nanoset_ref.preprocess: error: {path}:3001: not JSON") == 1
     )
     assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+class AgentStore(TCPStore):
+    """The store of torchrun's agent, which outlives the ranks."""
+
+    def __init__(self):
+        super().__init__("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.asked = threading.Event()
+
+    def check(self, keys):
+        self.asked.set()
+        return super().check(keys)
+
+
+def test_ranks_that_torchrun_starts_again_wait_for_the_new_rank_0(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("RAYON_NUM_THREADS", "1")
+    monkeypatch.setattr(encoding_processes, "under_torchrun", lambda: True)
+    store, rank = AgentStore(), ContextVar("rank")
+    monkeypatch.setattr(
+        sys.modules["torch.distributed.rendezvous"],
+        "rendezvous",
+        lambda *_, **__: iter([(store, rank.get(), 2)]),
+    )
+
+    def connect(number):
+        rank.set(number)
+        return encoding_processes.other_ranks.__wrapped__()
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(3):
+            store.asked.clear()
+            rank_1 = pool.submit(connect, 1)
+            store.asked.wait()  # it comes first
+            ends = connect(0) + rank_1.result()
+            for end in ends:
+                end.connection.close()
 
 
 def test_the_manifest_says_what_was_done(command, golden, tmp_path, capsys, caplog):

@@ -267,6 +267,7 @@ def other_ranks() -> list[RemoteEncoder]:
         with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
             store.set(ADDRESS_KEY, f"{listener.address[1]} {key}")
             accepted = [_with_socket_options(listener.accept()) for _ in range(1, size)]
+            store.delete_key(ADDRESS_KEY)  # torchrun --max-restarts keeps its store
             return [
                 RemoteEncoder("another rank", connection) for connection in accepted
             ]
