@@ -160,7 +160,7 @@ class BucketServer(threading.Thread):
 
 @functools.cache
 def server_of_process() -> BucketServer:
-    """One for all tests of s3:// in a process: connections to a bucket stay with the first server that they meet."""
+    """One for all tests of s3:// in a process."""
     return BucketServer().started()
 
 

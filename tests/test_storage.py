@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bucket_server import server_of_process
+from bucket_server import BucketServer, server_of_process
 from hypothesis import given
 from hypothesis import strategies as st
 from run_config import run_tree
@@ -799,6 +799,20 @@ def test_the_cache_tells_the_objects_of_two_servers_apart(monkeypatch, url, vari
         ids = bucket_ranges.BucketIds(BucketPath(url), version, np.dtype("<u2"))
         keys.add(ids.cache_key)
     assert len(keys) == 2
+
+
+def test_a_process_that_gets_other_settings_reads_with_them(
+    bucket, folder, monkeypatch
+):
+    other = BucketServer().started()
+    for file in folder.glob("b.*"):
+        other.keep(f"/tokens/{file.name.replace('b', 'a', 1)}", file.read_bytes())
+    one = content_hash(open_tokens(f"{bucket}/a.npy"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{other.port}")
+    two = content_hash(open_tokens(f"{bucket}/a.npy"))
+    assert [one, two] == [
+        content_hash(open_tokens(folder / name)) for name in ("a.npy", "b.npy")
+    ]
 
 
 def test_an_object_is_one_by_any_spelling_of_its_url():

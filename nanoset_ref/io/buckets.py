@@ -46,6 +46,7 @@ CREDENTIALS = (
     "AZURE_STORAGE_ACCOUNT_KEY"
 )
 SECONDS_PER_WARNING = 10  # of one bucket
+SETTINGS = "AWS_", "AZURE_", "GOOGLE_"  # variables that obstore reads when it connects
 
 logger = logging.getLogger(__name__)
 # by bucket
@@ -96,7 +97,8 @@ def request(path: BucketPath, send: Callable[[Any], Any], retries: int = 0) -> A
     check_not_forked()
     limit = timeout()
     deadline = time.monotonic() + limit
-    store, error = try_once(path, _store, path.root, limit, retries)
+    settings = tuple(kv for kv in os.environ.items() if kv[0].startswith(SETTINGS))
+    store, error = try_once(path, _store, path.root, limit, retries, settings)
     if error is not None:
         raise error
     pause = FIRST_PAUSE
@@ -253,4 +255,6 @@ def connect(root: str, seconds: float, retries: int = 0, **headers: str) -> Any:
     return from_url(root, client_options=client_options, retry_config=retry_config)
 
 
-_store = functools.cache(connect)
+@functools.cache
+def _store(root: str, seconds: float, retries: int, _settings: object) -> Any:
+    return connect(root, seconds, retries)
