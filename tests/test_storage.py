@@ -45,7 +45,7 @@ from nanoset_ref.tokens import (
     verify,
     without_companions,
 )
-from nanoset_ref.tokens.content import content_hash
+from nanoset_ref.tokens.content import content_hash, document_blocks, hash_blocks
 from nanoset_ref.train import Config, ConfigError, load_config, stages_of
 from nanoset_ref.train import main as train
 from nanoset_ref.train.data_section import TokenFilesSection
@@ -155,6 +155,15 @@ def test_megatrons_samples_from_a_bucket_take_one_round_of_requests(
     server.log.clear()
     assert np.array_equal(ours.read(positions), local.read(positions))
     assert len(server.log) < len(local)
+
+
+def test_chosen_documents_take_one_round_of_requests(bucket, folder, server):
+    ours, local = (open_tokens(f"{place}/b.npy") for place in (bucket, folder))
+    chosen = np.arange(1, ours.require_document_offsets().size - 1, 2)
+    server.latency, server.most = 0.1, 0
+    hashes = [hash_blocks(document_blocks(file, chosen)) for file in (ours, local)]
+    assert hashes[0] == hashes[1]
+    assert server.most > 10
 
 
 @pytest.mark.parametrize("name", ["a.bin", "a.idx", "a.ds"])

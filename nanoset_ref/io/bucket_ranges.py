@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
 from nanoset_ref.io.arrays import Int64Array
@@ -92,17 +93,21 @@ class BucketIds:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:
-                end = stop * size
-                extents = [
-                    (self, first, min(first + PIECE_BYTES, end))
-                    for first in range(start * size, end, PIECE_BYTES)
-                ]
-                return np.frombuffer(b"".join(fetch(extents)), self.dtype)
+                return self.read_spans(np.array([[start, stop]]))
             index = np.arange(start, stop, step)
         indices = _checked_indices(index, len(self))
         starts = (indices.ravel() * size).tolist()
         content = fetch([(self, start, start + size) for start in starts])
         return np.frombuffer(b"".join(content), self.dtype).reshape(indices.shape)[()]
+
+    def read_spans(self, spans: Int64Array) -> NDArray[Any]:
+        """The ids of each span [start, stop), back to back, by one round of requests."""
+        extents = [
+            (self, first, min(first + PIECE_BYTES, end))
+            for start, end in (spans * self.dtype.itemsize).tolist()
+            for first in range(start, end, PIECE_BYTES)
+        ]
+        return np.frombuffer(b"".join(fetch(extents)), self.dtype)
 
     @functools.cached_property
     def connections(self) -> Any:

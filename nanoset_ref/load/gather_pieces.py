@@ -63,22 +63,12 @@ def copy_from_file(file: Tokens, pieces: Int64Array, out: NDArray[Any]) -> None:
         OSError: the file was truncated after it was opened.
         StorageError: the object cannot be read, or was replaced.
     """
-    if not in_bucket(file.path):
-        check_not_truncated(file.tokens)
-        copy_pieces(file.tokens, pieces, out)
-        return
-    pieces = pieces[pieces[:, 1] < pieces[:, 2]]
-    copy_pieces(_fetch_pieces(file, pieces), _offsets_in_copy(pieces), out)
-
-
-def _fetch_pieces(file: Tokens, pieces: Int64Array) -> NDArray[Any]:
-    """The tokens of the pieces, back to back, by one round of requests."""
-    from nanoset_ref.io.bucket_ranges import fetch  # only buckets need it
-
     ids: Any = file.tokens
-    byte_ranges = (pieces[:, 1:3] * file.dtype.itemsize).tolist()
-    parts = fetch([(ids, start, stop) for start, stop in byte_ranges])
-    return np.frombuffer(b"".join(parts), file.dtype)
+    if in_bucket(file.path):
+        copy_pieces(ids.read_spans(pieces[:, 1:3]), _offsets_in_copy(pieces), out)
+        return
+    check_not_truncated(ids)
+    copy_pieces(ids, pieces, out)
 
 
 def _offsets_in_copy(pieces: Int64Array) -> Int64Array:

@@ -8,6 +8,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
 
 # the documents' ids back to back, and their lengths
@@ -28,6 +29,7 @@ def document_blocks(file: Tokens, chosen: Int64Array | None = None) -> Iterator[
         (the documents' ids back to back, the number of tokens in each document int64).
     """
     file.require_ids()
+    tokens: Any = file.tokens
     offsets = file.require_document_offsets()
     lengths = np.diff(offsets)
     documents = np.arange(len(lengths)) if chosen is None else chosen
@@ -39,11 +41,11 @@ def document_blocks(file: Tokens, chosen: Int64Array | None = None) -> Iterator[
         first = part[0]
         last = part[-1]
         if last - first == len(part) - 1:
-            ids = file.tokens[offsets[first] : offsets[last + 1]]
+            ids = tokens[offsets[first] : offsets[last + 1]]
+        elif in_bucket(file.path):
+            ids = tokens.read_spans(np.stack([offsets[part], offsets[part + 1]], 1))
         else:
-            ids = np.concatenate(
-                [file.tokens[offsets[d] : offsets[d + 1]] for d in part]
-            )
+            ids = np.concatenate([tokens[offsets[d] : offsets[d + 1]] for d in part])
         yield ids, lengths[part]
 
 
