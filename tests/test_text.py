@@ -240,7 +240,7 @@ BAD_LINES = [
         b'{"body": "a", "id": 1}',
         r"no column 'text'; the columns here are \['body', 'id'\]",
     ),
-    ("not a string", b'{"text": null}', "must hold a string, got NoneType"),
+    ("not a string", b'{"text": null}', "must hold a string in UTF-8, got NoneType"),
     (
         "lone surrogate",
         b'{"text": "a\\ud800"}',
@@ -385,7 +385,7 @@ def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
         pq.write_table(pa.table({"body": ["a"], "text": [value]}), path)
         with pytest.raises(
             DocumentError,
-            match=rf"a.parquet:1: column 'text' must hold a string, got {kind}: convert the",
+            match=rf"a.parquet:1: column 'text' must hold a string in UTF-8, got {kind}: convert the",
         ):
             texts_of(open_text(path))
     with pytest.raises(
@@ -393,13 +393,6 @@ def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
         match=r"a.parquet: no column 'x'; the columns here are \['body', 'text'\]",
     ):
         texts_of(open_text(path, column="x"))
-    pq.write_table(
-        pa.table({"text": pa.array([b"\xb2"]).cast(pa.string(), safe=False)}), path
-    )
-    with pytest.raises(
-        InputError, match=r"a\.parquet, row group 0: damaged: Invalid UTF8"
-    ):
-        texts_of(open_text(path))
     pq.write_table(
         pa.table({"text": [f"{k} " * 50 for k in range(100)]}),
         path,
@@ -409,6 +402,20 @@ def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
     path.write_bytes(content[:60] + b"\xff" * 140 + content[200:])
     with pytest.raises(InputError, match=r"a\.parquet, row group 0: damaged"):
         texts_of(open_text(path))
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "coded"])
+def test_a_value_of_a_table_that_is_not_utf_8_is_named_or_left_out(tmp_path, kind):
+    values = pa.array([b"one", b"\xb2", None, b"", b"caf\xc3\xa9"])
+    strings = values.cast(pa.string(), safe=False)
+    coded = strings.dictionary_encode()
+    column = coded if kind == "coded" else strings.cast(kind, safe=False)
+    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+    rule = r"a\.parquet:2: column 'text' must hold a string in UTF-8, got bytes"
+    with pytest.raises(DocumentError, match=rule):
+        texts_of(open_text(tmp_path / "a.parquet"))
+    source = open_text(tmp_path / "a.parquet", on_error="skip")
+    assert texts_of(source) == ["one", "", "café"]
 
 
 def test_damaged_statistics_of_parquet_do_not_end_the_process(tmp_path):

@@ -129,8 +129,8 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
     if not isinstance(text, str):
         raise DocumentError(
             "not a string",
-            f"column {column!r} must hold a string, got {type(text).__name__}: convert the column, "
-            "or name another",
+            f"column {column!r} must hold a string in UTF-8, got {type(text).__name__}: convert "
+            "the column, or name another",
         )
     if not text.isascii():
         try:

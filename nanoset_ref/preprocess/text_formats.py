@@ -155,9 +155,14 @@ class ArrowValues:
     where: str = ""
 
     def __call__(self) -> list[Any]:
-        """Read the values."""
+        """Read the values; a string that is not UTF-8 remains bytes."""
         with _report_damage(self.where):
-            self.column.validate(full=True)
+            try:
+                self.column.validate(full=True)
+            except ValueError:
+                values = self.column.cast("large_binary")
+                values.validate(full=True)
+                return [*map(_decode, values.to_pylist())]
             return self.column.to_pylist()  # to_numpy would import pandas
 
     def message(self) -> memoryview:
@@ -178,6 +183,13 @@ class ArrowValues:
             import pyarrow
 
         return cls(pyarrow.ipc.open_stream(message).read_next_batch().column(0))
+
+
+def _decode(value: Any) -> Any:
+    """The text of a value; None or invalid UTF-8 as it is."""
+    with contextlib.suppress(AttributeError, UnicodeDecodeError):
+        return value.decode()
+    return value
 
 
 def blocks_of_dataset(dataset: Any, part: TextPart) -> Iterator[TextBlock]:
