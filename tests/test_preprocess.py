@@ -224,12 +224,16 @@ def test_bad_inputs_are_one_line_and_exit_code_1_or_counted(
 
 @pytest.mark.parametrize(("bad", "code"), [(1, 0), (2, 3)])
 def test_one_percent_may_be_left_out_without_a_word_and_no_more(
-    command, tmp_path, caplog, bad, code
+    command, tmp_path, caplog, monkeypatch, bad, code
 ):
     path = tmp_path / "a.jsonl"
     path.write_text("{bad\n" * bad + '{"body": "good"}\n' * (100 - bad))
-    assert command("--on-error", "skip", "--append-eod", input=path) == code
+    words = ["--on-error", "skip", "--append-eod", "--overwrite"]
+    assert command(*words, input=path) == code
     assert ("documents were left out" in caplog.text) == bool(code)
+    monkeypatch.setattr("nanoset_ref.cli.command.end_with_launcher", lambda: None)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    assert command(*words, input=path) == 0
     assert (
         TokenFile(tmp_path / "new" / "out_input_ids.npy").manifest.num_documents
         == 100 - bad

@@ -17,7 +17,8 @@ from nanoset_ref.cli.command import command_line, run
 from nanoset_ref.io.error_text import counted
 from nanoset_ref.io.files import make_folder
 from nanoset_ref.io.urls import local_path
-from nanoset_ref.preprocess import LEFT_OUT_MANY, too_many
+from nanoset_ref.preprocess import too_many
+from nanoset_ref.preprocess.jobs import exit_code
 
 
 def report_download(files: list[Path], out_root: str, **options: Any) -> None:
@@ -45,7 +46,7 @@ def tokenize(
         overwrite: replace the output of other settings.
 
     Returns:
-        The exit code: 0, or 3 if more than 1 % of a subset's documents were left out.
+        The exit code; see `exit_code`.
     """
     manifests = chunks.tokenize(
         input_root,
@@ -61,10 +62,10 @@ def tokenize(
         for account in _print_accounts(by_subset.values())
         if too_many(account.skipped_documents, account.documents)
     ]
-    if not incomplete:
-        return 0
-    print(f"in {', '.join(incomplete)}, more than 1 % of the documents were left out")
-    return LEFT_OUT_MANY
+    if incomplete:
+        names = ", ".join(incomplete)
+        print(f"in {names}, more than 1 % of the documents were left out")
+    return exit_code(bool(incomplete))
 
 
 def mix(

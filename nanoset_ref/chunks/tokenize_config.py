@@ -41,7 +41,7 @@ class TokenizeConfig:
         backend: see `Encoder`; the ids are the same with every backend.
         on_error: for a document that cannot be read. raise: stop, and name file and line; skip:
             leave it out and count it. If more than 1 % of a subset is left out, the command warns
-            and its exit code is 3; the subset is complete nevertheless.
+            and its exit code is 3 (0 under torchrun); the subset is complete nevertheless.
         special_tokens: for a document that contains a special token as text, such as </s>. keep: it
             becomes that token, as in the original script; split: it is encoded as plain text;
             refuse: stop at the first.

@@ -14,6 +14,7 @@ needs a second copy of the ids on disk, files that all nodes can see, and a prot
 import contextlib
 import dataclasses
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -73,6 +74,11 @@ class Counts:
 def too_many(skipped: int, documents: int) -> bool:
     """Whether more than 1 % of all documents, skipped and written, were skipped."""
     return 100 * skipped > skipped + documents
+
+
+def exit_code(left_out_many: bool) -> int:
+    """LEFT_OUT_MANY or 0; always 0 under torchrun, to which any other code is a failure."""
+    return LEFT_OUT_MANY * (left_out_many and "TORCHELASTIC_RUN_ID" not in os.environ)
 
 
 def tokenize_documents(

@@ -20,8 +20,8 @@ from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.preprocess.encoder import Backend, Encoder
 from nanoset_ref.preprocess.encoding_processes import in_rank_0
 from nanoset_ref.preprocess.jobs import (
-    LEFT_OUT_MANY,
     Counts,
+    exit_code,
     tokenize_documents,
     too_many,
 )
@@ -78,8 +78,8 @@ def preprocess(
             hf. gigatoken is compared with hf throughout, and a difference stops the job: the ids
             are always those of hf.
         on_error: raise: stop at the first unusable line, naming file and line; skip: leave such
-            lines out and count them. More than 1 % left out is a warning, and exit code 3; the
-            files are still complete.
+            lines out and count them. More than 1 % left out is a warning, and exit code 3 (0 under
+            torchrun); the files are still complete.
         overwrite: replace an existing output.
         num_workers: processes that encode, each on its share of the cores. 1 uses all cores, too;
             more help if one process cannot parse and write as fast as the cores encode. torchrun's
@@ -133,4 +133,4 @@ def report(counts: Counts | None, **options: Any) -> int:
     for reason, number in counts.skipped.items():
         print(f"skipped {number:,}: {reason}")
     skipped = sum(counts.skipped.values())
-    return LEFT_OUT_MANY if too_many(skipped, counts.documents) else 0
+    return exit_code(too_many(skipped, counts.documents))
