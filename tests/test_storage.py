@@ -1014,6 +1014,17 @@ def test_without_the_extra_a_line_names_it_and_local_files_do_not_ask_for_it(
     )
 
 
+def test_a_set_is_not_written_behind_a_query(bucket, server):
+    url = f"http://127.0.0.1:{server.port}/tokens/set.npy?sig=SECRET"
+    rule = r"set\.npy\?\.\.\.: a query cannot be part of a target"
+    with (
+        pytest.raises(StorageError, match=rule),
+        TokenFileWriter(url, dtype="uint16") as writer,
+    ):
+        writer.write_document([1])
+    assert not any("PUT" in line for line in server.log)
+
+
 def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_valid(
     bucket, server, golden, tmp_path, monkeypatch, capsys
 ):

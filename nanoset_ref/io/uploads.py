@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.buckets import call_obstore
-from nanoset_ref.io.urls import BucketPath
+from nanoset_ref.io.urls import BucketPath, StorageError
 
 PART_BYTES = 16 << 20  # minimum size of one part of an upload
 MAX_PARTS = 9_000  # parts of an upload
@@ -28,9 +28,13 @@ def write_to_bucket(targets: Sequence[BucketPath]) -> Iterator[list[Any]]:
     remove them. The temporaries are in TMPDIR.
 
     Raises:
-        StorageError: write access is missing, or an upload failed.
+        StorageError: write access is missing, a target has a query, or an upload failed.
     """
     last = targets[-1]
+    if last.query:
+        raise StorageError(
+            f"{last}: a query cannot be part of a target: it opens one object, a set has several"
+        )
     # 1. try write access
     trial = last.with_suffix(TRIAL_SUFFIX)
     call_obstore(trial, "put", b"")
