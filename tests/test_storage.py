@@ -10,10 +10,12 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 import time
 import urllib.parse
 import urllib.request
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from nanoset_ref.io import bucket_ranges, buckets, object_versions, threads, upl
 from nanoset_ref.io.error_text import one_line
 from nanoset_ref.io.object_versions import ObjectVersion
 from nanoset_ref.io.paths import as_path
-from nanoset_ref.io.urls import BucketPath, StorageError
+from nanoset_ref.io.urls import BucketPath, StorageError, local_copy
 from nanoset_ref.load import collator
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
@@ -1023,6 +1025,20 @@ def test_a_set_is_not_written_behind_a_query(bucket, server):
     ):
         writer.write_document([1])
     assert not any("PUT" in line for line in server.log)
+
+
+@pytest.mark.only_on("linux")
+def test_a_full_disk_of_the_temporaries_is_named_with_the_way_out(bucket, monkeypatch):
+    full = partial(open, "/dev/full", "w+b")
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
+    rule = rf"free on the disk of {tempfile.gettempdir()}, .* or name another TMPDIR"
+    with pytest.raises(OSError, match=rule), local_copy(f"{bucket}/a.idx"):
+        pass
+    with (
+        pytest.raises(OSError, match=rule),
+        TokenFileWriter(f"{bucket}/full.npy", dtype="uint16") as writer,
+    ):
+        writer.write_document(np.zeros(100_000, np.uint16))
 
 
 def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_valid(

@@ -3,8 +3,9 @@
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 
@@ -36,6 +37,12 @@ def explain_full_disk(
             f"make room, or name another {option}"
         )
         raise OSError(error.errno or errno.ENOSPC, message, os.fspath(path)) from error
+
+
+def explain_full_temporaries() -> AbstractContextManager[None]:
+    """Explain a full disk while temporary files are written."""
+    folder = Path(tempfile.gettempdir())
+    return explain_full_disk(folder, folder, "bucket files pass through it", "TMPDIR")
 
 
 def _names_other_file(error: OSError, path: Path) -> bool:
