@@ -28,8 +28,8 @@ from nanoset_ref import (
 )
 from nanoset_ref.io import compilation
 from nanoset_ref.io import njit as kernels
-from nanoset_ref.load import document_masks, gather_pieces
-from nanoset_ref.megatron import piece_rows
+from nanoset_ref.load import document_masks, joined_rows
+from nanoset_ref.megatron import megatron_rows
 from nanoset_ref.megatron.index import three_indexes
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.orders import (
@@ -444,8 +444,8 @@ EDGES = {  # of every kernel that Python runs at first: it, and how its argument
     "blend": (greedy_blend.blend, blended),
     "blend_samples": (three_indexes.blend_samples, blended_with_limits),
     "_cut_stream": (three_indexes._cut_stream, cut),
-    "_locate": (piece_rows._locate, located_pieces),
-    "copy_pieces": (gather_pieces.copy_pieces, pieces_to_copy),
+    "_locate": (megatron_rows._locate, located_pieces),
+    "copy_pieces": (joined_rows.copy_pieces, pieces_to_copy),
     "position_ids": (
         document_masks.position_ids,
         lambda draw: (arrays_of(draw, np.uint8, 12, 1).reshape(3, 4) == 1,),

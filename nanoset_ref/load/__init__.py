@@ -8,7 +8,7 @@ gather, gather_kernel      read many rows through the page cache
 mapped_files               mappings of the files, for `gather_kernel`
 direct, direct_kernel      read many rows past the page cache
 bucket_gather              read many rows from a bucket
-gather_pieces              read rows that are joined from several places of a file
+joined_rows              rows joined from several pieces of files
 schedule                   which rank reads which position, and in which step
 resumable_sampler          the batches of one rank, from any position; how an epoch ends
 skip_sampler               Nanotron's sampler, for code that wraps samplers

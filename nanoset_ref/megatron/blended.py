@@ -14,17 +14,17 @@ from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.megatron.dataset import MegatronNanoset
 from nanoset_ref.megatron.index.three_indexes import blend_samples
+from nanoset_ref.megatron.megatron_rows import ALGORITHM, MegatronRows, PartSamples
 from nanoset_ref.megatron.nanoset_config import (
     NanosetConfig,
     as_shares,
     refuse_too_many,
 )
-from nanoset_ref.megatron.piece_rows import ALGORITHM, PartSamples, PieceRows
 from nanoset_ref.tokens.manifest import TokenFileError
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class BlendedNanoset(PieceRows):
+class BlendedNanoset(MegatronRows):
     """A blend of MegatronNanosets of one split.
 
     Args:
@@ -112,11 +112,11 @@ class BlendedNanoset(PieceRows):
 
     @property
     def parts(self) -> Sequence[MegatronNanoset]:
-        """See `PieceRows.parts`."""
+        """See `MegatronRows.parts`."""
         return self.datasets
 
     def samples_by_part(self, positions: Int64Array) -> Iterable[PartSamples]:
-        """See `PieceRows.samples_by_part`."""
+        """See `MegatronRows.samples_by_part`."""
         check_not_truncated(self.dataset_index, self.dataset_sample_index)
         sources = self.dataset_index[positions]
         samples = self.dataset_sample_index[positions]

@@ -13,8 +13,8 @@ import numpy as np
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
+from nanoset_ref.megatron.megatron_rows import ALGORITHM, MegatronRows, PartSamples
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
-from nanoset_ref.megatron.piece_rows import ALGORITHM, PartSamples, PieceRows
 from nanoset_ref.orders.plans import describe_file
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 from nanoset_ref.tokens.interface import count_samples
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class MegatronNanoset(PieceRows):
+class MegatronNanoset(MegatronRows):
     """Samples of one split of one corpus, equal to Megatron-Core's GPTDataset.
 
     Args:
@@ -135,11 +135,11 @@ class MegatronNanoset(PieceRows):
 
     @property
     def parts(self) -> "Sequence[MegatronNanoset]":
-        """See `PieceRows.parts`: this dataset alone."""
+        """See `MegatronRows.parts`: this dataset alone."""
         return [self]
 
     def samples_by_part(self, positions: Int64Array) -> Iterable[PartSamples]:
-        """See `PieceRows.samples_by_part`."""
+        """See `MegatronRows.samples_by_part`."""
         return [(0, np.arange(len(positions)), positions)]
 
     @property

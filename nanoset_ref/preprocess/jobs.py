@@ -78,7 +78,9 @@ def too_many(skipped: int, documents: int) -> bool:
 
 def exit_code(left_out_many: bool) -> int:
     """LEFT_OUT_MANY or 0; always 0 under torchrun, to which any other code is a failure."""
-    return LEFT_OUT_MANY * (left_out_many and "TORCHELASTIC_RUN_ID" not in os.environ)
+    if left_out_many and "TORCHELASTIC_RUN_ID" not in os.environ:
+        return LEFT_OUT_MANY
+    return 0
 
 
 def tokenize_documents(

@@ -14,7 +14,7 @@ import numpy as np
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.load.document_masks import document_spans
-from nanoset_ref.load.gather_pieces import JoinedRows
+from nanoset_ref.load.joined_rows import JoinedRows
 from nanoset_ref.load.rows import Origin, SourceUse
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.base import NO_POSITIONS, Json

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
-from nanoset_ref.load.gather_pieces import JoinedRows
+from nanoset_ref.load.joined_rows import JoinedRows
 from nanoset_ref.load.rows import Origin, SourceUse
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, as_shares
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
@@ -32,12 +32,12 @@ from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 if TYPE_CHECKING:
     from nanoset_ref.megatron.dataset import MegatronNanoset
 
-PartSamples = tuple[int, Int64Array, Int64Array]  # see `PieceRows.samples_by_part`
+PartSamples = tuple[int, Int64Array, Int64Array]  # see `MegatronRows.samples_by_part`
 POSITIONS_AT_ONCE = 1 << 20  # scanned by `positions_of`
 ALGORITHM = 1  # version of the indexes and the blend, like `Order.algorithm`
 
 
-class PieceRows(JoinedRows):
+class MegatronRows(JoinedRows):
     """Rows that are joined from pieces of .bin files: the base class of one corpus and of a blend.
 
     Attributes:
@@ -189,7 +189,7 @@ class PieceRows(JoinedRows):
 
 @njit(work=lambda indexes, sequences, rows, samples, extra: 100 * len(samples))
 def _locate(indexes, sequences, rows, samples, extra):
-    """Find the pieces of samples, int64 [pieces, 4]; see `PieceRows.pieces`.
+    """Find the pieces of samples, int64 [pieces, 4]; see `MegatronRows.pieces`.
 
     Args:
         indexes: the document index int32 [E*n], the sample index int [N + 1, 2] and the shuffle
