@@ -5,7 +5,7 @@ and imported on first use, so that preprocessing never loads torch.
 
 nanoset_config     the configuration
 builder            datasets from a configuration
-megatron_rows         rows joined from pieces of documents
+megatron_rows      rows joined from pieces of documents
 dataset, blended   samples of one corpus, and blends of corpora
 index              the document, sample and shuffle index, and the command that builds them
 megatron_collator  batches of Megatron-LM's training loop
