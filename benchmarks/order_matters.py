@@ -1,6 +1,6 @@
 """What the order of the data does to a small model: `python -m benchmarks.order_matters [--output FILE]`.
 
-Four experiments, and three later ones, each on the embedded corpus and, with `--real FOLDER`, on real text that
+Four experiments, and four later ones, each on the embedded corpus and, with `--real FOLDER`, on real text that
 `benchmarks.real_text` wrote into that folder (WikiText-2 and Shakespeare, known by their checksums). A byte-level BPE
 of 512 ids is trained for each text, and every tenth document of a source is held out. `benchmarks.order_statistics`
 tests the differences.
@@ -30,7 +30,7 @@ tokens: six orders of `buffers`, at seven minutes or more each. `--size "medium,
 same with a tenth of the text, with the small model's width, and with both: file order and a shuffle. A stopped call
 goes on when it is repeated.
 
-Three more experiments came later, and are trained only when they are named:
+Four more experiments came later, and are trained only when they are named:
 
     batches      file order, shuffled documents and the shuffle in batches of 64, 128 and 256, at a peak that grows
                  with the square root of the batch
@@ -38,6 +38,8 @@ Three more experiments came later, and are trained only when they are named:
                  time than "narrow, short" does; to be compared with that size's shuffle
     steady       file order in one round and in ten, and the shuffle, at a constant rate: whether "rounds" is an effect
                  of the falling one. What it should show is written at `order_arms.steady`
+    few          the blend with other samples as few as Nanotron's, and with a little of the source that `blend` never
+                 reads. What it should show is written at `order_arms.few`
 """
 
 from __future__ import annotations
@@ -79,16 +81,18 @@ REFERENCES = {
     "batches": "shuffled",
     "rounds": "shuffled",
     "steady": "shuffled",
+    "few": "all samples",
 }
 
 
 RATE = re.compile(
-    r"(, (constant rate|cosine|WSD))?(, (half|twice) the peak)?(, batches of \d+)?$"
+    r"(, (constant rate|cosine|WSD))?(, (half|twice) the peak)?"
+    r"(, batches of \d+)?(, \d% of the middle source)?$"
 )
 
 
 def reference_of(experiment: str, arm: str) -> str:
-    """What an arm is compared with: the reference under the same schedule and peak, in as large batches."""
+    """What an arm is compared with: the reference at the same rate, in as large batches, with as much between."""
     return REFERENCES[experiment] + RATE.search(arm).group()
 
 
@@ -180,6 +184,7 @@ def parser() -> argparse.ArgumentParser:
         "--real", type=Path, help="the folder that benchmarks.real_text wrote"
     )
     found.add_argument("--seeds", type=int, default=10)
+    found.add_argument("--first-seed", type=int, default=0)
     found.add_argument("--processes", type=int, default=1)
     found.add_argument("--most", type=int, help="train at most so many runs now")
     found.add_argument(
@@ -204,7 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, text in itertools.product(options.size, names):
         facts, documents[text] = prepared(options.folder, name, text, options.real)
         texts[text if len(options.size) == 1 else f"{name}: {text}"] = facts
-    runs = runs_of(options.folder, options.size, names, experiments, options.seeds)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    runs = runs_of(options.folder, options.size, names, experiments, seeds)
     trained = train_missing(options.folder, runs, options.processes, options.most)
     for result in trained:
         print(f"{result['run']}, {result['cpu_seconds']} s", flush=True)

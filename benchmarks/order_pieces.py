@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
@@ -35,6 +35,8 @@ from benchmarks.order_arms import (
 from benchmarks.small_model import SIZES, train
 from benchmarks.small_text import held_out_rows, training_documents
 from nanoset_ref import Nanoset
+
+CLEAN = "clean_"  # before the name of a source: held out, and without shared text
 
 
 class Run(NamedTuple):
@@ -84,12 +86,12 @@ def runs_of(
     sizes: Sequence[str],
     texts: Sequence[str],
     experiments: Sequence[str],
-    seeds: int,
+    seeds: Iterable[int],
 ) -> list[Run]:
     """Every arm of these experiments, seed by seed."""
     return [
         Run(size, text, experiment, arm, seed)
-        for seed in range(seeds)
+        for seed in seeds
         for size in sizes
         for text in texts
         for experiment in experiments
@@ -121,7 +123,10 @@ def _leave_out(record: logging.LogRecord) -> bool:
 
 
 def nanoset_of(folder: Path, run: Run) -> tuple[Nanoset, dict[str, NDArray[Any]], Arm]:
-    """The samples of a run in its order, the held-out rows of each source, and the arm."""
+    """The samples of a run in its order, the held-out rows of each source, and the arm.
+
+    Where `benchmarks.order_clean` wrote more held-out files, their rows are measured, too.
+    """
     size, sources = SIZES[run.size], list(lengths_of(folder, run.text, run.size))
     arm = arms_of(folder, run.text, run.experiment, run.size, run.seed)[run.arm]
     place = folder / run.size / run.text
@@ -131,9 +136,10 @@ def nanoset_of(folder: Path, run: Run) -> tuple[Nanoset, dict[str, NDArray[Any]]
         size.sequence_length,
         place / f"order_{os.getpid()}.npy",
     )
+    names = [*sources, *(f"{CLEAN}{source}" for source in sources)]
+    paths = {name: place / f"{name}_held_out_input_ids.npy" for name in names}
     held_out = {
-        name: held_out_rows(place / f"{name}_held_out_input_ids.npy", size)
-        for name in sources
+        name: held_out_rows(path, size) for name, path in paths.items() if path.exists()
     }
     return data, held_out, arm
 
@@ -145,7 +151,7 @@ def finish(folder: Path, run: Run) -> dict[str, Any]:
     size = SIZES[run.size]
     if arm.batch:
         size = replace(size, batch=arm.batch)
-    if run.experiment != "buffers":  # only these are shown on their way
+    if run.experiment not in ("buffers", "few"):  # only these are shown on their way
         size = replace(size, evaluations=1)
     result = train(data, held_out, size, run.seed, arm.schedule, arm.peak)
     seconds = round(time.process_time() - begun, 1)

@@ -267,20 +267,34 @@ def findings(
         asked = [
             it for it in questions(list(rows)) if labels is None or it.label in labels
         ]
-        if not asked:
-            continue
-        runs = [run for run in result["runs"] if run["run"][1] == text]
-        for question, documents in zip(
-            asked, over_documents(runs, rows, asked), strict=True
-        ):
-            values = differences(runs, text, question)
-            seeds = t_test(values)
-            found.append(
-                Finding(text, question, float(values.mean()), seeds, documents)
-            )
-    corrected = holm([finding.p for finding in found])
+        if asked:
+            runs = [run for run in result["runs"] if run["run"][1] == text]
+            found += answers(runs, text, rows, asked)
+    return corrected(found)
+
+
+def answers(
+    runs: Sequence[Mapping[str, Any]],
+    text: str,
+    rows: Mapping[str, Rows],
+    asked: Sequence[Question],
+) -> list[Finding]:
+    """What the runs of a text say of some questions, not yet corrected."""
+    values = [differences(runs, text, question) for question in asked]
     return [
-        finding._replace(holm=p) for finding, p in zip(found, corrected, strict=True)
+        Finding(text, question, float(more.mean()), t_test(more), documents)
+        for question, more, documents in zip(
+            asked, values, over_documents(runs, rows, asked), strict=True
+        )
+    ]
+
+
+def corrected(found: Sequence[Finding]) -> list[Finding]:
+    """Findings after Holm's correction over all of them."""
+    probabilities = holm([finding.p for finding in found])
+    return [
+        finding._replace(holm=p)
+        for finding, p in zip(found, probabilities, strict=True)
     ]
 
 

@@ -60,6 +60,9 @@ SIZES = {
     "narrow, short": Size(48, 2, 2, 256, 16, 4_371, 4_371, 16, 96, 2e-3, bfloat16=True),
 }
 
+# the logits are divided by, when a trained model is measured once more
+TEMPERATURES = (1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+
 # by name, the learning rate as a share of its peak, when this share of the run is done
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "falling": lambda done: 1 - 0.9 * done,
@@ -128,6 +131,14 @@ def losses_of(model: SmallModel, ids: Any, labels: Any) -> torch.Tensor:
     return cross_entropy(logits, labels.flatten(), reduction="none").view(labels.shape)
 
 
+def softened(model: SmallModel, rows: NDArray[Any]) -> list[float]:
+    """The loss of rows [n, S + 1] at each of `TEMPERATURES`: how much of it is the model being too sure."""
+    ids, labels = (torch.as_tensor(it).long() for it in (rows[:, :-1], rows[:, 1:]))
+    logits, labels = model(ids).flatten(0, 1), labels.flatten()
+    losses = [cross_entropy(logits / heat, labels).item() for heat in TEMPERATURES]
+    return [round(loss, 4) for loss in losses]
+
+
 def train(
     data: Nanoset,
     held_out: Mapping[str, NDArray[Any]],
@@ -150,7 +161,8 @@ def train(
 
     Returns:
         "tokens" read before each measurement, "held_out": the loss of each source there, "train": the mean loss of the
-        steps since the measurement before, "rows": the loss of each held-out row at the end.
+        steps since the measurement before, "rows": the loss of each held-out row at the end, "softened": the loss of
+        each source there at each of `TEMPERATURES`.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)
@@ -187,4 +199,6 @@ def train(
                     losses = losses_of(model, rows[:, :-1], rows[:, 1:]).mean(axis=1)
                     result["held_out"][name].append(round(losses.mean().item(), 4))
                     result["rows"][name] = [round(loss, 3) for loss in losses.tolist()]
+    with torch.no_grad():
+        result["softened"] = {it: softened(model, held_out[it]) for it in held_out}
     return result

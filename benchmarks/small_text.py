@@ -59,19 +59,31 @@ def documents_of(text: str, folder: Path, real: Path | None) -> dict[str, list[s
 
 def generated(num_bytes: int) -> dict[str, list[str]]:
     """As many bytes of each source as wanted, from the generator of the embedded corpus."""
-    sys.path.append(str(Path(__file__).parents[1] / "notebooks"))
-    writers = importlib.import_module("corpus_generator")
     found: dict[str, list[str]] = {}
-    for name, write in writers.WRITERS.items():
+    for name in generator().WRITERS:
         texts: list[str] = []
         written = 0
         while written < num_bytes:
-            dice = writers.Dice(f"{name}-{len(texts):05d}")
-            _, text = write(dice, dice.heavy_tailed(8, writers.LONGEST_WORDS))
-            texts.append(text)
-            written += len(text)
+            texts.append(generated_document(name, len(texts)))
+            written += len(texts[-1])
         found[name] = texts
     return found
+
+
+def generated_document(source: str, number: int) -> str:
+    """The text of one document, from the generator of the embedded corpus."""
+    writers = generator()
+    dice = writers.Dice(f"{source}-{number:05d}")
+    length = dice.heavy_tailed(8, writers.LONGEST_WORDS)
+    return writers.WRITERS[source](dice, length)[1]
+
+
+def generator() -> Any:
+    """The module that wrote the embedded corpus; it lies beside the notebooks."""
+    folder = str(Path(__file__).parents[1] / "notebooks")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module("corpus_generator")
 
 
 def small_tokenizer(texts: Iterable[str]) -> Tokenizer:
@@ -93,6 +105,12 @@ def small_tokenizer(texts: Iterable[str]) -> Tokenizer:
     return tokenizer
 
 
+def parted(texts: Sequence[str]) -> dict[str, list[str]]:
+    """The documents of a source: every tenth is held out."""
+    train = [text for k, text in enumerate(texts) if k % HELD_OUT_EVERY]
+    return {"held_out": list(texts[::HELD_OUT_EVERY]), "train": train}
+
+
 def prepare_text(
     documents: Mapping[str, Sequence[str]], folder: Path, size: Size
 ) -> dict[str, Any]:
@@ -101,13 +119,7 @@ def prepare_text(
     Every tenth document is held out. Training files are cut so that they have `size.available` samples in all.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    parts = {
-        name: {
-            "held_out": texts[::HELD_OUT_EVERY],
-            "train": [t for k, t in enumerate(texts) if k % HELD_OUT_EVERY],
-        }
-        for name, texts in documents.items()
-    }
+    parts = {name: parted(texts) for name, texts in documents.items()}
     tokenizer = small_tokenizer(
         text for part in parts.values() for text in part["train"]
     )

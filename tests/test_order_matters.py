@@ -11,16 +11,20 @@ import pytest
 from benchmarks import order_matters, order_pieces
 from benchmarks.order_arms import (
     EXPERIMENTS,
+    FEWER,
+    LITTLE,
     TOGETHER,
     batches,
     blend,
     buffered,
     ending_shuffled,
     exchanged,
+    few,
     own_document_rows,
     together,
 )
 from benchmarks.order_pieces import Run, finish
+from benchmarks.order_questions import FEW
 from benchmarks.small_model import SCHEDULES, SIZES
 from benchmarks.small_text import (
     documents_of,
@@ -121,6 +125,40 @@ def test_the_blends_read_as_much_of_each_file_and_nanotron_fewer_different_sampl
     assert last["stateless"].tolist() != again.tolist()
     assert set(last["nanotron"]) == set(last["stateless, as few samples"])
     assert last["nanotron"].max() == 6_115  # the beginning of the file, and no more
+
+
+def test_few_samples_are_others_and_as_often_read() -> None:
+    """The blend's first 116 samples of the last source, its next 116, and 116 of all its parts."""
+    lengths = [6_000, 900, 500]
+    arms = few(lengths, SIZES["small"], 3)
+    last = {name: arm.numbers[arm.numbers >= 6_900] for name, arm in arms.items()}
+    assert all(612 <= len(numbers) <= 618 for numbers in last.values())  # a tenth
+    whole, first, following, spread, *_ = (set(it - 6_900) for it in last.values())
+    assert whole == {*range(384)}
+    assert (first, following) == ({*range(116)}, {*range(116, 232)})
+    assert len(spread) == 116 and {0, 383} < spread < whole
+    known = blend([6_000, 500], SIZES["small"], 3)
+    for name, same in {"all samples": "stateless", FEWER[0]: FEW}.items():
+        numbers = arms[name].numbers.copy()
+        numbers[numbers >= 6_900] -= 900  # there is no source in the middle there
+        assert numbers.tolist() == known[same].numbers.tolist()
+
+
+def test_a_little_of_the_middle_source_takes_the_place_of_the_first() -> None:
+    arms = few([6_000, 900, 500], SIZES["small"], 3)
+    for percent, which in LITTLE.items():
+        for name in ("all samples", FEWER[0]):
+            sources = np.searchsorted(
+                [6_000, 6_900], arms[name + which].numbers, "right"
+            )
+            counts = np.bincount(sources, minlength=3) / 6_144
+            assert counts == pytest.approx(
+                [0.9 - percent / 100, percent / 100, 0.1], abs=1e-3
+            )
+            reference = order_matters.reference_of("few", name + which)
+            assert reference == "all samples" + which
+    without = few([6_000, 500], SIZES["small"], 3)
+    assert [*without] == ["all samples", *FEWER]
 
 
 def test_a_buffer_is_that_of_a_token_stream(tmp_path: Path) -> None:
