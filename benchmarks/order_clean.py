@@ -1,23 +1,24 @@
-"""Notebook 17 on held-out text that shares nothing with the training text: `python -m benchmarks.order_clean`.
+"""Notebook 17 on held-out rows that share nothing with the training text: `python -m benchmarks.order_clean`.
 
 Most held-out documents of the embedded corpus share 13 tokens in a row with a training one, as its grammars are small.
 
-1. The generator writes `WRITTEN` more documents of each source, behind all numbers of the corpus.
-2. Those stay that share no `SHARED` tokens in a row with any training document of any source. The tokens are those of
-   the corpus's own tokenizer, as in notebook 08.
+1. The generator writes `WRITTEN` more documents of each source, with numbers that the corpus does not have.
+2. They are cut into rows. A row is clean if no `SHARED` of its ids in a row, in the vocabulary of the models, are in a
+   training document of any source. 128 clean rows of each source are taken, spread over all of them.
 3. The arms of `LABELS` are trained with ten seeds, as in `benchmarks.order_matters`. Each model is measured on its
-   held-out rows, and on as many rows of the documents that stayed.
+   held-out rows and on the clean ones.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from benchmarks.order_matters import prepared, save
@@ -27,17 +28,14 @@ from benchmarks.order_statistics import Finding, answers, corrected, rows_of, ta
 from benchmarks.record import command, machine
 from benchmarks.small_model import SIZES, VOCABULARY
 from benchmarks.small_text import (
-    EOS_ID,
     documents_of,
     generated_document,
-    held_out_documents,
     parted,
     small_tokenizer,
 )
-from nanoset_ref import TokenFileWriter, prepare_corpus
 
-FIRST_NUMBER, WRITTEN = 10_000, 1_000  # documents of each source
-SHARED = 13  # tokens
+FIRST_NUMBER, WRITTEN = 10_000, 300  # documents of each source
+SHARED = 13  # ids
 SEEDS = range(10)
 SOURCES = ("stories", "arithmetic", "programs")
 LABELS = (
@@ -55,50 +53,58 @@ RESULTS = Path(__file__).with_name("results") / "order_clean.json"
 # ---- the text
 
 
-def windows(texts: Iterable[str], tokenizer: Tokenizer) -> list[set[tuple[int, ...]]]:
-    """All runs of `SHARED` tokens of each document."""
-    encoded = [it.ids for it in tokenizer.encode_batch(list(texts))]
-    return [
-        {tuple(ids[first : first + SHARED]) for first in range(len(ids) - SHARED + 1)}
-        for ids in encoded
-    ]
+def windows(ids: NDArray[np.uint16]) -> set[bytes]:
+    """All runs of `SHARED` ids.
+
+    >>> len(windows(np.arange(14, dtype="uint16")))
+    2
+    """
+    firsts = range(len(ids) - SHARED + 1)
+    return {ids[first : first + SHARED].tobytes() for first in firsts}
 
 
-def unseen_documents(folder: Path) -> tuple[dict[str, list[str]], Tokenizer]:
-    """New documents of each source that share nothing with the training text, and the vocabulary of the models."""
-    file = prepare_corpus(folder / "corpus").tokenizer / "tokenizer.json"
-    tokenizer = Tokenizer.from_file(str(file))
-    train = {
-        source: parted(texts)["train"]
-        for source, texts in documents_of("corpus", folder, None).items()
-    }
-    all_of_it = [text for texts in train.values() for text in texts]
-    met = set().union(*windows(all_of_it, tokenizer))
-    found = {}
-    for source in train:
-        texts = [
-            generated_document(source, FIRST_NUMBER + number)
-            for number in range(WRITTEN)
-        ]
-        pairs = zip(texts, windows(texts, tokenizer), strict=True)
-        found[source] = [text for text, mine in pairs if not mine & met]
-    return found, small_tokenizer(all_of_it)
+def write_clean(folder: Path) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """Write clean rows [128, S + 1] of each source; how many there were, and the document that each comes from."""
+    documents = documents_of("corpus", folder, None)
+    train = [text for it in documents.values() for text in parted(it)["train"]]
+    tokenizer = small_tokenizer(train)
+    met: set[bytes] = set()
+    for text in train:
+        met |= windows(encoded(text, tokenizer))
+    facts, places = {}, {}
+    for source in documents:
+        rows, numbers, count = clean_rows(source, tokenizer, met)
+        chosen = np.linspace(0, len(rows) - 1, SIZES["small"].held_out).astype(int)
+        np.save(folder / f"small/corpus/{CLEAN}{source}.npy", rows[chosen])
+        places[CLEAN + source] = numbers[chosen].tolist()
+        facts[CLEAN + source] = {
+            "documents_written": WRITTEN,
+            "rows_written": count,
+            "clean_rows": len(rows),
+            "documents": len(np.unique(numbers[chosen])),
+        }
+    return facts, places
 
 
-def write_unseen(folder: Path) -> tuple[dict[str, Any], dict[str, list[int]]]:
-    """Write the held-out files of such documents; what they hold, and the document that each row begins in."""
-    documents, tokenizer = unseen_documents(folder)
-    facts, rows = {}, {}
-    for source, texts in documents.items():
-        path = folder / f"small/corpus/{CLEAN}{source}_held_out_input_ids.npy"
-        encoded = tokenizer.encode_batch(texts)
-        with TokenFileWriter(path, dtype="uint16", overwrite=True) as file:
-            file.write_document(
-                np.concatenate([[*it.ids, EOS_ID] for it in encoded]).astype("uint16")
-            )
-        facts[CLEAN + source] = {"written": WRITTEN, "held_out_documents": len(texts)}
-        rows[CLEAN + source] = held_out_documents(path, SIZES["small"])
-    return facts, rows
+def clean_rows(
+    source: str, tokenizer: Tokenizer, met: set[bytes]
+) -> tuple[NDArray[np.uint16], NDArray[np.int64], int]:
+    """The clean rows [n, S + 1] of new documents, the number [n] of the document of each, and of how many rows."""
+    length = SIZES["small"].sequence_length
+    rows, numbers, count = [], [], 0
+    for number in range(WRITTEN):
+        ids = encoded(generated_document(source, FIRST_NUMBER + number), tokenizer)
+        for first in range(0, len(ids) - length, length):
+            row = ids[first : first + length + 1]
+            count += 1
+            if not windows(row) & met:
+                rows.append(row)
+                numbers.append(number)
+    return np.array(rows), np.array(numbers), count
+
+
+def encoded(text: str, tokenizer: Tokenizer) -> NDArray[np.uint16]:
+    return np.array(tokenizer.encode(text).ids, dtype=np.uint16)
 
 
 # ---- what came out
@@ -134,9 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     facts, documents = prepared(options.folder, "small", "corpus", None)
-    more_facts, more_documents = write_unseen(options.folder)
-    for name, fact in more_facts.items():
-        print(f"{name}: {fact['held_out_documents']} of {fact['written']} documents")
+    more_facts, more_documents = write_clean(options.folder)
+    print(more_facts)
     runs = runs_of_labels()
     for result in train_missing(options.folder, runs, processes=1, most=None):
         print(f"{result['run']}, {result['cpu_seconds']} s", flush=True)

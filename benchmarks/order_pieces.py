@@ -36,7 +36,7 @@ from benchmarks.small_model import SIZES, train
 from benchmarks.small_text import held_out_rows, training_documents
 from nanoset_ref import Nanoset
 
-CLEAN = "clean_"  # before the name of a source: held out, and without shared text
+CLEAN = "clean_"  # before the name of a source: rows that share nothing with it
 
 
 class Run(NamedTuple):
@@ -125,7 +125,7 @@ def _leave_out(record: logging.LogRecord) -> bool:
 def nanoset_of(folder: Path, run: Run) -> tuple[Nanoset, dict[str, NDArray[Any]], Arm]:
     """The samples of a run in its order, the held-out rows of each source, and the arm.
 
-    Where `benchmarks.order_clean` wrote more held-out files, their rows are measured, too.
+    Where `benchmarks.order_clean` wrote clean rows, they are measured, too.
     """
     size, sources = SIZES[run.size], list(lengths_of(folder, run.text, run.size))
     arm = arms_of(folder, run.text, run.experiment, run.size, run.seed)[run.arm]
@@ -136,11 +136,12 @@ def nanoset_of(folder: Path, run: Run) -> tuple[Nanoset, dict[str, NDArray[Any]]
         size.sequence_length,
         place / f"order_{os.getpid()}.npy",
     )
-    names = [*sources, *(f"{CLEAN}{source}" for source in sources)]
-    paths = {name: place / f"{name}_held_out_input_ids.npy" for name in names}
     held_out = {
-        name: held_out_rows(path, size) for name, path in paths.items() if path.exists()
+        name: held_out_rows(place / f"{name}_held_out_input_ids.npy", size)
+        for name in sources
     }
+    clean = {f"{CLEAN}{name}": place / f"{CLEAN}{name}.npy" for name in sources}
+    held_out |= {name: np.load(it) for name, it in clean.items() if it.exists()}
     return data, held_out, arm
 
 
