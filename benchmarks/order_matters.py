@@ -58,6 +58,7 @@ from benchmarks.order_arms import EXPERIMENTS, FIRST, own_document_rows
 from benchmarks.order_pieces import (
     complete_seeds,
     documents_of_samples,
+    documents_read,
     runs_of,
     train_missing,
 )
@@ -228,6 +229,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 text: own_document_rows(
                     documents_of_samples(options.folder, text, options.size[0])
                 )
+                for text in names
+            }
+        if "few" in experiments:
+            head["documents_of_the_last_source"] = {
+                text: documents_read(options.folder, text, options.size[0])
                 for text in names
             }
         head |= {"real_text": REAL, "vocabulary": VOCABULARY, "texts": texts}

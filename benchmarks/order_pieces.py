@@ -81,6 +81,16 @@ def arms_of(
     return {name: arm for name, arm in arms.items() if name in chosen}
 
 
+def documents_read(folder: Path, text: str, size: str) -> dict[str, int]:
+    """By arm of `few`, in how many documents its samples of the last source begin."""
+    documents = documents_of_samples(folder, text, size)
+    last = len(documents) - [*lengths_of(folder, text, size).values()][-1]
+    return {
+        name: len(np.unique(documents[arm.numbers[arm.numbers >= last]]))
+        for name, arm in arms_of(folder, text, "few", size, 0).items()
+    }
+
+
 def runs_of(
     folder: Path,
     sizes: Sequence[str],
