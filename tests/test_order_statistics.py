@@ -5,11 +5,14 @@ import json
 import re
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from benchmarks import order_again, order_statistics, real_text
+from benchmarks import order_again, order_clean, order_statistics, real_text
+from benchmarks.order_arms import FEWER, LITTLE
+from benchmarks.order_pieces import CLEAN
 from benchmarks.order_questions import Question
 from benchmarks.order_statistics import (
     RESULTS,
@@ -161,14 +164,20 @@ def test_what_is_repeated_was_fixed_beforehand_and_agrees_with_the_first_series(
             assert found.has_star == (text in claim.stars)
 
 
-def test_all_that_was_fixed_was_run_once_and_is_stored() -> None:
-    stored = json.loads(order_again.RESULTS.read_text())
+@pytest.mark.parametrize("path", [order_again.RESULTS, order_again.TEN_ROUNDS])
+def test_all_that_was_fixed_was_run_with_either_shuffle_and_is_stored(
+    path: Path,
+) -> None:
+    stored = json.loads(path.read_text())
     runs = [order_again.Run(*run["run"]) for run in stored["runs"]]
     assert runs == order_again.runs_of_claims()
-    outcomes = order_again.outcomes()
+    outcomes = order_again.outcomes(path)
     assert [len(by_text) for by_text in outcomes.values()] == [2] * 6
     together = [it for by_text in outcomes.values() for it in by_text.values()]
     assert [it.holm for it in together] == holm([it.p for it in together])
+    for claim, by_text in outcomes.items():
+        assert all(it.has_star for it in by_text.values())
+        assert all(order_again.agrees(claim, it) for it in by_text.values())
 
 
 def test_the_larger_batches_have_every_order_of_both_texts() -> None:
@@ -284,6 +293,36 @@ def test_notebook_17_says_what_its_failed_control_and_its_rounds_gave() -> None:
     assert f"costs {said(falling)} nats, about as much as in the short one" in page
 
 
+def test_notebook_17_says_which_few_samples_cost_and_why_the_control_fails() -> None:
+    page = page_17()
+    plays = [
+        order_runs.cost_among_few("real", arm, "shakespeare").mean() for arm in FEWER
+    ]
+    assert (
+        f"first 116 cost {plays[0]:.2f}, the next 116 cost {plays[1]:.2f}, "
+        f"and 116 spread over the file {plays[2]:.2f} "
+    ) in page
+    unread, softer = (
+        order_runs.cost_among_few("corpus", FEWER[0], "arithmetic", warmest)
+        for warmest in (False, True)
+    )
+    assert unread.min() > 0
+    assert f"takes away {1 - softer.mean() / unread.mean():.0%} of the cost" in page
+    little = [
+        order_runs.cost_among_few("corpus", FEWER[0] + which, "arithmetic")
+        for which in LITTLE.values()
+    ]
+    assert 1 - little[0].mean() / unread.mean() == pytest.approx(2 / 3, abs=0.04)
+    assert little[0].mean() > t_test(little[0]).reach and abs(little[1].mean()) < 0.01
+    for arm in ("all samples", FEWER[0]):
+        losses = order_tests.unread_on_its_way(arm)
+        assert 2 <= np.argmin(losses) <= 3 and losses[-1] > losses.min() + 0.1
+    followed, spread = (
+        order_runs.cost_among_few("corpus", arm, "programs") for arm in FEWER[1:]
+    )
+    assert followed.mean() > 0.1 > 0.03 > spread.mean()
+
+
 def test_notebook_17_names_the_widest_interval_of_four_epochs_and_its_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,27 +344,62 @@ def test_notebook_17_names_the_widest_interval_of_four_epochs_and_its_documents(
     ]
     assert counts == [22, 46, 26, 13, 127]
     assert "22 documents of stories, 46" in order_tests.PAGE.read_text(encoding="utf-8")
-    seen = order_runs.unseen_rows()
-    costs = {
-        "in file order": ("buffers", "in file order", "shuffled"),
-        "blended, each in file order": (
-            "buffers",
-            "blended, each in file order",
-            "shuffled",
-        ),
-        "16 epochs": ("repetition", "16 epochs, same order", "fresh"),
+
+
+class Letters:
+    """A tokenizer of one id for each character."""
+
+    def encode(self, text: str) -> SimpleNamespace:
+        return SimpleNamespace(ids=[*map(ord, text)])
+
+
+def test_a_clean_row_shares_no_thirteen_ids_with_the_training_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 70 different characters: the second row begins with the last one of the first."""
+    text = "".join(map(chr, range(100, 170)))
+    monkeypatch.setattr(order_clean, "WRITTEN", 1)
+    monkeypatch.setattr(order_clean, "generated_document", lambda *_: text)
+    for shared, kept in (
+        (text[60:], [100, 132]),
+        (text[20:32], [100, 132]),
+        (text[20:33], [132]),
+        (text[25:38], [100, 132]),
+        (text[32:45], [100]),
+    ):
+        met = order_clean.windows(order_clean.encoded(shared, Letters()))
+        rows, numbers, count = order_clean.clean_rows("stories", Letters(), met)
+        assert rows[:, 0].tolist() == kept
+        assert (numbers == 0).all() and rows.shape[1] == 33 and count == 2
+
+
+def test_the_clean_rows_are_those_of_the_same_models() -> None:
+    stored = json.loads(order_clean.RESULTS.read_text())
+    runs = [order_clean.Run(*run["run"]) for run in stored["runs"]]
+    assert runs == order_clean.runs_of_labels()
+    names = [*order_clean.SOURCES, *(CLEAN + it for it in order_clean.SOURCES)]
+    assert all([*run["held_out"]] == names for run in stored["runs"])
+    usual, clean = order_clean.outcomes(), order_clean.outcomes(CLEAN)
+    assert [it.question.label for it in usual] == [it.question.label for it in clean]
+    assert {it.question.label for it in usual} == {*order_clean.LABELS}
+    by_label = {
+        it.question.label: [abs(it.mean), abs(there.mean)]
+        for it, there in zip(usual, clean, strict=True)
     }
-    here = [
-        f"{order_runs.more_on_rows(seen, *arms).mean():+.2f}" for arms in costs.values()
-    ]
-    everywhere = [f"{order_runs.finding('corpus', label).mean:+.2f}" for label in costs]
-    there = [
-        f"{first}, {second} and {third}" for first, second, third in (here, everywhere)
-    ]
-    rows_there = sum(map(sum, seen.values()))
+    file_order, epochs, last = (
+        by_label[label]
+        for label in (
+            "in file order",
+            "16 epochs",
+            "last fifth, constant: better source",
+        )
+    )
     assert (
-        f"on the {rows_there} rows of the others three costs are {there[0]} (on all rows {there[1]})"
-    ) in page
+        f"file order costs {file_order[1]:.2f} nats ({file_order[0]:.2f} on the usual rows), "
+        f"sixteen epochs {epochs[1]:.2f} ({epochs[0]:.2f}), "
+        f"and the good source last gains {last[1]:.2f} ({last[0]:.2f})"
+    ) in page_17()
+    assert all(it.has_star for it in [*usual, *clean])
 
 
 def test_one_star_falls_when_seeds_and_documents_vary_at_once() -> None:

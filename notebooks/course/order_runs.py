@@ -6,19 +6,24 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.append(str(REPOSITORY))  # the experiments are beside the notebooks
 
-from benchmarks import order_again
+from benchmarks import order_again, order_clean
 from benchmarks.order_arms import IN_ROUNDS, LARGER, OTHER_RATES, PEAKS, RATES
-from benchmarks.order_matters import at_the_end
+from benchmarks.order_matters import at_the_end, reference_of
+from benchmarks.order_pieces import CLEAN
 from benchmarks.order_questions import FEW
-from benchmarks.order_statistics import RESULTS, findings, rows_of, t_of, t_test
+from benchmarks.order_statistics import (
+    RESULTS,
+    differences,
+    findings,
+    rows_of,
+    t_of,
+    t_test,
+)
 from benchmarks.small_model import SIZES
-from benchmarks.small_text import documents_of
-from nanoset_ref import prepare_corpus
 
 TEXTS = {"corpus": "the course's corpus", "real": "WikiText-2, Shakespeare"}
 WIDTHS = {  # by parameters, the short and the long run of section 6
@@ -27,7 +32,16 @@ WIDTHS = {  # by parameters, the short and the long run of section 6
 }
 
 # later runs, which the page counts together
-LATER = ("order_again", "order_batches", "order_rounds", "order_steady", "order_steady_small")
+LATER = (
+    "order_again",
+    "order_batches",
+    "order_rounds",
+    "order_steady",
+    "order_steady_small",
+    "order_again_ten_rounds",
+    "order_few",
+    "order_clean",
+)
 
 
 @cache
@@ -65,7 +79,7 @@ def stored():
         hours = sum(run["cpu_seconds"] for run in runs) / 3600
         print(f"{parameters}: {len(runs)} runs, seeds: {seeds(name)}, core hours: {hours:.1f}")
     later = sum(len(results(name)["runs"]) for name in LATER)
-    print(f"later, for sections 2, 6 and 7 (see the appendix): {later} runs")
+    print(f"later, for sections 2 and 5 to 7 (see the appendix): {later} runs")
 
 
 def runs_of(text, experiment):
@@ -224,33 +238,27 @@ def apart(first, second):
     return first.mean() - second.mean(), half
 
 
-def unseen_rows():
-    """By source of the corpus, which held-out rows are of documents that share no 13 tokens with a training one."""
-    tokenizer = Tokenizer.from_file(str(prepare_corpus("data").tokenizer / "tokenizer.json"))
-    runs = {}  # by source, the runs of 13 tokens of each document
-    for source, texts in documents_of("corpus", Path("data"), None).items():
-        encoded = [it.ids for it in tokenizer.encode_batch(texts)]
-        runs[source] = [
-            {tuple(ids[first : first + 13]) for first in range(len(ids) - 12)} for ids in encoded
-        ]
-    met = set()
-    for documents in runs.values():
-        met.update(*(found for number, found in enumerate(documents) if number % 10))
-    rows = rows_of(RESULTS, results()["texts"])["corpus"]
-    unseen = {
-        source: np.array([not found & met for found in runs[source][::10]]) for source in rows
-    }
-    return {source: unseen[source][rows[source].documents] for source in rows}
+def cost_among_few(text, arm, source, warmest=False):
+    """Nats per token [seeds] that fewer samples cost a source, compared with all of them.
+
+    If `warmest`, each model is measured at the temperature that is best for it.
+    """
+    runs = [run for run in results("order_few")["runs"] if run["run"][1] == text]
+    losses = at_the_end(runs, source)
+    if warmest:
+        losses = {}
+        for run in runs:
+            *_, name, seed = run["run"]
+            losses.setdefault(name, {})[seed] = min(run["softened"][source])
+    against = losses[reference_of("few", arm)]
+    return np.array([end - against[seed] for seed, end in losses[arm].items()])
 
 
-def more_on_rows(chosen, experiment, arm, reference):
-    """Nats per token [seeds] that an arm loses more than the reference on some of the corpus's rows."""
-    arms = [run["run"][2:4] for run in results()["runs"] if run["run"][1] == "corpus"]
-    total = 0
-    for source, (losses, _) in rows_of(RESULTS, results()["texts"])["corpus"].items():
-        mine, theirs = (
-            losses[[it == [experiment, name] for it in arms]][:, chosen[source]]
-            for name in (arm, reference)
-        )
-        total += (mine - theirs).sum(axis=1)
-    return total / sum(map(sum, chosen.values()))
+def on_clean_rows():
+    """By comparison: on the held-out rows, on those without shared text, and how much more it is there [seeds]."""
+    runs = results("order_clean")["runs"]
+    rows = {}
+    for found, clean in zip(order_clean.outcomes(), order_clean.outcomes(CLEAN), strict=True):
+        here, there = (differences(runs, "corpus", it.question) for it in (found, clean))
+        rows[found.question.label] = found, clean, there - here
+    return rows
