@@ -100,7 +100,7 @@ repeated on the EPYC, moved by less than 0.001 nats. A later repetition was less
 seeds, the shuffle came again within {moved_again[0]} nats, but file order moved by up to {moved_again[1]}, and its
 mean by {moved_again[2]}. (One machine repeats itself exactly.)
 
-All but the last three series were made while the computed shuffle had twelve rounds (algorithm 2 of the `stateless`
+All but the three series "with today's shuffle" were made while it had twelve rounds (algorithm 2 of the `stateless`
 order). It has ten now, so the same commands shuffle the samples differently, also in a buffer that is emptied as a
 whole; [six comparisons](#six-of-them-once-more) were run once more with it. The last commit with twelve rounds draws
 the shuffles of the older runs. There, four of section 5 (seed 0, the corpus) were trained once more on 30 November
