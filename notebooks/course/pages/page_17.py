@@ -50,7 +50,7 @@ UNREAD = "arithmetic"  # by all runs of section 5
 N = 2048  # samples of the live runs
 SENT = "documents shuffled, a buffer of 1,000"
 BRACKETS = "*In brackets: the smallest and the largest of the ten seeds.*"
-CONTROL = "the same: arithmetic, which no run reads (control, not fixed beforehand)"
+CONTROL = "control: arithmetic, unread (not fixed beforehand)"
 SHOWN = [  # in the first answer
     "in file order",
     "in file order, sources reversed",
