@@ -209,8 +209,8 @@ def estimate_stages(
     for stage in train.stages_of(config):
         start = 0
         read: dict[str, float] = {}
-        if stage.continued:
-            start, read = ends[stage.continued.number]
+        if stage.predecessor:
+            start, read = ends[stage.predecessor.number]
         parts = [*parts_of_stage(stage, start, schedules)]
         stop = parts[-1][1].positions(stage.steps[-1]).stop
         blend = _blend_of(stage, stop - start)

@@ -134,13 +134,7 @@ def _rows_of_files(segments: Sequence[RunSegment], numbers: range) -> StepRows:
     )
 
 
-def skip(
-    bulk: Path,
-    /,
-    *,
-    source: NotNegative = 0,
-    options: RunOptions,
-) -> None:
+def skip(bulk: Path, /, *, source: NotNegative = 0, options: RunOptions) -> None:
     """What a run reads without some documents or bytes, and from which step on it differs.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from nanoset_ref.io.checks import whole_number
 
 BASE = "once ranks workers repeat owned data"
-LEAST = {
+MINIMUMS = {
     "files": 1,
     "max_rows": 1,
     "largest": 0,
@@ -79,7 +79,7 @@ class Adapter:
     limit: float = 20.0
 
     def __post_init__(self) -> None:
-        for name, least in LEAST.items():
+        for name, least in MINIMUMS.items():
             whole_number(getattr(self, name), name, least)
         for name, choices in CHOICES.items():
             value = getattr(self, name)

@@ -100,12 +100,7 @@ def check(
     return report
 
 
-def judge(
-    loader: Any,
-    law: str,
-    case: Case,
-    **options: Any,
-) -> Verdict:
+def judge(loader: Any, law: str, case: Case, **options: Any) -> Verdict:
     """Check one law in one case, like the script of a counterexample; None: the law holds."""
     adapter = as_adapter(loader, options)
     with LoaderProcesses(adapter) as processes:
@@ -123,10 +118,7 @@ def _check_signature(adapter: Adapter) -> None:
         ) from error
 
 
-def _laws_to_check(
-    adapter: Adapter,
-    laws: Sequence[str] | str | None,
-) -> list[str]:
+def _laws_to_check(adapter: Adapter, laws: Sequence[str] | str | None) -> list[str]:
     """The names of the requested laws, or of the claimed ones, in the order of `LAWS`."""
     claims = adapter.claims.split()
     names = laws.split() if isinstance(laws, str) else laws

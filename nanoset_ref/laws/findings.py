@@ -66,11 +66,7 @@ def by_step(batches: Batches, steps: int | None = None) -> Batches:
     return [together[:steps]]
 
 
-def difference(
-    expected: Batches,
-    actual: Batches,
-    change: str,
-) -> Verdict:
+def difference(expected: Batches, actual: Batches, change: str) -> Verdict:
     """Find the first difference between two traces; the message begins with the `change`."""
     if expected == actual:
         return None

@@ -281,11 +281,7 @@ def _html_table(table: Table) -> str:
     return f'<div style="overflow-x:auto"><table>{text}</table></div>'
 
 
-def _cell(
-    read: list[Any],
-    due: list[Any],
-    marked: tuple[Any, ...],
-) -> str:
+def _cell(read: list[Any], due: list[Any], marked: tuple[Any, ...]) -> str:
     """The batch of a rank at a step and, if it is wrong, the expected one."""
     if read != due:
         return f"{_batch_text(read)} (not {_batch_text(due)})"

@@ -348,11 +348,7 @@ def _other_sizes(trial: Trial) -> dict[str, Any]:
     return {"world_size": world_size, "batch_size": whole // world_size}
 
 
-def _check_reordered(
-    trial: Trial,
-    name: str,
-    step: int,
-) -> Verdict:
+def _check_reordered(trial: Trial, name: str, step: int) -> Verdict:
     """Compare the order with that of another seed or epoch, a `step` further."""
     case = trial.case
     seeds = 1
@@ -461,11 +457,7 @@ LAWS: dict[str, tuple[Callable[[Trial], Verdict], str]] = {
 }
 
 
-def check_case(
-    processes: LoaderProcesses,
-    law: str,
-    case: Case,
-) -> Verdict:
+def check_case(processes: LoaderProcesses, law: str, case: Case) -> Verdict:
     """Check one law in one case.
 
     Raises:

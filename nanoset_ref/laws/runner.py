@@ -146,11 +146,7 @@ def _run_rank(
             trace.faults.setdefault("owned", changed)
 
 
-def _make_loader(
-    adapter: Adapter,
-    request: EpochRequest,
-    rank: int,
-) -> Any:
+def _make_loader(adapter: Adapter, request: EpochRequest, rank: int) -> Any:
     """Make the loader of one rank, from its state if there is one."""
     state = None
     if request.resume_from:
@@ -248,11 +244,7 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
         self.processes[number] = None
 
 
-def _answer_requests(
-    connection: Any,
-    adapter: Adapter,
-    stack: Any,
-) -> None:
+def _answer_requests(connection: Any, adapter: Adapter, stack: Any) -> None:
     """Answer requests until the parent has ended; discard the output of loaders."""
     os.setsid()
     gc.freeze()  # else a collection visits, and so copies, all objects of the parent

@@ -61,11 +61,7 @@ class CaseRefused(Exception):
 class Trial:
     """Runs a loader in one case, with changes."""
 
-    def __init__(
-        self,
-        processes: LoaderProcesses,
-        case: Case,
-    ) -> None:
+    def __init__(self, processes: LoaderProcesses, case: Case) -> None:
         self.processes = processes
         self.adapter = processes.adapter
         self.claims = self.adapter.claims.split()

@@ -9,7 +9,7 @@ import numpy as np
 from nanoset_ref.orders.base import Int64Array, Json
 from nanoset_ref.orders.plans import differences
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import firsts_of_equals, steps_of, stop_of
+from nanoset_ref.provenance.card_facts import first_equals, steps_of, stop_of
 from nanoset_ref.provenance.spread import (
     Spread,
     UnevenSamples,
@@ -216,7 +216,7 @@ class _MatchedSources:
 def _first_copies(sources: list[Json]) -> Int64Array:
     """For each source, the number of the first one with its checksum."""
     keys = [source.get("checksum") or k for k, source in enumerate(sources)]
-    return firsts_of_equals(keys)
+    return first_equals(keys)
 
 
 def _are_same(one: Json, two: Json, *, by_name: bool) -> bool:

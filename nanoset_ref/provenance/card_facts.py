@@ -337,7 +337,7 @@ class CardFacts:
         return positions[differ].tolist()
 
 
-def firsts_of_equals(keys: Sequence[Any]) -> Int64Array:
+def first_equals(keys: Sequence[Any]) -> Int64Array:
     """For each key, the number of the first one that equals it: a b a -> 0 1 0."""
     firsts: dict[Any, int] = {}
     numbers = [firsts.setdefault(key, number) for number, key in enumerate(keys)]

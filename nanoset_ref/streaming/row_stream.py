@@ -38,7 +38,7 @@ ALGORITHM = 3
 
 
 # the least value of each number in StreamOptions
-LEAST = {
+MINIMUMS = {
     "sequence_length": 1,
     "micro_batch_size": 1,
     "shards": 1,
@@ -82,7 +82,7 @@ class StreamOptions:
     special_tokens: SpecialTokens = "keep"
 
     def __post_init__(self) -> None:
-        for name, minimum in LEAST.items():
+        for name, minimum in MINIMUMS.items():
             plain = whole_number(getattr(self, name), name, minimum)
             object.__setattr__(self, name, plain)
         if self.shards > 1 and not self.repeat:

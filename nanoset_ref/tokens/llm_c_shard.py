@@ -23,7 +23,7 @@ FORMATS = {  # magic: version, dtype, the id that begins a document
 }
 
 
-def has_header(path: PathLike) -> bool:
+def is_shard(path: PathLike) -> bool:
     """Whether a file begins with the magic number of a shard."""
     magic = np.fromfile(path, "<i4", 1)
     return magic.size == 1 and int(magic[0]) in FORMATS

@@ -9,7 +9,7 @@ from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 from nanoset_ref.tokens.ds import DatatroveFile
 from nanoset_ref.tokens.interface import Tokens
-from nanoset_ref.tokens.llm_c_shard import LlmCFile, has_header
+from nanoset_ref.tokens.llm_c_shard import LlmCFile, is_shard
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy import DTYPES, TokenFile, name_of_dtype
 
@@ -57,6 +57,6 @@ def _open(
     is_pair = prefix != path if in_bucket(path) else os.path.lexists(f"{prefix}.idx")
     if is_pair:
         return MMapIndexedDataset(prefix)
-    if path.suffix == ".bin" and path.is_file() and has_header(path):
+    if path.suffix == ".bin" and path.is_file() and is_shard(path):
         return LlmCFile(path, eos_token_id)
     return None

@@ -52,20 +52,20 @@ class StageRecord(BaseModel, strict=True):
         return self.first_position + self.consumed_train_samples
 
 
-def new_record(stage: Stage, continued_rows: Any) -> StageRecord:
+def new_record(stage: Stage, predecessor_rows: Any) -> StageRecord:
     """Make the record of a stage that begins.
 
     Args:
         stage: the stage.
-        continued_rows: the Nanoset of `stage.continued`, up to the last sample delivered. With
+        predecessor_rows: the Nanoset of `stage.predecessor`, up to the last sample delivered. With
             None the stage begins at position 0.
     """
     first_position = 0
     first_reads: list[int] = []
-    if continued_rows is not None:
+    if predecessor_rows is not None:
         # they were opened up to the last position read
-        first_position = len(continued_rows)
-        first_reads = continued_rows.order.counts().tolist()
+        first_position = len(predecessor_rows)
+        first_reads = predecessor_rows.order.counts().tolist()
         first_reads += [0] * (len(stage.files) - len(first_reads))  # of new files
     return StageRecord(
         name=stage.name,
@@ -134,9 +134,9 @@ def planned_stages(
                 f"stage {stage.name!r} streams text and has no rows to inspect: preprocess the "
                 "text, or leave the stage out"
             )
-        earlier = stage.continued
-        continued_rows = opened[earlier.number] if earlier else None
-        record = new_record(stage, continued_rows)
+        earlier = stage.predecessor
+        predecessor_rows = opened[earlier.number] if earlier else None
+        record = new_record(stage, predecessor_rows)
         parts = [*parts_of_stage(stage, record.position, schedules)]
         _, last = parts[-1]
         rows = rows_of_stage(stage, record, last.positions(stage.steps[-1]).stop)

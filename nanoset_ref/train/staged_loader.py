@@ -157,7 +157,7 @@ class StagedLoader:
         self._check_finished(records[:-1])
         self.step = step
         self.records = records
-        self.schedules = self._continued(schedules)
+        self.schedules = self._with_own_schedule(schedules)
         self._loader = self._batches = None
         if step < last and begun == self._stages_begun_by(step + 1):
             # at once, so that another plan is refused early
@@ -170,8 +170,8 @@ class StagedLoader:
                 rows = rows_of_stage(stage, record, record.position)
                 check_stage_plan(record.name, record.plan, rows.plan)
 
-    def _continued(self, schedules: list[Schedule]) -> list[Schedule]:
-        """The schedules of a run up to this step, and that of the config if it is another one."""
+    def _with_own_schedule(self, schedules: list[Schedule]) -> list[Schedule]:
+        """The saved schedules, and the config's if it differs from the last of them."""
         first_step = self.step + 1
         schedule = self.config.batch_schedule(first_step=first_step)
         last = dataclasses.replace(schedules[-1], first_step=first_step)
@@ -211,13 +211,13 @@ class StagedLoader:
         """
         self._record_plan()
         stage = self.stages[len(self.records)]
-        continued_rows = None
-        if stage.continued:
-            record = self.records[stage.continued.number]
-            continued_rows = rows_of_stage(stage.continued, record, record.position)
-            self._check_plan(record, continued_rows.plan)
+        predecessor_rows = None
+        if stage.predecessor:
+            record = self.records[stage.predecessor.number]
+            predecessor_rows = rows_of_stage(stage.predecessor, record, record.position)
+            self._check_plan(record, predecessor_rows.plan)
         self._loader = self._batches = None
-        self.records.append(new_record(stage, continued_rows))
+        self.records.append(new_record(stage, predecessor_rows))
 
     def _record_plan(self) -> None:
         """Record the plan of the current stage; this is deferred, because it reads the files."""

@@ -42,7 +42,7 @@ class Stage(NamedTuple):
         data: the data section of the config.
         steps: its optimizer steps. Starts 1, 15, 25 of 30 steps give 1-14, 15-24, 25-30.
         sequence_length: tokens per sample.
-        continued: the stage that this one continues; None if it begins its order at 0.
+        predecessor: the stage that this one continues; None if it begins its order at 0.
     """
 
     number: int
@@ -50,16 +50,16 @@ class Stage(NamedTuple):
     data: DataConfig
     steps: range
     sequence_length: int
-    continued: Stage | None
+    predecessor: Stage | None
 
     @property
     def files(self) -> dict[str, str | None]:
-        """{path: token_dtype} of all files in its order, first the files of continued stages."""
+        """{path: token_dtype} of all files in its order, first those of its predecessors."""
         dataset: Any = self.data.dataset
         own = dict.fromkeys(dataset.dataset_path, dataset.token_dtype)
-        if self.continued is None:
+        if self.predecessor is None:
             return own
-        return self.continued.files | own
+        return self.predecessor.files | own
 
 
 def stages_of(config: Config) -> list[Stage]:
@@ -82,8 +82,8 @@ def stages_of(config: Config) -> list[Stage]:
             }
             section = dataset.model_copy(update={"dataset_path": by_name})
             data = data.model_copy(update={"dataset": section})
-        continued = _continued_stage(name, data, stages)
-        stages.append(Stage(len(stages), name, data, steps, length, continued))
+        predecessor = _find_predecessor(name, data, stages)
+        stages.append(Stage(len(stages), name, data, steps, length, predecessor))
     return stages
 
 
@@ -129,7 +129,7 @@ def _stages_of_chunks(
         )
 
 
-def _continued_stage(
+def _find_predecessor(
     name: str, data: DataConfig, earlier: Sequence[Stage]
 ) -> Stage | None:
     """Find the earlier stage that a stage continues.
@@ -173,13 +173,15 @@ def _continued_stage(
     return same_order  # under "nanotron", it has the same files
 
 
-def _check_same_dtype(name: str, dataset: TokenFilesSection, continued: Stage) -> None:
-    """Raise ConfigError if files of the continued stage would be read as another dtype."""
+def _check_same_dtype(
+    name: str, dataset: TokenFilesSection, predecessor: Stage
+) -> None:
+    """Raise ConfigError if files of the preceding stage would be read as another dtype."""
     for path in dataset.dataset_path:
-        if continued.files.get(path, dataset.token_dtype) != dataset.token_dtype:
+        if predecessor.files.get(path, dataset.token_dtype) != dataset.token_dtype:
             raise ConfigError(
-                f"stage {name!r} continues stage {continued.name!r}, but reads {redact(path)} with "
-                f"token_dtype={dataset.token_dtype} instead of {continued.files[path]}: "
+                f"stage {name!r} continues stage {predecessor.name!r}, but reads {redact(path)} "
+                f"with token_dtype={dataset.token_dtype} instead of {predecessor.files[path]}: "
                 "give both stages the same token_dtype, or set reuse: restart"
             )
 
