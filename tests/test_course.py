@@ -720,5 +720,18 @@ def test_the_ranks_of_notebook_04_meet_in_a_folder_of_any_name(
     folder = tmp_path / "My Notebooks ü#?"
     (folder / "data").mkdir(parents=True)
     monkeypatch.chdir(folder)
-    np.arange(1999, dtype=np.uint16).tofile("a.npy")
+    started: list[list[str]] = []
+
+    class Job:
+        def __init__(self, command: list[str], **options: object) -> None:
+            started.append(command)
+
+        def communicate(self) -> tuple[str, None]:
+            return "two equal batches", None
+
+    monkeypatch.setattr("course.drift.subprocess.Popen", Job)
     assert start_ranks("a.npy", [1, 1]) == ["two equal batches"] * 2
+    meeting = str(folder / "data/04_meeting")
+    assert [command[2:] for command in started] == [
+        [meeting, "a.npy", "1", "1", rank] for rank in "01"
+    ]
