@@ -17,7 +17,11 @@ from nanoset_ref.tokens import Tokens
 
 
 class JoinedRows(Rows):
-    """Rows that are joined from pieces of files; a subclass finds the pieces."""
+    """Rows that are joined from pieces of files; a subclass finds the pieces.
+
+    `spans` takes the files of a row one after another; where a row returns to an earlier file, the
+    subclass has its own.
+    """
 
     @abstractmethod
     def pieces(self, positions: Int64Array) -> Iterator[tuple[Tokens, Int64Array]]:

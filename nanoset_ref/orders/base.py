@@ -248,7 +248,7 @@ class Order(ABC):
             IndexError: no such source, or no such sample of it (neither counts from the end).
         """
         source = check_index(source, len(self.dataset_lengths), "source")
-        what = f"source {source} sample"
+        what = f"source {source}, sample"
         sample = check_index(sample, self.dataset_lengths[source], what)
         return self.reverse_lookup(source, sample, self._end(until))
 
