@@ -1,4 +1,6 @@
-"""What the tests of the tool share: where the fixture `corpus` has its token files, and the layout of a run."""
+"""What the tests of the tool share: the token files of the fixtures `corpus` and `demo`, and the layout of a run."""
+
+FILES = "--data", "datasets/stories_input_ids.npy", "datasets/programs_input_ids.npy"
 
 LAYOUT = (
     "--sequence-length",
