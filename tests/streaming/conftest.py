@@ -20,3 +20,11 @@ def quick_workers():
     multiprocessing.set_start_method("forkserver", force=True)
     yield
     multiprocessing.set_start_method(method, force=True)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """Six files, each one block."""
+    from stream_parts import LENGTHS, write_text  # once they can be imported
+
+    return write_text(tmp_path_factory.mktemp("text"), LENGTHS, files=6)

@@ -102,7 +102,9 @@ def number_tokenizer(size=4000):
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")
 
 
+EOS = 0
 TOKENIZER = number_tokenizer()
+LENGTHS = [5, 0, 1, 17, 3, 40, 2, 2, 9, 0, 30, 1, 1, 25, 8, 60, 4, 13]
 
 
 def write_text(folder, lengths, files=1):
@@ -119,6 +121,18 @@ def write_text(folder, lengths, files=1):
             "".join(f"{line}\n\n" for line in part)
         )  # a blank line is no document
     return paths
+
+
+def tokens_of(lengths):
+    """The slow and obvious stream of tokens: the words, an EOS after each document."""
+    words, tokens = itertools.count(1), []
+    for length in lengths:
+        tokens += [next(words) for _ in range(length)] + [EOS]
+    return tokens
+
+
+def rows_of(tokens, length):
+    return [tokens[k : k + length + 1] for k in range(0, len(tokens) - length, length)]
 
 
 # ---- collate functions

@@ -1,9 +1,7 @@
-"""TokenStream: the rows of a token file, in any layout, resumed in the middle of documents and of buffers."""
+"""TokenStream: the rows of a token file in any layout, shuffled and repeated, from every kind of text."""
 
 import gzip
 import itertools
-import json
-from copy import copy, deepcopy
 
 import datasets
 import pytest
@@ -11,73 +9,28 @@ import torch
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from resume_contract import check_resume_contract
 from stream_parts import (
+    EOS,
+    LENGTHS,
     TOKENIZER,
     TokenStream,
     ids,
-    number_tokenizer,
-    read_resumed,
+    rows_of,
+    tokens_of,
     write_text,
 )
-from tokenizers import decoders, normalizers, pre_tokenizers
-from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref import streaming
 from nanoset_ref.load.collator import DataCollatorForCLM
-from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
-from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.preprocess import preprocess
-from nanoset_ref.preprocess.encoder import Encoder
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import open_text
 from nanoset_ref.preprocess.tokenizer import TokenizerError
 from nanoset_ref.streaming import TokenStreamDataLoader
 from nanoset_ref.streaming.row_stream import Cursor, buffer_order
 from nanoset_ref.tokens import TokenFile
-
-EOS = 0
-OTHER = number_tokenizer(100)
-
-
-def tokens_of(lengths):
-    """The slow and obvious stream of tokens: the words, an EOS after each document."""
-    words, tokens = itertools.count(1), []
-    for length in lengths:
-        tokens += [next(words) for _ in range(length)] + [EOS]
-    return tokens
-
-
-def rows_of(tokens, length):
-    return [tokens[k : k + length + 1] for k in range(0, len(tokens) - length, length)]
-
-
-LENGTHS = [5, 0, 1, 17, 3, 40, 2, 2, 9, 0, 30, 1, 1, 25, 8, 60, 4, 13]
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory):
-    """Six files, each one block."""
-    return write_text(tmp_path_factory.mktemp("text"), LENGTHS, files=6)
-
-
-@pytest.fixture
-def encoded(monkeypatch):
-    """The list of texts that encoders are given from now on."""
-    seen, stream = [], Encoder.stream
-
-    def noting(batches):
-        for batch in batches:
-            seen.extend(batch.read().texts)
-            yield batch
-
-    monkeypatch.setattr(
-        Encoder, "stream", lambda encoder, given: stream(encoder, noting(given))
-    )
-    return seen
 
 
 def test_rows_equal_those_of_the_nanoset_on_real_text(real_text, tmp_path):
@@ -164,31 +117,6 @@ def test_every_window_epoch_shard_and_seed_has_its_own_shuffle(paths):
     assert ids(stream) == second
 
 
-@pytest.mark.parametrize("block_bytes", [1 << 20, 120])
-def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(
-    paths, monkeypatch, encoded, block_bytes
-):
-    monkeypatch.setattr("nanoset_ref.preprocess.text_formats.BLOCK_BYTES", block_bytes)
-    whole = ids(TokenStream(paths, TOKENIZER, 4))
-    texts = [document.text for document in open_text(paths).documents()]
-    # the tokens up to the end of each document
-    ends = list(itertools.accumulate(len(text.split()) + 1 for text in texts))
-    begun = TokenStream(paths, TOKENIZER, 4)
-    cursors = [begun.state_dict()["cursors"]["0"] for _ in begun]
-    assert len({cursor["block"] for cursor in cursors}) > 5
-    assert max(cursor["offset"] for cursor in cursors) > 30
-    for row, cursor in enumerate(cursors):
-        again = TokenStream(paths, TOKENIZER, 4)
-        again.seek(0, row, cursors={"0": cursor})
-        encoded.clear()
-        assert ids(again) == whole[row:]
-        assert encoded == texts[sum(end <= 4 * row for end in ends) :]
-    again.seek(0, 9, cursors={"0": cursors[20]})
-    assert (
-        ids(again) == whole[9:]
-    )  # a cursor behind the place that is wanted is of no use, and does no harm
-
-
 @pytest.mark.parametrize("kind", ["gz", "zst", "parquet", "dataset"])
 def test_every_kind_of_text_gives_the_same_rows_and_resumes(
     paths, tmp_path, monkeypatch, kind
@@ -218,84 +146,6 @@ def test_every_kind_of_text_gives_the_same_rows_and_resumes(
         assert taken + ids(again) == ids(
             TokenStream(paths, TOKENIZER, 4, shuffle_buffer=shuffle_buffer)
         )
-
-
-# ---- resume
-
-
-def test_a_shuffled_stream_keeps_the_resume_contract_in_every_layout(paths):
-    order = ids(TokenStream(paths, TOKENIZER, 3, shuffle_buffer=16))
-    place = {tuple(row): k for k, row in enumerate(order)}
-    assert len(place) == len(order) == len(tokens_of(LENGTHS)) // 3
-
-    def factory(rank, size, batch, workers):
-        stream = TokenStream(
-            paths,
-            TOKENIZER,
-            3,
-            micro_batch_size=batch,
-            dp_rank=rank,
-            dp_size=size,
-            shuffle_buffer=16,
-            backend="hf",
-        )
-        return TokenStreamDataLoader(stream, collate_fn=list, num_workers=workers)
-
-    def positions_of(rows):
-        return [place[tuple(row["input_ids"].tolist())] for row in rows]
-
-    check_resume_contract(
-        factory,
-        positions_of,
-        len(order),
-        layouts=((2, 3), (3, 1), (1, 4)),
-        workers=(0, 2),
-        stops=[3],
-        epochs=False,  # the next epoch has another order
-    )
-
-
-@pytest.mark.parametrize(
-    ("workers", "options"),
-    [
-        (0, {}),
-        (3, {"shuffle_buffer": 11}),
-        (2, {"repeat": True}),
-        (0, {"shards": 3, "repeat": True}),
-        (2, {"shards": 3, "repeat": True, "shuffle_buffer": 4}),
-    ],
-)
-def test_stateful_dataloader_continues_mid_document_and_mid_buffer(
-    paths, workers, options
-):
-    endless = options.get("repeat", False)
-
-    batches = 40 if endless else None
-
-    def loader():
-        stream = TokenStream(
-            paths,
-            TOKENIZER,
-            4,
-            micro_batch_size=2,
-            dp_rank=1,
-            dp_size=2,
-            backend="hf",
-            **options,
-        )
-        return StatefulDataLoader(
-            stream, 2, num_workers=workers, collate_fn=ids, drop_last=True
-        )
-
-    reference = loader()
-    whole = list(itertools.islice(reference, batches))
-    for stop in (
-        1,
-        27 if endless else 4,
-    ):  # in the first pass of the shards, and in the second one
-        taken, resumed = read_resumed(loader, loader(), (stop, 2), batches)
-        assert taken == whole
-    assert endless or list(resumed) == list(reference)  # the second epoch
 
 
 def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(paths):
@@ -355,35 +205,6 @@ def test_repeat_begins_the_text_again(paths):
     first, second = shuffled[: len(once)], shuffled[len(once) :]
     assert sorted(first) == sorted(second) == sorted(once)
     assert first != second
-
-
-def test_an_abandoned_epoch_continues_with_what_was_not_delivered(paths):
-    loader = TokenStreamDataLoader(
-        TokenStream(paths, TOKENIZER, 3, micro_batch_size=2), ids, num_workers=2
-    )
-    taken = list(itertools.islice(loader, 5))
-    state = loader.state_dict()
-    assert (state["consumed_train_samples"], state["cursors"]["0"]["row"]) == (10, 9)
-    assert taken + list(loader) == list(loader)
-    assert loader.state_dict()["epoch"] == 2
-
-
-def test_the_count_is_that_of_a_nanoset_over_all_epochs(paths):
-    rows = ids(TokenStream(paths, TOKENIZER, 3))
-    stream = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 3), ids)
-    nanoset = NanosetDataLoader(
-        rows, ResumableBatchSampler(len(rows), 1), collate_fn=list
-    )
-    for batches in (None, None, 5):
-        assert list(itertools.islice(stream, batches)) == list(
-            itertools.islice(nanoset, batches)
-        )
-        count = stream.state_dict()["consumed_train_samples"]
-        assert count == nanoset.state_dict()["consumed_train_samples"]
-    assert count == 2 * len(rows) + 5
-    again = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 3), ids)
-    again.load_state_dict(stream.state_dict())
-    assert next(iter(again)) == [rows[5]]
 
 
 def test_wrong_arguments_say_what_is_right(paths, tmp_path):
@@ -479,155 +300,6 @@ def test_special_tokens_of_a_text_are_kept_with_a_warning_or_split_or_refused(
         ids(stream("refuse"))
 
 
-def changed(tokenizer, **parts):
-    """A copy whose backend has other parts."""
-    copy = deepcopy(tokenizer)
-    for name, part in parts.items():
-        setattr(copy.backend_tokenizer, name, part)
-    return copy
-
-
-def test_a_state_knows_the_tokenizer_as_it_encodes_and_the_text_by_its_content(
-    tmp_path,
-):
-    """Neither a vocabulary nor a size tells them apart; a name, and what no id depends on, does not matter."""
-    [path] = write_text(tmp_path, [5, 6, 7])
-    moved, other = tmp_path / "moved.jsonl", tmp_path / "other" / path.name
-    moved.write_bytes(path.read_bytes())
-    other.parent.mkdir()
-    other.write_bytes(path.read_bytes().replace(b"1", b"2"))
-    state = TokenStreamDataLoader(TokenStream(path, TOKENIZER, 4)).state_dict()
-    same = [
-        TokenStream(
-            moved, changed(TOKENIZER, decoder=decoders.ByteLevel()), 4, seed=99
-        ),
-        TokenStream(path, TOKENIZER, 4, micro_batch_size=3, shuffle_buffer=1),
-    ]
-    for stream in same:
-        TokenStreamDataLoader(stream).load_state_dict(state)
-    others = [
-        (r"files\[0\] .*checksum", TokenStream(other, TOKENIZER, 4)),
-        (
-            "tokenizer",
-            TokenStream(
-                path, changed(TOKENIZER, normalizer=normalizers.Lowercase()), 4
-            ),
-        ),
-        (
-            "tokenizer",
-            TokenStream(
-                path, changed(TOKENIZER, pre_tokenizer=pre_tokenizers.Whitespace()), 4
-            ),
-        ),
-        ("suffix", TokenStream(path, TOKENIZER, 4, append_eod=False)),
-        ("shuffle_buffer", TokenStream(path, TOKENIZER, 4, shuffle_buffer=2)),
-    ]
-    for part, stream in others:
-        with pytest.raises(PlanMismatch, match=f"  {part}: saved"):
-            TokenStreamDataLoader(stream).load_state_dict(state)
-
-
-def test_a_text_is_read_for_its_checksum_when_a_state_is_asked_for(paths, monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        "nanoset_ref.streaming.stream.checksum",
-        lambda path: calls.append(path) or "a checksum",
-    )
-    loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4))
-    assert len(list(itertools.islice(loader, 3))) == 3 and calls == []
-    assert loader.state_dict() == loader.state_dict()
-    assert calls == [str(path) for path in paths]
-
-
-def test_foreign_and_damaged_states_are_refused(paths):
-    stream = TokenStream(paths, TOKENIZER, 4, shuffle_buffer=4)
-    loader = TokenStreamDataLoader(stream)
-    next(iter(loader))
-    for own in (stream, loader):
-        state = own.state_dict()
-        wrong = [{**state, "consumed_train_samples": number} for number in ("1", 2**63)]
-        cursor = loader.state_dict()["cursors"]["0"]
-        wrong += [
-            {**state, "cursors": {"0": {**cursor, field: -1}}}
-            for field in ("row", "offset", "document")
-        ]
-        for foreign in ({}, None, [], 1.5, *wrong):
-            with pytest.raises(ValueError, match="not a state of this kind"):
-                own.load_state_dict(foreign)
-    for other, saved, difference in (
-        (
-            TokenStream(paths, TOKENIZER, 5, shuffle_buffer=4),
-            stream,
-            "sequence_length: saved 4, now 5",
-        ),
-        (
-            TokenStream(paths, TOKENIZER, 4, shuffle_buffer=4, dp_rank=0, dp_size=2),
-            stream,
-            "dp_size: saved 1, now 2",
-        ),
-        (
-            TokenStreamDataLoader(TokenStream(paths, OTHER, 4, shuffle_buffer=4)),
-            loader,
-            "tokenizer",
-        ),
-    ):
-        with pytest.raises(PlanMismatch, match=difference):
-            other.load_state_dict(saved.state_dict())
-    loader.load_state_dict({**loader.state_dict(), "cursors": {"0": {"epoch": None}}})
-    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
-        next(iter(loader))
-
-
-def test_a_cursor_that_lost_its_row_only_costs_time(paths):
-    stream = TokenStream(paths, TOKENIZER, 6, micro_batch_size=2, shards=2, repeat=True)
-    loader = TokenStreamDataLoader(stream)
-    batches = iter(loader)
-    for _ in range(5):
-        next(batches)
-    state = json.loads(json.dumps(loader.state_dict()))
-    expected = [next(batches)["input_ids"].tolist() for _ in range(4)]
-    for cursor in state["cursors"].values():
-        cursor.clear()
-        cursor["epoch"] = state["epoch"]
-    loader.load_state_dict(state)
-    again = [next(it)["input_ids"].tolist() for it in [iter(loader)] for _ in range(4)]
-    assert again == expected
-
-
-def test_a_cursor_that_became_a_list_is_named_as_one(paths):
-    stream = TokenStream(paths, TOKENIZER, 6, shards=2, repeat=True)
-    loader = TokenStreamDataLoader(stream)
-    batches = iter(loader)
-    for _ in range(2):
-        next(batches)
-    state = loader.state_dict()
-    loader.load_state_dict(state | {"cursors": {"0": {}, "1": [{}, {}]}})
-    with pytest.raises(TypeError, match="must be a mapping, not list"):
-        next(iter(loader))
-
-
-@pytest.mark.parametrize("workers", [0, 2, 4])
-def test_cursors_of_shards_go_on_after_every_resume(paths, workers):
-    """A worker reads some of the shards, and knows of the others what it started with."""
-    options = {"micro_batch_size": 2, "shards": 4, "repeat": True}
-    state, before = None, {}
-    for batches in (8, 12, 9):
-        stream = TokenStream(paths, TOKENIZER, 6, **options)
-        loader = TokenStreamDataLoader(stream, num_workers=workers)
-        if state:
-            loader.load_state_dict(state)
-        for _ in itertools.islice(loader, batches):
-            pass
-        state = json.loads(json.dumps(loader.state_dict()))
-        rows = {shard: cursor["row"] for shard, cursor in state["cursors"].items()}
-        # the next row of each shard, or the one before
-        read = state["consumed_train_samples"] // 4
-        assert sorted(rows) == ["0", "1", "2", "3"]
-        assert all(row >= read - 2 for row in rows.values())
-        assert all(row > before.get(shard, -1) for shard, row in rows.items())
-        before = rows
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_batches_are_on_the_cpu_whatever_the_default_device(paths, workers):
     stream = TokenStream(paths, TOKENIZER, 3)
@@ -639,64 +311,3 @@ def test_batches_are_on_the_cpu_whatever_the_default_device(paths, workers):
         torch.set_default_device(None)
     assert batch["input_ids"].device.type == "cpu"
     assert batch["input_ids"].equal(expected["input_ids"])
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_loader_has_one_iteration_at_a_time(paths, workers):
-    """A new one goes on after what was delivered; a loaded state ends the one under way."""
-    stream = TokenStream(paths, TOKENIZER, 6, micro_batch_size=2)
-    expected = [batch["input_ids"].tolist() for batch in TokenStreamDataLoader(stream)]
-    loader = TokenStreamDataLoader(stream, num_workers=workers)
-    first = iter(loader)
-    found = [next(first)]
-    second = iter(loader)
-    assert list(first) == []
-    found += [next(second), next(second)]
-    assert [batch["input_ids"].tolist() for batch in found] == expected[:3]
-    assert loader.state_dict()["consumed_train_samples"] == 6
-    loader.load_state_dict(
-        {**loader.state_dict(), "consumed_train_samples": 2, "cursors": {}}
-    )
-    assert list(second) == []
-    assert loader.state_dict()["consumed_train_samples"] == 2
-    assert [batch["input_ids"].tolist() for batch in loader] == expected[1:]
-
-
-@pytest.mark.parametrize("duplicate", [copy, deepcopy])
-def test_a_copy_of_a_loader_counts_for_itself(paths, duplicate):
-    loader = TokenStreamDataLoader(
-        TokenStream(paths, TOKENIZER, 6, micro_batch_size=2), ids
-    )
-    expected = list(loader)
-    loader = TokenStreamDataLoader(loader.stream, ids)
-    batches = iter(loader)
-    assert [next(batches), next(batches)] == expected[:2]
-    other = duplicate(loader)
-    assert list(itertools.islice(other, 2)) == expected[2:4]
-    assert next(batches) == expected[2]
-    assert loader.state_dict()["consumed_train_samples"] == 6
-    assert other.state_dict()["consumed_train_samples"] == 8
-    for one in (loader, other):
-        assert one.cursors["0"]["row"] == one.state_dict()["consumed_train_samples"] - 1
-
-
-def test_loaders_of_one_stream_keep_their_own_cursors(paths):
-    stream = TokenStream(paths, TOKENIZER, 6, shuffle_buffer=4)
-    loader = TokenStreamDataLoader(stream, ids)
-    list(loader)
-    expected = list(loader)  # of the second epoch
-    ahead = TokenStreamDataLoader(stream, ids)
-    behind = TokenStreamDataLoader(stream, ids)
-    list(ahead)
-    batches = iter(ahead)
-    assert next(batches) == expected[0]
-    first_epoch = list(itertools.islice(behind, 6))
-    assert list(itertools.islice(batches, 9)) == expected[1:10]
-    state = ahead.state_dict()
-    again = TokenStreamDataLoader(stream, ids)
-    again.load_state_dict(state)
-    assert list(again) == expected[10:]
-    assert behind.state_dict()["consumed_train_samples"] == len(first_epoch)
-    # states of earlier versions may hold another loader's cursors
-    again.load_state_dict({**state, "cursors": behind.cursors})
-    assert list(again) == expected[10:]
