@@ -11,7 +11,6 @@ import torch
 from file_kinds import write_shard
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_storage import bucket, folder, server  # noqa: F401 (fixtures)
 
 from nanoset_ref import (
     DataCollatorForCLM,
@@ -150,17 +149,6 @@ def test_every_format_of_files_gives_the_same_rows(paths, tmp_path):
         every = np.arange(len(packed(paths)))
         assert np.array_equal(packed(other).read(every), packed(paths).read(every))
         assert np.array_equal(packed(other).starts(every), packed(paths).starts(every))
-
-
-def test_rows_of_a_bucket_are_those_of_the_local_files(bucket, folder):  # noqa: F811
-    local, remote = (
-        PackedNanoset(
-            [f"{place}/{name}.npy" for name in "ab"], [1, 2], 50, 300, pad_id=1
-        )
-        for place in (folder, bucket)
-    )
-    assert local.plan == remote.plan
-    assert np.array_equal(local.read(np.arange(300)), remote.read(np.arange(300)))
 
 
 # ---- what a model is told

@@ -1,0 +1,172 @@
+"""URLs: which object one names, in every spelling, with queries, and in every command."""
+
+import json
+import urllib.parse
+from pathlib import Path
+
+import pytest
+from bucket_parts import S
+from run_config import run_tree
+
+from nanoset_ref.cli import main
+from nanoset_ref.io.urls import BucketPath, StorageError
+from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
+from nanoset_ref.tokens import open_tokens, without_companions
+from nanoset_ref.train import Config, stages_of
+from nanoset_ref.train.data_section import TokenFilesSection
+
+
+def test_a_pair_behind_a_query_has_megatrons_samples(bucket, folder, server, capsys):
+    url = f"http://127.0.0.1:{server.port}/tokens/a"
+    options = "--sequence-length 16 --num-samples 50 --micro-batch-size 2".split()
+    answers = []
+    for file in (f"{folder}/a.bin", f"{url}.bin?sig=1", f"{url}.idx?sig=1"):
+        assert not main(["where", "1", "--data", file, *options])
+        lines = capsys.readouterr().out.splitlines()
+        answers.append([line.rpartition(" sample ")[2] for line in lines])
+    assert answers[0] == answers[1] == answers[2]
+    for path in (f"{url}.bin?sig=1", f"{url}.idx?sig=1", f"{url}?sig=1"):
+        config = NanosetConfig(
+            random_seed=1, sequence_length=S, data_path=path, split="1,0,0"
+        )
+        assert config.splits[0].blend.prefixes == [f"{url}?sig=1"]
+        assert len(NanosetBuilder(config).build(["train"])[0])
+    assert without_companions([f"{url}.bin?sig=1", f"{url}.idx?sig=1"]) == [
+        f"{url}.bin?sig=1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("s3://tokens", "s3://tokens does not name an object"),
+        ("http://host?sig=secret", r"^http://host\?\.\.\. does not name an object"),
+        ("s3://tokens//a.npy", "keys with '//'.* cannot be read"),
+        ("s3://tokens/./a.npy", "keys with .*'/./'.* cannot be read"),
+        ("s3://tokens/b/../a.npy", "keys with .*'/../'.* cannot be read"),
+        ("http://host/b%2Fa.npy", "keys with .*%2F cannot be read"),
+        ("http://host/a#b.npy", r"http://host/a#b.npy: .* write '#' in a key as %23"),
+        (
+            "hf://tokens/a.npy",
+            "hf:// is not supported, only s3://, gs://, gcs://, az://, http://, https://",
+        ),
+        ("r2://tokens/a.npy", "r2:// is not supported"),
+        (
+            Path("s3://tokens/a.npy"),
+            "s3:/tokens/a.npy must be a local path, or a token file",
+        ),
+        (
+            Path("http://me:word@host/a.npy?sig=secret"),
+            r"^http:/host/a.npy\?\.\.\. must be a local path, or a token file",
+        ),
+    ],
+)
+def test_a_url_that_means_no_key_that_can_be_read_is_refused_by_name(
+    bucket, server, url, words
+):
+    with pytest.raises(StorageError, match=words):
+        open_tokens(url)
+    assert not server.log, "nothing else was asked for in its place"
+
+
+def test_schemes_have_other_spellings_and_keys_keep_their_characters(
+    bucket, folder, server
+):
+    assert (BucketPath("gcs://b/a").root, BucketPath("gcs://b/a").key) == (
+        "gs://b",
+        "a",
+    )
+    assert (
+        open_tokens("S3://tokens/a.npy").num_tokens
+        == open_tokens(folder / "a.npy").num_tokens
+    )
+    for key in ("a b?c#d%20e.npy", "ö+&=.npy"):
+        server.keep(f"/tokens/{key}", (folder / "raw.npy").read_bytes())
+        assert open_tokens(f"s3://tokens/{key}").path.name == key
+        quoted = f"http://127.0.0.1:{server.port}/tokens/{urllib.parse.quote(key)}"
+        assert open_tokens(quoted).path.name == key
+
+
+def test_urls_that_differ_by_their_queries_are_two_files_to_every_command(
+    numbered, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("queries").write_text("0:1\n1:1\n")
+    options = "--sequence-length 16 --num-samples 80 --micro-batch-size 4".split()
+    for question in (
+        "when --document 1 --source 0",
+        "when --document 1 --source 1",
+        "when --bulk queries",
+        "skip queries",
+    ):
+        answers = []
+        for files in numbered:
+            assert not main(
+                f"{question} --eos-token-id 7 --data".split() + files + options
+            )
+            answers.append(capsys.readouterr().out)
+        assert answers[0] == answers[1]
+    steps = []
+    for name, files in zip(("urls", "files"), numbered, strict=True):
+        stage = ("one", 1, {"dataset_path": files}, {})
+        config = run_tree(tmp_path / "run", [stage], steps=20, length=16, rows=4)
+        Path("run.yaml").write_text(json.dumps(config))
+        made = f"card run.yaml --name {name} --date 2026-11 --output {name}.json"
+        assert not main(made.split())
+        names = [
+            file["name"]
+            for file in json.loads(Path(f"{name}.json").read_text())["sources"]
+        ]
+        assert len({*names}) == 2 and "id=" not in str(names)
+        assert not main(f"where --run {name}.json 3".split())
+        answer = capsys.readouterr().out.partition("\n")[2]
+        for number, file in enumerate(names):
+            answer = answer.replace(f" {file} ", f" {number} ")
+        steps.append(answer)
+    assert steps[0] == steps[1]
+
+
+def test_an_object_is_one_by_any_spelling_of_its_url():
+    one = BucketPath("s3://tokens/a.npy")
+    assert one == BucketPath("S3://tokens/a.npy") and one != BucketPath(
+        "s3://tokens/b.npy"
+    )
+    assert BucketPath("gcs://tokens/a.npy") == BucketPath("gs://tokens/a.npy")
+    place = "127.0.0.1/a%20b.npy"
+    secret = BucketPath(f"http://somebody:password@{place}?id=1")
+    assert secret == BucketPath(f"HTTP://{place.replace('%20', ' ')}?id=1")
+    assert secret != BucketPath(f"http://{place}?id=2")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "stored"),
+    [
+        ("s3://tokens/a.bin", "s3://tokens/a.idx", "s3://tokens/a.bin"),
+        ("s3://tokens/a.npy", "S3://tokens/a.npy", "s3://tokens/a.npy"),
+        ("HOST/a.idx?id=1", "HOST/a.bin?id=1", "HOST/a.bin?id=1"),
+        ("HOST/a.npy", "me:word@HOST/a.npy", "HOST/a.npy"),
+        ("HOST/a.npy?id=1", "HOST/a.npy?id=2", None),
+    ],
+)
+def test_a_stage_goes_on_with_a_file_in_a_bucket_by_each_of_its_names(
+    bucket, server, tmp_path, one, other, stored
+):
+    host = f"127.0.0.1:{server.port}/tokens"
+    names = [one, other, stored or ""]
+    for number, name in enumerate(names):
+        if "HOST" in name:
+            names[number] = f"http://{name.replace('HOST', host)}"
+    one, other, stored = names
+    stages = [
+        (name, step, {"dataset_path": path, "order": "stateless"}, {})
+        for name, step, path in (("a", 1, one), ("b", 3, other))
+    ]
+    tree = run_tree(tmp_path / "run", stages, steps=5, length=S, rows=4)
+    _, second = stages_of(Config.model_validate(tree))
+    both = {"dataset_path": [one, other]}
+    if not stored:
+        assert [*second.files] == [*TokenFilesSection(**both).dataset_path]
+        return
+    assert [*second.files] == [stored]
+    with pytest.raises(ValueError, match="a file may be named once"):
+        TokenFilesSection(**both)
