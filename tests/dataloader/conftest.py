@@ -1,0 +1,20 @@
+"""The Nanoset that the tests of its loaders read: each row says its position."""
+
+import pytest
+from test_nanoset import write_range
+
+from nanoset_ref.load.nanoset import Nanoset
+
+
+@pytest.fixture
+def numbered(tmp_path):
+    """A Nanoset whose sample at position k can be recognised by its first token."""
+    nanoset = Nanoset(
+        write_range(tmp_path / "a.npy", 121 * 2 + 1), None, 2, 121, order="nanotron"
+    )
+    position_of = {
+        int(row[0]): k for k, row in enumerate(nanoset.__getitems__(range(121)).rows)
+    }
+    return nanoset, lambda batch: [
+        position_of[first] for first in batch["input_ids"][:, 0].tolist()
+    ]
