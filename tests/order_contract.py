@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from nanoset_ref.orders import build_order, recipe_of
 
 SIZES = st.lists(st.integers(0, 15), min_size=1, max_size=4).filter(any)
-
 SEEDS = st.integers(0, 2**32 - 1)
 
 
