@@ -12,6 +12,15 @@ GPT2 = {
     "n_positions": 32,
 }
 GPT2 |= {"bos_token_id": 0, "eos_token_id": 0}
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 300,
+}
 
 
 def run_tree(
