@@ -1,0 +1,107 @@
+"""Cards from any config: a name for all that it does not say, and for a file that is none."""
+
+import json
+
+import pytest
+from foreign_config import MEGATRON, OLMO, card
+
+from nanoset_ref.cli import main
+
+
+def test_what_is_given_must_be_asked_for_and_agree(tmp_path):
+    text = json.dumps(OLMO | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}})
+    with pytest.raises(
+        ValueError, match="--given step: unknown key, did you mean 'steps'"
+    ):
+        card(tmp_path, "olmo-core", text, step=3)
+    with pytest.raises(ValueError, match="--given steps=3: the config says 6"):
+        card(tmp_path, "olmo-core", text, steps=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: 1", "it has no section or field 'tokens'"),
+        (
+            "tokens: {train_steps: 9}\ndata_stages: [{start_training_step: 1}]",
+            "it has .* field 'data'",
+        ),
+        ("tokens:\ndata_stages: []", "a section is empty or of another type .*None"),
+        (
+            "tokens: {train_steps: 9}\ndata_stages: []",
+            "a section is empty or of another type",
+        ),
+        ("tokens: 5", "a section is empty or of another type .*'int'"),
+    ],
+)
+def test_a_config_without_a_section_is_refused_by_its_name(tmp_path, text, problem):
+    message = f"config is not a config of nanotron: {problem}.*; --loader names the"
+    with pytest.raises(ValueError, match=message):
+        card(tmp_path, "nanotron", text)
+
+
+def test_the_command_asks_by_name(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    config = OLMO | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}, "trainer": {}}
+    path.write_text(json.dumps(config))
+    words = [
+        "card",
+        str(path),
+        "--loader",
+        "olmo-core",
+        "--name",
+        "x",
+        "--date",
+        "2026-11",
+    ]
+    assert main(words) == 1
+    assert "lacks steps (optimizer steps of the run): add --given steps=..." in (
+        capsys.readouterr().err
+    )
+    assert main([*words, "--given", "steps=7"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"][0]["steps"] == 7
+    assert main([*words, "--given", "steps"]) == 2
+
+
+def test_what_a_config_does_not_read_is_said(tmp_path):
+    text = json.dumps(
+        OLMO | {"trainer": {}} | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}}
+    )
+    with pytest.raises(ValueError, match="steps: must be an integer, got 'three'"):
+        card(tmp_path, "olmo-core", text, steps="three")
+    stage = {"name": "first", "start_training_step": 1, "data": {"seed": 1}}
+    for dataset in (None, {"hf_dataset_or_datasets": "c4"}):
+        stage["data"]["dataset"] = dataset
+        tokens = {"sequence_length": 4, "train_steps": 9}
+        text = json.dumps({"tokens": tokens, "data_stages": [stage]})
+        with pytest.raises(ValueError, match="stage first reads no token files: its"):
+            card(tmp_path, "nanotron", text)
+    with pytest.raises(ValueError, match="names no data.*merge them into one"):
+        card(tmp_path, "gpt-neox", '{"seq-length": 4}')
+
+
+def test_given_facts_that_a_card_does_not_need_are_refused(tmp_path):
+    script = f"{MEGATRON} --data-path a"
+    with pytest.raises(ValueError, match="--given files: this loader's card needs no"):
+        card(tmp_path, "megatron", script, dtype="uint16", files=3)
+
+
+@pytest.mark.parametrize(
+    ("loader", "text", "message"),
+    [
+        ("gpt-neox", "- a\n- b\n", "config is not a config of gpt-neox: it must hold"),
+        ("nanotron", "[1]", "config is not a config of nanotron: it must hold names"),
+        ("nanotron", "a: [1\n", "config: line 2: expected"),
+        ("gpt-neox", "seed: 1\nseed: 2\n", "config: line 2: found duplicate key"),
+        ("olmo-core", "[1]", "config is not a config of olmo-core: it must hold names"),
+        ("megatron", "--data-path 'a", "config: No closing quotation; close it in a"),
+        (
+            "olmo-core",
+            '{"dataset": {"sequence_length": 0, "paths": ["a"]}, "data_loader": {}}',
+            "dataset.sequence_length must be at least 1, got 0",
+        ),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_by_name(tmp_path, loader, text, message):
+    with pytest.raises(ValueError, match=message):
+        card(tmp_path, loader, text)
