@@ -1,20 +1,14 @@
-"""nanoset-ref with what can go wrong: one line on standard error, an exit code, nothing half-written."""
+"""nanoset-ref with bad input: one line on standard error, an exit code, nothing half-written."""
 
 import contextlib
 import os
 import shlex
-import signal
-import subprocess
-import sys
-import threading
-from functools import partial
 
 import numba
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from cli_parts import ids_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_nanoset import write_range
@@ -284,151 +278,6 @@ def test_a_working_directory_that_was_deleted_is_named_as_a_cause(
     assert code == 1 and "if the working directory was deleted, go to another" in error
 
 
-def test_every_subcommand_has_help(run):
-    for name in COMMANDS:
-        code, said, _ = run(name, "--help")
-        assert code == 0
-        assert said.startswith(f"usage: nanoset-ref {name} ")
-        assert len(said) > 200 or name == "chunks", "chunks has commands of its own"
-
-
-def test_help_imports_neither_torch_nor_numpy():
-    code = "import sys; from nanoset_ref.cli import main; main(['--help']); "
-    code += "print({'torch', 'numpy'} & set(sys.modules))"
-    said = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-    assert said.startswith("usage: nanoset-ref ") and said.endswith("set()\n")
-
-
-@pytest.mark.parametrize(
-    "words", [["--help"], ["inspect", "raw.npy", "--eos-token-id", "7"]]
-)
-def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(tmp_path, words):
-    write_range(tmp_path / "raw.npy", 41)
-    environment = {
-        name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"
-    }
-    command = partial(
-        subprocess.run, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    command = partial(command, [sys.executable, "-m", "nanoset_ref.cli", *words])
-    read, write = os.pipe()
-    os.close(read)
-    gone = command(stdout=write)
-    os.close(write)
-    assert (gone.returncode, gone.stderr) == (0, "")
-    with open("/dev/full", "w") as full:
-        told = command(stdout=full)
-    if "inspect" in words:
-        assert (told.returncode, told.stderr) == (
-            1,
-            "nanoset-ref inspect: error: No space left on device\n",
-        )
-
-
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_a_command_without_an_output_does_its_work(tmp_path, closed):
-    write_range(tmp_path / "raw.npy", 41)
-    command = (
-        f"{sys.executable} -m nanoset_ref.cli convert raw.npy b.bin --eos-token-id 7"
-    )
-    done = subprocess.run(f"{command} {closed}", shell=True, cwd=tmp_path)
-    assert done.returncode == 0
-    assert tokens.open_tokens(tmp_path / "b.bin").num_tokens == 41
-
-
-def test_what_an_output_cannot_encode_is_escaped(tmp_path):
-    write_range(tmp_path / "raw.npy", 41)
-    words = "audit --data raw.npy --sequence-length 4".split()
-    told = subprocess.run(
-        [sys.executable, "-m", "nanoset_ref.cli", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        env=os.environ | {"PYTHONIOENCODING": "ascii"},
-    )
-    assert (told.returncode, told.stderr) == (0, b"")
-    assert b"\\u2584" in told.stdout
-
-
-def python(folder, *words):
-    """Run `python -m` with the modules of a folder first."""
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])
-    }
-    command = [sys.executable, "-m", *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    return done.returncode, done.stdout, done.stderr
-
-
-EARLY = "nanoset_ref: error: interrupted before it began; nothing was written\n"
-LATE = "nanoset_ref.megatron.index: error: interrupted; no file is half written\n"
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("cli verify x", EARLY),
-        ("chunks mix", EARLY),
-        ("preprocess", EARLY),
-        ("megatron.index --data-path x --sequence-length 4 --path-to-cache c", LATE),
-    ],
-)
-def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, line, said):
-    (tmp_path / "numpy.py").write_text(
-        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
-    )
-    assert python(tmp_path, *f"nanoset_ref.{line}".split()) == (1, "", said)
-
-
-def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
-    (tmp_path / "trainer").mkdir()
-    (tmp_path / "trainer" / "__init__.py").write_text("import nanoset_ref\n")
-    (tmp_path / "trainer" / "loop.py").write_text(
-        "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('saved')\n"
-    )
-    assert python(tmp_path, "trainer.loop") == (0, "saved\n", "")
-
-
-def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        tokens, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT)
-    )
-    code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
-    assert (code, out, error) == (
-        1,
-        "",
-        "nanoset-ref convert: error: interrupted; no file is half written\n",
-    )
-
-
-def test_ended_by_sigterm_together_with_its_workers_a_command_says_so(
-    run, corpus, tmp_path, monkeypatch, request
-):
-    """torchrun and Slurm send SIGTERM to all processes of a rank; torch then raises for the workers."""
-
-    def worker_ended(*_):
-        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated.")
-
-    def end_with_workers(*_):
-        signal.signal(signal.SIGCHLD, worker_ended)
-        both = {signal.SIGTERM, signal.SIGCHLD}
-        signal.pthread_sigmask(signal.SIG_BLOCK, both)
-        for number in both:
-            signal.pthread_kill(threading.get_ident(), number)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
-
-    for number in (signal.SIGTERM, signal.SIGCHLD):
-        request.addfinalizer(partial(signal.signal, number, signal.getsignal(number)))
-    monkeypatch.setattr(tokens, "open_tokens", end_with_workers)
-    code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
-    assert (code, out, error) == (
-        1,
-        "",
-        "nanoset-ref convert: error: ended by SIGTERM; no file is half written\n",
-    )
-
-
 BASES = {
     "inspect": ["empty.npy", "m.bin --eos-token-id"],
     "verify": ["empty.npy", "raw.npy --vocab-size"],
@@ -548,15 +397,3 @@ def test_bad_input_is_never_an_error_of_a_library(run, tmp_path, base, value):
     assert len(lines) <= 1 and all("error: " in line for line in lines)
     if code and not error:
         assert "BROKEN" in out or "bad" in out or "holds" in out, "a report says it"
-
-
-@pytest.mark.parametrize("handler", [lambda *_: None, signal.SIG_IGN])
-def test_a_program_that_calls_a_command_keeps_its_own_handler(handler, run):
-    """A trainer that saves on SIGTERM may prepare its text first."""
-    before = signal.signal(signal.SIGTERM, handler)
-    try:
-        for words in (["show", "nowhere"], ["--help"]):
-            run(*words)
-            assert signal.getsignal(signal.SIGTERM) is handler
-    finally:
-        signal.signal(signal.SIGTERM, before)
