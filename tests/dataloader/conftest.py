@@ -1,8 +1,9 @@
-"""The Nanoset that the tests of its loaders read: each row says its position."""
+"""The Nanosets that the tests of data loaders read."""
 
 import pytest
 from test_nanoset import write_range
 
+from nanoset_ref.load import blocks
 from nanoset_ref.load.nanoset import Nanoset
 
 
@@ -18,3 +19,15 @@ def numbered(tmp_path):
     return nanoset, lambda batch: [
         position_of[first] for first in batch["input_ids"][:, 0].tolist()
     ]
+
+
+@pytest.fixture
+def nanoset(tmp_path):
+    return Nanoset(
+        write_range(tmp_path / "a.npy", 10_001), None, 4, 2400, order="stateless"
+    )
+
+
+@pytest.fixture
+def two_batches_per_block(monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * 8 * 5 * 4)

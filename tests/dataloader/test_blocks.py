@@ -1,20 +1,14 @@
 """Blocks of batches: the same batches, in memory that is used again only when nobody has it any more."""
 
-import contextlib
 import functools
-import itertools
 import os
 import pkgutil
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
-import time
 
 import numpy as np
 import pytest
 import torch
+from dataloader_parts import expected_rows
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_nanoset import write_range
@@ -29,7 +23,7 @@ from nanoset_ref.load.blocks import (
 from nanoset_ref.load.collator import writable_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.prefetch import WorkerBlocks, prefetch_in_thread
+from nanoset_ref.load.prefetch import WorkerBlocks
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.shared_buffers import shared_buffers
 
@@ -143,22 +137,6 @@ def test_memory_of_which_torch_makes_no_lazy_copies_is_really_copied():
     for original in (torch.zeros(3).share_memory_(), torch.from_numpy(np.zeros(3))):
         writable_copy(original).fill_(1)
         assert not original.any()
-
-
-@pytest.fixture
-def nanoset(tmp_path):
-    return Nanoset(
-        write_range(tmp_path / "a.npy", 10_001), None, 4, 2400, order="stateless"
-    )
-
-
-@pytest.fixture
-def two_batches_per_block(monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * 8 * 5 * 4)
-
-
-def expected_rows(nanoset, batch):
-    return nanoset.read(np.arange(batch * 8, batch * 8 + 8))
 
 
 @pytest.mark.usefixtures("two_batches_per_block")
@@ -312,279 +290,3 @@ def test_a_read_error_reaches_the_training_loop(nanoset):
         assert loader.state_dict()["consumed_train_samples"] == 168, (
             "all that came before it was delivered"
         )
-
-
-# ---- reading ahead
-
-
-def test_ahead_is_so_far_ahead_and_no_further():
-    made = []
-
-    def items():
-        for number in range(100):
-            made.append(number)
-            yield number
-
-    iterator = prefetch_in_thread(items(), 3)
-    assert made == []
-    for number in range(5):
-        assert next(iterator) == number
-        while len(made) < number + 4:
-            time.sleep(0.001)
-        time.sleep(0.01)  # for one that would be too many
-        assert len(made) == number + 4
-
-
-def test_ahead_leaves_no_thread_behind():
-    def threads():
-        return [
-            thread
-            for thread in threading.enumerate()
-            if thread.name.startswith("nanoset_ref-read-ahead")
-        ]
-
-    iterator = prefetch_in_thread(itertools.count(), 4)
-    assert next(iterator) == 0 and len(threads()) == 1
-    iterator.close()
-    assert threads() == []
-    for depth in (1, 2, 3, 5):
-        assert list(prefetch_in_thread(range(3), depth)) == [0, 1, 2]
-    assert threads() == []
-
-
-HALF_READ = """
-import nanoset_ref  # it outlives the names of the script
-from nanoset_ref import Nanoset, build_nanoset_dataloader
-from nanoset_ref.io import njit
-njit.PYTHON_WORK = -1  # also a worker's first batch needs a compiled kernel
-rows = Nanoset("x.npy", None, 9, None)
-batches = iter(build_nanoset_dataloader(rows, micro_batch_size=2, OPTIONS))
-print(len(next(batches)["input_ids"]))
-"""
-
-
-@pytest.mark.parametrize("options", ["read_ahead=2", "num_loading_workers=2"])
-def test_a_program_may_end_with_a_loader_half_read(tmp_path, options):
-    """Python ends workers by SIGTERM and waits for them, so they have to obey it."""
-    np.arange(999, dtype=np.uint16).tofile(tmp_path / "x.npy")
-    done = subprocess.run(
-        [sys.executable, "-c", HALF_READ.replace("OPTIONS", options)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.stdout, done.stderr) == ("2\n", "")
-
-
-OUTLIVES = """
-import threading, time
-from nanoset_ref import Nanoset, build_nanoset_dataloader
-from nanoset_ref.io.files import write_text
-from nanoset_ref.io.threads import thread_map
-
-rows = Nanoset("x.npy", None, 9, 90)
-batches = iter(build_nanoset_dataloader(rows, micro_batch_size=2, read_ahead=2))
-
-def train():
-    next(batches)
-    while threading.main_thread().is_alive():
-        time.sleep(0.01)
-    print(1 + len(list(batches)), thread_map(str, range(3)))
-    write_text("written", "by a thread")
-
-threading.Thread(target=train).start()
-"""
-
-
-def test_a_thread_that_outlives_the_main_thread_gets_all_batches(tmp_path):
-    """Python ends its pools of threads then: those that read ahead, ask a bucket, or rename a file."""
-    np.arange(999, dtype=np.uint16).tofile(tmp_path / "x.npy")
-    done = subprocess.run(
-        [sys.executable, "-c", OUTLIVES],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.stdout, done.stderr) == ("45 ['0', '1', '2']\n", "")
-    assert (tmp_path / "written").read_text() == "by a thread"
-
-
-KILLED = """
-import time
-from nanoset_ref import Nanoset, build_nanoset_dataloader
-
-if __name__ == "__main__":
-    options = {"num_loading_workers": 2, "multiprocessing_context": "forkserver"}
-    rows = Nanoset("x.npy", None, 9, 90)
-    batches = iter(build_nanoset_dataloader(rows, micro_batch_size=2, **options))
-    next(batches)
-    print("reads", flush=True)
-    time.sleep(100)
-"""
-
-
-def test_workers_of_a_fork_server_end_with_a_trainer_that_is_killed(tmp_path):
-    """torch's wait for the fork server, and it for them."""
-    np.arange(999, dtype=np.uint16).tofile(tmp_path / "x.npy")
-    (tmp_path / "killed.py").write_text(KILLED)
-    trainer = subprocess.Popen(
-        [sys.executable, "killed.py"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert trainer.stdout.readline() == "reads\n"
-        trainer.kill()
-        # the end of its output, which the workers have, too
-        trainer.communicate(timeout=60)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(trainer.pid, signal.SIGKILL)
-        trainer.stdout.close()
-
-
-def reading_threads():
-    return [it for it in threading.enumerate() if "read-ahead" in it.name]
-
-
-def test_interrupted_while_its_thread_starts_a_loader_does_not_count_what_the_thread_reads(
-    nanoset, monkeypatch
-):
-    """The thread takes batches from the sampler, and the next iteration must not lack them."""
-    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
-    start = threading.Thread.start
-
-    def start_and_interrupt(thread):
-        start(thread)
-        signal.raise_signal(signal.SIGINT)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", start_and_interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            next(iter(loader))
-    for thread in reading_threads():
-        thread.join()
-    assert loader.consumed_train_samples == 0
-    np.testing.assert_array_equal(
-        next(iter(loader))["input_ids"], expected_rows(nanoset, 0)[:, :-1]
-    )
-
-
-@pytest.mark.usefixtures("two_batches_per_block")
-def test_interrupted_within_a_queue_persistent_workers_do_not_stop_the_next_iteration(
-    nanoset, monkeypatch
-):
-    """CPython's queue then loses the next item: torch would wait for its workers for ever."""
-    options = {"num_loading_workers": 1, "persistent_workers": True}
-    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
-    batches = iter(loader)
-    next(batches)
-
-    def notify(condition):
-        """Interrupted in its middle: the waiter has woken up, and still stands in the list."""
-        if condition._waiters:
-            condition._waiters[0].release()
-            monkeypatch.undo()
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(threading.Condition, "notify", notify)
-    with pytest.raises(KeyboardInterrupt):
-        for _ in batches:
-            pass
-    delivered = loader.consumed_train_samples // 8
-    assert 1 <= delivered < 300
-    for number, batch in enumerate(loader, delivered):
-        rows = expected_rows(nanoset, number)
-        np.testing.assert_array_equal(batch["input_ids"], rows[:, :-1])
-
-
-def test_interrupted_while_its_buffers_are_made_a_loader_leaves_no_file_in_shared_memory(
-    nanoset, monkeypatch
-):
-    made = []
-    make = tempfile.mkstemp
-
-    def make_and_interrupt(*arguments, **options):
-        made.append(make(*arguments, **options))
-        signal.raise_signal(signal.SIGINT)
-        return made[-1]
-
-    monkeypatch.setattr(tempfile, "mkstemp", make_and_interrupt)
-    loader = build_nanoset_dataloader(
-        nanoset, micro_batch_size=8, num_loading_workers=1
-    )
-    with pytest.raises(KeyboardInterrupt):
-        next(iter(loader))
-    assert made and not any(os.path.exists(path) for _, path in made)
-
-
-def test_a_traceback_that_is_kept_does_not_let_the_thread_go_on(nanoset):
-    """Python keeps the last one; the thread of the old iteration would take batches of the next one."""
-    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
-
-    def split(block):
-        yield block
-        raise RuntimeError("no second batch")
-
-    loader.collate_fn.split = split
-    with pytest.raises(RuntimeError, match="no second batch") as kept:
-        for _ in loader:
-            pass
-    assert kept.traceback
-    assert not any("read-ahead" in thread.name for thread in threading.enumerate())
-
-
-@pytest.mark.usefixtures("two_batches_per_block")
-def test_interrupted_beside_a_lock_a_loader_does_not_wait_for_its_thread_for_ever(
-    nanoset, monkeypatch
-):
-    """Ctrl-C within `Condition.__enter__` leaves a lock taken, for which the thread waits."""
-    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
-    batches = iter(loader)
-    next(batches)
-    fill = type(nanoset).fill
-
-    def fill_slowly(*arguments):
-        time.sleep(0.05)
-        fill(*arguments)
-
-    def enter(condition):
-        condition._lock.__enter__()
-        if threading.current_thread() is threading.main_thread():
-            monkeypatch.undo()
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(type(nanoset), "fill", fill_slowly)
-    monkeypatch.setattr(threading.Condition, "__enter__", enter)
-    with pytest.raises(KeyboardInterrupt):
-        for _ in batches:
-            pass
-    for thread in reading_threads():
-        thread.join()  # for ever, if it waits for the lock
-
-
-def test_ctrl_c_does_not_wait_for_rows_that_do_not_come(nanoset, monkeypatch):
-    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
-    stalled = threading.Event()
-    fill = type(nanoset).fill
-
-    def stall(*arguments):
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        stalled.wait()
-        fill(*arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(type(nanoset), "fill", stall)
-        with pytest.raises(KeyboardInterrupt):
-            next(iter(loader))
-    assert reading_threads()
-    first = next(iter(loader))
-    stalled.set()
-    np.testing.assert_array_equal(first["input_ids"], expected_rows(nanoset, 0)[:, :-1])
-    for number, batch in enumerate(loader, 1):
-        rows = expected_rows(nanoset, number)
-        np.testing.assert_array_equal(batch["input_ids"], rows[:, :-1])

@@ -1,0 +1,156 @@
+"""Ctrl-C while a loader reads ahead, fills a queue or makes its buffers: nothing is lost, nothing is left."""
+
+import os
+import signal
+import tempfile
+import threading
+import time
+
+import numpy as np
+import pytest
+from dataloader_parts import expected_rows
+
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+
+
+def reading_threads():
+    return [it for it in threading.enumerate() if "read-ahead" in it.name]
+
+
+def test_interrupted_while_its_thread_starts_a_loader_does_not_count_what_the_thread_reads(
+    nanoset, monkeypatch
+):
+    """The thread takes batches from the sampler, and the next iteration must not lack them."""
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
+    start = threading.Thread.start
+
+    def start_and_interrupt(thread):
+        start(thread)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(loader))
+    for thread in reading_threads():
+        thread.join()
+    assert loader.consumed_train_samples == 0
+    np.testing.assert_array_equal(
+        next(iter(loader))["input_ids"], expected_rows(nanoset, 0)[:, :-1]
+    )
+
+
+@pytest.mark.usefixtures("two_batches_per_block")
+def test_interrupted_within_a_queue_persistent_workers_do_not_stop_the_next_iteration(
+    nanoset, monkeypatch
+):
+    """CPython's queue then loses the next item: torch would wait for its workers for ever."""
+    options = {"num_loading_workers": 1, "persistent_workers": True}
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
+    batches = iter(loader)
+    next(batches)
+
+    def notify(condition):
+        """Interrupted in its middle: the waiter has woken up, and still stands in the list."""
+        if condition._waiters:
+            condition._waiters[0].release()
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Condition, "notify", notify)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in batches:
+            pass
+    delivered = loader.consumed_train_samples // 8
+    assert 1 <= delivered < 300
+    for number, batch in enumerate(loader, delivered):
+        rows = expected_rows(nanoset, number)
+        np.testing.assert_array_equal(batch["input_ids"], rows[:, :-1])
+
+
+def test_interrupted_while_its_buffers_are_made_a_loader_leaves_no_file_in_shared_memory(
+    nanoset, monkeypatch
+):
+    made = []
+    make = tempfile.mkstemp
+
+    def make_and_interrupt(*arguments, **options):
+        made.append(make(*arguments, **options))
+        signal.raise_signal(signal.SIGINT)
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkstemp", make_and_interrupt)
+    loader = build_nanoset_dataloader(
+        nanoset, micro_batch_size=8, num_loading_workers=1
+    )
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+    assert made and not any(os.path.exists(path) for _, path in made)
+
+
+def test_a_traceback_that_is_kept_does_not_let_the_thread_go_on(nanoset):
+    """Python keeps the last one; the thread of the old iteration would take batches of the next one."""
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
+
+    def split(block):
+        yield block
+        raise RuntimeError("no second batch")
+
+    loader.collate_fn.split = split
+    with pytest.raises(RuntimeError, match="no second batch") as kept:
+        for _ in loader:
+            pass
+    assert kept.traceback
+    assert not any("read-ahead" in thread.name for thread in threading.enumerate())
+
+
+@pytest.mark.usefixtures("two_batches_per_block")
+def test_interrupted_beside_a_lock_a_loader_does_not_wait_for_its_thread_for_ever(
+    nanoset, monkeypatch
+):
+    """Ctrl-C within `Condition.__enter__` leaves a lock taken, for which the thread waits."""
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
+    batches = iter(loader)
+    next(batches)
+    fill = type(nanoset).fill
+
+    def fill_slowly(*arguments):
+        time.sleep(0.05)
+        fill(*arguments)
+
+    def enter(condition):
+        condition._lock.__enter__()
+        if threading.current_thread() is threading.main_thread():
+            monkeypatch.undo()
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(type(nanoset), "fill", fill_slowly)
+    monkeypatch.setattr(threading.Condition, "__enter__", enter)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in batches:
+            pass
+    for thread in reading_threads():
+        thread.join()  # for ever, if it waits for the lock
+
+
+def test_ctrl_c_does_not_wait_for_rows_that_do_not_come(nanoset, monkeypatch):
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
+    stalled = threading.Event()
+    fill = type(nanoset).fill
+
+    def stall(*arguments):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        stalled.wait()
+        fill(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(nanoset), "fill", stall)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(loader))
+    assert reading_threads()
+    first = next(iter(loader))
+    stalled.set()
+    np.testing.assert_array_equal(first["input_ids"], expected_rows(nanoset, 0)[:, :-1])
+    for number, batch in enumerate(loader, 1):
+        rows = expected_rows(nanoset, number)
+        np.testing.assert_array_equal(batch["input_ids"], rows[:, :-1])
