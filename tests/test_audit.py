@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref.load import DatatroveNanoset
 from nanoset_ref.load.best_fit import PackedNanoset

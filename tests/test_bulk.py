@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_card import FACTS, toy
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref import Card, Nanoset, Schedule, SkippingOrder, TokenFileWriter
 from nanoset_ref.load.best_fit import PackedNanoset

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_nanoset import GOLDEN, golden_nanoset
+from token_files import GOLDEN, golden_nanoset
 
 from nanoset_ref import DataCollatorWithLabels, plain
 from nanoset_ref.load.collator import DataCollatorForCLM, RowBlock, TensorPointer

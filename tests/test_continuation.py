@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.load.dataloader import build_nanoset_dataloader

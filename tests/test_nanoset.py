@@ -9,40 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from token_files import GOLDEN, golden_nanoset, write_range
 
 from nanoset_ref import plain
 from nanoset_ref.io.paths import as_list
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import StatelessOrder
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
-
-GOLDEN = ["u16_single", "u16_three_none", "i32_two_weighted"]
-
-
-def write_range(path, num_tokens, dtype="<u2", first=0):
-    np.arange(first, first + num_tokens).astype(dtype).tofile(path)
-    return path
-
-
-def golden_nanoset(golden, folder, name):
-    """The Nanoset of a recorded configuration: its token files follow a formula."""
-    config = next(
-        c
-        for c in json.loads((golden / "nanoset_batches.json").read_text())["configs"]
-        if c["name"] == name
-    )
-    paths = []
-    for number, file in enumerate(config["files"]):
-        ids = (
-            np.arange(file["num_tokens"], dtype=np.int64) * 2654435761 + file["salt"]
-        ) % config["vocab"]
-        paths.append(folder / f"{number}_input_ids.npy")
-        ids.astype(config["token_dtype"]).tofile(paths[-1])
-    plan = [
-        config[key]
-        for key in ("weights", "sequence_length", "train_split_num_samples", "seed")
-    ]
-    return config, Nanoset(paths, *plan, token_dtype=config["token_dtype"])
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ranks import Ranks
 from ranks.tasks import build_while_one_dies, write_layouts
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref import plain
 from nanoset_ref.load.collator import TensorPointer

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref.io.html_table import html_table
 from nanoset_ref.load.dataloader import build_nanoset_dataloader

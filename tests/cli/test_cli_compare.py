@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.schedule import Schedule

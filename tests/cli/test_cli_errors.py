@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref import tokens
 from nanoset_ref.cli import COMMANDS

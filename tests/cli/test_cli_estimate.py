@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cli_parts import LAYOUT, ids_of
 from run_config import GPT2, run_tree
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref.cli.estimate_sources import Source, SourceBlend
 from nanoset_ref.load.dataloader import build_nanoset_dataloader

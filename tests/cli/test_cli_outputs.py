@@ -6,7 +6,7 @@ import sys
 from functools import partial
 
 import pytest
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref import tokens
 from nanoset_ref.cli import COMMANDS

@@ -1,7 +1,7 @@
 """The Nanosets that the tests of data loaders read."""
 
 import pytest
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref.load import blocks
 from nanoset_ref.load.nanoset import Nanoset

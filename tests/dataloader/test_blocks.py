@@ -11,7 +11,7 @@ import torch
 from dataloader_parts import expected_rows
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref.load import blocks, collator, prefetch
 from nanoset_ref.load.blocks import (

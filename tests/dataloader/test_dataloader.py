@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from test_nanoset import GOLDEN, golden_nanoset, write_range
+from token_files import GOLDEN, golden_nanoset, write_range
 from torch.utils.data import default_collate
 
 from nanoset_ref import DataCollatorWithLabels, TensorPointer

@@ -1,7 +1,7 @@
 """Options, datasets and samplers that a loader cannot have are refused in its own words."""
 
 import pytest
-from test_nanoset import write_range
+from token_files import write_range
 from torch.utils.data import BatchSampler, Subset
 
 from nanoset_ref.load.dataloader import NanosetDataLoader, build_nanoset_dataloader

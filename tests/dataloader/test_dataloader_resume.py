@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 from resume_contract import check_resume_contract
-from test_nanoset import write_range
+from token_files import write_range
 from torch.utils.data import default_collate
 
 from nanoset_ref import DataCollatorWithLabels, Ledger, StatelessOrder

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from foreign_config import card
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref import Nanoset
 from nanoset_ref.orders.others import nanotron_stages

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from foreign_config import OLMO, card
-from test_nanoset import write_range
+from token_files import write_range
 
 from nanoset_ref import Card, Nanoset
 from nanoset_ref.cli import main
