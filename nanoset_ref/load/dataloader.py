@@ -53,13 +53,6 @@ RENAMED_OPTIONS = {
 }
 # the dataset's order and the batch sampler decide what is in a batch
 OPTIONS_THAT_CHANGE_BATCHES = "shuffle", "sampler", "drop_last"
-# without workers, torch accepts only the first of these
-OPTIONS_OF_WORKERS = (
-    "num_workers",
-    "prefetch_factor",
-    "persistent_workers",
-    "multiprocessing_context",
-)
 
 
 class EmptyInfiniteDataset(Dataset[dict[str, Any]]):
@@ -458,8 +451,10 @@ def build_nanoset_dataloader(
     options.setdefault("generator", torch.Generator().manual_seed(seed))
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
     if num_workers:
-        options["num_workers"] = num_workers
-        _set_worker_options(options, has_data, seed, dp_rank)
+        # only workers need it
+        from nanoset_ref.load.workers import set_worker_options
+
+        set_worker_options(options, num_workers, has_data, seed, dp_rank)
     if collate_fn is None:
         collate_fn = default_collator
     return NanosetDataLoader(
@@ -495,20 +490,6 @@ def refuse_unknown_options(
             problem = unknown_key_problem(name, allowed)
         if problem:
             raise TypeError(f"{function.__name__}: {name}: {problem}")
-
-
-def _set_worker_options(
-    options: Options, has_data: bool, seed: int, dp_rank: int
-) -> None:
-    """Initialize the workers, unless the caller does; a rank without data has no workers."""
-    if has_data:
-        from nanoset_ref.load.workers import init_worker  # only workers need it
-
-        worker_init_fn = functools.partial(init_worker, seed, dp_rank)
-        options.setdefault("worker_init_fn", worker_init_fn)
-        return
-    for name in OPTIONS_OF_WORKERS:
-        options.pop(name, None)
 
 
 def _refuse_options_that_change_batches(options: Options) -> None:

@@ -1,5 +1,6 @@
-"""The start of a DataLoader worker: it gets its own seed, and exits when its trainer does."""
+"""DataLoader workers: their options, their seeds, and their end when the trainer ends."""
 
+import functools
 import multiprocessing
 import os
 import random
@@ -10,6 +11,25 @@ import numpy as np
 import torch
 
 from nanoset_ref.orders.permutation import derive
+
+# torch refuses these without workers
+OPTIONS_OF_WORKERS = "prefetch_factor", "persistent_workers", "multiprocessing_context"
+
+
+def set_worker_options(
+    options: dict[str, Any], num_workers: int, has_data: bool, seed: int, dp_rank: int
+) -> None:
+    """Set how many workers a DataLoader has, and how they begin unless the caller says that.
+
+    A rank without data has none.
+    """
+    if has_data:
+        options["num_workers"] = num_workers
+        worker_init_fn = functools.partial(init_worker, seed, dp_rank)
+        options.setdefault("worker_init_fn", worker_init_fn)
+        return
+    for name in OPTIONS_OF_WORKERS:
+        options.pop(name, None)
 
 
 def init_worker(seed: int, dp_rank: int, worker_id: int) -> None:
