@@ -1,7 +1,6 @@
 """Every picture of the notebooks draws and says what it should, within its frame."""
 
 import importlib
-import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 import figures
-from figures.cells import ink_on
-from figures.draw import COLOURS, GREY, INK, LINES, RED, SOURCES, WIDTH, lift_title
-from figures.megatron import SHADES
+from figures.draw import GREY, INK, LINES, RED, WIDTH, lift_title
 from figures.packing import LOST, PADDING
 from nanoset_ref.train import layout_of_rank
 
@@ -548,41 +545,3 @@ def test_a_killed_run_is_drawn_as_it_was_on_the_whole_one() -> None:
     (axes,) = draw("resume.same_losses", [[8.0, 6.5], starts, {"stories": 1}, 1]).axes
     drawn = [list(line.get_ydata()) for line in axes.lines[:3]]
     assert drawn == [[8.0, 6.5], [8.0], [8.0, 6.75]]
-
-
-def luminance(color: str) -> float:
-    """WCAG's relative luminance, 0 to 1."""
-    parts = np.array([int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)])
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
-@pytest.mark.parametrize("color", [*LINES, INK, GREY, RED])
-def test_text_in_the_color_of_a_line_can_be_read_on_white(color: str) -> None:
-    """WCAG's contrast of 4.5."""
-    assert 1.05 / (luminance(color) + 0.05) >= 4.5
-
-
-@pytest.mark.parametrize("color", COLOURS)
-def test_dark_text_can_be_read_on_every_fill(color: str) -> None:
-    assert (luminance(color) + 0.05) / (luminance(INK) + 0.05) >= 4.5
-
-
-@pytest.mark.parametrize("shade", SHADES)
-def test_text_can_be_read_on_every_document(shade: str) -> None:
-    ink = {"white": "#ffffff"}.get(ink_on(shade), INK)
-    lighter, darker = sorted((luminance(ink), luminance(shade)), reverse=True)
-    assert (lighter + 0.05) / (darker + 0.05) >= 4.5
-
-
-def test_a_document_can_be_told_from_the_next_one_in_gray() -> None:
-    lightness = [luminance(shade) + 0.05 for shade in SHADES]
-    for a, b in itertools.pairwise(lightness):
-        assert max(a, b) / min(a, b) >= 1.5
-
-
-@pytest.mark.parametrize("side", [0, 1], ids=["fills", "lines"])
-def test_sources_can_be_told_apart_in_gray(side: int) -> None:
-    """A ratio of 1.25 between the contrasts of two fills, or two lines, can be seen without a hue."""
-    lightness = sorted(luminance(colors[side]) + 0.05 for colors in SOURCES.values())
-    assert min(b / a for a, b in itertools.pairwise(lightness)) >= 1.25
