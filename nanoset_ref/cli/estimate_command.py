@@ -195,15 +195,15 @@ def _check_times(tokens_per_second: float | None, step_time: float | None) -> No
 
 
 def estimate_stages(
-    config: train.Config, data: Json | None = None
+    config: train.Config, state: Json | None = None
 ) -> Iterator[StageEstimate]:
     """Estimate every stage of a run, or each part of it: see `train.planned_stages`."""
     # needs the extra `train`
     from nanoset_ref.train.stage_rows import parts_of_stage, recorded_stages
 
     schedules = [config.batch_schedule()]
-    if data:
-        _, schedules, _ = recorded_stages(data)
+    if state:
+        _, schedules, _ = recorded_stages(state)
     # by the number of a stage: the position after its last one, and samples read from each source
     ends: dict[int, tuple[int, dict[str, float]]] = {}
     for stage in train.stages_of(config):

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 # each loads its modules when used
 from nanoset_ref import megatron, preprocess, provenance, tokens, train
-from nanoset_ref.cli.arguments import Positive, UsageError, at_least, paths_and_weights
+from nanoset_ref.cli.arguments import (
+    NotNegative,
+    Positive,
+    UsageError,
+    at_least,
+    paths_and_weights,
+)
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.paths import location_of
 from nanoset_ref.load.schedule import Layout, Schedule
@@ -71,7 +77,7 @@ class RunOptions(FileOptions):
     data: Sequence[str] = ()
     sequence_length: Positive | None = None
     row_length: Annotated[int, at_least(2)] | None = None
-    num_samples: int | None = None
+    num_samples: NotNegative | None = None
     seed: int | None = None
     order: str | None = None
     split: str | None = None

@@ -52,12 +52,12 @@ class RunSegment:
 
 
 def segments_of_config(
-    config: "train.Config", data: Json | None = None
+    config: "train.Config", state: Json | None = None
 ) -> list[RunSegment]:
     """Make a segment of each stage of a run, or of each part of it: see `train.planned_stages`."""
     return [
         RunSegment(
             stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers
         )
-        for stage, schedule, rows in train.planned_stages(config, data)
+        for stage, schedule, rows in train.planned_stages(config, state)
     ]
