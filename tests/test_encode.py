@@ -32,9 +32,9 @@ from nanoset_ref.cli import main
 from nanoset_ref.preprocess import backends, batch_encoder, preprocess, text_formats
 from nanoset_ref.preprocess.backends import LIBRARIES, hf_encoder
 from nanoset_ref.preprocess.bos_eos import special_ids
-from nanoset_ref.preprocess.cut import PieceCutter
 from nanoset_ref.preprocess.encoder import Encoder
 from nanoset_ref.preprocess.json_lines import InputError
+from nanoset_ref.preprocess.piece_cutter import PieceCutter
 from nanoset_ref.preprocess.text import open_text
 from nanoset_ref.preprocess.tokenizer import (
     TokenizerError,

@@ -502,7 +502,7 @@ def _set_worker_options(
 ) -> None:
     """Initialize the workers, unless the caller does; a rank without data has no workers."""
     if has_data:
-        from nanoset_ref.load.workers import init_worker  # only workers need it
+        from nanoset_ref.load.worker_init import init_worker  # only workers need it
 
         worker_init_fn = functools.partial(init_worker, seed, dp_rank)
         options.setdefault("worker_init_fn", worker_init_fn)

@@ -12,7 +12,7 @@ from nanoset_ref.cli import main
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.orders.others import nanotron_stages
 from nanoset_ref.provenance import card_of_config, segments_of_card
-from nanoset_ref.provenance.foreign_facts import read_command_line
+from nanoset_ref.provenance.loader_config import read_command_line
 from nanoset_ref.tokens import (
     MMapIndexedDatasetBuilder,
     TokenFileWriter,
