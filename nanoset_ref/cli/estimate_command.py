@@ -28,7 +28,7 @@ from nanoset_ref.cli.estimate_sources import (
     token_blend,
 )
 from nanoset_ref.cli.run_options import RunOptions
-from nanoset_ref.io.error_text import counted, redact
+from nanoset_ref.io.error_text import pluralize, redact
 from nanoset_ref.load.blocks import batches_per_block, count_buffers
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import ORDERS, find_order  # type: ignore[attr-defined]
@@ -170,7 +170,7 @@ def estimate(
     steps = sum(stage.steps for stage in stages)
     num_tokens = sum(stage.tokens for stage in stages)
     total: dict[str, Any] = {"steps": steps, "tokens": num_tokens, "gpus": gpus}
-    line = f"total: {steps:,} steps, {num_tokens:,} tokens on {counted(gpus, 'GPU')}"
+    line = f"total: {steps:,} steps, {num_tokens:,} tokens on {pluralize(gpus, 'GPU')}"
     seconds = None
     if tokens_per_second:
         seconds = num_tokens / tokens_per_second
@@ -319,7 +319,7 @@ def _estimate_stage(
         name: the stage.
         blend: its sources.
         positions: the positions that it reads.
-        schedule: its layout.
+        schedule: which rank reads which position, and its steps.
         length: tokens per sample.
         num_buffers: blocks that a loader keeps in memory.
         reads_before: samples read from each source before the stage.

@@ -71,7 +71,9 @@ def replay(
     else:
         segments = options.segments()
         step_rows = _rows_of_files(segments, numbers)
-        for path in {file.path for it in segments for file in it.dataset.files}:
+        for path in {
+            file.path for segment in segments for file in segment.dataset.files
+        }:
             inputs += [path, *tokens.companions_of(path)]
     batches = itertools.islice(step_rows.steps, steps)
     if output is None:

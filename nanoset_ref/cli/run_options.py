@@ -68,7 +68,7 @@ class RunOptions(FileOptions):
             (default: 1,0,0).
         tokenizer: name or folder; default: the config's, or else the file's.
         layout: how ranks share a micro-batch, if it is given; also an option of `Schedule`.
-        schedule: the layout that options describe; None: no option does.
+        schedule: the ranks and steps that options describe; None: no option does.
     """
 
     config: str | None = None
