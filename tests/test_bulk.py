@@ -257,7 +257,7 @@ def test_passages_are_found_wherever_they_lie_within_a_document(
     readers, parser = readers_of_segments(segments, 0)
     parser = parser._replace(tokenizer_of=lambda file: Bytes())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "FEW", few)
+        patch.setattr(search, "FEW_SEQUENCES", few)
         patch.setattr("nanoset_ref.tokens.content.BLOCK_IDS", 16)
         found = table(readers, parser, map(json.dumps, passages))
     for passage in passages:

@@ -74,7 +74,7 @@ def show_public_rows(
 ) -> None:
     """Print the text of a step, or of a sample that the run reads, from the published files."""
     rows = card.when(sample, source=source)[:1] if step is None else card.where(step)
-    tokenizer = options.tokenizer_named(card.facts["tokenizer"]["name"])
+    tokenizer = options.chosen_tokenizer(card.facts["tokenizer"]["name"])
     texts = []
     lines = []
     for row, ids in zip(rows, provenance.fetch_rows(card, rows, mirror), strict=True):

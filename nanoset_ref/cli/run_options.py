@@ -290,16 +290,16 @@ class RunOptions(FileOptions):
             name = self._card.facts["tokenizer"]["name"]
         elif self.config and self._config.tokenizer:
             name = self._config.tokenizer.tokenizer_name_or_path
-        return self.tokenizer_named(name or file.facts.get("tokenizer"))
+        return self.chosen_tokenizer(name or file.facts.get("tokenizer"))
 
-    def tokenizer_named(self, name: str | None) -> Any:
+    def chosen_tokenizer(self, name: str | None) -> Any:
         """The tokenizer of --tokenizer, or else of this name."""
         if self.tokenizer:
-            return tokenizer_by_name(self.tokenizer)
+            return open_cached_tokenizer(self.tokenizer)
         if not name:
             raise ValueError("the tokenizer is unknown; give --tokenizer")
         try:
-            return tokenizer_by_name(name)
+            return open_cached_tokenizer(name)
         except (OSError, ValueError) as error:
             raise ValueError(f"{error}; or name another with --tokenizer") from error
 
@@ -315,7 +315,7 @@ def show_progress(text: str) -> None:
 
 
 @functools.cache
-def tokenizer_by_name(name: str) -> Any:
+def open_cached_tokenizer(name: str) -> Any:
     """Load a tokenizer, once per process."""
     return preprocess.open_tokenizer(name)
 

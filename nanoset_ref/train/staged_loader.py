@@ -157,7 +157,7 @@ class StagedLoader:
         self._check_finished(records[:-1])
         self.step = step
         self.records = records
-        self.schedules = self._with_own_schedule(schedules)
+        self.schedules = self._with_current_schedule(schedules)
         self._loader = self._batches = None
         if step < last and begun == self._stages_begun_by(step + 1):
             # at once, so that another plan is refused early
@@ -170,7 +170,7 @@ class StagedLoader:
                 rows = rows_of_stage(stage, record, record.position)
                 check_stage_plan(record.name, record.plan, rows.plan)
 
-    def _with_own_schedule(self, schedules: list[Schedule]) -> list[Schedule]:
+    def _with_current_schedule(self, schedules: list[Schedule]) -> list[Schedule]:
         """The saved schedules, and the config's if it differs from the last of them."""
         first_step = self.step + 1
         schedule = self.config.batch_schedule(first_step=first_step)

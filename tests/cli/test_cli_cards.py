@@ -613,7 +613,7 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(
 
 def test_a_tokenizer_of_a_card_that_cannot_be_loaded_may_be_named(tmp_path):
     with pytest.raises(ValueError, match=r"no tokenizer to load.*--tokenizer$"):
-        RunOptions(run="demo").tokenizer_named(str(tmp_path / "none"))
+        RunOptions(run="demo").chosen_tokenizer(str(tmp_path / "none"))
 
 
 def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
