@@ -57,7 +57,7 @@ os.register_at_fork(after_in_child=_idle_queues.clear)  # a queue belongs to one
 
 
 class DirectGatherer:
-    """Like `PageCacheGatherer`, past the page cache.
+    """Like `PageCacheGatherer`, but past the page cache.
 
     Attributes:
         python_rows_left: rows that may still be read without the kernel.

@@ -79,9 +79,8 @@ class PageCacheGatherer:
         self.python_rows_left = MAX_PYTHON_ROWS
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PageCacheGatherer, (
-            self._files,
-        )  # addresses mean nothing in another process
+        # addresses mean nothing in another process
+        return PageCacheGatherer, (self._files,)
 
     def __call__(
         self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
