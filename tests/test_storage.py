@@ -50,7 +50,7 @@ from nanoset_ref.tokens import (
 from nanoset_ref.tokens.content import content_hash, document_blocks, hash_blocks
 from nanoset_ref.train import Config, ConfigError, load_config, stages_of
 from nanoset_ref.train import main as train
-from nanoset_ref.train.data_section import TokenFilesSection
+from nanoset_ref.train.data_config import TokenFilesConfig
 
 N, S = 600, 32
 
@@ -865,11 +865,11 @@ def test_a_stage_goes_on_with_a_file_in_a_bucket_by_each_of_its_names(
     _, second = stages_of(Config.model_validate(tree))
     both = {"dataset_path": [one, other]}
     if not stored:
-        assert [*second.files] == [*TokenFilesSection(**both).dataset_path]
+        assert [*second.files] == [*TokenFilesConfig(**both).dataset_path]
         return
     assert [*second.files] == [stored]
     with pytest.raises(ValueError, match="a file may be named once"):
-        TokenFilesSection(**both)
+        TokenFilesConfig(**both)
 
 
 INDEXES = st.one_of(

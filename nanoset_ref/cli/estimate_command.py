@@ -219,7 +219,7 @@ def estimate_stages(
             stage.data.num_loading_workers, PREFETCH_FACTOR, stage.data.read_ahead
         )
         for part, schedule in parts:
-            name = f"{part.name} (text)" if blend.order == "text" else part.name
+            name = f"{part.name} (text)" if blend.order_name == "text" else part.name
             begin = schedule.consumed_train_samples
             positions = range(begin, schedule.positions(part.steps[-1]).stop)
             before = [read.get(path, 0.0) for path in paths]
@@ -239,18 +239,18 @@ def estimate_stages(
 
 def _blend_of(stage: Any, samples: int) -> SourceBlend:
     """The sources of a stage of a config that reads `samples` samples."""
-    from nanoset_ref.train import data_section as sections  # needs the extra `train`
+    from nanoset_ref.train import data_config as sections  # needs the extra `train`
 
     dataset = stage.data.dataset
     length = stage.sequence_length
     if dataset.streams_text:
-        return SourceBlend(sources=(), weights=(), order="text")
-    if isinstance(dataset, sections.ChunksSection):
+        return SourceBlend(sources=(), weights=(), order_name="text")
+    if isinstance(dataset, sections.ChunksConfig):
         _, rows, _ = next(dataset.each_chunk())
         path = dataset.paths[0]
         source = Source(path=str(path), disk_bytes=path.stat().st_size, samples=rows)
-        return SourceBlend(sources=[source], weights=[None], order="identity")
-    if isinstance(dataset, sections.MegatronSection):
+        return SourceBlend(sources=[source], weights=[None], order_name="identity")
+    if isinstance(dataset, sections.MegatronConfig):
         config = dataset.nanoset_config(length, samples, stage.data.seed)
         return megatron_blend(config)
     paths = dataset.dataset_path
@@ -334,7 +334,7 @@ def _estimate_stage(
     block_bytes = batches_per_block(batch_bytes, num_buffers) * batch_bytes
     estimate = StageEstimate(
         name=name,
-        order=blend.order,
+        order=blend.order_name,
         steps=len(positions) // schedule.global_batch_size,
         samples=len(positions),
         tokens=len(positions) * length,

@@ -4,7 +4,7 @@ lookup                        `where` and `when` for a dataset
 run_segments                  the parts of a run that audits and queries take
 auditing, spread              simulate all ranks of a run before it begins
 continuation                  the tokens that a changed plan repeats or loses
-search                        ids or texts in token files
+passage_search                ids or texts in token files
 card_facts, card              cards: the order of a whole run in at most 10 kB
 card_validation, card_sizes   what a card may hold; the sizes of its files
 local_rows, remote_rows       the rows of a card, from its token files or from public places

@@ -30,10 +30,10 @@ from .lookup import RowOrigin as RowOrigin
 from .lookup import when as when
 from .lookup import where as where
 from .olmo_core_rows import PackedSpan as PackedSpan
+from .passage_search import find as find
+from .passage_search import find_text as find_text
 from .remote_rows import fetch_rows as fetch_rows
 from .run_segments import RunSegment as RunSegment
 from .run_segments import segments_of_config as segments_of_config
-from .search import find as find
-from .search import find_text as find_text
 from .spread import spread_lines as spread_lines
 from .stage_reader import StageReader as StageReader

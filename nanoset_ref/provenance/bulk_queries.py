@@ -16,8 +16,8 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.orders.base import NO_POSITIONS, Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import first_occurrences, num_bytes, stop_of
+from nanoset_ref.provenance.passage_search import Passage, PassageSearch
 from nanoset_ref.provenance.run_segments import RunSegment
-from nanoset_ref.provenance.search import Passage, PassageSearch
 from nanoset_ref.provenance.stage_reader import StageReader
 from nanoset_ref.tokens import Tokens
 

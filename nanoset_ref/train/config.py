@@ -18,7 +18,7 @@ from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.urls import local_path, refuse_fork_workers
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.train.data_section import (
+from nanoset_ref.train.data_config import (
     SECTION_BY_KEY,
     Count,
     DataConfig,

@@ -21,7 +21,7 @@ from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.plans import Plan
 from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
 from nanoset_ref.train.config import Config
-from nanoset_ref.train.data_section import ChunksSection, DataConfig, TokenFilesSection
+from nanoset_ref.train.data_config import ChunksConfig, DataConfig, TokenFilesConfig
 from nanoset_ref.train.parallel import ParallelLayout
 from nanoset_ref.train.stage_rows import (
     StageRecord,
@@ -166,7 +166,7 @@ class StagedLoader:
     def _check_finished(self, records: Sequence[StageRecord]) -> None:
         """Raise PlanMismatch if a finished stage of token files has another plan."""
         for record, stage in zip(records, self.stages, strict=False):
-            if isinstance(stage.data.dataset, TokenFilesSection):
+            if isinstance(stage.data.dataset, TokenFilesConfig):
                 rows = rows_of_stage(stage, record, record.position)
                 check_stage_plan(record.name, record.plan, rows.plan)
 
@@ -182,7 +182,7 @@ class StagedLoader:
 
         The chunk has as many steps as it fills with batches of the config's size.
         """
-        if not isinstance(stage.data.dataset, ChunksSection):
+        if not isinstance(stage.data.dataset, ChunksConfig):
             return
         _, rows, _ = next(stage.data.dataset.each_chunk())
         size = self.config.global_batch_size
