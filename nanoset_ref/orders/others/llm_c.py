@@ -69,7 +69,8 @@ class LlmCOrder(Order):
         if batches.min() < 1:
             raise ValueError(
                 f"every file must fill a batch of {self._global_batch_size} samples; "
-                f"file {batches.argmin()} has {self.dataset_lengths.min()}: leave it out, or use smaller batches"
+                f"file {batches.argmin()} has {self.dataset_lengths.min()}: leave it out, "
+                "or use smaller batches"
             )
         self._ends = np.cumsum(batches)
         self._first_batches = self._ends - batches
