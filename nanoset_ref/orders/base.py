@@ -350,7 +350,7 @@ class ListedOrder(Order):
     def lookup(self, positions: Int64Array) -> Pairs:
         """See `Order.lookup`."""
         indices = positions % len(self.instances)
-        return self.pairs(self.instances[indices])
+        return pairs_of(self.source_offsets, self.instances[indices])
 
     def reverse_lookup(
         self,
