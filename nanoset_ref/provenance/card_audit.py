@@ -58,12 +58,12 @@ def _check_order(card: Card, number: int) -> Json:
     probes = len(facts["probes"])
     wrong = len(card.wrong_probes(number, order))
     rows = order.samples_per_epoch
-    positions = card.num_positions(number)
+    total = card.num_positions(number)
     agreement = "no probes confirm the sizes"
     if probes:
         agreement = f"{probes - wrong} of {probes} probes agree"
     detail = f"order {number} ({facts['name']}): {agreement}; "
-    detail += f"{positions:,} positions, {positions / rows:.3f} times the {rows:,} rows of its files"
+    detail += f"{total:,} positions, {total / rows:.3f} times the {rows:,} rows of its files"
     return {"holds": wrong == 0, "detail": detail}
 
 
