@@ -63,7 +63,9 @@ def _check_order(card: Card, number: int) -> Json:
     if probes:
         agreement = f"{probes - wrong} of {probes} probes agree"
     detail = f"order {number} ({facts['name']}): {agreement}; "
-    detail += f"{total:,} positions, {total / rows:.3f} times the {rows:,} rows of its files"
+    detail += (
+        f"{total:,} positions, {total / rows:.3f} times the {rows:,} rows of its files"
+    )
     return {"holds": wrong == 0, "detail": detail}
 
 
