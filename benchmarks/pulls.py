@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.peers import Tokens, endless
 from nanoset_ref.load.blocks import batches_per_block
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
-from nanoset_ref.load.gather import Gatherer
+from nanoset_ref.load.gather import PageCacheGatherer
 from nanoset_ref.load.gather_kernel import REGION_BYTES
 from nanoset_ref.load.nanoset import Nanoset
 
@@ -68,7 +68,7 @@ def first_touch(nanoset: Nanoset) -> Pull:
     def pull(count: int) -> Seconds:
         seconds: Seconds = {}
         for done in range(0, count, at_once):
-            nanoset._gather = Gatherer(nanoset.files)
+            nanoset._gather = PageCacheGatherer(nanoset.files)
             with timed(seconds):
                 for _ in range(min(count - done, at_once)):
                     next(batches)

@@ -23,9 +23,9 @@ Three interfaces hold them together; the rest implements or uses these:
     orders.base.Order          position -> (source, sample)
     load.rows.Rows             position -> sequence_length + 1 ids, and where they come from
 
-Each package imports only those above it, except that `cli.arguments`, `cli.command` and `cli.launcher`
-make every command. The public names are listed in `__init__.pyi` and imported when they are used: a
-process that only tokenizes never loads torch.
+Each package imports only those above it, except that `cli.arguments`, `cli.command` and
+`cli.startup` make every command. The public names are listed in `__init__.pyi` and imported when
+they are used: a process that only tokenizes never loads torch.
 """
 
 import lazy_loader

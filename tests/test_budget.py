@@ -22,7 +22,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "nanoset_ref"
 # Each room imports only rooms that stand before it. How commands are made (`cli.arguments`, `cli.command` and
-# `cli.launcher`), the text of errors, whole numbers in the environment and the ranks of torchrun stand before all of
+# `cli.startup`), the text of errors, whole numbers in the environment and the ranks of torchrun stand before all of
 # them; each room's __main__ is where a command begins, and imports what it likes.
 ROOMS = """
 foundations io tokens preprocess orders load megatron streaming chunks train provenance laws cli
@@ -30,7 +30,7 @@ foundations io tokens preprocess orders load megatron streaming chunks train pro
 FOUNDATIONS = (
     "cli/arguments.py",
     "cli/command.py",
-    "cli/launcher.py",
+    "cli/startup.py",
     "io/error_text.py",
     "io/torchrun.py",
 )

@@ -18,10 +18,10 @@ from nanoset_ref.provenance import (
     RunSegment,
     answer_queries,
     card_of_segments,
+    passage_search,
     readers_of_card,
     readers_of_segments,
     rows_to_skip,
-    search,
     when,
 )
 
@@ -257,7 +257,7 @@ def test_passages_are_found_wherever_they_lie_within_a_document(
     readers, parser = readers_of_segments(segments, 0)
     parser = parser._replace(tokenizer_of=lambda file: Bytes())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "FEW", few)
+        patch.setattr(passage_search, "FEW_SEQUENCES", few)
         patch.setattr("nanoset_ref.tokens.content.BLOCK_IDS", 16)
         found = table(readers, parser, map(json.dumps, passages))
     for passage in passages:
@@ -281,7 +281,7 @@ def test_texts_of_one_and_two_words_are_found_as_one_by_one(tmp_path):
     reports = []
     parser = parser._replace(tokenizer_of=lambda file: Bytes(), report=reports.append)
     for text in ("cat", "cat no", "cow"):
-        hits = search.find_text(segment.dataset.files[0], Bytes(), text)
+        hits = passage_search.find_text(segment.dataset.files[0], Bytes(), text)
         positions = {
             slot.position
             for document, start, stop in hits

@@ -105,7 +105,7 @@ def golden_cases(golden):
 
 def test_golden_samples_of_nanotron(golden):
     for case, dataset, arrays in golden_cases(golden):
-        order = dataset.order.folders
+        order = dataset.order.folder_order
         assert order.dataset_lengths.tolist() == case["dataset_lengths"]
         assert len(dataset) == case["len"]
         datasets, samples = order[np.arange(len(dataset))]

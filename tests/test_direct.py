@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, build_nanoset_dataloader
-from nanoset_ref.load import direct
+from nanoset_ref.load import direct_gather
 from nanoset_ref.load import gather as gather_module
-from nanoset_ref.load.direct import DISK_BLOCK, DirectGatherer
-from nanoset_ref.load.gather import Gatherer
+from nanoset_ref.load.direct_gather import DISK_BLOCK, DirectGatherer
+from nanoset_ref.load.gather import PageCacheGatherer
 from nanoset_ref.tokens import TokenFile, open_tokens
 
 pytestmark = pytest.mark.only_on("linux")  # no other system has these reads
@@ -68,12 +68,12 @@ def test_rows_are_slices_of_their_files(files, length, count, depth, seed):
     out = np.full((count + 1, length), -1, dtype=np.int32)
     gather = DirectGatherer(files)
     gather.python_rows_left = 100 * (seed % 2)
-    direct._idle_queues[:] = [
-        (queue, direct._huge_pages(DISK_BLOCK << seed % 12))
-        for queue, _ in direct._idle_queues
+    direct_gather._idle_queues[:] = [
+        (queue, direct_gather._huge_pages(DISK_BLOCK << seed % 12))
+        for queue, _ in direct_gather._idle_queues
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(direct, "DEPTH", depth)
+        patch.setattr(direct_gather, "DEPTH", depth)
         for _ in range(2):
             gather(datasets, starts, out[:-1])
     assert np.array_equal(out[:-1], slices(files, datasets, starts, length))
@@ -87,7 +87,7 @@ def reads_the_first(gather, files, starts, length):
 
 
 def test_threads_have_queues_of_their_own_and_use_them_again(files):
-    direct._idle_queues.clear()
+    direct_gather._idle_queues.clear()
     gather, starts = (
         DirectGatherer(files),
         np.random.default_rng(0).integers(0, 8000, (40, 500)),
@@ -96,14 +96,14 @@ def test_threads_have_queues_of_their_own_and_use_them_again(files):
         assert all(
             pool.map(lambda some: reads_the_first(gather, files, some, 900), starts)
         )
-    assert 1 <= len(direct._idle_queues) <= 5
+    assert 1 <= len(direct_gather._idle_queues) <= 5
 
 
 def test_the_first_rows_of_a_process_are_read_without_numba(files):
     script = """
 import sys
 import numpy as np
-from nanoset_ref.load.direct import DirectGatherer
+from nanoset_ref.load.direct_gather import DirectGatherer
 from nanoset_ref.tokens import open_tokens
 rows = np.empty((20, 100), dtype=np.int32)
 gather = DirectGatherer([open_tokens(sys.argv[1], "uint16")])
@@ -130,7 +130,7 @@ def test_a_loader_delivers_the_same_batches(files, monkeypatch, options):
         )
 
     (kind, ours), (other, theirs) = batches("1"), batches("0")
-    assert (kind, other) == (DirectGatherer, Gatherer)
+    assert (kind, other) == (DirectGatherer, PageCacheGatherer)
     assert np.array_equal(ours, theirs)
 
 
@@ -145,17 +145,17 @@ def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(
         return type(Nanoset(files, None, 16, 10)._gather)
 
     assert (kind(0), kind(1), kind(1, "0"), kind(0, "1")) == (
-        Gatherer,
+        PageCacheGatherer,
         DirectGatherer,
-        Gatherer,
+        PageCacheGatherer,
         DirectGatherer,
     )
     with pytest.raises(
         ValueError, match="NANOSET_REF_DIRECT must be 0 or 1; got 'yes'"
     ):
         kind(0, "yes")
-    monkeypatch.setattr(direct.platform, "machine", lambda: "s390x")
-    assert kind(1) is Gatherer
+    monkeypatch.setattr(direct_gather.platform, "machine", lambda: "s390x")
+    assert kind(1) is PageCacheGatherer
     with pytest.raises(
         OSError, match="reading past the page cache needs Linux on x86_64 or aarch64"
     ):
@@ -180,8 +180,8 @@ def test_a_file_that_was_cut_short_is_an_error_and_the_queue_can_be_used_again(
 
 def test_a_system_without_another_queue_names_the_setting(files, monkeypatch):
     gather = DirectGatherer(files)
-    monkeypatch.setattr(direct, "_idle_queues", [])
-    monkeypatch.setattr(direct, "_system_call", lambda *_: -1)
+    monkeypatch.setattr(direct_gather, "_idle_queues", [])
+    monkeypatch.setattr(direct_gather, "_system_call", lambda *_: -1)
     with pytest.raises(
         OSError,
         match=r"no more queues for asynchronous reads: raise fs.aio-max-nr \(sysctl\)",
@@ -198,7 +198,7 @@ def test_the_queue_of_a_read_that_fails_goes_back_to_the_system(files):
     gather = DirectGatherer(files)
     before = queues()
     for _ in range(3):
-        with pytest.raises(OSError, match="a disk's"), direct._queue(0):
+        with pytest.raises(OSError, match="a disk's"), direct_gather._queue(0):
             raise OSError("a disk's")
     assert queues() <= before
     assert reads_the_first(gather, files, np.arange(9), 10)
@@ -217,7 +217,7 @@ def test_queues_are_shared_by_the_datasets_of_a_process_and_go_with_the_last(fil
                 lambda gather: reads_the_first(gather, files, np.arange(900), 10), alive
             )
         )
-    assert before < queues() <= before + direct.MAX_IDLE_QUEUES
+    assert before < queues() <= before + direct_gather.MAX_IDLE_QUEUES
     alive.clear()
     gc.collect()
     assert queues() == 0

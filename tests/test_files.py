@@ -387,7 +387,7 @@ def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_an_error_at_once(
 
 def test_a_program_that_imports_the_package_is_no_command_of_ours(tmp_path):
     """It keeps its own handler of Ctrl-C, whatever its name."""
-    said = "import sys, nanoset_ref\nprint('nanoset_ref.cli.launcher' in sys.modules)\n"
+    said = "import sys, nanoset_ref\nprint('nanoset_ref.cli.startup' in sys.modules)\n"
     for name in ("nanoset_ref_x", "nanoset_refs"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(said)

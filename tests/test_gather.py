@@ -19,7 +19,7 @@ from nanoset_ref.load.bucket_gather import BucketGatherer
 from nanoset_ref.load.gather import (
     ADVISED_ROWS,
     MAX_PYTHON_ROWS,
-    Gatherer,
+    PageCacheGatherer,
 )
 from nanoset_ref.load.gather_kernel import REGION_BYTES
 from nanoset_ref.load.nanoset import Nanoset
@@ -41,7 +41,7 @@ def token_files(folder, *arrays):
 
 def kernel_of(files):
     """A gatherer that reads nothing without its kernel."""
-    gather = Gatherer(files)
+    gather = PageCacheGatherer(files)
     gather.python_rows_left = 0
     return gather
 
@@ -81,7 +81,7 @@ def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
         [int(where * files[dataset][0]) for dataset, where in wanted], dtype=np.int64
     )
     out = np.full((len(wanted) + 1, length), -1, dtype=np.int32)
-    gather = Gatherer(token_files(tmp_path_factory.mktemp("t"), *arrays))
+    gather = PageCacheGatherer(token_files(tmp_path_factory.mktemp("t"), *arrays))
     for _ in range(
         3
     ):  # without the kernel, or by it: first by pread, then through the mapping
@@ -165,7 +165,7 @@ def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_o
     files = token_files(
         tmp_path, (np.arange(200_000) % 60_000, dtype), (np.arange(100), dtype)
     )
-    gather = Gatherer(files)
+    gather = PageCacheGatherer(files)
     gather.python_rows_left = python_rows_left
     rows_of(gather, [0] * 100, range(0, 190_000, 1900) if seen else [0] * 100, 10)
     os.truncate(files[0].path, 8192)
@@ -179,7 +179,7 @@ def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_o
 
 def test_a_file_that_is_cut_to_nothing_before_it_is_mapped_is_the_same_error(tmp_path):
     files = token_files(tmp_path, (np.arange(100), "<u2"))
-    gather = Gatherer(files)
+    gather = PageCacheGatherer(files)
     rows_of(gather, [0], [0], 10)
     os.truncate(files[0].path, 0)
     gather.python_rows_left = 0
@@ -286,7 +286,7 @@ def test_any_number_of_files_is_read_under_any_limit(tmp_path, python_rows_left)
     datasets = np.random.default_rng(0).integers(0, 300, 1000)
     starts = datasets % 7
     expected = (datasets + starts)[:, None] + np.arange(10)
-    gather = Gatherer(files)
+    gather = PageCacheGatherer(files)
     gather.python_rows_left = python_rows_left
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     gc.collect()  # what earlier tests left open
@@ -322,7 +322,7 @@ def test_a_relative_path_after_a_change_of_folder_is_gone_and_says_where_it_was_
 
 def test_a_file_that_was_replaced_before_its_first_row_is_an_error(tmp_path):
     files = token_files(tmp_path, (np.arange(100), "<u2"))
-    gather = Gatherer(files)
+    gather = PageCacheGatherer(files)
     os.rename(files[0].path, tmp_path / "before")
     np.arange(100, 200, dtype="<u2").tofile(files[0].path)
     with pytest.raises(
@@ -331,7 +331,7 @@ def test_a_file_that_was_replaced_before_its_first_row_is_an_error(tmp_path):
         rows_of(gather, [0], [0], 10)
 
 
-@pytest.mark.parametrize("gatherer", [Gatherer, BucketGatherer])
+@pytest.mark.parametrize("gatherer", [PageCacheGatherer, BucketGatherer])
 def test_ids_that_rows_cannot_hold_are_refused(tmp_path, gatherer):
     """In a bucket they were cut to 32 bits without a word."""
     with MMapIndexedDatasetBuilder(tmp_path / "a.bin", np.int64) as builder:

@@ -143,7 +143,7 @@ def test_a_mapped_file_that_is_truncated_is_an_error_that_names_it(found, number
 
 def truncate_and_read_all(folder):
     # small files are read, not mapped
-    mapping.MAX_READ = 0
+    mapping.MAX_READ_BYTES = 0
     for number in range(len(READERS)):
         child = os.fork()
         if not child:

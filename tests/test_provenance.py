@@ -12,7 +12,7 @@ from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.provenance import when, where
-from nanoset_ref.provenance.search import find, find_text
+from nanoset_ref.provenance.passage_search import find, find_text
 from nanoset_ref.tokens import DatatroveFile, TokenFile, TokenFileWriter
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 

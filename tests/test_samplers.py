@@ -18,7 +18,7 @@ from nanoset_ref import plain
 from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.skip_sampler import SkipBatchSampler
-from nanoset_ref.load.workers import worker_seed
+from nanoset_ref.load.worker_init import worker_seed
 
 
 def lists(sampler):

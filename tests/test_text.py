@@ -207,7 +207,7 @@ def test_a_tokenizer_is_tried_on_documents_from_all_over_the_input(tmp_path):
     (tmp_path / "03.jsonl").write_text(
         '{"text": "3 0"}\nnot json\n'
     )  # the run will say so
-    tried = [text.split() for text in open_text(tmp_path).beginning()]
+    tried = [text.split() for text in open_text(tmp_path).probe_texts()]
     assert [int(part) for part, number in tried if number == "0"] == list(
         range(0, 60, 3)
     )

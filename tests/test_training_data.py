@@ -28,7 +28,7 @@ from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.provenance import audit, segments_of_config
 from nanoset_ref.streaming import TokenStream
 from nanoset_ref.train import Config, ConfigError, load_config, read_metrics, stages_of
-from nanoset_ref.train.data_section import SECTION_BY_KEY
+from nanoset_ref.train.data_config import SECTION_BY_KEY
 from nanoset_ref.train.train_command import EXAMPLES
 
 S = 128

@@ -199,12 +199,13 @@ def common_facts(
     for path, problem in find_problems(manifests, paths):
         raise ManifestError(f"{path}: {problem}")
     found = [manifest.facts for manifest in manifests.values()] or [RowFacts()]
-    identities = [one.tokenizer_identity for one in found]
+    identities = [row_facts.tokenizer_identity for row_facts in found]
     known = next(filter(None, identities), None)
     facts = set()
-    for one in found:  # an older manifest lacks the identity, which cannot be compared
-        identity = one.tokenizer_identity or known
-        facts.add(one.model_copy(update={"tokenizer_identity": identity}))
+    # an older manifest lacks the identity, which cannot be compared
+    for row_facts in found:
+        identity = row_facts.tokenizer_identity or known
+        facts.add(row_facts.model_copy(update={"tokenizer_identity": identity}))
     if len(facts) > 1:
         differing = sorted(map(str, facts))
         raise ManifestError(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from nanoset_ref import chunks  # loads its modules when they are used
 from nanoset_ref.chunks.tokenize_config import TokenizeConfig
 from nanoset_ref.cli.command import command_line, run
-from nanoset_ref.io.error_text import counted
+from nanoset_ref.io.error_text import pluralize
 from nanoset_ref.io.files import make_folder
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess import too_many
@@ -116,8 +116,8 @@ def report_files(files: list[chunks.FileReport], verbose: bool, **options: Any) 
     for file in files if verbose else bad:
         print(file)
     lines = sum(file.lines for file in files)
-    verdict = counted(len(bad), "bad file") if bad else "all good"
-    print(f"{counted(len(files), 'file')}, {counted(lines, 'line')}: {verdict}")
+    verdict = pluralize(len(bad), "bad file") if bad else "all good"
+    print(f"{pluralize(len(files), 'file')}, {pluralize(lines, 'line')}: {verdict}")
     return 1 if bad else 0
 
 

@@ -140,7 +140,7 @@ def _is_ours(path: Path, folder: Path, manifest: ChunkManifest | None) -> bool:
     name = path.relative_to(folder).as_posix()
     if manifest is None or not OUR_NAMES.fullmatch(name):
         return False
-    if path.is_file() and not _has_form(path):
+    if path.is_file() and not _has_our_format(path):
         return False
     if not manifest.complete or name.endswith(".tmp") or name in manifest.files:
         return True
@@ -151,8 +151,8 @@ def _is_ours(path: Path, folder: Path, manifest: ChunkManifest | None) -> bool:
     return bool(found) and f"{token_file}_input_ids.npy" in manifest.files
 
 
-def _has_form(path: Path) -> bool:
-    """Whether a file has the form of those that commands write under its name, or is empty."""
+def _has_our_format(path: Path) -> bool:
+    """Whether a file has the format of those that commands write under its name, or is empty."""
     if path.stat().st_size == 0:
         return True
     try:

@@ -14,7 +14,7 @@ another package that it does not use.
 
 subcommands                 the table of commands; the chosen one is run
 arguments                   the command line of a function; types of options
-command, launcher           a function run as a command; the start of a process
+command, startup            a function run as a command; the start of a process
 run_options                 options that name a run
 file_commands               inspect, verify, convert, merge, split
 lookup_commands             show, where, when

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nanoset_ref import preprocess, provenance, tokens, train
 from nanoset_ref.cli.arguments import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
-from nanoset_ref.io.error_text import counted
+from nanoset_ref.io.error_text import pluralize
 from nanoset_ref.io.files import write_text
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input, refuse_same
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES
@@ -74,7 +74,7 @@ def show_public_rows(
 ) -> None:
     """Print the text of a step, or of a sample that the run reads, from the published files."""
     rows = card.when(sample, source=source)[:1] if step is None else card.where(step)
-    tokenizer = options.tokenizer_named(card.facts["tokenizer"]["name"])
+    tokenizer = options.chosen_tokenizer(card.facts["tokenizer"]["name"])
     texts = []
     lines = []
     for row, ids in zip(rows, provenance.fetch_rows(card, rows, mirror), strict=True):
@@ -100,10 +100,11 @@ def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> Non
             continue
         shift = stage["before"] + stage["rows"]
         lines += [
-            f"{name}{counted(stage['rows'], 'row')} removed, in {counted(stage['steps'], 'step')}",
+            f"{name}{pluralize(stage['rows'], 'row')} removed, "
+            f"in {pluralize(stage['steps'], 'step')}",
             "    if their loss is masked instead, only these steps change",
             f"    from step {stage['first_step']:,} on later rows move forward, by "
-            f"{counted(shift, 'position')} at the end of the stage",
+            f"{pluralize(shift, 'position')} at the end of the stage",
         ]
     options.print_result(stages, *lines)
 
@@ -254,7 +255,7 @@ def _card_of_own_config(config: str, name: str, date: str) -> tuple[Card, set[Pa
     if tokenizer:
         encoder = preprocess.Encoder(preprocess.load_tokenizer(tokenizer))
         card.facts["tokenizer"]["hash"] = encoder.identity["tokenizer"]
-    return card, {file.path for it in segments for file in it.dataset.files}
+    return card, {file.path for segment in segments for file in segment.dataset.files}
 
 
 def _name_and_value(text: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nanoset_ref.cli.arguments import UsageError, parse_arguments
-from nanoset_ref.cli.launcher import end_with_launcher, interrupts_raise
+from nanoset_ref.cli.startup import end_with_launcher, restore_interrupts
 from nanoset_ref.io.error_text import one_line, shorten
 from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 
@@ -146,7 +146,7 @@ def _prepare_process(prog: str, level: int) -> None:
     """Set up output and logging, and make Ctrl-C and SIGTERM raise."""
     _ended.clear()
     _prepare_output()
-    interrupts_raise()
+    restore_interrupts()
     end_with_launcher()
     logging.basicConfig(
         level=level if is_main_rank() else logging.ERROR,

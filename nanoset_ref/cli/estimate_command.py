@@ -28,7 +28,7 @@ from nanoset_ref.cli.estimate_sources import (
     token_blend,
 )
 from nanoset_ref.cli.run_options import RunOptions
-from nanoset_ref.io.error_text import counted, redact
+from nanoset_ref.io.error_text import pluralize, redact
 from nanoset_ref.load.blocks import batches_per_block, count_buffers
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import ORDERS, find_order  # type: ignore[attr-defined]
@@ -170,7 +170,7 @@ def estimate(
     steps = sum(stage.steps for stage in stages)
     num_tokens = sum(stage.tokens for stage in stages)
     total: dict[str, Any] = {"steps": steps, "tokens": num_tokens, "gpus": gpus}
-    line = f"total: {steps:,} steps, {num_tokens:,} tokens on {counted(gpus, 'GPU')}"
+    line = f"total: {steps:,} steps, {num_tokens:,} tokens on {pluralize(gpus, 'GPU')}"
     seconds = None
     if tokens_per_second:
         seconds = num_tokens / tokens_per_second
@@ -195,15 +195,15 @@ def _check_times(tokens_per_second: float | None, step_time: float | None) -> No
 
 
 def estimate_stages(
-    config: train.Config, data: Json | None = None
+    config: train.Config, state: Json | None = None
 ) -> Iterator[StageEstimate]:
     """Estimate every stage of a run, or each part of it: see `train.planned_stages`."""
     # needs the extra `train`
     from nanoset_ref.train.stage_rows import parts_of_stage, recorded_stages
 
     schedules = [config.batch_schedule()]
-    if data:
-        _, schedules, _ = recorded_stages(data)
+    if state:
+        _, schedules, _ = recorded_stages(state)
     # by the number of a stage: the position after its last one, and samples read from each source
     ends: dict[int, tuple[int, dict[str, float]]] = {}
     for stage in train.stages_of(config):
@@ -219,7 +219,7 @@ def estimate_stages(
             stage.data.num_loading_workers, PREFETCH_FACTOR, stage.data.read_ahead
         )
         for part, schedule in parts:
-            name = f"{part.name} (text)" if blend.order == "text" else part.name
+            name = f"{part.name} (text)" if blend.order_name == "text" else part.name
             begin = schedule.consumed_train_samples
             positions = range(begin, schedule.positions(part.steps[-1]).stop)
             before = [read.get(path, 0.0) for path in paths]
@@ -239,18 +239,18 @@ def estimate_stages(
 
 def _blend_of(stage: Any, samples: int) -> SourceBlend:
     """The sources of a stage of a config that reads `samples` samples."""
-    from nanoset_ref.train import data_section as sections  # needs the extra `train`
+    from nanoset_ref.train import data_config as sections  # needs the extra `train`
 
     dataset = stage.data.dataset
     length = stage.sequence_length
     if dataset.streams_text:
-        return SourceBlend(sources=(), weights=(), order="text")
-    if isinstance(dataset, sections.ChunksSection):
+        return SourceBlend(sources=(), weights=(), order_name="text")
+    if isinstance(dataset, sections.ChunksConfig):
         _, rows, _ = next(dataset.each_chunk())
         path = dataset.paths[0]
         source = Source(path=str(path), disk_bytes=path.stat().st_size, samples=rows)
-        return SourceBlend(sources=[source], weights=[None], order="identity")
-    if isinstance(dataset, sections.MegatronSection):
+        return SourceBlend(sources=[source], weights=[None], order_name="identity")
+    if isinstance(dataset, sections.MegatronConfig):
         config = dataset.nanoset_config(length, samples, stage.data.seed)
         return megatron_blend(config)
     paths = dataset.dataset_path
@@ -319,7 +319,7 @@ def _estimate_stage(
         name: the stage.
         blend: its sources.
         positions: the positions that it reads.
-        schedule: its layout.
+        schedule: which rank reads which position, and its steps.
         length: tokens per sample.
         num_buffers: blocks that a loader keeps in memory.
         reads_before: samples read from each source before the stage.
@@ -334,7 +334,7 @@ def _estimate_stage(
     block_bytes = batches_per_block(batch_bytes, num_buffers) * batch_bytes
     estimate = StageEstimate(
         name=name,
-        order=blend.order,
+        order=blend.order_name,
         steps=len(positions) // schedule.global_batch_size,
         samples=len(positions),
         tokens=len(positions) * length,

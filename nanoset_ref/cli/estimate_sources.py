@@ -49,7 +49,7 @@ class SourceBlend:
     Attributes:
         sources: the sources.
         weights: the weight of each source; None: its samples.
-        order: its name, or "megatron" or "text".
+        order_name: as `build_order` takes it, or "megatron" or "text".
         index_bytes: size of the index that each process holds, or maps from a cache of indexes.
         padded: whether rows may end in padding; no file records how much.
         counted_order: the order itself, if its reads have to be counted.
@@ -57,7 +57,7 @@ class SourceBlend:
 
     sources: Sequence[Source]
     weights: Sequence[float | None]
-    order: str
+    order_name: str
     index_bytes: int = 0
     padded: bool = False
     counted_order: Order | None = None
@@ -83,7 +83,7 @@ class SourceBlend:
         source = self.sources[number]
         if self.counted_order:
             return _reads_and_distinct(self.counted_order, stop)[number][0]
-        if self.order != "identity":
+        if self.order_name != "identity":
             return self.shares[number] * stop
         first = sum(earlier.samples for earlier in self.sources[:number])
         epochs, rest = divmod(stop, max(self.samples_per_epoch, 1))
@@ -101,7 +101,7 @@ class SourceBlend:
             return _reads_and_distinct(self.counted_order, stop)[number][1]
         samples = self.sources[number].samples
         weighted = any(weight is not None for weight in self.weights)
-        if self.order != "nanotron" or not weighted:
+        if self.order_name != "nanotron" or not weighted:
             return min(read, samples)
         # every epoch has the same samples: the first ones, and some twice if a source is too short
         in_epoch = self.shares[number] * self.samples_per_epoch
@@ -152,7 +152,9 @@ def token_blend(
             padded |= file.windows == "padded"
         source = Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail)
         sources.append(source)
-    blend = SourceBlend(sources=sources, weights=weights, order=order, padded=padded)
+    blend = SourceBlend(
+        sources=sources, weights=weights, order_name=order, padded=padded
+    )
     if order != "nanotron":
         return blend
     samples = blend.samples_per_epoch
@@ -187,7 +189,7 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
     return SourceBlend(
         sources=sources,
         weights=weights,
-        order="megatron",
+        order_name="megatron",
         index_bytes=index_bytes,
     )
 

@@ -31,13 +31,13 @@ class StepRows(NamedTuple):
         num_rows: of all steps.
         row_length: in tokens.
         dtype: of the ids.
-        steps: yields the rows of each step, and of more steps after them.
+        batches: yields the rows of each step, and of more steps after them.
     """
 
     num_rows: int
     row_length: int
     dtype: np.dtype[Any]
-    steps: Iterator[NDArray[Any]]
+    batches: Iterator[NDArray[Any]]
 
 
 def replay(
@@ -71,9 +71,11 @@ def replay(
     else:
         segments = options.segments()
         step_rows = _rows_of_files(segments, numbers)
-        for path in {file.path for it in segments for file in it.dataset.files}:
+        for path in {
+            file.path for segment in segments for file in segment.dataset.files
+        }:
             inputs += [path, *tokens.companions_of(path)]
-    batches = itertools.islice(step_rows.steps, steps)
+    batches = itertools.islice(step_rows.batches, steps)
     if output is None:
         _print_rows(options, numbers, batches)
         return

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 # each loads its modules when used
 from nanoset_ref import megatron, preprocess, provenance, tokens, train
-from nanoset_ref.cli.arguments import Positive, UsageError, at_least, paths_and_weights
+from nanoset_ref.cli.arguments import (
+    NotNegative,
+    Positive,
+    UsageError,
+    at_least,
+    paths_and_weights,
+)
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.paths import location_of
 from nanoset_ref.load.schedule import Layout, Schedule
@@ -62,7 +68,7 @@ class RunOptions(FileOptions):
             (default: 1,0,0).
         tokenizer: name or folder; default: the config's, or else the file's.
         layout: how ranks share a micro-batch, if it is given; also an option of `Schedule`.
-        schedule: the layout that options describe; None: no option does.
+        schedule: the ranks and steps that options describe; None: no option does.
     """
 
     config: str | None = None
@@ -71,7 +77,7 @@ class RunOptions(FileOptions):
     data: Sequence[str] = ()
     sequence_length: Positive | None = None
     row_length: Annotated[int, at_least(2)] | None = None
-    num_samples: int | None = None
+    num_samples: NotNegative | None = None
     seed: int | None = None
     order: str | None = None
     split: str | None = None
@@ -284,16 +290,16 @@ class RunOptions(FileOptions):
             name = self._card.facts["tokenizer"]["name"]
         elif self.config and self._config.tokenizer:
             name = self._config.tokenizer.tokenizer_name_or_path
-        return self.tokenizer_named(name or file.facts.get("tokenizer"))
+        return self.chosen_tokenizer(name or file.facts.get("tokenizer"))
 
-    def tokenizer_named(self, name: str | None) -> Any:
+    def chosen_tokenizer(self, name: str | None) -> Any:
         """The tokenizer of --tokenizer, or else of this name."""
         if self.tokenizer:
-            return tokenizer_by_name(self.tokenizer)
+            return open_cached_tokenizer(self.tokenizer)
         if not name:
             raise ValueError("the tokenizer is unknown; give --tokenizer")
         try:
-            return tokenizer_by_name(name)
+            return open_cached_tokenizer(name)
         except (OSError, ValueError) as error:
             raise ValueError(f"{error}; or name another with --tokenizer") from error
 
@@ -309,7 +315,7 @@ def show_progress(text: str) -> None:
 
 
 @functools.cache
-def tokenizer_by_name(name: str) -> Any:
+def open_cached_tokenizer(name: str) -> Any:
     """Load a tokenizer, once per process."""
     return preprocess.open_tokenizer(name)
 

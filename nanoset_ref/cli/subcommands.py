@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from nanoset_ref import cli
 from nanoset_ref.cli.arguments import UsageError
 from nanoset_ref.cli.command import command_line, run
-from nanoset_ref.cli.launcher import begin_command
+from nanoset_ref.cli.startup import begin_command
 
 COMMANDS = {
     "inspect": "statistics of tokenized documents: counts, lengths, EOS, duplicates",

@@ -97,7 +97,9 @@ def request(path: BucketPath, send: Callable[[Any], Any], retries: int = 0) -> A
     check_not_forked()
     limit = timeout()
     deadline = time.monotonic() + limit
-    settings = tuple(kv for kv in os.environ.items() if kv[0].startswith(SETTINGS))
+    settings = tuple(
+        item for item in os.environ.items() if item[0].startswith(SETTINGS)
+    )
     store, error = try_once(path, _store, path.root, limit, retries, settings)
     if error is not None:
         raise error

@@ -29,7 +29,7 @@ def shorten(error: object) -> str:
     return one_line(error)[:MAX_CHARACTERS].rstrip()
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """(1, "file") -> "1 file"; (2,000, "file") -> "2,000 files"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

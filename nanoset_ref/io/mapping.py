@@ -3,7 +3,7 @@
 import os
 import resource
 
-MAX_READ = 1 << 20  # bytes
+MAX_READ_BYTES = 1 << 20
 
 
 def should_map(size: int) -> bool:
@@ -12,7 +12,7 @@ def should_map(size: int) -> bool:
     A mapping keeps a descriptor. So small files are read, and others as well while three quarters
     of the descriptors that this process may have are in use.
     """
-    if size <= MAX_READ:
+    if size <= MAX_READ_BYTES:
         return False
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     in_use = len(os.listdir("/dev/fd"))

@@ -5,7 +5,7 @@
        flush and rename it.
     3. Evict the least recently used pieces until the rest takes at most 7/8 of the limit.
 
-The pieces are in FOLDER, a subfolder of the folder that the user names. There the cache reads,
+The pieces are in SUBFOLDER, a subfolder of the folder that the user names. There the cache reads,
 replaces and removes only regular files with the names of pieces: `<key>-<first byte>`, followed by
 `.<random>.tmp` while one is written. The key names one version of an object. Pieces of older
 versions are never read again, and are evicted in time.
@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-FOLDER = "nanoset_ref-pieces"
+SUBFOLDER = "nanoset_ref-pieces"
 PIECE_NAME = re.compile(r"[0-9a-f]{24}-\d+(\.[0-9a-f]{8}\.tmp)?")
 PIECE_BYTES = 1 << 20
 CHECKED_BYTES = 1 << 14  # bytes under one checksum
@@ -64,7 +64,7 @@ def read_cached(
     Returns:
         A bytearray per extent.
     """
-    home = folder / FOLDER
+    home = folder / SUBFOLDER
     filled = [bytearray(stop - start) for _, start, stop in extents]
     # 1. look for the pieces
     wanted = _pieces_of(extents)

@@ -24,19 +24,19 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
         )
 
 
-def refuse_foreign(path: Path, has_form: Callable[[Path], bool]) -> None:
+def refuse_foreign(path: Path, has_our_format: Callable[[Path], bool]) -> None:
     """Raise FileExistsError if another program wrote the file that would be replaced.
 
     Args:
         path: a file that the user did not name, such as a companion. An empty one may be replaced.
-        has_form: whether a file has the form of ours; it may raise any error.
+        has_our_format: whether a file has the format that we write; it may raise any error.
     """
     version = file_version(path)
     if version is None or version[0] == 0:
         return
     # a file of another format raises errors of many types
     with local_copy(path) as local, contextlib.suppress(Exception):
-        if has_form(local):
+        if has_our_format(local):
             return
     raise FileExistsError(
         f"{path} was written by another program, and this command would replace it: move it, "
@@ -47,11 +47,11 @@ def refuse_foreign(path: Path, has_form: Callable[[Path], bool]) -> None:
 def begins_with(beginning: bytes) -> Callable[[Path], bool]:
     """A function that says whether a file begins with these bytes."""
 
-    def has_form(path: Path) -> bool:
+    def has_our_format(path: Path) -> bool:
         with open(path, "rb") as file:
             return file.read(len(beginning)) == beginning
 
-    return has_form
+    return has_our_format
 
 
 def refuse_input(path: Path, inputs: Iterable[Any]) -> None:

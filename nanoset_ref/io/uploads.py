@@ -11,8 +11,8 @@ from nanoset_ref.io.buckets import call_obstore
 from nanoset_ref.io.full_disk import explain_full_temporaries
 from nanoset_ref.io.urls import BucketPath, StorageError
 
-PART_BYTES = 16 << 20  # minimum size of one part of an upload
-MAX_PARTS = 9_000  # parts of an upload
+MIN_PART_BYTES = 16 << 20  # of an upload
+MAX_PARTS = 9_000  # of an upload
 TRIAL_SUFFIX = ".nanoset_ref-trial"  # suffix of an object written to test write access
 
 
@@ -50,7 +50,7 @@ def write_to_bucket(targets: Sequence[BucketPath]) -> Iterator[list[Any]]:
         # 3. upload, the last object last
         for file, target in zip(files, targets, strict=True):
             file.flush()
-            size = max(PART_BYTES, os.path.getsize(file.name) // MAX_PARTS)
+            size = max(MIN_PART_BYTES, os.path.getsize(file.name) // MAX_PARTS)
             call_obstore(
                 target, "put", Path(file.name), chunk_size=size, max_concurrency=4
             )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from nanoset_ref.io.checks import whole_number
 
-BASE = "once ranks workers repeat owned data"
+DEFAULT_CLAIMS = "once ranks workers repeat owned data"
 MINIMUMS = {
     "files": 1,
     "max_rows": 1,
@@ -27,7 +27,7 @@ CHOICES = {
     "tail": ("drop", "pad", "pad and drop", "keep"),
     "same_epochs": (False, True),
 }
-LONGEST = 86_400  # seconds; a longer wait overflows
+MAX_LIMIT = 86_400  # seconds; a longer wait overflows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Adapter:
 
     make: Callable[..., Iterable[Any]]
     state_of: Callable[[Any], Any] | None = None
-    claims: str = BASE
+    claims: str = DEFAULT_CLAIMS
     format: str = "rows"
     files: int = 1
     tail: Literal["drop", "pad", "pad and drop", "keep"] = "keep"
@@ -86,9 +86,9 @@ class Adapter:
             if value not in choices:
                 raise ValueError(f"{name} must be one of {choices}, got {value!r:.80}")
         limit: Any = self.limit
-        if not isinstance(limit, (int, float)) or not 0 < limit <= LONGEST:
+        if not isinstance(limit, (int, float)) or not 0 < limit <= MAX_LIMIT:
             raise ValueError(
-                f"limit must be a number of seconds above 0, up to {LONGEST} (a day), got "
+                f"limit must be a number of seconds above 0, up to {MAX_LIMIT} (a day), got "
                 f"{limit!r:.80}"
             )
 

@@ -20,18 +20,18 @@ CONTAINERS = (list, tuple)
 NUMBERS = (int, np.integer)
 
 
-def rows_in(batch: Any, form: str) -> tuple[Any, ...]:
+def rows_in(batch: Any, format: str) -> tuple[Any, ...]:
     """The rows of a batch in order, as numbers, or as text if tokens are not whole rows."""
     rows: list[Any] = []
     arrays = list(_arrays(batch))
     shapes = [array.shape for array in arrays]
     alike = len(shapes) > 1 and len(shapes[0]) == 1 and len(set(shapes)) == 1
-    if form == "rows" and alike:
+    if format == "rows" and alike:
         raise TypeError("it is unclear which of its arrays holds the rows")
     for array in arrays:
         if array.size and array.dtype.kind not in "iu":
             raise TypeError(f"it has values of {array.dtype.name}, not integers")
-        if form == "rows":
+        if format == "rows":
             rows += array.ravel().tolist()
         else:
             width = array.shape[-1] if array.size else 1

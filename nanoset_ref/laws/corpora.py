@@ -56,7 +56,7 @@ def tokens_of_rows(rows: Int64Array) -> Int64Array:
 
 def write_corpus(
     folder: Path,
-    form: str,
+    format: str,
     rows: list[int],
     weights: list[float] | None = None,
 ) -> Corpus:
@@ -64,20 +64,20 @@ def write_corpus(
 
     Args:
         folder: created if needed.
-        form: "rows", or a format of `WRITERS`.
+        format: "rows", or a format of `WRITERS`.
         rows: rows of each source.
         weights: the weights of the sources, with sum 1.
 
     Raises:
         ValueError: the format is unknown, or it is npy, and a token does not fit its uint16.
     """
-    if form == "rows":
+    if format == "rows":
         return Corpus([], rows, weights)
-    if form not in WRITERS:
+    if format not in WRITERS:
         raise ValueError(
-            f"format must be rows or one of {', '.join(WRITERS)}, got {form!r}"
+            f"format must be rows or one of {', '.join(WRITERS)}, got {format!r}"
         )
-    if form == "npy" and sum(rows) > NPY_ROWS:
+    if format == "npy" and sum(rows) > NPY_ROWS:
         raise ValueError(
             f"the format npy is raw uint16, which has numbers for {NPY_ROWS:,} rows, got "
             f"{sum(rows):,}: use bin or ds"
@@ -86,10 +86,10 @@ def write_corpus(
     paths = []
     first = 0
     for number, count in enumerate(rows):
-        path = folder / f"{number}.{form}"
+        path = folder / f"{number}.{format}"
         if not path.exists():
             numbers = np.arange(first, first + count)
-            WRITERS[form](path, tokens_of_rows(numbers))
+            WRITERS[format](path, tokens_of_rows(numbers))
         first += count
         paths.append(str(path))
     return Corpus(paths, rows, weights)
@@ -137,13 +137,13 @@ def _tar(path: Path, tokens: Int64Array) -> None:
 
 
 @contextmanager
-def _package(name: str, form: str) -> Iterator[None]:
+def _package(name: str, format: str) -> Iterator[None]:
     """Import an optional library in this block; it is in no extra."""
     try:
         yield
     except ImportError as error:
         raise ImportError(
-            f"the format {form} needs {name} ({error}): pip install {name}"
+            f"the format {format} needs {name} ({error}): pip install {name}"
         ) from error
 
 

@@ -160,12 +160,12 @@ def _make_loader(adapter: Adapter, request: EpochRequest, rank: int) -> Any:
 
 
 def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
-    form = adapter.format
+    format = adapter.format
     if adapter.rows_of:
         batch = list(adapter.rows_of(batch))
-        form = "rows"
+        format = "rows"
     try:
-        return rows_in(batch, form)
+        return rows_in(batch, format)
     except Exception as error:
         raise TypeError(
             f"found no row numbers in the batch {batch!r:.80} ({error}); give rows_of="

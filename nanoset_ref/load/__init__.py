@@ -6,7 +6,8 @@ weighted_paths             paths and weights in one value
 nanotron_folders           folders of .ds files as Nanotron reads them
 gather, gather_kernel      read many rows through the page cache
 mapped_files               mappings of the files, for `gather_kernel`
-direct, direct_kernel      read many rows past the page cache
+direct_gather              read many rows past the page cache
+direct_kernel              its kernel
 bucket_gather              read many rows from a bucket
 joined_rows              rows joined from several pieces of files
 schedule                   which rank reads which position, and in which step
@@ -18,7 +19,7 @@ collator, hf_collator      model inputs
 blocks, prefetch           many batches at a time, ahead of time
 shared_buffers             memory that workers fill, and copies of it
 dataloader                 batches, with exact resume
-workers, device            how workers begin; batches moved to a GPU
+worker_init, device        how workers begin; batches moved to a GPU
 notebook_tables            a dataset and a loader as tables, for notebooks
 """
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 4 << 20
 ALL_BLOCKS_BYTES = 48 << 20  # all buffers together
-SHARED_PART = 16  # a loader takes at most 1/16 of the shared memory that is free
+# a loader takes at most 1/16 of the shared memory that is free
+SHARED_MEMORY_DIVISOR = 16
 
 
 def batches_per_block(
@@ -45,7 +46,7 @@ def batches_per_block(
     """
     total_bytes = ALL_BLOCKS_BYTES * block_factor
     if shared:
-        total_bytes = min(total_bytes, _free_shared_memory() // SHARED_PART)
+        total_bytes = min(total_bytes, _free_shared_memory() // SHARED_MEMORY_DIVISOR)
     block_bytes = min(block_factor * BLOCK_BYTES, total_bytes // num_buffers)
     return max(1, block_bytes // batch_bytes)
 

@@ -13,7 +13,7 @@ from nanoset_ref.tokens import Tokens
 
 
 class BucketGatherer:
-    """Like `Gatherer`, but some files are in buckets.
+    """Like `PageCacheGatherer`, but some files are in buckets.
 
     The rows of a call are read at the same time.
 

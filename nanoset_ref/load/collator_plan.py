@@ -14,13 +14,13 @@ from nanoset_ref.orders.plans import Plan
 MAX_CHECKED = 64  # files that are looked at for an id, and documents in each
 
 
-def plan_with_masks(rows: Rows, collate_fn: Any) -> Plan:
-    """The plan of rows, with a collator's masks.
+def plan_with_masks(dataset: Rows, collate_fn: Any) -> Plan:
+    """The plan of a dataset, with a collator's masks.
 
     Masks depend on the document boundaries of the files (and their checksums) or on the id that
     ends documents, and on the id that is taken for padding. A function as collator adds nothing.
     """
-    plan = rows.plan
+    plan = dataset.plan
     if not hasattr(collate_fn, "needs_starts"):
         return plan
     options = getattr(collate_fn, "documents", None)
@@ -32,10 +32,10 @@ def plan_with_masks(rows: Rows, collate_fn: Any) -> Plan:
     with contextlib.suppress(AttributeError, TypeError):
         plan["rows"]["masked_as_padding"] = operator.index(collate_fn.pad_id)
     if collate_fn.needs_starts:
-        end = getattr(rows, "eos_token_id", None)  # of a DatatroveNanoset
+        end = getattr(dataset, "eos_token_id", None)  # of a DatatroveNanoset
         if end is None:
             end = "boundaries of the files"
-            for entry, file in zip(plan["files"], rows.files, strict=True):
+            for entry, file in zip(plan["files"], dataset.files, strict=True):
                 entry["documents"] = file.documents_checksum
         plan["rows"]["documents_end_with"] = end
     elif options and options.field_names:
@@ -43,20 +43,20 @@ def plan_with_masks(rows: Rows, collate_fn: Any) -> Plan:
     return plan
 
 
-def require_masked_padding(rows: Any, collate_fn: Any) -> None:
+def require_masked_padding(dataset: Any, collate_fn: Any) -> None:
     """Raise ValueError if the loss would count padding, or leave out tokens that are not padding.
 
     Args:
-        rows: `Rows` that are padded.
+        dataset: `Rows` that are padded.
         collate_fn: a Collator, or any function; a function is trusted.
     """
     masked = getattr(collate_fn, "pad_id", None)
     if not getattr(collate_fn, "masks_padding", True):
         problem = "does not mask the padding in which these rows end"
-    elif masked not in (None, rows.pad_id):
-        own = f"but these rows end in the pad_id {rows.pad_id}: use that one"
+    elif masked not in (None, dataset.pad_id):
+        own = f"but these rows end in the pad_id {dataset.pad_id}: use that one"
         problem = f"masks the pad_id {masked}, {own}"
-    elif masked is not None and _is_in_documents(rows, masked):
+    elif masked is not None and _is_in_documents(dataset, masked):
         raise ValueError(
             f"{type(collate_fn).__name__} takes every token {masked} for padding, but documents of "
             "these rows begin or end with it: pad with an id that no document holds; or leave "
@@ -70,16 +70,16 @@ def require_masked_padding(rows: Any, collate_fn: Any) -> None:
     )
 
 
-def _is_in_documents(rows: Any, pad_id: int) -> bool:
+def _is_in_documents(dataset: Any, pad_id: int) -> bool:
     """Whether documents begin or end with an id, by the facts of a file or by its ids.
 
     Megatron's own datasets are not checked: upstream, too, treats an EOD as padding.
     """
-    if any(file.facts.get("eos_token_id") == pad_id for file in rows.files):
+    if any(file.facts.get("eos_token_id") == pad_id for file in dataset.files):
         return True
-    if not isinstance(rows, Nanoset):
+    if not isinstance(dataset, Nanoset):
         return False
-    for file in rows.files[:MAX_CHECKED]:
+    for file in dataset.files[:MAX_CHECKED]:
         offsets = file.require_document_offsets()[:MAX_CHECKED]
         indices = np.append(offsets, offsets - 1)
         indices = indices[(indices >= 0) & (indices < file.num_tokens)]

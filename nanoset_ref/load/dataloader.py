@@ -452,7 +452,7 @@ def build_nanoset_dataloader(
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
     if num_workers:
         # only workers need it
-        from nanoset_ref.load.workers import set_worker_options
+        from nanoset_ref.load.worker_init import set_worker_options
 
         set_worker_options(options, num_workers, has_data, seed, dp_rank)
     if collate_fn is None:
@@ -507,25 +507,25 @@ def _refuse_options_that_change_batches(options: Options) -> None:
         )
 
 
-def _plan_of(rows: Rows, collate_fn: Any) -> Plan:
-    """The plan of rows and masks."""
+def _plan_of(dataset: Rows, collate_fn: Any) -> Plan:
+    """The plan of a dataset and its masks."""
     # only states need it
     from nanoset_ref.load.collator_plan import plan_with_masks
 
-    return plan_with_masks(rows, collate_fn)
+    return plan_with_masks(dataset, collate_fn)
 
 
 def _resolve_documents(
-    documents: DocumentOptions | None, rows: Rows, collate_fn: Any
+    documents: DocumentOptions | None, dataset: Rows, collate_fn: Any
 ) -> DocumentOptions | None:
     """See `options_for_rows`; without options, only rows with padding need some."""
-    if not isinstance(rows, Rows):
+    if not isinstance(dataset, Rows):
         raise TypeError(
-            f"dataset must be Rows (NanosetDataLoader takes any dataset), got {rows!r:.200}"
+            f"dataset must be Rows (NanosetDataLoader takes any dataset), got {dataset!r:.200}"
         )
-    if documents is None and not rows.padded:
+    if documents is None and not dataset.padded:
         return None
     # only document masks and padded rows need it
     from nanoset_ref.load.document_masks import options_for_rows
 
-    return options_for_rows(documents, rows, collate_fn)
+    return options_for_rows(documents, dataset, collate_fn)

@@ -1,4 +1,4 @@
-"""The kernel of `direct`: keeps many rows in flight, by Linux's asynchronous reads."""
+"""The kernel of `direct_gather`: keeps many rows in flight, by Linux's asynchronous reads."""
 
 import numpy as np
 from numba import types

@@ -295,7 +295,7 @@ def require_options(options: Any) -> DocumentOptions:
 
 
 def options_for_rows(
-    documents: DocumentOptions | None, rows: Rows, collate_fn: Any
+    documents: DocumentOptions | None, dataset: Rows, collate_fn: Any
 ) -> DocumentOptions | None:
     """A loader's document options, with the mask that padding requires.
 
@@ -309,10 +309,10 @@ def options_for_rows(
             raise ValueError(
                 "documents is an option of DataCollatorForCLM: give it to your collate_fn instead"
             )
-    if rows.padded and collate_fn is None:
+    if dataset.padded and collate_fn is None:
         documents = dataclasses.replace(
             documents or DocumentOptions(), eos_token_id=None, eod_mask_loss=True
         )
     if documents is not None and documents.needs_starts:
-        rows.starts(NO_POSITIONS)  # raises now if boundaries are unknown
+        dataset.starts(NO_POSITIONS)  # raises now if boundaries are unknown
     return documents

@@ -1,7 +1,7 @@
 """Copy the ids of many rows out of token files, in one call.
 
-A `Gatherer` takes the file and the first token of each row, and fills an array with their ids, in
-one of two ways:
+A `Gatherer` takes the file and the first token of each row, and fills an array with their ids. A
+`PageCacheGatherer` does it in one of two ways:
 
     1. the first rows are read one by one in Python, so that the first batch need not wait for the
        import of numba: calls of up to `MAX_PYTHON_ROWS_PER_CALL` rows, until they have read
@@ -9,7 +9,7 @@ one of two ways:
     2. all others by one call of a compiled kernel (`gather_kernel`), without the GIL, by pread or
        out of mappings (`mapped_files`)
 
-`choose_gatherer` takes another class for files larger than memory (`direct`) or in a bucket
+`choose_gatherer` takes another class for files larger than memory (`direct_gather`) or in a bucket
 (`bucket_gather`).
 
 A file is opened when its first row is read, and stays open while the limits of the process allow
@@ -42,18 +42,18 @@ ROWS_PER_OPEN = 16  # rows whose files are opened for one call
 RUSAGE_OF_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
-class RowGatherer(Protocol):
-    """Reads rows of token files: a `Gatherer`, `DirectGatherer` or `BucketGatherer`."""
+class Gatherer(Protocol):
+    """Reads rows of token files: PageCacheGatherer, DirectGatherer or BucketGatherer."""
 
     block_factor: int
 
     def __call__(
         self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
     ) -> None:
-        """See `Gatherer.__call__`."""
+        """See `PageCacheGatherer.__call__`."""
 
 
-class Gatherer:
+class PageCacheGatherer:
     """Token files for random access.
 
     Args:
@@ -79,7 +79,8 @@ class Gatherer:
         self.python_rows_left = MAX_PYTHON_ROWS
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Gatherer, (self._files,)  # addresses mean nothing in another process
+        # addresses mean nothing in another process
+        return PageCacheGatherer, (self._files,)
 
     def __call__(
         self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
@@ -303,7 +304,7 @@ def refuse_wide_ids(files: Sequence[Tokens]) -> None:
             )
 
 
-def choose_gatherer(files: Sequence[Tokens]) -> RowGatherer:
+def choose_gatherer(files: Sequence[Tokens]) -> Gatherer:
     """Choose how rows are read: from a bucket, past the page cache, or through it.
 
     Files larger than memory are read past the page cache if the system supports that.
@@ -324,11 +325,11 @@ def choose_gatherer(files: Sequence[Tokens]) -> RowGatherer:
     size = sum(file.num_tokens * file.dtype.itemsize for file in files)
     if setting == "1" or (not setting and size > memory_limit()):
         # only files larger than memory need it
-        from nanoset_ref.load.direct import DirectGatherer
+        from nanoset_ref.load.direct_gather import DirectGatherer
 
         try:
             return DirectGatherer(files)
         except OSError:
             if setting:
                 raise
-    return Gatherer(files)
+    return PageCacheGatherer(files)

@@ -132,7 +132,7 @@ class Nanoset(Rows):
         # only such an order needs it
         from nanoset_ref.orders.order_check import check_order
 
-        check_order(order, self.dataset_lengths, count, weights)
+        check_order(order, self.dataset_lengths, weights, count)
         return order
 
     @classmethod

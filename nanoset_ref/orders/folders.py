@@ -12,7 +12,7 @@ class FolderOrder(ListedOrder):
     """The order over folders, expressed over their files: it reads the same instances.
 
     Args:
-        folders: the order over folders, whose lengths are the sums of `file_lengths`.
+        folder_order: the order over folders, whose lengths are the sums of `file_lengths`.
         file_lengths: per folder, the samples of each of its files.
     """
 
@@ -21,24 +21,24 @@ class FolderOrder(ListedOrder):
     repeats = True
 
     def __init__(
-        self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]
+        self, folder_order: NanotronOrder, file_lengths: Sequence[Sequence[int]]
     ) -> None:
-        self.folders = folders
-        self.instances = folders.instances  # shared, so there is nothing to build
-        samples = np.maximum(folders.dataset_lengths, 1)
-        sample_weights = folders.dataset_weights / samples
+        self.folder_order = folder_order
+        self.instances = folder_order.instances  # shared, so there is nothing to build
+        samples = np.maximum(folder_order.dataset_lengths, 1)
+        sample_weights = folder_order.dataset_weights / samples
         lengths: list[int] = []
         weights = []
         for weight, folder in zip(sample_weights, file_lengths, strict=True):
             lengths += folder
             weights += [weight * length for length in folder]
-        super().__init__(lengths, weights, len(folders), folders.random_seed)
+        super().__init__(lengths, weights, len(folder_order), folder_order.random_seed)
         # an epoch reads the first samples of a weighted folder, which lie in its first files
-        if folders.weighted and max(map(len, file_lengths)) > 1:
+        if folder_order.weighted and max(map(len, file_lengths)) > 1:
             self.keeps_shares = False
 
     @property
     def identity(self) -> Json:
         """The identity of the order over folders, and the lengths of all their files."""
         lengths = self.dataset_lengths.tolist()
-        return self.folders.identity | {"kind": self.name, "file_lengths": lengths}
+        return self.folder_order.identity | {"kind": self.name, "file_lengths": lengths}

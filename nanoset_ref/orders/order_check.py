@@ -10,17 +10,17 @@ from nanoset_ref.orders.base import Order, Weights, normalize_weights
 
 def check_order(
     order: Any,
-    lengths: Sequence[int],
+    dataset_lengths: Sequence[int],
+    dataset_weights: Weights | None,
     num_samples: int | None,
-    weights: Weights | None,
 ) -> None:
     """Raise unless `order` is an Order over these files.
 
     Args:
         order: the caller's argument `order`.
-        lengths: the samples of each file.
+        dataset_lengths: the samples of each file.
+        dataset_weights: the weights that were given beside the order, or None.
         num_samples: the samples of the run, or None if the order decides.
-        weights: the weights that were given beside the order, or None.
 
     Raises:
         TypeError: it is neither a name nor an `Order`.
@@ -32,21 +32,21 @@ def check_order(
             f"StatelessOrder(lengths, weights, num_samples, seed); got {order!r:.200}"
         )
     own_lengths = order.dataset_lengths.tolist()
-    if own_lengths != lengths:
+    if own_lengths != dataset_lengths:
         raise ValueError(
             f"the order has {len(order)} positions over sources of {own_lengths} samples, but "
-            f"these files have {lengths}: build it with their lengths"
+            f"these files have {dataset_lengths}: build it with their lengths"
         )
     if num_samples not in (None, len(order)):
         raise ValueError(
             f"the order has {len(order)} positions, but train_split_num_samples is {num_samples}: "
             "leave train_split_num_samples out"
         )
-    if weights is not None:
+    if dataset_weights is not None:
         own = order.dataset_weights
-        given = normalize_weights(weights, len(own))
+        given = normalize_weights(dataset_weights, len(own))
         if not np.allclose(given, own):
             raise ValueError(
-                f"the order's own weights are {own.tolist()}, dataset_weights are {weights}: "
-                "leave dataset_weights out"
+                f"the order's own weights are {own.tolist()}, dataset_weights are "
+                f"{dataset_weights}: leave dataset_weights out"
             )

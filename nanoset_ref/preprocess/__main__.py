@@ -2,7 +2,7 @@
 
 import sys
 
-from nanoset_ref.cli.launcher import begin_command
+from nanoset_ref.cli.startup import begin_command
 
 if __name__ == "__main__":
     begin_command()  # before the import, so that Ctrl-C during it gives one line

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.torchrun import integer_setting
-from nanoset_ref.preprocess.cut import PieceCutter
+from nanoset_ref.preprocess.piece_cutter import PieceCutter
 from nanoset_ref.preprocess.special_tokens import IdFinder
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def num_threads(processes: int = 1) -> int:
 
 
 def hf_encoder(tokenizer: Tokenizer) -> Encode:
-    """Encode with the tokenizer itself; long documents in pieces (see `cut`)."""
+    """Encode with the tokenizer itself; long documents in pieces (see `piece_cutter`)."""
     cut = PieceCutter(tokenizer)
 
     def encode(texts: list[str]) -> IdsAndLengths:

@@ -144,31 +144,31 @@ class BatchEncoder:
 
 
 def encode_in_order(
-    batches: Iterable[TextBatch], functions: Sequence[BatchFunction]
+    batches: Iterable[TextBatch], encode_functions: Sequence[BatchFunction]
 ) -> Iterator[tuple[TextBatch, EncodedBatch]]:
     """Encode batches, a few in advance; yield each with its ids, in order.
 
     Args:
         batches: batches of text; prefetched.
-        functions: each runs in a thread of its own, one batch at a time.
+        encode_functions: each runs in a thread of its own, one batch at a time.
     """
-    free = deque(functions)
+    free = deque(encode_functions)
 
     def run(batch: TextBatch) -> EncodedBatch:
-        function = free.popleft()
+        encode = free.popleft()
         try:
-            return function(batch)
+            return encode(batch)
         finally:
             # also after an error: an earlier batch may still have to take one
-            free.append(function)
+            free.append(encode)
 
     pending: deque[tuple[TextBatch, Future[EncodedBatch]]] = deque()
-    pool = ThreadPoolExecutor(len(functions))
+    pool = ThreadPoolExecutor(len(encode_functions))
     close = close_pool  # bound here: at interpreter exit the module's globals are gone
     try:
         for batch in batches:
             pending.append((batch, pool.submit(run, batch)))
-            if len(pending) > 2 * len(functions):
+            if len(pending) > 2 * len(encode_functions):
                 first, future = pending.popleft()
                 yield first, future.result()
         for batch, future in pending:

@@ -126,7 +126,7 @@ class Encoder(BatchEncoder):
         fast.encode_special_tokens = (
             special_tokens == "split" or tokenizer.split_special_tokens
         )
-        special = sorted(self.special_token_counts.names)
+        special = sorted(self.special_token_counts.token_by_id)
         super().__init__(fast, "hf", prefix, suffix, vocab_size, special)
         self._choose_backend(backend, probe)
 
@@ -225,17 +225,19 @@ class Encoder(BatchEncoder):
         return ids, lengths
 
     def stream(
-        self, batches: Iterable[TextBatch], functions: Sequence[BatchFunction] = ()
+        self,
+        batches: Iterable[TextBatch],
+        encode_functions: Sequence[BatchFunction] = (),
     ) -> Generator[tuple[TextBatch, EncodedBatch]]:
         """Encode batches, a few in advance; yield each with its ids, in order.
 
         Args:
             batches: batches of text; prefetched.
-            functions: read and encode a batch, one at a time each; default: `encode_text`, once for
-                each core.
+            encode_functions: read and encode a batch, one at a time each; default: `encode_text`,
+                once for each core.
         """
-        functions = functions or [self.encode_text] * num_threads()
-        for batch, encoded in encode_in_order(batches, functions):
+        encode_functions = encode_functions or [self.encode_text] * num_threads()
+        for batch, encoded in encode_in_order(batches, encode_functions):
             self.special_token_counts.count(encoded.found_tokens, batch.where)
             yield batch, encoded
 

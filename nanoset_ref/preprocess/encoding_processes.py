@@ -8,7 +8,7 @@ their parent has died.) A forked process starts with the tokenizer; a new one wo
 for a second.
 
 Ranks on all nodes of the job find each other through the store of torchrun's agent. They end with
-their launcher (see `cli.launcher`), so a later job cannot join this one. A connection requires a
+their launcher (see `cli.startup`), so a later job cannot join this one. A connection requires a
 key from that store.
 
 Messages are JSON and bytes, never pickles:

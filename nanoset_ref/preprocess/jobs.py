@@ -165,7 +165,7 @@ def _delegate(encoder: Encoder, other: RemoteEncoder, batch: TextBatch) -> Encod
 def _encode_all(
     source: TextSource,
     encoder: Encoder,
-    functions: Sequence[BatchFunction],
+    encode_functions: Sequence[BatchFunction],
     sink: Any,
     bar: Any,
 ) -> dict[str, int]:
@@ -174,7 +174,7 @@ def _encode_all(
     skipped = Counter[str]()
     done = Counter(documents=0, tokens=0)
     batches = (batch for block in source.blocks() for batch in block.batches())
-    with closing(encoder.stream(batches, functions)) as stream:
+    with closing(encoder.stream(batches, encode_functions)) as stream:
         for batch, encoded in stream:
             sink.write(encoded.ids, encoded.lengths)
             skipped.update(encoded.skipped)

@@ -87,7 +87,7 @@ class SpecialTokenCounter:
         special_tokens: "keep", "split" or "refuse".
 
     Attributes:
-        names: {id: token} of the tokens that count as special in a document.
+        token_by_id: {id: token} of the tokens that count as special in a document.
         documents: the number of documents with special tokens.
         tokens: {token: count}.
         quiet: whether to log no warnings, because another process logs them.
@@ -105,14 +105,16 @@ class SpecialTokenCounter:
                 f"special_tokens must be one of {modes}, got {special_tokens!r}"
             )
         added = fast.get_added_tokens_decoder().items()
-        self.names = {number: token.content for number, token in added if token.special}
+        self.token_by_id = {
+            number: token.content for number, token in added if token.special
+        }
         for number in fast.encode(TEXT_OF_EVERY_BYTE, add_special_tokens=False).ids:
-            self.names.pop(number, None)
+            self.token_by_id.pop(number, None)
         for token_id in bos_and_eos:
             if token_id is not None:
                 text = fast.id_to_token(token_id)
                 if text is not None:
-                    self.names[token_id] = text
+                    self.token_by_id[token_id] = text
         self.special_tokens = special_tokens
         self.quiet = False
         self.reset()
@@ -137,7 +139,7 @@ class SpecialTokenCounter:
         if not holders.size:
             return
         first = int(holders[0])
-        token = self.names[int(numbers[0])]
+        token = self.token_by_id[int(numbers[0])]
         held = f"the document holds the special token {token!r}"
         if self.special_tokens == "refuse":
             raise InputError(
@@ -151,7 +153,7 @@ class SpecialTokenCounter:
         if not self.documents and not self.quiet:
             logger.warning("%s: %s, which is kept; %s", describe(first), held, ADVICE)
         self.documents += len(np.unique(holders))
-        self.tokens.update(map(self.names.__getitem__, numbers.tolist()))
+        self.tokens.update(map(self.token_by_id.__getitem__, numbers.tolist()))
 
     def warn(self) -> None:
         """Log how many documents hold which special tokens, if any do."""

@@ -68,7 +68,7 @@ class TextSource:
         for block in self.blocks():
             yield from block.documents()
 
-    def beginning(self) -> Iterator[str]:
+    def probe_texts(self) -> Iterator[str]:
         """Yield beginnings of the first documents of evenly spaced parts, to try a tokenizer on.
 
         An unreadable document ends its part here; reading the whole part will report the error.

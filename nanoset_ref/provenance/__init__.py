@@ -4,18 +4,18 @@ lookup                        `where` and `when` for a dataset
 run_segments                  the parts of a run that audits and queries take
 auditing, spread              simulate all ranks of a run before it begins
 continuation                  the tokens that a changed plan repeats or loses
-search                        ids or texts in token files
+passage_search                ids or texts in token files
 card_facts, card              cards: the order of a whole run in at most 10 kB
 card_validation, card_sizes   what a card may hold; the sizes of its files
 local_rows, remote_rows       the rows of a card, from its token files or from public places
 olmo_core_rows                rows that OLMo-core packs, read from its files
 card_of_run                   the card of a run of nanoset_ref
-foreign_cards, foreign_facts  cards from the configs of other systems, and what these share
+config_cards, loader_config   cards from the configs of other loaders; one of these configs
 nanotron_cards                cards from Nanotron's YAML
 megatron_cards                cards from the arguments of Megatron-LM, and GPT-NeoX's YAML
 olmo_core_cards, llm_c_cards  cards from OLMo-core's config.json, and llm.c's arguments
 card_audit                    audit and compare cards
-stage_reader, bulk            many queries at once
+stage_reader, bulk_queries    many queries at once
 """
 
 import lazy_loader

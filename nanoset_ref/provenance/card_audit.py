@@ -9,7 +9,7 @@ import numpy as np
 from nanoset_ref.orders.base import Int64Array, Json
 from nanoset_ref.orders.plans import differences
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import first_equals, steps_of, stop_of
+from nanoset_ref.provenance.card_facts import first_occurrences, steps_of, stop_of
 from nanoset_ref.provenance.spread import (
     Spread,
     UnevenSamples,
@@ -58,12 +58,14 @@ def _check_order(card: Card, number: int) -> Json:
     probes = len(facts["probes"])
     wrong = len(card.wrong_probes(number, order))
     rows = order.samples_per_epoch
-    samples = card.num_positions(number)
+    total = card.num_positions(number)
     agreement = "no probes confirm the sizes"
     if probes:
         agreement = f"{probes - wrong} of {probes} probes agree"
     detail = f"order {number} ({facts['name']}): {agreement}; "
-    detail += f"{samples:,} positions, {samples / rows:.3f} times the {rows:,} rows of its files"
+    detail += (
+        f"{total:,} positions, {total / rows:.3f} times the {rows:,} rows of its files"
+    )
     return {"holds": wrong == 0, "detail": detail}
 
 
@@ -216,7 +218,7 @@ class _MatchedSources:
 def _first_copies(sources: list[Json]) -> Int64Array:
     """For each source, the number of the first one with its checksum."""
     keys = [source.get("checksum") or k for k, source in enumerate(sources)]
-    return first_equals(keys)
+    return first_occurrences(keys)
 
 
 def _are_same(one: Json, two: Json, *, by_name: bool) -> bool:

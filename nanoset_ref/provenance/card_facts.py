@@ -241,7 +241,7 @@ class CardFacts:
         )
 
     def schedule(self, stage: Json) -> Schedule:
-        """The layout of a stage; a single rank if the card does not know the layout."""
+        """The schedule of a stage; of a single rank if the card does not know the layout."""
         if stage["layout"] is None:
             ranks = {"micro_batch_size": stage["batch_size"]}
         else:
@@ -256,8 +256,8 @@ class CardFacts:
             **ranks,
         )
 
-    def lengths(self, number: int) -> list[int]:
-        """The rows in each file that order `number` reads.
+    def lengths(self, order_number: int) -> list[int]:
+        """The rows in each file that an order of the card reads.
 
         Raises:
             ValueError: the card does not hold the sizes; the message names the place that has them.
@@ -269,7 +269,7 @@ class CardFacts:
                 f"{listed['url']}: `nanoset-ref card complete` fetches sizes (then give --sizes), or "
                 "give the files (--data)"
             )
-        return [self.num_rows(source) for source in self.source_numbers(number)]
+        return [self.num_rows(source) for source in self.source_numbers(order_number)]
 
     def num_rows(self, source: int) -> int:
         """The rows in a file; ValueError if the card does not hold its size."""
@@ -282,63 +282,70 @@ class CardFacts:
         tokens = (file["bytes"] - file["first_byte"]) // self._itemsize
         return count_samples(tokens, **self.facts["window"])
 
-    def source_numbers(self, number: int) -> Sequence[int]:
-        """The sources that order `number` reads, by their numbers in the card."""
-        listed: list[int] | None = self.facts["orders"][number].get("sources")
+    def source_numbers(self, order_number: int) -> Sequence[int]:
+        """The sources that an order reads, by their numbers in the card."""
+        listed: list[int] | None = self.facts["orders"][order_number].get("sources")
         return range(len(self.sources)) if listed is None else listed
 
-    def _build_order(self, number: int) -> Order:
-        """Build order `number` and compare it with the card's probes; `self.order` caches it."""
-        order = self.unchecked_order(number)
-        wrong = self.wrong_probes(number, order)
+    def _build_order(self, order_number: int) -> Order:
+        """Build an order and compare it with the card's probes; `self.order` caches it."""
+        order = self.unchecked_order(order_number)
+        wrong = self.wrong_probes(order_number, order)
         if wrong:
             raise ValueError(
-                f"order {number} of {self.name} disagrees with its probe at position {wrong[0]} "
-                f"and {len(wrong) - 1} others: the sizes or the order differ from the run's"
+                f"order {order_number} of {self.name} disagrees with its probe at position "
+                f"{wrong[0]} and {len(wrong) - 1} others: the sizes or the order differ from the run's"
             )
         return order
 
-    def unchecked_order(self, number: int) -> Order:
-        """Build order `number` without comparing it with the probes.
+    def unchecked_order(self, order_number: int) -> Order:
+        """Build an order without comparing it with the probes.
 
         Raises:
             ValueError: the order cannot be computed from the card; see also `lengths`.
         """
-        facts = self.facts["orders"][number]
+        facts = self.facts["orders"][order_number]
         name = facts["name"]
         if name in NOT_COMPUTED:
             raise ValueError(f"{self.name}: {NOT_COMPUTED[name]}")
-        lengths = self.lengths(number)
-        samples = self.num_positions(number)
+        lengths = self.lengths(order_number)
         if not any(lengths):
-            raise ValueError(f"{self.name}: the files of order {number} hold no row")
-        options = facts.get("options", {})
-        weights = facts.get("weights")
-        seed = facts["seed"]
+            raise ValueError(
+                f"{self.name}: the files of order {order_number} hold no row"
+            )
         try:
-            return build_order(name, lengths, weights, samples, seed, **options)
+            return build_order(
+                name,
+                lengths,
+                facts.get("weights"),
+                self.num_positions(order_number),
+                facts["seed"],
+                **facts.get("options", {}),
+            )
         except ValueError as error:
-            raise ValueError(f"{self.name}: order {number}: {error}") from error
+            raise ValueError(f"{self.name}: order {order_number}: {error}") from error
 
-    def num_positions(self, number: int) -> int:
-        """The positions of order `number`: as in the card, or as many as its stages read."""
-        recorded: int | None = self.facts["orders"][number]["samples"]
+    def num_positions(self, order_number: int) -> int:
+        """The positions of an order: as in the card, or as many as its stages read."""
+        recorded: int | None = self.facts["orders"][order_number]["samples"]
         if recorded is not None:
             return recorded
-        stops = [stop_of(stage) for stage in self.stages if stage["order"] == number]
+        stops = [
+            stop_of(stage) for stage in self.stages if stage["order"] == order_number
+        ]
         return max(stops, default=0)
 
-    def wrong_probes(self, number: int, order: Order) -> list[int]:
+    def wrong_probes(self, order_number: int, order: Order) -> list[int]:
         """The probed positions at which an order reads another (file, sample) than in the card."""
-        probes = self.facts["orders"][number]["probes"]
+        probes = self.facts["orders"][order_number]["probes"]
         positions = np.array([*map(int, probes)], dtype=np.int64)
         pairs = np.stack(order.lookup(positions), axis=1)
         differ = (pairs != np.array([*probes.values()]).reshape(-1, 2)).any(axis=1)
         return positions[differ].tolist()
 
 
-def first_equals(keys: Sequence[Any]) -> Int64Array:
-    """For each key, the number of the first one that equals it: a b a -> 0 1 0."""
+def first_occurrences(keys: Sequence[Any]) -> Int64Array:
+    """For each key, the number of its first occurrence: a b a -> 0 1 0."""
     firsts: dict[Any, int] = {}
     numbers = [firsts.setdefault(key, number) for number, key in enumerate(keys)]
     return np.array(numbers, dtype=np.int64)

@@ -4,8 +4,8 @@ import glob
 
 from nanoset_ref.io.paths import as_list
 from nanoset_ref.orders.base import Json
-from nanoset_ref.provenance.foreign_facts import (
-    ForeignConfig,
+from nanoset_ref.provenance.loader_config import (
+    LoaderConfig,
     order_facts,
     source_facts,
 )
@@ -13,7 +13,7 @@ from nanoset_ref.tokens import open_tokens
 from nanoset_ref.tokens.llm_c_shard import HEADER_BYTES
 
 
-def from_llm_c(config: ForeignConfig) -> Json:
+def from_llm_c(config: LoaderConfig) -> Json:
     """The arguments of llm.c's train_gpt2cu, perhaps after mpirun -np RANKS."""
     values = config.values
     paths = sorted(glob.glob(str(values.get("i", ""))))

@@ -111,8 +111,8 @@ def _packed_rows(
     try:
         eos_token_id = options["eos_token_id"]
         files = [open_tokens(path, card.facts["dtype"], eos_token_id) for path in paths]
-        samples = card.num_positions(number)
-        return OLMoCorePackedRows(files, length, samples, facts["seed"], options)
+        num_positions = card.num_positions(number)
+        return OLMoCorePackedRows(files, length, num_positions, facts["seed"], options)
     except KeyError as error:
         raise ValueError(
             f"{card.name}: the options of order {number} lack {error}"

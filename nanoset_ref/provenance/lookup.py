@@ -47,7 +47,7 @@ def where(
 
     Args:
         dataset: a Nanoset, a Megatron-style dataset, or other Rows.
-        schedule: the layout of the run at that step.
+        schedule: which rank reads which position at that step.
         step: optimizer step, from schedule.first_step on.
 
     Raises:
@@ -87,7 +87,7 @@ def when(
 
     Args:
         dataset: a Nanoset, a Megatron-style dataset, or other Rows.
-        schedule: the layout of the run; earlier positions than its first are left out.
+        schedule: which rank reads which position; those before its first are left out.
         document: number of the document within its file.
         source: number of the file within the dataset.
         tokens: (start, stop) within the document: list only slots that read one of these tokens.

@@ -8,8 +8,8 @@ from typing import Any
 from nanoset_ref.io.paths import as_list
 from nanoset_ref.megatron.nanoset_config import read_blend
 from nanoset_ref.orders.base import Json
-from nanoset_ref.provenance.foreign_facts import (
-    ForeignConfig,
+from nanoset_ref.provenance.loader_config import (
+    LoaderConfig,
     order_facts,
     source_facts,
     unsupported_error,
@@ -36,7 +36,7 @@ SUPPORTED_VALUES = {
 NEOX_SURPLUS = 1.005  # samples that GPT-NeoX draws for each one that it reads
 
 
-def from_megatron(config: ForeignConfig) -> Json:
+def from_megatron(config: LoaderConfig) -> Json:
     """Megatron-LM's arguments; see `from_neox`."""
     values = config.values
     for name, supported in SUPPORTED_VALUES.items():
@@ -73,7 +73,7 @@ def from_megatron(config: ForeignConfig) -> Json:
     return facts
 
 
-def from_neox(config: ForeignConfig) -> Json:
+def from_neox(config: LoaderConfig) -> Json:
     """GPT-NeoX's YAML, whose names may have dashes or underscores."""
     config.values = {"is_neox": True} | {
         name.replace("-", "_"): value for name, value in config.values.items()
@@ -101,7 +101,7 @@ def _megatron_blend(values: Mapping[str, Any]) -> tuple[list[str], list[float] |
     return read_blend(blend)
 
 
-def _megatron_batch_size(config: ForeignConfig, rows: Any) -> int:
+def _megatron_batch_size(config: LoaderConfig, rows: Any) -> int:
     """The rows of a step; GPT-NeoX may give the rows of a micro-batch instead."""
     values = config.values
     batch_size = values.get("global_batch_size") or values.get("train_batch_size")
@@ -113,7 +113,7 @@ def _megatron_batch_size(config: ForeignConfig, rows: Any) -> int:
 
 
 def _megatron_batches(
-    config: ForeignConfig,
+    config: LoaderConfig,
     batch_size: int,
 ) -> tuple[dict[int, int], int]:
     """{rows of a step: steps} of a run, in order, and the samples that its order has."""
@@ -135,7 +135,7 @@ def _megatron_batches(
 
 
 def _megatron_order(
-    config: ForeignConfig,
+    config: LoaderConfig,
     samples: int,
     weights: list[float] | None,
 ) -> Json:

@@ -13,14 +13,14 @@ from nanoset_ref.orders.others.nanotron_stages import (
     nanotron_stages,
     stages_reached,
 )
-from nanoset_ref.provenance.foreign_facts import (
-    ForeignConfig,
+from nanoset_ref.provenance.loader_config import (
+    LoaderConfig,
     order_facts,
     source_facts,
 )
 
 
-def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
+def from_nanotron(config: LoaderConfig, *, is_main: bool) -> Json:
     """Nanotron's YAML.
 
     Args:
@@ -68,7 +68,7 @@ def from_nanotron(config: ForeignConfig, *, is_main: bool) -> Json:
 
 
 def _nanotron_order(
-    config: ForeignConfig,
+    config: LoaderConfig,
     data: Json,
     files: Mapping[str, list[str]],
     numbers: Mapping[str, int],
@@ -93,7 +93,7 @@ def _nanotron_order(
 
 
 def _use_main_orders(
-    config: ForeignConfig,
+    config: LoaderConfig,
     facts: Json,
     files: Mapping[str, list[str]],
 ) -> None:
@@ -114,7 +114,7 @@ def _use_main_orders(
 
 
 def _stages_of_card(
-    config: ForeignConfig,
+    config: LoaderConfig,
     reached: Sequence[tuple[Json, range]],
     layout: str,
 ) -> list[Json]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.orders.base import Json
-from nanoset_ref.provenance.foreign_facts import (
-    ForeignConfig,
+from nanoset_ref.provenance.loader_config import (
+    LoaderConfig,
     order_facts,
     source_facts,
     unsupported_error,
@@ -19,7 +19,7 @@ SCHEDULERS = "BatchSizeSchedulerCallback", "SequenceLengthSchedulerCallback"
 FILTERED = "which rows have no loss (instance_filter_config: repeated n-grams)"
 
 
-def from_olmo_core(config: ForeignConfig) -> Json:
+def from_olmo_core(config: LoaderConfig) -> Json:
     """OLMo-core's config.json."""
     dataset = config.values["dataset"]
     loader = config.values["data_loader"]

@@ -12,13 +12,13 @@ from nanoset_ref.orders.base import Json
 
 @dataclasses.dataclass(frozen=True)
 class RunSegment:
-    """A part of a run with one dataset and one layout: a stage, or the steps after a resume on
+    """A part of a run with one dataset and one schedule: a stage, or the steps after a resume on
     other ranks.
 
     Args:
         name: its name in reports.
         dataset: the rows it reads.
-        schedule: the layout; its consumed_train_samples is the first position of the segment.
+        schedule: its ranks and steps; consumed_train_samples is the segment's first position.
         num_steps: optimizer steps.
         num_workers: DataLoader workers per rank.
     """
@@ -52,12 +52,12 @@ class RunSegment:
 
 
 def segments_of_config(
-    config: "train.Config", data: Json | None = None
+    config: "train.Config", state: Json | None = None
 ) -> list[RunSegment]:
     """Make a segment of each stage of a run, or of each part of it: see `train.planned_stages`."""
     return [
         RunSegment(
             stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers
         )
-        for stage, schedule, rows in train.planned_stages(config, data)
+        for stage, schedule, rows in train.planned_stages(config, state)
     ]

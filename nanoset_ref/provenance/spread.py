@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.error_text import counted
+from nanoset_ref.io.error_text import pluralize
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.base import Order
 
@@ -63,7 +63,7 @@ def spread_over_steps(
 
     Args:
         order: the order of the files.
-        schedule: the layout of the steps.
+        schedule: the positions of each step.
         steps: the steps to measure.
     """
     # 1.
@@ -174,7 +174,7 @@ class UnevenSamples:
         if self.count > len(self.first):
             named.append("...")
         text = f"read {self.how} than in whole passes through its file"
-        return f"  {text}: {counted(self.count, 'sample')}: {', '.join(named)}"
+        return f"  {text}: {pluralize(self.count, 'sample')}: {', '.join(named)}"
 
 
 def uneven_samples(

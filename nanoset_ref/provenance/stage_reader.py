@@ -24,7 +24,7 @@ class StageReader:
         sources: int64 [files], the number in the run of each file of the order.
         strides: int64 [files], tokens from one sample to the next.
         row_length: tokens of a row.
-        schedule: the layout.
+        schedule: which rank reads which position, and in which step.
         knows_ranks: False if the ranks of the run are unknown; `schedule` then has a single one.
         stop: the position after the last one of the stage.
     """

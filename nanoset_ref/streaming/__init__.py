@@ -6,7 +6,8 @@ compressed_dictionary  elements in a file, each compressed
 file_map               a memory-mapped file, which a worker maps again
 resumable              ranks and workers share elements; the state that resumes an epoch
 iterable               a dataset of elements
-row_stream, stream     text to packed rows of tokens, from any place in the text
+row_stream             text to packed rows of tokens, from any place in the text
+token_stream           the rows of one rank
 stream_loader          batches of these rows
 datamodule             a Lightning data module
 """

@@ -5,10 +5,10 @@ from .map_style import CompressedDataset as CompressedDataset
 from .map_style import MapDataset as MapDataset
 from .map_style import StackDataset as StackDataset
 from .row_stream import StreamOptions as StreamOptions
-from .stream import TokenStream as TokenStream
 from .stream_loader import TokenStreamDataLoader as TokenStreamDataLoader
 from .text_adapters import Adapter as Adapter
 from .text_adapters import CSVAdapter as CSVAdapter
 from .text_adapters import HuggingFaceAdapter as HuggingFaceAdapter
 from .text_adapters import JSONLinesAdapter as JSONLinesAdapter
 from .text_adapters import LinesAdapter as LinesAdapter
+from .token_stream import TokenStream as TokenStream

@@ -55,7 +55,7 @@ class StreamOptions:
     Args:
         sequence_length: S, in tokens; rows have S + 1.
         micro_batch_size: B, rows per batch of one rank; a DataLoader must use the same number.
-        shards: K; the text is split into K texts that are encoded separately (see `stream`).
+        shards: K; the text is split into K texts that are encoded separately (see `token_stream`).
         repeat: start over at the end of the text, so that an iteration never ends; False: it is
             one epoch. Shards end at different times, so several shards require it.
         shuffle_buffer: M, in rows; 0: no shuffle.

@@ -16,7 +16,7 @@ from nanoset_ref.load.collator import outside_inference_mode
 from nanoset_ref.load.dataloader import OneIterationLoader, refuse_unknown_options
 from nanoset_ref.streaming.resumable import State, checked_copy
 from nanoset_ref.streaming.row_stream import Cursor
-from nanoset_ref.streaming.stream import RowSample, TokenStream, next_epoch
+from nanoset_ref.streaming.token_stream import RowSample, TokenStream, next_epoch
 
 Collate = Callable[[list[RowSample]], Any]
 # options of torch's DataLoader that a TokenStreamDataLoader cannot have

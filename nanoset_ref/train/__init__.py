@@ -3,7 +3,7 @@
 Start it with `python -m nanoset_ref.train`.
 
 strict_yaml, config_file       read the YAML file and report all its problems
-config, data_section           the sections of the YAML file
+config, data_config            the sections of the YAML file
 stages, stage_rows             which data a run reads at each step; their rows, and a state's record
 staged_loader                  the steps of one rank
 parallel, model                the processes and sums over them; the sharded model and its loss

@@ -18,7 +18,7 @@ from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.urls import local_path, refuse_fork_workers
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.train.data_section import (
+from nanoset_ref.train.data_config import (
     SECTION_BY_KEY,
     Count,
     DataConfig,
@@ -224,7 +224,7 @@ class Config(Section):
     def batch_schedule(
         self, consumed_train_samples: int = 0, first_step: int = 1
     ) -> Schedule:
-        """The schedule of this run's layout, starting at a position and a step."""
+        """The schedule of this run's ranks and batches, from a position and a step on."""
         return _schedule(
             self.tokens,
             self.parallelism,
@@ -251,7 +251,7 @@ def _schedule(tokens: TokensConfig, ranks: ParallelismConfig, **start: Any) -> S
 
 
 def _rank_problems(ranks: ParallelismConfig, valid: Sections) -> Iterator[str]:
-    """Models that are too small for the layout, or that pp and tp cannot split (only Llama)."""
+    """Models that are too small for the run, or that pp and tp cannot split (only Llama)."""
     if not {"tokens", "model"} <= valid.keys():
         return
     model = transformers_config(valid["model"].fields)

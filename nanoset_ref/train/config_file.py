@@ -11,7 +11,7 @@ from nanoset_ref.io.paths import PathLike
 from nanoset_ref.io.pydantic_errors import problems_of
 from nanoset_ref.orders.base import Json
 from nanoset_ref.train.config import Config
-from nanoset_ref.train.data_section import SECTION_BY_KEY, Section
+from nanoset_ref.train.data_config import SECTION_BY_KEY, Section
 from nanoset_ref.train.stages import stages_of
 from nanoset_ref.train.strict_yaml import ConfigError, read_yaml
 

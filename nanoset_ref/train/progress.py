@@ -30,7 +30,7 @@ class Progress:
     """
 
     def __init__(self, done: int, last: int, interval: int, is_shown: bool) -> None:
-        self.first = done
+        self.done = done
         self.last = last
         self.interval = interval
         # None: no bar unless standard error is a terminal
@@ -78,7 +78,7 @@ class Progress:
         if step % self.interval and step != self.last:
             return
         if self.writes_lines:
-            per_step = (time.perf_counter() - self.began) / (step - self.first)
+            per_step = (time.perf_counter() - self.began) / (step - self.done)
             left = datetime.timedelta(seconds=round(per_step * (self.last - step)))
             stage = line["stage"]
             logger.info(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from nanoset_ref.io.full_disk import explain_full_disk
-from nanoset_ref.load.workers import worker_seed
+from nanoset_ref.load.worker_init import worker_seed
 from nanoset_ref.orders.plans import PlanMismatch, fingerprint_of
 from nanoset_ref.train.checkpoint import FOLDER_OPTION, CheckpointError, Checkpoints
 from nanoset_ref.train.config import Config, OptimizerConfig

@@ -110,13 +110,13 @@ def check_stage_plan(name: str, saved: Plan | None, current: Plan) -> None:
 
 
 def planned_stages(
-    config: Config, data: Mapping[str, Any] | None = None
+    config: Config, state: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Stage, Schedule, Rows]]:
     """Open all stages: yield each with its rows, and its schedule for the ranks of `config`.
 
     Args:
         config: of the whole run.
-        data: the state of a StagedLoader. A stage in which the ranks or the batch size changed is
+        state: of a StagedLoader. A stage in which the ranks or the batch size changed is
             then yielded in parts, and must read what it read when it began.
 
     Raises:
@@ -126,8 +126,8 @@ def planned_stages(
     opened: list[Rows] = []
     schedules = [config.batch_schedule()]
     begun: list[StageRecord] = []
-    if data:
-        _, schedules, begun = recorded_stages(data)
+    if state:
+        _, schedules, begun = recorded_stages(state)
     for stage in stages_of(config):
         if stage.data.dataset.streams_text:
             raise ConfigError(
@@ -168,7 +168,7 @@ def parts_of_stage(
 
 
 def recorded_stages(
-    data: Mapping[str, Any],
+    state: Mapping[str, Any],
 ) -> tuple[int, list[Schedule], list[StageRecord]]:
     """The last step of a run, its schedules and its stages, from the state of a StagedLoader.
 
@@ -176,11 +176,11 @@ def recorded_stages(
         ConfigError: it is not such a state.
     """
     try:
-        step = whole_number(data["step"], "step", 0)
-        schedules = [Schedule(**schedule) for schedule in data["schedules"]]
+        step = whole_number(state["step"], "step", 0)
+        schedules = [Schedule(**schedule) for schedule in state["schedules"]]
         if schedules[0].first_step != 1:
             raise ValueError("its schedules begin after step 1")
-        return step, schedules, [StageRecord(**record) for record in data["stages"]]
+        return step, schedules, [StageRecord(**record) for record in state["stages"]]
     except (LookupError, TypeError, ValueError) as error:
         raise ConfigError(
             f"this is not the state of a StagedLoader: {shorten(error)}"

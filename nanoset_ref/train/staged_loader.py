@@ -21,7 +21,7 @@ from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.plans import Plan
 from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
 from nanoset_ref.train.config import Config
-from nanoset_ref.train.data_section import ChunksSection, DataConfig, TokenFilesSection
+from nanoset_ref.train.data_config import ChunksConfig, DataConfig, TokenFilesConfig
 from nanoset_ref.train.parallel import ParallelLayout
 from nanoset_ref.train.stage_rows import (
     StageRecord,
@@ -157,7 +157,7 @@ class StagedLoader:
         self._check_finished(records[:-1])
         self.step = step
         self.records = records
-        self.schedules = self._with_own_schedule(schedules)
+        self.schedules = self._with_current_schedule(schedules)
         self._loader = self._batches = None
         if step < last and begun == self._stages_begun_by(step + 1):
             # at once, so that another plan is refused early
@@ -166,11 +166,11 @@ class StagedLoader:
     def _check_finished(self, records: Sequence[StageRecord]) -> None:
         """Raise PlanMismatch if a finished stage of token files has another plan."""
         for record, stage in zip(records, self.stages, strict=False):
-            if isinstance(stage.data.dataset, TokenFilesSection):
+            if isinstance(stage.data.dataset, TokenFilesConfig):
                 rows = rows_of_stage(stage, record, record.position)
                 check_stage_plan(record.name, record.plan, rows.plan)
 
-    def _with_own_schedule(self, schedules: list[Schedule]) -> list[Schedule]:
+    def _with_current_schedule(self, schedules: list[Schedule]) -> list[Schedule]:
         """The saved schedules, and the config's if it differs from the last of them."""
         first_step = self.step + 1
         schedule = self.config.batch_schedule(first_step=first_step)
@@ -182,7 +182,7 @@ class StagedLoader:
 
         The chunk has as many steps as it fills with batches of the config's size.
         """
-        if not isinstance(stage.data.dataset, ChunksSection):
+        if not isinstance(stage.data.dataset, ChunksConfig):
             return
         _, rows, _ = next(stage.data.dataset.each_chunk())
         size = self.config.global_batch_size

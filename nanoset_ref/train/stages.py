@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from nanoset_ref.io.error_text import redact
 from nanoset_ref.train.config import Config, DataStage
-from nanoset_ref.train.data_section import (
-    ChunksSection,
+from nanoset_ref.train.data_config import (
+    ChunksConfig,
     DataConfig,
-    TokenFilesSection,
+    TokenFilesConfig,
     without_links,
 )
 from nanoset_ref.train.strict_yaml import ConfigError
@@ -96,7 +96,7 @@ def _expand_chunks(config: Config) -> Iterator[ExpandedStage]:
         stage = by_start[start]
         steps = range(start, stop)
         dataset = stage.data.dataset
-        if isinstance(dataset, ChunksSection):
+        if isinstance(dataset, ChunksConfig):
             yield from _stages_of_chunks(
                 stage, dataset, steps, config.global_batch_size
             )
@@ -105,7 +105,7 @@ def _expand_chunks(config: Config) -> Iterator[ExpandedStage]:
 
 
 def _stages_of_chunks(
-    stage: DataStage, chunks: ChunksSection, steps: range, batch_size: int
+    stage: DataStage, chunks: ChunksConfig, steps: range, batch_size: int
 ) -> Iterator[ExpandedStage]:
     """Yield a stage for each chunk, with as many steps as it fills completely."""
     first = steps.start
@@ -173,9 +173,7 @@ def _find_predecessor(
     return same_order  # under "nanotron", it has the same files
 
 
-def _check_same_dtype(
-    name: str, dataset: TokenFilesSection, predecessor: Stage
-) -> None:
+def _check_same_dtype(name: str, dataset: TokenFilesConfig, predecessor: Stage) -> None:
     """Raise ConfigError if files of the preceding stage would be read as another dtype."""
     for path in dataset.dataset_path:
         if predecessor.files.get(path, dataset.token_dtype) != dataset.token_dtype:

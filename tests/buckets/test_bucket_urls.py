@@ -13,7 +13,7 @@ from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.tokens import open_tokens, without_companions
 from nanoset_ref.train import Config, stages_of
-from nanoset_ref.train.data_section import TokenFilesSection
+from nanoset_ref.train.data_config import TokenFilesConfig
 
 
 def test_a_pair_behind_a_query_has_megatrons_samples(bucket, folder, server, capsys):
@@ -165,8 +165,8 @@ def test_a_stage_goes_on_with_a_file_in_a_bucket_by_each_of_its_names(
     _, second = stages_of(Config.model_validate(tree))
     both = {"dataset_path": [one, other]}
     if not stored:
-        assert [*second.files] == [*TokenFilesSection(**both).dataset_path]
+        assert [*second.files] == [*TokenFilesConfig(**both).dataset_path]
         return
     assert [*second.files] == [stored]
     with pytest.raises(ValueError, match="a file may be named once"):
-        TokenFilesSection(**both)
+        TokenFilesConfig(**both)

@@ -144,7 +144,7 @@ def test_a_set_that_was_interrupted_is_written_again_and_a_foreign_companion_is_
 
 
 def test_large_objects_are_written_in_parts(bucket, server, monkeypatch):
-    monkeypatch.setattr(uploads, "PART_BYTES", 5 << 20)
+    monkeypatch.setattr(uploads, "MIN_PART_BYTES", 5 << 20)
     with TokenFileWriter(f"{bucket}/large.npy", dtype="uint16") as writer:
         for _ in range(7):
             writer.write_document(np.arange(1_000_000) % 60_000)

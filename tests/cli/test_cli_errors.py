@@ -131,12 +131,16 @@ from nanoset_ref.provenance import RunSegment
             "there is no position 1000",
         ),
         (
+            "estimate --data raw.npy --sequence-length 4 --num-samples -5",
+            "argument --num-samples: must be an integer of at least 0, got '-5'",
+        ),
+        (
             "audit --data raw.npy --sequence-length 4 --num-loading-workers -1",
             "must be an integer of at least 0, got",
         ),
         (
             "show --data raw.npy --sequence-length 4 --num-samples -3 --position 0",
-            "num_samples must be at least 0, got -3",
+            "argument --num-samples: must be an integer of at least 0, got '-3'",
         ),
         (
             "show --data raw.npy --sequence-length 4 --seed -1 --position 0",
@@ -144,10 +148,10 @@ from nanoset_ref.provenance import RunSegment
         ),
         (
             f"show --data raw.npy --sequence-length 4 --num-samples {10**30} --position 0",
-            "must be below 2**63, got 1000",
+            "and below 2**63, got '1000",
         ),
         (
-            f"show --data m.bin --sequence-length 4 --num-samples {10**30} --position 0",
+            f"show --data m.bin --sequence-length 4 --num-samples {10**18} --position 0",
             "split_num_samples[0]: should be",
         ),
         (

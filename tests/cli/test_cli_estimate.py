@@ -107,7 +107,9 @@ def test_the_samples_of_a_short_source_that_an_epoch_s_beginning_reads_are_their
         Source(path="a", disk_bytes=0, samples=200),
         Source(path="b", disk_bytes=0, samples=800),
     )
-    blend = SourceBlend(sources=[short, long], weights=[0.45, 0.55], order="nanotron")
+    blend = SourceBlend(
+        sources=[short, long], weights=[0.45, 0.55], order_name="nanotron"
+    )
     epoch = np.concatenate([np.arange(450) % 200, np.full(550, -1)])
     shuffles = np.random.default_rng(0)
     counts = []

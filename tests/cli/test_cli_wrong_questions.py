@@ -8,7 +8,7 @@ from nanoset_ref.cli.run_options import RunOptions
 
 def test_a_tokenizer_of_a_card_that_cannot_be_loaded_may_be_named(tmp_path):
     with pytest.raises(ValueError, match=r"no tokenizer to load.*--tokenizer$"):
-        RunOptions(run="demo").tokenizer_named(str(tmp_path / "none"))
+        RunOptions(run="demo").chosen_tokenizer(str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
 
     monkeypatch.setitem(LIBRARIES, "gigatoken", english)
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 16)  # of a line with "one"
-    encoder = Encoder(tokenizer, probe=source.beginning())
+    encoder = Encoder(tokenizer, probe=source.probe_texts())
     assert encoder.backend == "gigatoken"
     list(encoder.stream(islice(batches_of(source), 600)))
     with pytest.raises(

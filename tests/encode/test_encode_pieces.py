@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from nanoset_ref.preprocess import backends
-from nanoset_ref.preprocess.cut import PieceCutter
 from nanoset_ref.preprocess.encoder import Encoder
+from nanoset_ref.preprocess.piece_cutter import PieceCutter
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
 
 LLAMA_3 = (

@@ -15,9 +15,9 @@ from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref.preprocess import backends
 from nanoset_ref.preprocess.bos_eos import special_ids
-from nanoset_ref.preprocess.cut import PieceCutter
 from nanoset_ref.preprocess.encoder import Encoder
 from nanoset_ref.preprocess.json_lines import InputError
+from nanoset_ref.preprocess.piece_cutter import PieceCutter
 from nanoset_ref.preprocess.tokenizer import TokenizerError
 
 SOME = st.lists(

@@ -64,7 +64,7 @@ def test_a_state_knows_the_tokenizer_as_it_encodes_and_the_text_by_its_content(
 def test_a_text_is_read_for_its_checksum_when_a_state_is_asked_for(paths, monkeypatch):
     calls = []
     monkeypatch.setattr(
-        "nanoset_ref.streaming.stream.checksum",
+        "nanoset_ref.streaming.token_stream.checksum",
         lambda path: calls.append(path) or "a checksum",
     )
     loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4))

@@ -23,8 +23,8 @@ class EpochOrder(Order):
 
     def shuffled(self, epoch: int) -> NDArray[Any]:
         """The result of `_shuffle` for an epoch; the last one is cached."""
-        kept_epoch, numbers = self._last_shuffled
-        if kept_epoch != epoch:
+        cached_epoch, numbers = self._last_shuffled
+        if cached_epoch != epoch:
             numbers = self._shuffle(epoch)
             # at once: threads may ask for different epochs
             self._last_shuffled = epoch, numbers

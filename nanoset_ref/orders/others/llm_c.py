@@ -53,30 +53,31 @@ class LlmCOrder(Order):
         shuffle: bool = True,
         **named: Any,
     ) -> None:
-        self._rows = whole_number(micro_batch_size, "micro_batch_size", 1)
-        self._ranks = whole_number(dp_size, "dp_size", 1)
-        self._batch = self._rows * self._ranks
+        self._micro_batch_size = whole_number(micro_batch_size, "micro_batch_size", 1)
+        self._dp_size = whole_number(dp_size, "dp_size", 1)
+        self._global_batch_size = self._micro_batch_size * self._dp_size
         self.options = {
-            "micro_batch_size": self._rows,
-            "dp_size": self._ranks,
+            "micro_batch_size": self._micro_batch_size,
+            "dp_size": self._dp_size,
             "shuffle": bool(shuffle),
         }
         super().__init__(*order_arguments, **named)
 
     def build(self) -> None:
         # 1.
-        batches = self.dataset_lengths // self._batch
+        batches = self.dataset_lengths // self._global_batch_size
         if batches.min() < 1:
             raise ValueError(
-                f"every file must fill a batch of {self._batch} samples; file {batches.argmin()} "
-                f"has {self.dataset_lengths.min()}: leave it out, or use smaller batches"
+                f"every file must fill a batch of {self._global_batch_size} samples; "
+                f"file {batches.argmin()} has {self.dataset_lengths.min()}: leave it out, "
+                "or use smaller batches"
             )
         self._ends = np.cumsum(batches)
         self._first_batches = self._ends - batches
-        self._epoch_length = int(self._ends[-1]) * self._batch
+        self._epoch_length = int(self._ends[-1]) * self._global_batch_size
         # 2.
         epochs = -(-self.num_samples // self._epoch_length)
-        numbers = [self._batches_of(rank, epochs) for rank in range(self._ranks)]
+        numbers = [self._batches_of(rank, epochs) for rank in range(self._dp_size)]
         self._numbers = np.array(numbers, dtype=np.int64)
 
     def _batches_of(self, rank: int, epochs: int) -> list[int]:
@@ -97,13 +98,13 @@ class LlmCOrder(Order):
         return numbers
 
     def lookup(self, positions: Int64Array) -> Pairs:
-        steps, indices_in_batch = np.divmod(positions, self._batch)
-        ranks = indices_in_batch // self._rows
+        steps, indices_in_batch = np.divmod(positions, self._global_batch_size)
+        ranks = indices_in_batch // self._micro_batch_size
         numbers = self._numbers[ranks, steps]
         files = np.searchsorted(self._ends, numbers, side="right")
         batches = numbers - self._first_batches[files]
         # 3.
-        return files, batches * self._batch + indices_in_batch
+        return files, batches * self._global_batch_size + indices_in_batch
 
     def epoch_of(self, position: int) -> int:
         return position // self._epoch_length

@@ -55,7 +55,7 @@ class MaxTextOrder(Order):
 
     def __init__(
         self,
-        *arguments: Any,
+        *order_arguments: Any,
         hosts: int = 1,
         accept_repeat: bool = False,
         **named: Any,
@@ -65,7 +65,7 @@ class MaxTextOrder(Order):
             "hosts": self._hosts,
             "accept_repeat": bool(accept_repeat),
         }
-        super().__init__(*arguments, **named)
+        super().__init__(*order_arguments, **named)
 
     def build(self) -> None:
         lengths = self.dataset_lengths.tolist()

@@ -54,29 +54,32 @@ class Py1eOrder(EpochOrder):
 
     def __init__(
         self,
-        *arguments: Any,
+        *order_arguments: Any,
         canonical_nodes: int = 1,
         block_size: int = 1 << 18,
         **named: Any,
     ) -> None:
-        self._nodes = whole_number(canonical_nodes, "canonical_nodes", 1)
-        self._block = whole_number(block_size, "block_size", 2)
-        self.options = {"canonical_nodes": self._nodes, "block_size": self._block}
-        super().__init__(*arguments, **named)
+        self._num_nodes = whole_number(canonical_nodes, "canonical_nodes", 1)
+        self._block_size = whole_number(block_size, "block_size", 2)
+        self.options = {
+            "canonical_nodes": self._num_nodes,
+            "block_size": self._block_size,
+        }
+        super().__init__(*order_arguments, **named)
 
     def build(self) -> None:
         n = self.samples_per_epoch
-        nodes = self._nodes
-        if n < nodes:
+        num_nodes = self._num_nodes
+        if n < num_nodes:
             raise ValueError(
-                f"{n} samples are fewer than canonical_nodes={nodes}: use fewer"
+                f"{n} samples are fewer than canonical_nodes={num_nodes}: use fewer"
             )
-        self.epoch_length = -(-n // nodes) * nodes
-        self._bounds = np.arange(nodes + 1) * n // nodes
+        self.epoch_length = -(-n // num_nodes) * num_nodes
+        self._bounds = np.arange(num_nodes + 1) * n // num_nodes
         # 1.
         shards = list(range(len(self.dataset_lengths)))
         np.random.default_rng(self.random_seed).shuffle(shards)
-        self._pieces: list[list[range]] = [[] for _ in range(nodes)]
+        self._pieces: list[list[range]] = [[] for _ in range(num_nodes)]
         shard_start = 0
         for shard in shards:
             shard_stop = shard_start + self.dataset_lengths[shard]
@@ -107,8 +110,8 @@ class Py1eOrder(EpochOrder):
             generator.shuffle(span)
         samples = np.concatenate(spans)
         places = np.arange(len(samples), dtype=np.float64)
-        smallest = int(0.75 * self._block)
-        largest = int(1.25 * self._block)
+        smallest = int(0.75 * self._block_size)
+        largest = int(1.25 * self._block_size)
         start = 0
         for span in spans:
             stop = start + len(span)
@@ -123,7 +126,7 @@ class Py1eOrder(EpochOrder):
 
     def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:
         # 3.
-        rows, nodes = np.divmod(positions_in_epoch, self._nodes)
+        rows, nodes = np.divmod(positions_in_epoch, self._num_nodes)
         is_short = rows >= np.diff(self._bounds)[nodes]
         numbers = self._bounds[nodes] + rows - is_short
         return self.shuffled(epoch)[numbers]

@@ -100,10 +100,10 @@ class OLMoCoreOrder(EpochOrder):
 
     def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:
         numbers = positions_in_epoch // self.chunk_size
-        is_kept = self._last_shuffled[0] == epoch
+        is_cached = self._last_shuffled[0] == epoch
         is_long = self._num_chunks >= MIN_NUMBA_CHUNKS
         may_trace = len(numbers) <= MAX_TRACED and self._traces < MAX_TRACES
-        if is_long and may_trace and not is_kept:
+        if is_long and may_trace and not is_cached:
             self._traces += 1
             distinct, copies = np.unique(numbers, return_inverse=True)
             traced = traced_values(self._seed(epoch), self._num_chunks, distinct)

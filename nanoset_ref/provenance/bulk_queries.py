@@ -15,9 +15,9 @@ import numpy as np
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.orders.base import NO_POSITIONS, Json
 from nanoset_ref.provenance.card import Card
-from nanoset_ref.provenance.card_facts import first_equals, num_bytes, stop_of
+from nanoset_ref.provenance.card_facts import first_occurrences, num_bytes, stop_of
+from nanoset_ref.provenance.passage_search import Passage, PassageSearch
 from nanoset_ref.provenance.run_segments import RunSegment
-from nanoset_ref.provenance.search import Passage, PassageSearch
 from nanoset_ref.provenance.stage_reader import StageReader
 from nanoset_ref.tokens import Tokens
 
@@ -82,7 +82,7 @@ class QueryParser(NamedTuple):
         Raises:
             ValueError: a line of another form, or one that names no file, document or bytes of it.
         """
-        firsts = first_equals([file.name for file in self.files]).tolist()
+        firsts = first_occurrences([file.name for file in self.files]).tolist()
         spans = []
         passages: dict[int, Passage] = {}
         for row, line in enumerate(lines):
@@ -153,7 +153,7 @@ def readers_of_card(card: Card, source: int) -> ReadersAndParser:
     Args:
         source: the file of lines that name none.
     """
-    firsts = first_equals([file["name"] for file in card.sources])
+    firsts = first_occurrences([file["name"] for file in card.sources])
     window = card.facts["window"]
     readers = []
     for stage in card.stages:
@@ -198,7 +198,7 @@ def readers_of_segments(
     if len(segments) > 1:
         used = [*{file.path: file for file in used}.values()]
     names = [file.path for file in used]
-    numbers = dict(zip(names, first_equals(names), strict=True))
+    numbers = dict(zip(names, first_occurrences(names), strict=True))
     readers = []
     for segment in segments:
         rows = segment.require_cut_rows()

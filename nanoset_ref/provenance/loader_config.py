@@ -1,4 +1,4 @@
-"""The config of another system, and the parts of a card that are made from it.
+"""The config of another loader, and the parts of a card that are made from it.
 
 If a config lacks facts for which its system has no defaults, one error names all of them. The
 card lists the defaults as inferred.
@@ -27,7 +27,7 @@ GIVEN_NAMES = {
 }
 
 
-class ForeignConfig:
+class LoaderConfig:
     """A config and the facts that the user gives because the config lacks them.
 
     Args:

@@ -6,7 +6,7 @@
     dataset: {chunks: folder}                     one chunk after another, each as a separate stage
     dataset: {text: ...}                          text, tokenized while the model trains
 
-Each is a `DatasetSection`; the two forms for Megatron's documents share one. The modules that read
+Each is a `DatasetConfig`; the two forms for Megatron's documents share one. The modules that read
 the data are imported only if a config uses them. `staged_loader` opens text, and token
 files, which may continue an earlier stage.
 """
@@ -46,11 +46,11 @@ class Section(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
-class DatasetSection(Section):
+class DatasetConfig(Section):
     """One kind of data: token files, Megatron's documents, chunks or text.
 
     Attributes:
-        names_token_files: whether it is a `TokenFilesSection`, which a later stage may continue.
+        names_token_files: whether it is a `TokenFilesConfig`, which a later stage may continue.
         checkpoint_at_end: whether a checkpoint is saved after its last step.
         streams_text: whether it has text instead of rows.
         continues: whether a stage continues an earlier one with the same files or order.
@@ -120,7 +120,7 @@ def without_links(path: str) -> Any:
     return os.path.realpath(path) if isinstance(location, str) else location
 
 
-class TokenFilesSection(DatasetSection):
+class TokenFilesConfig(DatasetConfig):
     """Which token files a stage reads, and in which order.
 
     Args:
@@ -163,7 +163,7 @@ class TokenFilesSection(DatasetSection):
         return {without_links(str(path)) for path in paths}
 
     @model_validator(mode="after")
-    def _check(self) -> TokenFilesSection:
+    def _check(self) -> TokenFilesConfig:
         if self.names_folders and self.order != "nanotron":
             raise ValueError(
                 "folders of .ds files have Nanotron's order; name the files for another order"
@@ -209,7 +209,7 @@ def _ds_files(folder: str) -> list[Any]:
     return tokens.datatrove_files(folder, recursive=False)
 
 
-class MegatronSection(DatasetSection):
+class MegatronConfig(DatasetConfig):
     """Megatron-style data; a run reads its train split. See `NanosetConfig`.
 
     Args:
@@ -229,7 +229,7 @@ class MegatronSection(DatasetSection):
     path_to_cache: str | None = None
 
     @model_validator(mode="after")
-    def _check(self) -> MegatronSection:
+    def _check(self) -> MegatronConfig:
         self.nanoset_config(1, 1, 0)
         cache = self.path_to_cache
         if cache and local_path(cache, "path_to_cache").is_file():
@@ -267,7 +267,7 @@ class MegatronSection(DatasetSection):
         return rows
 
 
-class ChunksSection(DatasetSection):
+class ChunksConfig(DatasetConfig):
     """A folder of chunks, read as in LLM360's runs: in file order, with a checkpoint per chunk.
 
     Args:
@@ -294,7 +294,7 @@ class ChunksSection(DatasetSection):
             )
         return [_chunk_conversion().chunk_tokens(self.paths[0], self.vocab_size)]
 
-    def each_chunk(self) -> Iterator[tuple[str, int, ChunksSection]]:
+    def each_chunk(self) -> Iterator[tuple[str, int, ChunksConfig]]:
         """Yield the name and samples of each chunk, and the section that begins with it."""
         count_rows = _chunk_conversion().count_rows
         for number, path in enumerate(self.paths, self.first_chunk):
@@ -319,7 +319,7 @@ def _chunk_conversion() -> Any:
     return chunk_conversion
 
 
-class TextSection(DatasetSection):
+class TextConfig(DatasetConfig):
     """Text that is tokenized while the model trains, epoch after epoch.
 
     Every rank encodes the whole text.
@@ -358,11 +358,11 @@ class TextSection(DatasetSection):
 
 
 SECTION_BY_KEY: dict[str, type[Section]] = {
-    "dataset_path": TokenFilesSection,
-    "data_path": MegatronSection,
-    "data_path_per_split": MegatronSection,
-    "chunks": ChunksSection,
-    "text": TextSection,
+    "dataset_path": TokenFilesConfig,
+    "data_path": MegatronConfig,
+    "data_path_per_split": MegatronConfig,
+    "chunks": ChunksConfig,
+    "text": TextConfig,
 }
 
 
@@ -390,7 +390,7 @@ class DataConfig(Section):
     """
 
     dataset: Annotated[
-        TokenFilesSection | MegatronSection | ChunksSection | TextSection,
+        TokenFilesConfig | MegatronConfig | ChunksConfig | TextConfig,
         BeforeValidator(_section_by_key),
     ]
     num_loading_workers: int = Field(default=0, ge=0, lt=2**15)

@@ -1,4 +1,4 @@
-"""Cards from the configs of other systems: each has a reader, in a file of its own.
+"""Cards from the configs of other loaders: each has a reader, in a file of its own.
 
 They were read as of Nanotron 2411b022 and the Nanosets of 2024 (2e36d6f), Megatron-LM d98e8a64dd,
 GPT-NeoX ea7aefd8, OLMo-core fa6c5014c and llm.c f1e2ace (docs/loaders.md has their months).
@@ -14,8 +14,8 @@ from nanoset_ref.io.paths import PathLike, read_json
 from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_of_run import add_probes
-from nanoset_ref.provenance.foreign_facts import ForeignConfig, read_command_line
 from nanoset_ref.provenance.llm_c_cards import from_llm_c
+from nanoset_ref.provenance.loader_config import LoaderConfig, read_command_line
 from nanoset_ref.provenance.megatron_cards import from_megatron, from_neox
 from nanoset_ref.provenance.nanotron_cards import from_nanotron
 from nanoset_ref.provenance.olmo_core_cards import from_olmo_core
@@ -30,7 +30,7 @@ class ConfigReader(NamedTuple):
         parse: reads a config file; None: it is YAML.
     """
 
-    describe: Callable[[ForeignConfig], Json]
+    describe: Callable[[LoaderConfig], Json]
     version: str
     parse: Callable[[PathLike], Any] | None = None
 
@@ -60,7 +60,7 @@ def card_of_config(
         loader: a key of READERS.
         name: the name of the run.
         date: the year and month of the run.
-        given: facts that the config lacks; see `ForeignConfig`.
+        given: facts that the config lacks; see `LoaderConfig`.
 
     Raises:
         ValueError: the config lacks facts (the message names all of them), or a card cannot
@@ -75,7 +75,7 @@ def card_of_config(
             f"{type(content).__name__}"
         )
     try:
-        config = ForeignConfig(content, given)
+        config = LoaderConfig(content, given)
         facts = reader.describe(config)
     except (LookupError, TypeError, AttributeError) as error:
         problem = f"a section is empty or of another type ({error})"

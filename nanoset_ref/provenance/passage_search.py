@@ -15,7 +15,7 @@ from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.tokens import Tokens
 from nanoset_ref.tokens.content import document_blocks
 
-FEW = 16  # as many sequences are found faster in ids that are not sorted
+FEW_SEQUENCES = 16  # as many sequences are found faster in ids that are not sorted
 Passage = str | Sequence[int]  # a text, or ids
 
 
@@ -27,7 +27,7 @@ def _candidates(
 
     Of many sequences, that is the rarest id of each, found in the sorted ids.
     """
-    are_many = len(sequences) > FEW
+    are_many = len(sequences) > FEW_SEQUENCES
     if are_many:
         places = np.argsort(block, kind="stable")
         ascending = block[places]

@@ -9,7 +9,7 @@ from foreign_config import MEGATRON, card
 from nanoset_ref.cli import main
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.provenance import segments_of_card
-from nanoset_ref.provenance.foreign_facts import read_command_line
+from nanoset_ref.provenance.loader_config import read_command_line
 from nanoset_ref.tokens import MMapIndexedDatasetBuilder, open_tokens
 
 

@@ -57,7 +57,7 @@ os.register_at_fork(after_in_child=_idle_queues.clear)  # a queue belongs to one
 
 
 class DirectGatherer:
-    """Like `Gatherer`, past the page cache.
+    """Like `PageCacheGatherer`, but past the page cache.
 
     Attributes:
         python_rows_left: rows that may still be read without the kernel.
@@ -90,7 +90,7 @@ class DirectGatherer:
     def __call__(
         self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
     ) -> None:
-        """See `Gatherer.__call__`.
+        """See `PageCacheGatherer.__call__`.
 
         Raises:
             OSError: a row cannot be read.

@@ -18,7 +18,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def begin_command() -> None:
-    """Let Ctrl-C end this process at once, with one line, until `interrupts_raise` is called.
+    """Let Ctrl-C end this process at once, with one line, until `restore_interrupts` is called.
 
     In between, the command imports its modules.
     """
@@ -27,7 +27,7 @@ def begin_command() -> None:
         signal.signal(signal.SIGINT, _exit_at_once)
 
 
-def interrupts_raise() -> None:
+def restore_interrupts() -> None:
     """Let Ctrl-C raise KeyboardInterrupt again; the command reports it."""
     if signal.getsignal(signal.SIGINT) is _exit_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
