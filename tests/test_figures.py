@@ -221,7 +221,8 @@ PICTURES: dict[str, list[Any]] = {
         {"kept apart": DRAW.permutation(1800), "one": DRAW.permutation(1800)},
         1100,
         920,
-        "one",
+        "headline",
+        "headline|one",
     ],
     "megatron.attention": [MIXED_ROW, "token that looks|token looked at|␣lantern"],
     "megatron.mask_losses": [

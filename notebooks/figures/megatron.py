@@ -172,15 +172,18 @@ def _name(axes: Axes, top: float, name: str) -> None:
     )
 
 
-def shuffles(contents: Mapping[str, ArrayLike], asked: int, samples_per_epoch: float) -> Figure:
+def shuffles(
+    contents: Mapping[str, ArrayLike], asked: int, samples_per_epoch: float, headline: str
+) -> Figure:
     """Which sample of the stream stands at each position of the run; what is asked for ends at a line.
 
     Args:
         contents: by title, the shuffle index.
         asked: positions that are read; the rest is never seen.
         samples_per_epoch: where the epochs of the stream begin.
+        headline: the takeaway.
     """
-    figure, places = panels(contents, 3.4, sharey=True)
+    figure, places = panels(contents, 3.4, headline=headline, sharey=True)
     for axes, index in places:
         samples = np.asarray(index)
         end = len(samples)

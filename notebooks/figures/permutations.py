@@ -99,7 +99,7 @@ def sharing(tree: Any, items: Mapping[int, int], names: Sequence[str]) -> Figure
     place(tree, 0, 0)
     rows, title = (
         {f"level {n}": row for n, row in levels.items()},
-        "A window goes down the tree, rounded wherever it parts",
+        "A window's turns split down the tree, rounded at each branch",
     )
     return picture(rows, 0.4, room=0.5, title=title, gap=0.3)[0]
 

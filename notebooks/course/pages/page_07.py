@@ -172,7 +172,10 @@ def answer_6():
 def figure_2(shuffles, asked, epoch):
     show(
         plots.shuffles(
-            {title: index["shuffle_index"] for title, index in shuffles.items()}, asked, epoch
+            {title: index["shuffle_index"] for title, index in shuffles.items()},
+            asked,
+            epoch,
+            "Kept apart, the run reads all of epoch 1; in one shuffle, only a part of it",
         ),
         "Which sample of the stream each position reads. On the left the run has read all of epoch 1 before it touches "
         "epoch 2.",

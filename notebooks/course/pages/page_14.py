@@ -190,7 +190,7 @@ def figure_2(tiny, layout):
             document = f"{part.document}: {text_of(origin, part)}"
             flow.append((NAMES[origin.source], document, *who, part.stop - part.start))
     show(
-        pictures.step(flow, "Step 3 of a small run: four rows, cut from documents of three files"),
+        pictures.step(flow, "One step reads four rows, cut from seven documents in three files"),
         "Follow a rank back, from the right: it has two positions, each position holds one sample of nine "
         "tokens, each sample is cut from one or more documents (number: tokens), each document lies in a "
         "file. Heights are tokens.",
@@ -211,7 +211,9 @@ def answer_1(run, schedule):
             f"number {highest.index(step) + 1} of the highest jumps"
         )
     show(
-        pictures.jump(losses(), range(1, 501), steps, "Three steps read the same document"),
+        pictures.jump(
+            losses(), range(1, 501), steps, "Two of the three steps that read it jump highest"
+        ),
         "The whole run. Dots: the steps that `when` names.",
         "The training loss over 500 steps. It falls from 8.3 to about 1.4. Two dots, at steps 200 and 337, stand "
         "on the highest spikes; the third, at step 372, on none.",
@@ -243,7 +245,7 @@ def answer_4(comparison):
         print(f"{name:<10} {it.lost / it.saved:4.0%} of {it.saved:,} tokens lost; ", end="")
         print(f"of those read instead, {it.again / it.additional:.0%} had been read before")
     show(
-        pictures.difference(changes, "Another seed loses what the saved plan would have read"),
+        pictures.difference(changes, "A different seed loses what the saved plan would have read"),
         "The rest of the epoch, file by file, in tokens. A bar is all that a plan still reads of the file, repeats "
         "counted; all bars are drawn equally long. Upper bars: the saved plan, with what is lost in a dashed frame. "
         "Lower bars: seed 8; yellow was already read before the stop, gray was not.",
