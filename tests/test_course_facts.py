@@ -9,13 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.data import DataLoader
 
+from course import (
+    tiny_corpus,
+)
 from course.zig_zag import zig_zag
 from nanoset_ref import (
     Encoder,
     Nanoset,
     TokenFile,
     TokenFileWriter,
+    build_nanoset_dataloader,
     laws,
     load_tokenizer,
     open_tokens,
@@ -161,6 +167,28 @@ def test_an_empty_text_is_an_eos_or_nothing_as_notebook_16_says(tmp_path: Path) 
         encoder = Encoder(tokenizer, append_eod=append_eod)
         assert encoder.encode_batch(["", "a"])[1].tolist() == [length, length + 1]
     assert plain.best_fit([5, 0, 4], 9) == [[(0, 0, 5), (2, 0, 4)]]
+
+
+def test_an_iterator_moves_the_generator_of_torch_and_not_ours_as_notebook_04_says(
+    tmp_path: Path,
+) -> None:
+    rows = Nanoset(tiny_corpus(tmp_path)["stories"], None, 8, 4)
+    own = torch.Generator()
+    ways = {
+        "torch": lambda: iter(DataLoader(rows)),
+        "torch, a generator of its own": lambda: iter(DataLoader(rows, generator=own)),
+        "ours": lambda: next(iter(build_nanoset_dataloader(rows, micro_batch_size=1))),
+    }
+    moved = {}
+    for name, validate in ways.items():
+        before = torch.get_rng_state()
+        validate()
+        moved[name] = not torch.equal(before, torch.get_rng_state())
+    assert moved == {
+        "torch": True,
+        "torch, a generator of its own": False,
+        "ours": False,
+    }
 
 
 def test_maps_and_chunks_are_as_notebook_15_says() -> None:
