@@ -102,7 +102,7 @@ def answer_4():
     print({tokens: plain.count_samples(tokens, 8) for tokens in (24, 25, 32, 33)})
 
 
-@answer("01.5", "longer", words=("another seed gives another order",))
+@answer("01.5", "longer", words=("a different seed gives a different order",))
 def answer_5(paths, tiny, sources):
     longer = Nanoset(list(paths.values()), None, 8, train_split_num_samples=30)
     other = Nanoset(list(paths.values()), None, 8, train_split_num_samples=10, random_seed=99)
