@@ -203,7 +203,7 @@ def answer_4(config):
     NanosetBuilder(dataclasses.replace(config, random_seed=99)).build(["train"])
     assert len(cached() - before) == 3
     print(
-        "the same seed: nothing new; another seed:",
+        "the same seed: nothing new; a different seed:",
         len(cached() - before),
         "new, one for each source",
     )
