@@ -169,9 +169,9 @@ def answer_3():
             "In memory, on two cores, worker processes cost more than they bring",
         ),
         "Rows of 2,048 tokens. Full dots: without workers, open dots: with two; medians of 4 rounds, short lines span "
-        "their middle half. Dashed: **memcpy** of the delivered bytes, a yardstick that **gather alone** beats, for it "
-        "reads 2 bytes of each id and memcpy reads 4. **First touch** visits nearly every row for the first time. "
-        "Intel Xeon, two cores.",
+        "their middle half. Dashed: **memcpy** of the delivered bytes, a yardstick that **gather alone** beats, "
+        "because it reads 2 bytes of each id and memcpy reads 4. **First touch** visits nearly every row for the first "
+        "time. Intel Xeon, two cores.",
         "A row per reader on a logarithmic axis. nanoset_ref lies at two thirds of the dashed line of copying memory, "
         "gather alone right of that line, the others at a sixteenth of it or less. With two workers all are slower.",
     )

@@ -91,7 +91,9 @@ def answer_2(report):
         "ranks": {f"rank {rank}": rows_of(batches) for rank, batches in enumerate(uneven.actual)},
     }
     show(
-        plots.counterexamples(tables, "Of two rows one is lost; with only one, rank 0 waits forever"),
+        plots.counterexamples(
+            tables, "Of two rows one is lost; with only one, rank 0 waits forever"
+        ),
         "Left: two rows on one rank, stopped after one step, step 0, and resumed; row 1 is lost. Right: one "
         "row on two ranks; rank 1 has no batch, and rank 0 waits for it.",
         "Two tables, rank by step. Left: the run that never stopped reads row 0, then row 1; the stopped one"
