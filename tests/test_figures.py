@@ -370,7 +370,7 @@ PICTURES: dict[str, list[Any]] = {
     "provenance.difference": [
         {"stories": (900, 300, 200, 50)},
         "seed",
-        "both\n900|lost\n300|read again\n200|first time\n50|stories: saved",
+        "both\n900|lost\n300|again\n200|first time\n50|stories: saved",
     ],
     "reading.hierarchy": [RUNGS, "enough", "enough|GPUs consume|1,024|10 Gbit/s"],
     "reading.steps": [

@@ -95,7 +95,7 @@ def difference(files: Mapping[str, tuple[int, int, int, int]], title: str) -> Fi
         parts[f"{source}: saved"] = [same, ("lost", "white", lost)]
         parts[f"{source}: new"] = [
             same,
-            ("read again", COLOURS[4], again),
+            ("again", COLOURS[4], again),
             ("first time", COLOURS[5], fresh),
         ]
     rows = {name: _shares(own, sum(part[-1] for part in own)) for name, own in parts.items()}
