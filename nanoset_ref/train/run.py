@@ -126,16 +126,9 @@ class Run:
         """Write a checkpoint after the current step.
 
         Raises:
-            PlanMismatch: this rank has read other tokens than the first one.
+            PlanMismatch: see `compare_ranks`.
         """
-        data = self.loader.state_dict()
-        plans = [record["plan"] or {} for record in data["stages"]]
-        probes = fingerprint_of([plan.get("probes") for plan in plans])
-        number = int(probes[:15], 16)  # below 2**60
-        if self.world.broadcast(number) != number:
-            raise PlanMismatch(
-                "this rank reads other tokens than rank 0: give all machines the same token files"
-            )
+        data = self.compare_ranks()
         state = {
             "config": self.config.model_dump(
                 mode="json", by_alias=True, exclude_unset=True
@@ -150,6 +143,22 @@ class Run:
         logger.info(
             "checkpoint after step %d in %s", self.loader.step, self.checkpoints.folder
         )
+
+    def compare_ranks(self) -> dict[str, Any]:
+        """Compare the tokens of the plans in all ranks, and return the loader's state.
+
+        Raises:
+            PlanMismatch: this rank reads other tokens than the first one.
+        """
+        data = self.loader.state_dict()
+        plans = [record["plan"] or {} for record in data["stages"]]
+        probes = fingerprint_of([plan.get("probes") for plan in plans])
+        number = int(probes[:15], 16)  # below 2**60
+        if self.world.broadcast(number) != number:
+            raise PlanMismatch(
+                "this rank reads other tokens than rank 0: give all machines the same token files"
+            )
+        return data
 
     def tensors(self) -> dict[str, Tensor]:
         """Model and optimizer, by name; AdamW's step count is left out, because it is the run's."""
@@ -209,8 +218,15 @@ class Run:
             if stage.data.dataset.checkpoint_at_end:
                 checkpoint_steps.add(stage.steps[-1])
         began = time.perf_counter()
+        compared = None
         for step in self.loader:
             waited = time.perf_counter() - began
+            stage = self.loader.current_stage
+            # the plan of text takes a pass over all of it, and holds no tokens
+            has_probes = not stage.data.dataset.streams_text
+            if stage is not compared and has_probes and self.world.mesh.size() > 1:
+                self.compare_ranks()
+            compared = stage
             line = self.optimize(step)
             if log_samples:
                 line["samples"] = delivered_samples(step, self.world)

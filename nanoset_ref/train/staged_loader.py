@@ -82,6 +82,11 @@ class StagedLoader:
         """Samples delivered over all ranks and stages."""
         return sum(record.consumed_train_samples for record in self.records)
 
+    @property
+    def current_stage(self) -> Stage:
+        """The last stage that has begun."""
+        return self.stages[len(self.records) - 1]
+
     def __iter__(self) -> Iterator[Step]:
         while self.step < self.config.tokens.train_steps:
             yield self.next_step()
@@ -231,7 +236,7 @@ class StagedLoader:
 
     def _open_current_loader(self) -> Iterator[Batch]:
         """Open the loader of the current stage, from its next position to its last step."""
-        stage = self.stages[len(self.records) - 1]
+        stage = self.current_stage
         record = self.records[-1]
         if stage.data.dataset.streams_text:
             loader: Any = text_loader(self.config, stage.data, self.layout)

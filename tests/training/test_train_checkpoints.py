@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 import torch
 from ranks import Ranks
-from ranks.tasks import train_in_own_folder, train_with_small_files
+from ranks.tasks import (
+    train_in_own_folder,
+    train_with_small_files,
+)
 from run_config import GPT2, run_tree
 
 from nanoset_ref.tokens import TokenFileWriter
@@ -24,21 +27,29 @@ from nanoset_ref.train import (
 )
 
 
-def test_ranks_whose_copies_of_a_file_differ_save_no_checkpoint(tmp_path):
+def test_ranks_whose_copies_of_a_file_differ_do_no_step_on_them(tmp_path):
     """Each machine may have its own copy, and one of them may be old."""
     for rank in range(2):
         (tmp_path / str(rank)).mkdir()
-        path = tmp_path / str(rank) / "a.npy"
-        with TokenFileWriter(path, dtype="uint16", vocab_size=300) as writer:
-            writer.write_document(np.random.RandomState(rank).randint(0, 300, 4000))
-    stages = [("one", 1, {"dataset_path": "a.npy"}, {})]
-    tree = run_tree(tmp_path / "run", stages, steps=2, length=32, dp=2)
+        for name, seed in {"same.npy": 2, "other.npy": rank}.items():
+            path = tmp_path / str(rank) / name
+            with TokenFileWriter(path, dtype="uint16", vocab_size=300) as writer:
+                tokens = np.random.RandomState(seed).randint(0, 300, 4000)
+                writer.write_document(tokens)
+    stages = [
+        ("one", 1, {"dataset_path": "same.npy"}, {}),
+        ("two", 3, {"dataset_path": "other.npy"}, {}),
+    ]
+    tree = run_tree(tmp_path / "run", stages, steps=4, length=32, dp=2)
     (tmp_path / "run.yaml").write_text(json.dumps(tree))
     arguments = ["--config", str(tmp_path / "run.yaml")]
     ranks = Ranks(2, train_in_own_folder, (str(tmp_path), arguments), tmp_path / "log")
     assert 0 not in ranks.wait_for_codes()
     assert "this rank reads other tokens than rank 0" in (tmp_path / "log").read_text()
-    assert not [*(tmp_path / "run").glob("step-*")]
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["stage"] for line in lines] == ["one", "one"]
+    saved = sorted(path.name for path in (tmp_path / "run").glob("step-*"))
+    assert saved == ["step-00000001", "step-00000002"]
 
 
 @pytest.mark.parametrize("place", ["resume", "train"])
