@@ -31,6 +31,7 @@ from urllib.parse import unquote, urlsplit
 from nanoset_ref.io.error_text import redact_all
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.urls import (
+    HTTP,
     WITHOUT_FORK,
     BucketPath,
     DeniedError,
@@ -44,6 +45,10 @@ CREDENTIALS = (
     "AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket; on gs:// "
     "GOOGLE_APPLICATION_CREDENTIALS; on az:// AZURE_STORAGE_ACCOUNT_NAME and "
     "AZURE_STORAGE_ACCOUNT_KEY"
+)
+HTTP_CREDENTIALS = (
+    "access is denied: an http(s) URL is read without the credentials of a cloud: sign it, or name "
+    "the object as s3://bucket/key, gs:// or az://"
 )
 SECONDS_PER_WARNING = 10  # of one bucket
 SETTINGS = "AWS_", "AZURE_", "GOOGLE_"  # variables that obstore reads when it connects
@@ -111,7 +116,9 @@ def request(path: BucketPath, send: Callable[[Any], Any], retries: int = 0) -> A
         if not isinstance(error, TryAgainError):
             raise error
         if time.monotonic() + pause > deadline:
-            raise StorageError(str(error))
+            raise StorageError(
+                f"{error}; given up after NANOSET_REF_TIMEOUT={limit:g} seconds"
+            )
         if pause == FIRST_PAUSE and time.monotonic() >= _next_warning[path.root]:
             _next_warning[path.root] = time.monotonic() + SECONDS_PER_WARNING
             logger.warning("%s; retrying for up to %g s", error, limit)
@@ -154,8 +161,12 @@ def _translate(path: BucketPath, error_type: str, line: str) -> StorageError:
             f"{path}: the server does not support ranges, it sends whole objects; "
             "use another server"
         )
+    if "redirect without LOCATION" in line:
+        return StorageError(
+            f"{path}: the bucket is in another region: set AWS_REGION to it ({line})"
+        )
     if error_type in ("PermissionDeniedError", "UnauthenticatedError"):
-        why = CREDENTIALS
+        why = HTTP_CREDENTIALS if path.scheme in HTTP else CREDENTIALS
         if path.query:
             why = (
                 "access is denied: a signed query opens one object, not its companions, "
@@ -231,11 +242,12 @@ def connect(root: str, seconds: float, retries: int = 0, **headers: str) -> Any:
         **headers: added to each request after it is signed; "_" stands for "-".
     """
     with extra("bucket", "reading a bucket"):
-        from obstore.store import from_url
+        from obstore.store import HTTPStore, from_url
 
     all_headers = {name.replace("_", "-"): value for name, value in headers.items()}
     parts = urlsplit(root)
-    if parts.username and parts.scheme in ("http", "https"):
+    is_http = parts.scheme in HTTP
+    if parts.username and is_http:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         all_headers["authorization"] = (
             f"Basic {base64.b64encode(pair.encode()).decode()}"
@@ -254,7 +266,9 @@ def connect(root: str, seconds: float, retries: int = 0, **headers: str) -> Any:
         "retry_timeout": time_limit,
         "backoff": {"max_backoff": stall_limit},
     }
-    return from_url(root, client_options=client_options, retry_config=retry_config)
+    # `from_url` would take https://bucket.s3.amazonaws.com for s3://bucket, and drop its signature
+    open_store = HTTPStore.from_url if is_http else from_url
+    return open_store(root, client_options=client_options, retry_config=retry_config)
 
 
 @functools.cache

@@ -35,6 +35,7 @@ SCHEMES = {
     "http": "http",
     "https": "https",
 }
+HTTP = "http", "https"
 UNVERSIONED_VARIABLE = "NANOSET_REF_ALLOW_UNVERSIONED"
 WITHOUT_FORK = "use 0 workers and read_ahead=2, which prefetches in a thread"
 
@@ -78,7 +79,7 @@ class BucketPath:
         self.bucket, _, self.key = rest.partition("/")
         self.query = ""
         encoded_slash = False
-        if self.scheme in ("http", "https"):
+        if self.scheme in HTTP:
             parts = urlsplit(url)
             self.bucket = parts.netloc
             self.key = unquote(parts.path[1:])

@@ -2,6 +2,7 @@
 
 import json
 import urllib.parse
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,13 @@ from bucket_parts import S
 from run_config import run_tree
 
 from nanoset_ref.cli import main
+from nanoset_ref.io import buckets
 from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
-from nanoset_ref.tokens import open_tokens, without_companions
+from nanoset_ref.tokens import (
+    open_tokens,
+    without_companions,
+)
 from nanoset_ref.train import Config, stages_of
 from nanoset_ref.train.data_config import TokenFilesConfig
 
@@ -85,6 +90,43 @@ def test_schemes_have_other_spellings_and_keys_keep_their_characters(
         assert open_tokens(f"s3://tokens/{key}").path.name == key
         quoted = f"http://127.0.0.1:{server.port}/tokens/{urllib.parse.quote(key)}"
         assert open_tokens(quoted).path.name == key
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "tokens.s3.us-east-1.amazonaws.com",
+        "s3.us-east-1.amazonaws.com",
+        "account.r2.cloudflarestorage.com",
+        "account.blob.core.windows.net",
+        "storage.googleapis.com",
+    ],
+)
+def test_a_signed_url_of_a_cloud_is_asked_for_as_it_is(bucket, host):
+    """obstore takes such a URL for one of s3:// or az://: no signature, and AWS_ENDPOINT_URL's server."""
+    path = BucketPath(f"https://{host}/tokens/a.npy?X-Amz-Signature=1")
+    store = buckets.connect(path.root, 1.0)
+    assert repr(store) == f'HTTPStore("https://{host}/?X-Amz-Signature=1")'
+
+
+def test_a_denied_url_is_not_answered_with_the_settings_of_a_cloud(bucket, server):
+    server.denied.add("HEAD /tokens/a.npy")
+    url = f"http://127.0.0.1:{server.port}/tokens/a.npy"
+    words = (
+        "read without the credentials of a cloud: sign it, or name the object as s3://"
+    )
+    with pytest.raises(StorageError, match=words):
+        open_tokens(url)
+
+
+def test_a_bucket_of_another_region_is_called_so_at_once(bucket, server, monkeypatch):
+    def redirected(*_):
+        return (301, "x-amz-bucket-region: eu-west-1\r\n", b""), None
+
+    monkeypatch.setattr(server, "answer", redirected)
+    with pytest.raises(StorageError, match="in another region: set AWS_REGION to it"):
+        open_tokens(f"{bucket}/a.npy")
+    assert not buckets._next_warning[bucket], "it waited for another answer"
 
 
 def test_urls_that_differ_by_their_queries_are_two_files_to_every_command(
