@@ -15,6 +15,7 @@ if (
 ):  # torch for CPUs brings none; torchtitan imports kernels all the same
     sys.modules["torchtitan.models.moe.kernels"] = MagicMock()
 exec(recipe("torchtitan"), globals())
+from torchtitan.config.job_config import JobConfig, Training  # noqa: E402
 
 
 def fit(steps, start=None, dataset=DATASET, rows=2):
@@ -58,4 +59,20 @@ masks = [batch["label_mask"] for batch in NanosetLoader(packed, 1, 0, 1).loader]
 for (_, labels), mask in zip(batches, masks, strict=True):
     assert torch.equal(labels == -100, ~mask)
 assert not all(mask.all() for mask in masks)
+
+# what torchtitan's trainer calls, with its config: a loader of all steps, over more than an epoch
+config = JobConfig(
+    training=Training(
+        dataset_path=str(FOLDER / "a_input_ids.npy"),
+        seq_len=16,
+        local_batch_size=2,
+        steps=700,
+    )
+)
+ranks = {"dp_world_size": 2, "dp_rank": 1}
+loader = build_dataloader(**ranks, tokenizer=None, job_config=config)
+assert len(loader.loader) == 700
+config.training.global_batch_size = 12
+loader = build_dataloader(**ranks, tokenizer=None, job_config=config)
+assert len(loader.loader) == 3 * 700
 torch.distributed.destroy_process_group()
