@@ -22,6 +22,8 @@ from nanoset_ref.io.buckets import (
 )
 from nanoset_ref.io.urls import UNVERSIONED_VARIABLE, BucketPath, StorageError
 
+COMPRESSIONS = "gzip", "br", "deflate", "zstd"
+
 
 class ObjectVersion(NamedTuple):
     """A server's description of an object's content: equal versions have equal content.
@@ -76,14 +78,18 @@ def known_version(path: BucketPath) -> ObjectVersion:
 
     Raises:
         FileNotFoundError: the object or the bucket does not exist.
-        StorageError: the server reports no versions, and that was not allowed.
+        StorageError: the server reports no versions, and that was not allowed; or the object is
+            compressed.
     """
-    if path.query:  # a signed URL allows GET only: read one byte
-        version = ObjectVersion.of(
-            call_obstore(path, "get", options={"range": (0, 1)}).meta
+    # a signed URL allows GET only: read one byte
+    options = {"range": (0, 1)} if path.query else {"head": True}
+    answer = call_obstore(path, "get", options=options)
+    encoding = answer.attributes.get("Content-Encoding")
+    if encoding in COMPRESSIONS:
+        raise StorageError(
+            f"{path} is compressed (Content-Encoding: {encoding}): upload it again uncompressed"
         )
-    else:
-        version = ObjectVersion.of(call_obstore(path, "head"))
+    version = ObjectVersion.of(answer.meta)
     if not version.is_known and not path.allow_unversioned:
         raise StorageError(
             f"{path}: its server reports neither ETag nor Last-Modified, so a replaced object "

@@ -119,6 +119,29 @@ def test_a_denied_url_is_not_answered_with_the_settings_of_a_cloud(bucket, serve
         open_tokens(url)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "query"), [("s3", ""), ("http", ""), ("http", "?sig=1")]
+)
+def test_a_compressed_object_is_not_read_as_ids(
+    bucket, server, monkeypatch, scheme, query
+):
+    """Raw ids have no header: the bytes of gzip were delivered as ids."""
+    answer = server.answer
+
+    def compressed(*arguments):
+        (status, headers, content), fault = answer(*arguments)
+        return (status, f"{headers}Content-Encoding: {encoding}\r\n", content), fault
+
+    monkeypatch.setattr(server, "answer", compressed)
+    place = bucket if scheme == "s3" else f"http://127.0.0.1:{server.port}/tokens"
+    encoding = "gzip"
+    with pytest.raises(StorageError, match="raw.npy.* is compressed .*: gzip"):
+        open_tokens(f"{place}/raw.npy{query}", "uint16")
+    # what an upload in pieces may leave behind; the content is as it was
+    encoding = "aws-chunked"
+    assert open_tokens(f"{place}/raw.npy{query}", "uint16").num_tokens
+
+
 def test_a_bucket_of_another_region_is_called_so_at_once(bucket, server, monkeypatch):
     def redirected(*_):
         return (301, "x-amz-bucket-region: eu-west-1\r\n", b""), None
