@@ -27,14 +27,7 @@ from nanoset_ref.io.paths import (
     read_in_blocks,
 )
 
-SCHEMES = {
-    "s3": "s3",
-    "gs": "gs",
-    "gcs": "gs",
-    "az": "az",
-    "http": "http",
-    "https": "https",
-}
+SCHEMES = "s3", "gs", "gcs", "az", "http", "https"
 HTTP = "http", "https"
 UNVERSIONED_VARIABLE = "NANOSET_REF_ALLOW_UNVERSIONED"
 WITHOUT_FORK = "use 0 workers and read_ahead=2, which prefetches in a thread"
@@ -70,12 +63,14 @@ class BucketPath:
         self.url = url
         self.allow_unversioned = allow_unversioned
         scheme, _, rest = url.partition("://")
-        if scheme.lower() not in SCHEMES:
+        self.scheme = scheme.lower()
+        if self.scheme not in SCHEMES:
             known = ", ".join(f"{name}://" for name in SCHEMES)
             raise StorageError(
                 f"{self}: {scheme}:// is not supported, only {known}; copy the file to the disk"
             )
-        self.scheme = SCHEMES[scheme.lower()]
+        if self.scheme == "gcs":
+            self.scheme = "gs"
         self.bucket, _, self.key = rest.partition("/")
         self.query = ""
         encoded_slash = False
@@ -184,7 +179,7 @@ class BucketPath:
         checked = ObjectVersion(*version)
         return bytes(read_range(self, 0, checked.size, checked))
 
-    def unlink(self, missing_ok: bool = False) -> None:
+    def unlink(self) -> None:
         """Delete the object."""
         from nanoset_ref.io.buckets import call_obstore  # a path loads no client
 
