@@ -50,6 +50,11 @@ HTTP_CREDENTIALS = (
     "access is denied: an http(s) URL is read without the credentials of a cloud: sign it, or name "
     "the object as s3://bucket/key, gs:// or az://"
 )
+# a part of obstore's message: what is wrong
+WRONG_SETTINGS = {
+    "redirect without LOCATION": "the bucket is in another region: set AWS_REGION to it",
+    "InvalidUri": "AWS_ENDPOINT_URL must begin with http:// or https://",
+}
 SECONDS_PER_WARNING = 10  # of one bucket
 SETTINGS = "AWS_", "AZURE_", "GOOGLE_"  # variables that obstore reads when it connects
 
@@ -161,10 +166,9 @@ def _translate(path: BucketPath, error_type: str, line: str) -> StorageError:
             f"{path}: the server does not support ranges, it sends whole objects; "
             "use another server"
         )
-    if "redirect without LOCATION" in line:
-        return StorageError(
-            f"{path}: the bucket is in another region: set AWS_REGION to it ({line})"
-        )
+    for text, why in WRONG_SETTINGS.items():
+        if text in line:
+            return StorageError(f"{path}: {why} ({line})")
     if error_type in ("PermissionDeniedError", "UnauthenticatedError"):
         why = HTTP_CREDENTIALS if path.scheme in HTTP else CREDENTIALS
         if path.query:

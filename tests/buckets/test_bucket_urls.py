@@ -155,6 +155,14 @@ def test_a_bucket_of_another_region_is_called_so_at_once(bucket, server, monkeyp
     assert asked == ["HEAD"]
 
 
+def test_an_endpoint_without_http_is_called_so_at_once(bucket, monkeypatch, caplog):
+    """obstore panicked for a minute, with a traceback of Rust for each try."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
+    with pytest.raises(StorageError, match="AWS_ENDPOINT_URL must begin with http://"):
+        open_tokens(f"{bucket}/a.npy")
+    assert "retrying" not in caplog.text
+
+
 def test_urls_that_differ_by_their_queries_are_two_files_to_every_command(
     numbered, tmp_path, capsys, monkeypatch
 ):
