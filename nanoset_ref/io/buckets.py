@@ -40,18 +40,21 @@ from nanoset_ref.io.urls import (
 
 CLOUD_METADATA_ADDRESS = "169.254.169.254"  # asked for credentials where none are set
 FIRST_PAUSE = 0.1  # seconds
-CREDENTIALS = (
-    "access is denied, or credentials are missing: set AWS_ACCESS_KEY_ID and "
-    "AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket; on gs:// "
-    "GOOGLE_APPLICATION_CREDENTIALS; on az:// AZURE_STORAGE_ACCOUNT_NAME and "
-    "AZURE_STORAGE_ACCOUNT_KEY"
-)
+CREDENTIALS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a "
+    "public bucket",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for a public bucket",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or "
+    "AZURE_SKIP_SIGNATURE=true for a public container",
+}
 HTTP_CREDENTIALS = (
-    "access is denied: an http(s) URL is read without the credentials of a cloud: sign it, or name "
-    "the object as s3://bucket/key, gs:// or az://"
+    "an http(s) URL is read without the credentials of a cloud, so sign it, or name the object "
+    "as s3://bucket/key, gs:// or az://"
 )
-# a part of obstore's message: what is wrong
-WRONG_SETTINGS = {
+# {a part of obstore's message: an error that no repetition mends}
+REFUSALS = {
+    "Range request not supported": "the server does not support ranges, it sends whole objects; "
+    "use another server",
     "redirect without LOCATION": "the bucket is in another region: set AWS_REGION to it",
     "InvalidUri": "AWS_ENDPOINT_URL must begin with http:// or https://",
 }
@@ -161,16 +164,13 @@ def _translate(path: BucketPath, error_type: str, line: str) -> StorageError:
     status = match[1] if match else ""
     if error_type == "PreconditionError" or status == "416":
         return replaced_error(path)
-    if error_type == "NotSupportedError":
-        return StorageError(
-            f"{path}: the server does not support ranges, it sends whole objects; "
-            "use another server"
-        )
-    for text, why in WRONG_SETTINGS.items():
+    for text, why in REFUSALS.items():
         if text in line:
             return StorageError(f"{path}: {why} ({line})")
+    advice = CREDENTIALS.get(path.scheme, HTTP_CREDENTIALS)
+    credentials = f"credentials are missing: {advice}"
     if error_type in ("PermissionDeniedError", "UnauthenticatedError"):
-        why = HTTP_CREDENTIALS if path.scheme in HTTP else CREDENTIALS
+        why = f"access is denied, or {credentials}"
         if path.query:
             why = (
                 "access is denied: a signed query opens one object, not its companions, "
@@ -179,7 +179,7 @@ def _translate(path: BucketPath, error_type: str, line: str) -> StorageError:
         return DeniedError(f"{path}: {why} ({line})")
     why = "the server cannot be reached, fails or stalls, or the URL is wrong"
     if CLOUD_METADATA_ADDRESS in line:
-        why = CREDENTIALS
+        why = credentials
     elif "body error" in line:
         why = "the server truncates its answers, or stalls while it sends them"
     message = f"{path}: {why} ({line})"

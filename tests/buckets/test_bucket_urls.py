@@ -1,6 +1,7 @@
 """URLs: which object one names, in every spelling, with queries, and in every command."""
 
 import json
+import re
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -109,12 +110,21 @@ def test_a_signed_url_of_a_cloud_is_asked_for_as_it_is(bucket, host):
     assert repr(store) == f'HTTPStore("https://{host}/?X-Amz-Signature=1")'
 
 
+@pytest.mark.parametrize(
+    ("scheme", "settings"), [("s3", "AWS"), ("gs", "GOOGLE"), ("az", "AZURE")]
+)
+def test_denied_access_is_answered_with_the_settings_of_its_cloud(scheme, settings):
+    path = BucketPath(f"{scheme}://tokens/a.npy")
+    for line in ("403", buckets.CLOUD_METADATA_ADDRESS):
+        error = buckets._translate(path, "PermissionDeniedError", line)
+        variables = set(re.findall(r"\b[A-Z]+(?=_)", str(error)))
+        assert variables == {settings}
+
+
 def test_a_denied_url_is_not_answered_with_the_settings_of_a_cloud(bucket, server):
     server.denied.add("HEAD /tokens/a.npy")
     url = f"http://127.0.0.1:{server.port}/tokens/a.npy"
-    words = (
-        "read without the credentials of a cloud: sign it, or name the object as s3://"
-    )
+    words = "read without the credentials of a cloud, so sign it, or name the object"
     with pytest.raises(StorageError, match=words):
         open_tokens(url)
 
