@@ -57,6 +57,7 @@ REFUSALS = {
     "use another server",
     "redirect without LOCATION": "the bucket is in another region: set AWS_REGION to it",
     "InvalidUri": "AWS_ENDPOINT_URL must begin with http:// or https://",
+    "code: AccessDenied": "who writes a set must be allowed to delete objects, too",
 }
 SECONDS_PER_WARNING = 10  # of one bucket
 SETTINGS = "AWS_", "AZURE_", "GOOGLE_"  # variables that obstore reads when it connects

@@ -15,6 +15,7 @@ from nanoset_ref.io import buckets
 from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.tokens import (
+    TokenFileWriter,
     open_tokens,
     without_companions,
 )
@@ -171,6 +172,29 @@ def test_an_endpoint_without_http_is_called_so_at_once(bucket, monkeypatch, capl
     with pytest.raises(StorageError, match="AWS_ENDPOINT_URL must begin with http://"):
         open_tokens(f"{bucket}/a.npy")
     assert "retrying" not in caplog.text
+
+
+def test_a_bucket_without_the_right_to_delete_is_called_so_at_once(
+    bucket, server, monkeypatch
+):
+    """S3 answers 200 and an error for each object, and was asked again for a minute."""
+    change = server.change
+
+    def denied(method, path, asked, body):
+        if "delete" not in asked:
+            return change(method, path, asked, body)
+        key = re.search("<Key>.*</Key>", body.decode())[0]
+        denial = f"{key}<Code>AccessDenied</Code><Message>No</Message>"
+        content = f"<DeleteResult><Error>{denial}</Error></DeleteResult>"
+        return 200, "", content.encode()
+
+    monkeypatch.setattr(server, "change", denied)
+    with (
+        pytest.raises(StorageError, match="must be allowed to delete objects, too"),
+        TokenFileWriter(f"{bucket}/set.npy", dtype="uint16") as writer,
+    ):
+        writer.write_document([1])
+    assert sum(line.endswith("?delete") for line in server.log) == 1
 
 
 def test_urls_that_differ_by_their_queries_are_two_files_to_every_command(
