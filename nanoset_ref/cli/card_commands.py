@@ -216,8 +216,11 @@ def card(
         card, files = _card_of_own_config(config, name, date)
         for path in files:
             inputs += [path, *tokens.companions_of(path)]
-    elif Path(config).is_dir():
-        raise ValueError(f"{config} is a folder: give the config of the run")
+    elif config.endswith(".py") or Path(config).is_dir():
+        raise ValueError(
+            f"{config} is a folder or Python script: give the config of the run, such as "
+            "OLMo-core's config.json"
+        )
     else:
         values = dict(map(_name_and_value, given))
         card = provenance.card_of_config(config, loader, name, date, values)
@@ -246,7 +249,12 @@ def _text_of(card: Card) -> str:
 
 def _card_of_own_config(config: str, name: str, date: str) -> tuple[Card, set[Path]]:
     """The card of a run of nanoset_ref.train, and the token files of the run."""
-    settings = train.load_config(config)
+    try:
+        settings = train.load_config(config)
+    except train.ConfigError as error:
+        raise ValueError(
+            f"{error}; --loader names another system that wrote it"
+        ) from error
     tokenizer = None
     if settings.tokenizer:
         tokenizer = settings.tokenizer.tokenizer_name_or_path

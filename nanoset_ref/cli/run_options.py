@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CARD_FIELDS = "sequence_length", "row_length", "num_samples", "seed", "order", "split"
 # the options that a run's card or config already fixes
 FIXED_FIELDS = {
-    "card": CARD_FIELDS,
+    "run": CARD_FIELDS,
     "config": (*CARD_FIELDS, "token_dtype", "eos_token_id"),
 }
 
@@ -94,15 +94,12 @@ class RunOptions(FileOptions):
             )
         if self.sizes and not self.run:
             raise UsageError("--sizes belongs to a card; name it with --run")
-        kind = "card" if self.run else "config"
+        kind = "run" if self.run else "config"
         fixed = () if named_by_data else FIXED_FIELDS[kind]
         for name in fixed:
             if getattr(self, name) is not None:
                 option = name.replace("_", "-")
-                flag = "--run" if self.run else "--config"
-                raise UsageError(
-                    f"--{option} is fixed by the {kind}; drop it, or drop {flag}"
-                )
+                raise UsageError(f"--{option} is fixed by --{kind}; drop one of them")
         if self.row_length and self.sequence_length:
             raise UsageError(
                 "give either --row-length, for rows that share no token, or --sequence-length"

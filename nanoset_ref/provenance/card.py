@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.checks import check_index
 from nanoset_ref.load.document_masks import samples_holding
 from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.inverse import find_each
@@ -136,12 +137,9 @@ class Card(CardFacts):
         """
         if (sample is None) == (byte_range is None):
             raise ValueError("ask for a sample or for a byte_range of a file")
-        if not 0 <= source < len(self.sources):
-            # raises, and names what is missing, if the card lists no file
-            self.unchecked_order(0)
-            raise IndexError(
-                f"there is no source {source}: there are {len(self.sources)}"
-            )
+        if not self.sources:
+            self.unchecked_order(0)  # raises, and names what is missing
+        check_index(source, len(self.sources), "source")
         samples = self._samples_at(source, sample, byte_range)
         name = self.sources[source]["name"]
         rows = []
@@ -176,12 +174,7 @@ class Card(CardFacts):
         file = self.sources[source]
         num_rows = self.num_rows(source)
         if byte_range is None:
-            number = sample or 0
-            if not 0 <= number < num_rows:
-                raise IndexError(
-                    f"there is no sample {number} in {file['name']}: there are {num_rows:,}, "
-                    "counted from 0"
-                )
+            number = check_index(sample or 0, num_rows, "sample")
             return range(number, number + 1)
         start, stop = byte_range
         header = file["first_byte"]

@@ -88,7 +88,8 @@ class CardFacts:
         if not path.exists():
             names = ", ".join(shipped_cards())
             raise FileNotFoundError(
-                f"there is no card {card}: give a file, or one of {names}"
+                f"there is no card {card}: give a file (nanoset-ref card makes one of a config or "
+                f"of a folder of checkpoints), or one of {names}"
             )
         size = file_size(path)
         if size > MAX_CARD_BYTES:
@@ -190,8 +191,9 @@ class CardFacts:
         for stage in self.stages:
             if schedule.global_batch_size != stage["batch_size"]:
                 raise ValueError(
-                    f"a step of {self.name} has {stage['batch_size']} rows; dp_size * "
-                    f"micro_batch_size * accumulation gives {schedule.global_batch_size}"
+                    f"a step of {self.name} has {stage['batch_size']} rows: dp_size * "
+                    "micro_batch_size * batch_accumulation_per_replica must be that number, and is "
+                    f"{schedule.global_batch_size}"
                 )
             ranks = {
                 "dp_size": schedule.dp_size,

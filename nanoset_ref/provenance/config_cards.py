@@ -15,7 +15,11 @@ from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_of_run import add_probes
 from nanoset_ref.provenance.llm_c_cards import from_llm_c
-from nanoset_ref.provenance.loader_config import LoaderConfig, read_command_line
+from nanoset_ref.provenance.loader_config import (
+    LoaderConfig,
+    read_command_line,
+    tokenizer_facts,
+)
 from nanoset_ref.provenance.megatron_cards import from_megatron, from_neox
 from nanoset_ref.provenance.nanotron_cards import from_nanotron
 from nanoset_ref.provenance.olmo_core_cards import from_olmo_core
@@ -92,9 +96,8 @@ def card_of_config(
         "date": date,
         "links": [],
         "loader": {"name": loader, "version": reader.version},
-        "tokenizer": {"name": None, "hash": None},
         "known": [f"what {Path(path).name} says"],
-        "unknown": ["the tokenizer"],
+        **tokenizer_facts(None),
         **facts,
         "inferred": [*facts.get("inferred", []), *by_hand],
     }

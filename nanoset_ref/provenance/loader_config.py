@@ -103,13 +103,15 @@ class LoaderConfig:
             steps: the optimizer steps.
             batch_size: rows of a step.
             layout: how ranks share a micro-batch.
-            dp_size, micro_batch_size: as in the config; None if it has none.
+            dp_size, micro_batch_size: as in the config; None if it has none. If one of them is
+                given by hand, the card needs both.
         """
+        needed = "dp_size" in self.given or "micro_batch_size" in self.given
         ranks = {
             "layout": layout,
-            "dp_size": self.fact("dp_size", dp_size, needed=False),
+            "dp_size": self.fact("dp_size", dp_size, needed=needed),
             "micro_batch_size": self.fact(
-                "micro_batch_size", micro_batch_size, needed=False
+                "micro_batch_size", micro_batch_size, needed=needed
             ),
         }
         if None in ranks.values():
@@ -171,6 +173,12 @@ def source_facts(path: str, header: int = 0) -> Json:
 def order_facts(name: str, seed: int, **facts: Any) -> Json:
     """An order of a card, without probes."""
     return {"name": name, "seed": seed, "samples": None, "probes": {}} | facts
+
+
+def tokenizer_facts(name: str | None) -> Json:
+    """The tokenizer of a card, and whether it is unknown."""
+    unknown = ["the tokenizer"] * (name is None)
+    return {"tokenizer": {"name": name, "hash": None}, "unknown": unknown}
 
 
 def read_command_line(path: PathLike) -> Json:

@@ -17,6 +17,7 @@ from nanoset_ref.provenance.loader_config import (
     LoaderConfig,
     order_facts,
     source_facts,
+    tokenizer_facts,
 )
 
 
@@ -29,6 +30,7 @@ def from_nanotron(config: LoaderConfig, *, is_main: bool) -> Json:
             Nanosets of 2024, with token files or folders of one .ds file each.
     """
     tokens = config.values["tokens"]
+    tokenizer = config.values.get("tokenizer") or {}
     reached = stages_reached(config.values)
     stages = [stage for stage, _ in reached]
     datasets = [stage["data"]["dataset"] for stage in stages]
@@ -56,6 +58,7 @@ def from_nanotron(config: LoaderConfig, *, is_main: bool) -> Json:
     ]
     layout = "contiguous" if is_main else "strided"
     facts = {
+        **tokenizer_facts(tokenizer.get("tokenizer_name_or_path")),
         "dtype": config.fact("dtype", dtype),
         "window": {"row_length": row_length, "stride": stride},
         "sources": [source_facts(path) for path in paths],

@@ -11,6 +11,7 @@ from nanoset_ref.provenance.loader_config import (
     LoaderConfig,
     order_facts,
     source_facts,
+    tokenizer_facts,
     unsupported_error,
 )
 
@@ -29,7 +30,8 @@ def from_olmo_core(config: LoaderConfig) -> Json:
     if length == 0:
         raise ValueError("dataset.sequence_length must be at least 1, got 0")
     batch_size = loader["global_batch_size"] // length
-    vocabulary = dataset.get("tokenizer", {}).get("vocab_size")
+    tokenizer = dataset.get("tokenizer", {})
+    vocabulary = tokenizer.get("vocab_size")
     dtype = dataset.get("dtype")
     if dtype is None and vocabulary:
         dtype = np.min_scalar_type(vocabulary - 1).name  # as get_dtype does
@@ -41,6 +43,7 @@ def from_olmo_core(config: LoaderConfig) -> Json:
     dtype = config.fact("dtype", dtype)
     steps = config.fact("steps", _olmo_core_steps(config.values))
     facts = {
+        **tokenizer_facts(tokenizer.get("identifier")),
         "dtype": dtype,
         "window": {"row_length": length, "stride": length},
         "sources": [source_facts(path) for path in dataset.get("paths") or []],
@@ -48,7 +51,7 @@ def from_olmo_core(config: LoaderConfig) -> Json:
         "stages": config.stages_of_batches({batch_size: steps}, layout="strided"),
     }
     if dataset.get("instance_filter_config"):
-        facts["unknown"] = ["the tokenizer", FILTERED]
+        facts["unknown"].append(FILTERED)
     if not facts["sources"]:
         facts["listed"] = _listed_mix(dataset, config.fact("files"))
     return facts

@@ -10,7 +10,9 @@ import torch
 from cli_parts import FILES
 
 from nanoset_ref import train
-from nanoset_ref.provenance import Card
+from nanoset_ref.provenance import (
+    Card,
+)
 
 
 def test_the_shipped_demo_is_the_card_of_its_config(run, demo):
@@ -54,7 +56,7 @@ def test_a_checkpoint_has_the_card_of_its_run(run, demo):
     error = run("card", "empty", *words)[2]
     assert "empty: a folder without a checkpoint that records its config: give" in error
     error = run("card", "empty", *words, "--loader", "nanotron")[2]
-    assert "empty is a folder: give the config of the run" in error
+    assert "empty is a folder or Python script: give the config of" in error
 
 
 def test_the_card_of_a_run_whose_batch_changed_says_what_it_read(run, demo):

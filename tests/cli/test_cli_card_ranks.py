@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from nanoset_ref.provenance import Card
+from nanoset_ref.provenance import (
+    Card,
+)
 
 
 def test_other_ranks_read_the_same_rows_at_the_same_steps(ask, run):
@@ -18,7 +20,7 @@ def test_other_ranks_read_the_same_rows_at_the_same_steps(ask, run):
     assert (rows[600]["dp_rank"], rows[600]["micro_batch"]) == (37, 0)
     assert (others[600]["dp_rank"], others[600]["micro_batch"]) == (2, 1)
     error = run(*words, "--dp-size", 3)[2]
-    assert "a step of pythia-1.4b has 1024 rows" in error and "gives 3" in error
+    assert "a step of pythia-1.4b has 1024 rows" in error and "and is 3" in error
 
 
 @pytest.mark.parametrize(
@@ -63,3 +65,13 @@ def test_a_layout_alone_spreads_the_rows_over_the_ranks_of_the_card(run, tmp_pat
     path.write_text(json.dumps(card.facts | {"stages": stages}))
     code, _, error = run(*words[:3], path, *words[4:])
     assert code == 1 and "does not know the ranks of the run: with --layout" in error
+
+
+def test_ranks_that_do_not_fit_a_step_name_what_their_product_must_be(run):
+    asked = "where", "--run", "pythia-1.4b", "41007", "--micro-batch-size", "64"
+    code, _, error = run(*asked, "--dp-size", "8")
+    assert code == 1
+    assert "has 1024 rows: dp_size * micro_batch_size * batch_accumulation" in error
+    assert "must be that number, and is 512" in error
+    fitting = "--dp-size", "8", "--batch-accumulation-per-replica", "2"
+    assert run(*asked, *fitting)[0] == 0

@@ -14,11 +14,14 @@ def test_a_tokenizer_of_a_card_that_cannot_be_loaded_may_be_named(tmp_path):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("where --run demo --seed 1234 3", "--seed is fixed by the card; drop it"),
-        ("where --run demo --seed 7 3", "--seed is fixed by the card; drop it"),
+        ("where --run demo --seed 1234 3", "--seed is fixed by --run; drop one"),
+        ("where --run demo --seed 7 3", "--seed is fixed by --run; drop one"),
         ("where --run demo --config x.yaml 3", "name a run"),
-        ("where --config x.yaml --seed 7 3", "--seed is fixed by the config; drop it"),
-        ("audit --config x.yaml --token-dtype int32", "--token-dtype is fixed by the"),
+        ("where --config x.yaml --seed 7 3", "--seed is fixed by --config; drop one"),
+        (
+            "audit --config x.yaml --token-dtype int32",
+            "--token-dtype is fixed by --config",
+        ),
         (
             "replay --config x.yaml 3 --dp-size 2",
             "determines ranks, batches and first steps",

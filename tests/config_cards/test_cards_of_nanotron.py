@@ -2,37 +2,11 @@
 
 import numpy as np
 import pytest
-from foreign_config import card
+from foreign_config import NANOTRON, card
 from token_files import write_range
 
 from nanoset_ref import Nanoset
 from nanoset_ref.orders.others import nanotron_stages
-
-NANOTRON = """
-data_stages:
-- name: stable
-  start_training_step: 1
-  data:
-    dataset:
-      dataset_folder: [{folder}/a, {folder}/b/]
-      dataset_weights: [0.3, 0.7]
-      token_size_in_bytes: 2
-    seed: 6
-- name: decay
-  start_training_step: 5
-  data:
-    dataset:
-      dataset_folder: [{folder}/b/, {folder}/a]
-      dataset_weights: [0.5, 0.5]
-      token_size_in_bytes: 2
-    seed: 6
-parallelism: {{dp: 2, pp: 1, tp: 4}}
-tokens:
-  sequence_length: 8
-  train_steps: 9
-  micro_batch_size: 1
-  batch_accumulation_per_replica: 2
-"""
 
 
 def test_nanotron_main_reads_the_rows_of_its_stages(tmp_path):

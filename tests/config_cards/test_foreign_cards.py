@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from foreign_config import MEGATRON, OLMO, card
+from foreign_config import MEGATRON, NANOTRON, OLMO, card
 
 from nanoset_ref.cli import main
 
@@ -105,3 +105,47 @@ def test_given_facts_that_a_card_does_not_need_are_refused(tmp_path):
 def test_a_file_that_is_no_config_is_refused_by_name(tmp_path, loader, text, message):
     with pytest.raises(ValueError, match=message):
         card(tmp_path, loader, text)
+
+
+def test_the_ranks_are_given_whole_or_asked_for(tmp_path):
+    config = OLMO | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}}
+    text = json.dumps(config)
+    with pytest.raises(ValueError, match="lacks micro_batch_size .rows of a rank"):
+        card(tmp_path, "olmo-core", text, dp_size=2)
+    with pytest.raises(ValueError, match="lacks dp_size .data-parallel ranks"):
+        card(tmp_path, "olmo-core", text, micro_batch_size=2)
+    [stage] = card(tmp_path, "olmo-core", text, dp_size=2, micro_batch_size=1).stages
+    assert (stage["dp_size"], stage["micro_batch_size"]) == (2, 1)
+    assert card(tmp_path, "olmo-core", text).stages[0]["dp_size"] is None
+
+
+def test_a_card_names_the_tokenizer_that_the_config_names(tmp_path):
+    config = OLMO | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}}
+    nanotron = NANOTRON.format(folder="s3://bucket")
+    named = "tokenizer: {{tokenizer_name_or_path: {}}}\n".format
+    for loader, text, name in (
+        ("olmo-core", json.dumps(config), "allenai/dolma2-tokenizer"),
+        ("nanotron", nanotron + named("gpt2"), "gpt2"),
+        ("nanotron", nanotron + named("null"), None),
+        ("nanotron", nanotron + "tokenizer:\n", None),
+        ("nanotron", nanotron, None),
+    ):
+        facts = card(tmp_path, loader, text).facts
+        assert facts["tokenizer"] == {"name": name, "hash": None}, text
+        assert ("the tokenizer" in facts["unknown"]) == (name is None), text
+
+
+def test_a_script_of_olmo_core_is_not_a_config(capsys):
+    words = "card train.py --loader olmo-core --name x --date 2026-11"
+    assert main(words.split()) == 1
+    error = capsys.readouterr().err
+    assert "train.py is a folder or Python script: give " in error
+    assert "OLMo-core's config.json" in error
+
+
+@pytest.mark.parametrize("text", ["torchrun pretrain_gpt.py --seed 1\n", "a: 1\n"])
+def test_a_config_of_another_system_names_the_option_for_it(tmp_path, capsys, text):
+    path = tmp_path / "pretrain.sh"
+    path.write_text(text)
+    assert main(["card", str(path), "--name", "x", "--date", "2026-11"]) == 1
+    assert "--loader names another system that wrote it" in capsys.readouterr().err
