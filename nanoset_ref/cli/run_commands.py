@@ -207,24 +207,20 @@ def _dataset_of_stage(segments: Sequence[RunSegment], stage: str | None) -> Nano
     return dataset
 
 
-def loss(metrics: str, /, *, lines: Positive = 20) -> None:
+def loss(metrics: Path, /, *, lines: Positive = 20) -> None:
     """The loss of a run as a plot of text: a bar for the mean loss of each range of steps.
 
     Args:
-        metrics: the metrics.jsonl in the folder of the run's checkpoints.
+        metrics: the folder of the run's checkpoints, or its metrics.jsonl.
         lines: the largest number of bars.
     """
+    if metrics.is_dir():
+        metrics /= "metrics.jsonl"
     rows = train.read_metrics(metrics)
     if not rows:
         raise ValueError(f"{metrics} holds no step yet")
     # a step without a loss (null, or NaN in older files) does not count
-    given = [row.get("loss") for row in rows]
-    for loss in given:
-        if not isinstance(loss, (int, float, type(None))):
-            raise ValueError(
-                f"{metrics}: a loss must be a number or null, got {loss!r:.200}"
-            )
-    losses = np.array(given, dtype=np.float64)
+    losses = np.array([row.get("loss") for row in rows], dtype=np.float64)
     parts = np.array_split(np.arange(len(rows)), min(lines, len(rows)))
     means = []
     for part in parts:

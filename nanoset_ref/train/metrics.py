@@ -45,7 +45,7 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
     """Read the lines of a metrics file; an incomplete last line of a run is left out.
 
     Raises:
-        ValueError: a line is not JSON, or has no step.
+        ValueError: a line is not JSON, has no step, or has a loss that is not a number.
     """
     metrics = []
     try:
@@ -57,6 +57,7 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
                     break  # of a run that was stopped
                 line = json.loads(text)
                 line["step"] = int(line["step"])
+                float(line.get("loss") or 0)  # raises
                 metrics.append(line)
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(

@@ -163,7 +163,7 @@ from nanoset_ref.provenance import RunSegment
             "weights need --split-num-samples TRAIN VALID",
         ),
         ("loss list.json", "list.json is not the metrics.jsonl of a run"),
-        ("loss words.json", "words.json: a loss must be a number or null, got 'x'"),
+        ("loss words.json", "words.json is not the metrics.jsonl of a run"),
         (
             "estimate --data raw.npy --sequence-length 4 --step-time 0",
             "--step-time must be a positive number, got 0.0",

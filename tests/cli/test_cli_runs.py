@@ -256,3 +256,11 @@ def test_a_ds_file_says_its_tokenizer_and_the_width_of_its_ids(
         "show", "--data", tmp_path / "a.ds", "--sequence-length", 32, "--document", 3
     )
     assert code == 0 and stories[3] in text
+
+
+def test_the_loss_of_a_folder_of_checkpoints_is_that_of_its_metrics(run, tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text('{"step": 1, "loss": 2.0}\n')
+    expected = run("loss", metrics)
+    assert expected[0] == 0 and "2.0000" in expected[1]
+    assert run("loss", tmp_path) == expected
