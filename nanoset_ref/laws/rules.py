@@ -377,8 +377,9 @@ def _stop_and_resume(trial: Trial, *, kill: bool) -> Verdict:
     if sum(stops) == num_steps and not endless:
         # the run is finished, or continues with the next epoch
         if read == expected and all_rows(last.batches):
-            following = trial.run(epoch=trial.case.epoch + 1).batches
-            change = "resumed at the end of an epoch"
+            epoch = trial.case.epoch + 1
+            following = trial.run(epoch=epoch).batches
+            change = f"in epoch {epoch}, after a resume at the end of the one before"
             return difference(following, last.batches, change)
         return difference(expected, read, "stopped at the end of an epoch")
     how = "killed" if kill else "stopped"

@@ -27,6 +27,26 @@ def in_order(data: int, *, batch_size: int, **_: Any) -> Any:
     return [[*range(k, min(k + batch_size, data))] for k in range(0, data, batch_size)]
 
 
+def test_a_resume_at_the_end_of_an_epoch_names_the_epochs() -> None:
+    class Again:
+        def __init__(self, rows: range) -> None:
+            self.rows = rows
+            self.done = rows.start
+
+        def __iter__(self) -> Any:
+            for row in self.rows or [0]:  # after the last row, the first one again
+                self.done = row + 1
+                yield [row]
+
+    def make(data: int, *, state: int | None = None, epoch: int, **_: Any) -> Any:
+        return Again(range(state or 0, data))
+
+    settings = {"claims": "resume", "state_of": lambda loader: loader.done}
+    report = check(make, **settings, max_batch_size=1, **ALONE)
+    message = str(report.outcomes["resume"].finding)
+    assert "in epoch 1, after a resume at the end of the one before, row" in message
+
+
 def test_weights_are_judged_by_whole_rows_of_at_least_one_batch() -> None:
     def crops(data: Any, **_: Any) -> Any:
         while True:
