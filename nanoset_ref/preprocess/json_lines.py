@@ -20,7 +20,7 @@ from nanoset_ref.io.extras import extra
 
 HOW_TO_MAKE_LINES = (
     "a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl "
-    "(objects over several lines: jq -c .)"
+    "(objects over several lines: jq -c .); preprocess --on-error skip leaves out a bad line"
 )
 
 
@@ -130,7 +130,7 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
         raise DocumentError(
             "not a string",
             f"column {column!r} must hold a string in UTF-8, got {type(text).__name__}: convert "
-            "the column, or name another",
+            "the column, name another, or leave such rows out (preprocess --on-error skip)",
         )
     if not text.isascii():
         try:

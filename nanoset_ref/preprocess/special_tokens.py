@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 SpecialTokens = Literal["keep", "split", "refuse"]
 # (index of the document, id) of each special token, int64 [found] both
 FoundTokens = tuple[Int64Array, Int64Array]
-ADVICE = "--special-tokens split encodes them as text, and refuse stops at the first"
+ADVICE = (
+    "--special-tokens split encodes such tokens as text, and refuse stops at the first"
+)
 # characters whose UTF-8 forms contain every byte that occurs in UTF-8
 CHARACTERS = [
     *range(0x800),
