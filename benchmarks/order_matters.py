@@ -1,6 +1,6 @@
 """What the order of the data does to a small model: `python -m benchmarks.order_matters [--output FILE]`.
 
-Four experiments, and four later ones, each on the embedded corpus and, with `--real FOLDER`, on real text that
+Four experiments, and five later ones, each on the embedded corpus and, with `--real FOLDER`, on real text that
 `benchmarks.real_text` wrote into that folder (WikiText-2 and Shakespeare, known by their checksums). A byte-level BPE
 of 512 ids is trained for each text, and every tenth document of a source is held out. `benchmarks.order_statistics`
 tests the differences.
@@ -30,7 +30,7 @@ tokens: six orders of `buffers`, at seven minutes or more each. `--size "medium,
 same with a tenth of the text, with the small model's width, and with both: file order and a shuffle. A stopped call
 goes on when it is repeated.
 
-Four more experiments came later, and are trained only when they are named:
+Five more experiments came later, and are trained only when they are named:
 
     batches      file order, shuffled documents and the shuffle in batches of 64, 128 and 256, at a peak that grows
                  with the square root of the batch
@@ -40,6 +40,8 @@ Four more experiments came later, and are trained only when they are named:
                  of the falling one. What it should show is written at `order_arms.steady`
     few          the blend with other samples as few as Nanotron's, and with a little of the source that `blend` never
                  reads. What it should show is written at `order_arms.few`
+    blocks       file order in 1, 10 and 100 rounds and the shuffle, also with `--size "small, wide"`, twice as wide
+                 as the small model. What it should show is written at `order_arms.blocks`
 """
 
 from __future__ import annotations
@@ -83,6 +85,7 @@ REFERENCES = {
     "rounds": "shuffled",
     "steady": "shuffled",
     "few": "all samples",
+    "blocks": "shuffled",
 }
 
 
@@ -200,7 +203,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
-    generated = not {"smallest", "small"} & {*options.size}
+    generated = not {"smallest", "small", "small, wide"} & {*options.size}
     experiments = options.experiments or (["buffers"] if generated else list(FIRST))
     names = ["generated" if generated else "corpus"]
     if options.real:

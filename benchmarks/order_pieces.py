@@ -75,7 +75,7 @@ def arms_of(
         arms = make(lengths, SIZES[size], seed, documents)
     else:
         arms = EXPERIMENTS[experiment](lengths, SIZES[size], seed)
-    if size in ("smallest", "small") or experiment in ("rounds", "steady"):
+    if size in ("smallest", "small") or experiment in ("rounds", "steady", "blocks"):
         return arms
     chosen = HEADLINE if size == "medium" else EXTREMES
     return {name: arm for name, arm in arms.items() if name in chosen}

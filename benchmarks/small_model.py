@@ -51,6 +51,8 @@ class Size:
 SIZES = {
     "smallest": Size(16, 1, 2, 16, 4, 160, 64, 2, 4, 1e-2),
     "small": Size(48, 2, 2, 32, 16, 10_240, 6_144, 8, 128, 3e-3),
+    # "small" twice as wide
+    "small, wide": Size(96, 2, 4, 32, 16, 10_240, 6_144, 8, 128, 3e-3),
     "medium": Size(128, 2, 4, 256, 16, 43_712, 16_384, 16, 96, 2e-3, bfloat16=True),
     # "medium" with a tenth of its text, or with the width of "small", or both
     "medium, short": Size(

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -253,6 +254,23 @@ def test_ten_rounds_read_a_tenth_of_each_source_at_a_time() -> None:
     turns = [range(7), range(70, 75), range(120, 124), range(7, 14)]
     assert arm.numbers[:23].tolist() == [number for turn in turns for number in turn]
     assert sorted(arm.numbers) == list(range(160))
+
+
+def test_blocks_are_cut_into_one_ten_and_a_hundred_rounds_at_two_widths() -> None:
+    lengths = [300, 200, 100]
+    one, ten, hundred, mixed = EXPERIMENTS["blocks"](lengths, SIZE, 3).values()
+    assert one.numbers.tolist() == list(range(600))
+    [known] = EXPERIMENTS["rounds"](lengths, SIZE, 3).values()
+    assert ten.numbers.tolist() == known.numbers.tolist()
+    assert hundred.numbers[:12].tolist() == [
+        *(0, 1, 2, 300, 301, 500),
+        *(3, 4, 5, 302, 303, 501),
+    ]
+    assert sorted(hundred.numbers) == list(range(600))
+    whole = EXPERIMENTS["buffers"](lengths, SIZE, 3)["shuffled"].numbers
+    assert mixed.numbers.tolist() == whole.tolist()
+    wide = replace(SIZES["small, wide"], width=48, heads=2)
+    assert wide == SIZES["small"]
 
 
 def test_ten_rounds_at_a_constant_rate_are_compared_with_its_shuffle() -> None:
