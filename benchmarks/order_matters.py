@@ -1,6 +1,6 @@
 """What the order of the data does to a small model: `python -m benchmarks.order_matters [--output FILE]`.
 
-Four experiments, and five later ones, each on the embedded corpus and, with `--real FOLDER`, on real text that
+Four experiments, and six later ones, each on the embedded corpus and, with `--real FOLDER`, on real text that
 `benchmarks.real_text` wrote into that folder (WikiText-2 and Shakespeare, known by their checksums). A byte-level BPE
 of 512 ids is trained for each text, and every tenth document of a source is held out. `benchmarks.order_statistics`
 tests the differences.
@@ -30,7 +30,7 @@ tokens: six orders of `buffers`, at seven minutes or more each. `--size "medium,
 same with a tenth of the text, with the small model's width, and with both: file order and a shuffle. A stopped call
 goes on when it is repeated.
 
-Five more experiments came later, and are trained only when they are named:
+Six more experiments came later, and are trained only when they are named:
 
     batches      file order, shuffled documents and the shuffle in batches of 64, 128 and 256, at a peak that grows
                  with the square root of the batch
@@ -40,6 +40,7 @@ Five more experiments came later, and are trained only when they are named:
                  of the falling one. What it should show is written at `order_arms.steady`
     few          the blend with other samples as few as Nanotron's, and with a little of the source that `blend` never
                  reads. What it should show is written at `order_arms.few`
+    unread       `few`, and all samples in another shuffle; for `benchmarks.order_unread`
     blocks       file order in 1, 10 and 100 rounds and the shuffle, also with `--size "small, wide"`, twice as wide
                  as the small model. What it should show is written at `order_arms.blocks`
 """
@@ -85,6 +86,7 @@ REFERENCES = {
     "rounds": "shuffled",
     "steady": "shuffled",
     "few": "all samples",
+    "unread": "all samples",
     "blocks": "shuffled",
 }
 

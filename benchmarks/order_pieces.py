@@ -37,6 +37,7 @@ from benchmarks.small_text import held_out_rows, training_documents
 from nanoset_ref import Nanoset
 
 CLEAN = "clean_"  # before the name of a source: rows that share nothing with it
+UNREAD = "unread_"  # before that of a text of which no run reads anything
 
 
 class Run(NamedTuple):
@@ -135,7 +136,7 @@ def _leave_out(record: logging.LogRecord) -> bool:
 def nanoset_of(folder: Path, run: Run) -> tuple[Nanoset, dict[str, NDArray[Any]], Arm]:
     """The samples of a run in its order, the held-out rows of each source, and the arm.
 
-    Where `benchmarks.order_clean` wrote clean rows, they are measured, too.
+    Where `benchmarks.order_clean` wrote clean rows, or `benchmarks.order_unread` unread ones, they are measured, too.
     """
     size, sources = SIZES[run.size], list(lengths_of(folder, run.text, run.size))
     arm = arms_of(folder, run.text, run.experiment, run.size, run.seed)[run.arm]
@@ -152,6 +153,8 @@ def nanoset_of(folder: Path, run: Run) -> tuple[Nanoset, dict[str, NDArray[Any]]
     }
     clean = {f"{CLEAN}{name}": place / f"{CLEAN}{name}.npy" for name in sources}
     held_out |= {name: np.load(it) for name, it in clean.items() if it.exists()}
+    unread = sorted(place.glob(f"{UNREAD}*.npy"))
+    held_out |= {path.stem: np.load(path) for path in unread}
     return data, held_out, arm
 
 

@@ -1,8 +1,10 @@
 """The real text of `benchmarks.order_matters`: `python -m benchmarks.real_text FOLDER` fetches and cuts it.
 
-1. Download three files from pinned commits: WikiText-2's validation and test parts (Merity et al., 2016, CC BY-SA)
-   and Tiny Shakespeare (public domain). The SHA-256 of each has to be the one written here.
-2. Cut them into documents: articles begin at a line "= Title =", speeches end at an empty line.
+1. Download five files from pinned commits: WikiText-2's validation and test parts (Merity et al., 2016, CC BY-SA)
+   and Tiny Shakespeare (public domain); for `benchmarks.order_unread` also a novel (Natsume's Botchan, translated;
+   public domain) and C++ (sentencepiece, Apache license). The SHA-256 of each has to be the one written here.
+2. Cut them into documents: articles begin at a line "= Title =", speeches end at an empty line, chapters begin with
+   their number, functions end at a line "}".
 3. Write one JSON line, {"text": ...}, for each document.
 
 `documents_of_file` reads such a file and refuses one with other documents.
@@ -22,8 +24,13 @@ from typing import NamedTuple
 GITHUB = "https://raw.githubusercontent.com"
 EXAMPLES = f"{GITHUB}/pytorch/examples/77f55b912142e11fcfdf5b530231fb9c52f181e8"
 CHAR_RNN = f"{GITHUB}/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e"
+SENTENCEPIECE = (
+    f"{GITHUB}/google/sentencepiece/273449044caa593c2fd7eb7550cb3ab2cff93f1a"
+)
 ARTICLE = re.compile(r"^(?= = [^=].* = \s*$)", re.MULTILINE)
 SPEECH = re.compile(r"\n\n")
+CHAPTER = re.compile(r"^(?=CHAPTER [IVX]+)", re.MULTILINE)
+FUNCTION = re.compile(r"(?<=^}\n)", re.MULTILINE)
 
 
 class Source(NamedTuple):
@@ -60,6 +67,18 @@ SOURCES = {
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
         SPEECH,
         "7af60f47c2110cf68aa615687ced60d64bffce99d54fd7b5f46d011fb251b174",
+    ),
+    "botchan.jsonl": Source(
+        f"{SENTENCEPIECE}/data/botchan.txt",
+        "464bd5300c24fce16fcc4555d4231a57632caae4d0090ad6aa92854a3b227ba7",
+        CHAPTER,
+        "64dac595a79bd3e26c81f836202334d4bbf6b1568177e26b464cc57ffb35ce26",
+    ),
+    "sentencepiece.jsonl": Source(
+        f"{SENTENCEPIECE}/src/sentencepiece_processor.cc",
+        "0cccf9d157ab27958afbd4081ae7c8a6ab4f2bfbaf4b8d6b311e0acb8e376be3",
+        FUNCTION,
+        "d8b2c3cae1d28158d095ae26dfa126fa3d78927c8d575523cf03f3e2910c6e8c",
     ),
 }
 
@@ -109,7 +128,8 @@ def write(raw: bytes, path: Path) -> None:
     found = hashlib.sha256(raw).hexdigest()
     if found != source.raw:
         raise ValueError(f"{source.url} has the SHA-256 {found}, expected {source.raw}")
-    documents = cut(raw.decode("utf-8"), source.between)
+    text = raw.decode("utf-8").replace("\r\n", "\n")
+    documents = cut(text, source.between)
     lines = [
         json.dumps({"text": document}, ensure_ascii=False) for document in documents
     ]

@@ -160,6 +160,15 @@ def prepare_text(
     return facts
 
 
+def write_tokens(path: Path, texts: Sequence[str], tokenizer: Tokenizer) -> int:
+    """Write a token file of documents, each with an end; how many tokens they have."""
+    documents = [[*it.ids, EOS_ID] for it in tokenizer.encode_batch(texts)]
+    ids = np.concatenate(documents)
+    with TokenFileWriter(path, dtype="uint16", overwrite=True) as file:
+        file.write_document(ids)
+    return len(ids)
+
+
 def held_out_rows(path: Path, size: Size) -> NDArray[Any]:
     """`size.held_out` samples [n, S + 1], spread over a token file."""
     tokens, length = plain.read_tokens(path), size.sequence_length

@@ -1,6 +1,7 @@
 """The experiments about order: arms differ in order alone, and a seed gives one result."""
 
 import json
+import shutil
 from collections import Counter
 from dataclasses import replace
 from itertools import groupby, islice
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import order_matters, order_pieces
+from benchmarks import order_matters, order_pieces, order_unread
 from benchmarks.order_arms import (
     EXPERIMENTS,
     FEWER,
@@ -24,7 +25,7 @@ from benchmarks.order_arms import (
     own_document_rows,
     together,
 )
-from benchmarks.order_pieces import Run, finish
+from benchmarks.order_pieces import UNREAD, Run, finish
 from benchmarks.order_questions import FEW
 from benchmarks.small_model import SCHEDULES, SIZES
 from benchmarks.small_text import (
@@ -160,6 +161,40 @@ def test_a_little_of_the_middle_source_takes_the_place_of_the_first() -> None:
             assert reference == "all samples" + which
     without = few([6_000, 500], SIZES["small"], 3)
     assert [*without] == ["all samples", *FEWER]
+
+
+def test_the_control_on_unread_text_reads_what_few_reads() -> None:
+    lengths = [6_000, 500]
+    arms, known = (
+        EXPERIMENTS[name](lengths, SIZES["small"], 3) for name in ("unread", "few")
+    )
+    again = arms.pop("all samples, shuffled again").numbers
+    assert [*arms] == [*known]
+    assert all((arms[it].numbers == known[it].numbers).all() for it in known)
+    whole = known["all samples"].numbers
+    assert set(again) == set(whole)
+    assert again.tolist() != whole.tolist()
+    arms = order_unread.asked()
+    assert len(arms) == len(set(arms)) == 4 * 3
+    names = {it.arm for it in arms} | {it.reference for it in arms}
+    assert names == {*known, order_unread.AGAIN}
+    assert {order_matters.reference_of("unread", it) for it in names} == {"all samples"}
+
+
+def test_unread_text_is_measured_and_not_read(folder: Path, tmp_path: Path) -> None:
+    """A model that is measured on one more text is the same model."""
+    run = Run("smallest", "corpus", "buffers", "shuffled", 0)
+    known = finish(folder, run)
+    rows = held_out_rows(
+        folder / "smallest/corpus/stories_held_out_input_ids.npy", SIZE
+    )
+    shutil.copytree(folder / "smallest", tmp_path / "smallest")
+    np.save(tmp_path / f"smallest/corpus/{UNREAD}other.npy", rows)
+    found = finish(tmp_path, run)
+    other = found["held_out"].pop(f"{UNREAD}other")
+    assert found["held_out"] == known["held_out"]
+    assert other == known["held_out"]["stories"]
+    assert found["rows"][f"{UNREAD}other"] == known["rows"]["stories"]
 
 
 def test_a_buffer_is_that_of_a_token_stream(tmp_path: Path) -> None:
