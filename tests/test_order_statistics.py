@@ -28,7 +28,7 @@ from benchmarks.order_statistics import (
     two_sided,
     with_both_errors,
 )
-from course import order_runs, order_tests
+from course import order_comparisons, order_few, order_reach, order_runs, order_tests
 
 # Student's t that leaves 5% outside, by degrees of freedom, from the tables of every textbook
 T_TABLE = {
@@ -250,12 +250,12 @@ def test_notebook_17_lists_all_stored_runs(capsys: pytest.CaptureFixture) -> Non
     order_runs.stored()
     said = capsys.readouterr().out
     listed = [int(number) for number in re.findall(r"(\d+) runs", said)]
-    stored = [order_runs.results(name)["runs"] for name in order_tests.COMMANDS]
+    stored = [order_runs.results(name)["runs"] for name in order_comparisons.COMMANDS]
     assert sum(listed) == sum(map(len, stored))
 
 
 def test_notebook_17_says_what_another_mean_would_change() -> None:
-    table, _ = order_tests.weighted()
+    table, _ = order_reach.weighted()
     rows = [
         [float(number) for number in re.findall(r"[+-]\d\.\d\d", line)]
         for line in table.splitlines()[2:]
@@ -315,7 +315,7 @@ def test_notebook_17_says_which_few_samples_cost_and_why_the_control_fails() -> 
     assert 1 - little[0].mean() / unread.mean() == pytest.approx(2 / 3, abs=0.04)
     assert little[0].mean() > t_test(little[0]).reach and abs(little[1].mean()) < 0.01
     for arm in ("all samples", FEWER[0]):
-        losses = order_tests.unread_on_its_way(arm)
+        losses = order_few.unread_on_its_way(arm)
         assert 2 <= np.argmin(losses) <= 3 and losses[-1] > losses.min() + 0.1
     followed, spread = (
         order_runs.cost_among_few("corpus", arm, "programs") for arm in FEWER[1:]
