@@ -54,6 +54,9 @@ COMMANDS = {  # of each stored result
     "order_steady_small": "20 of 107,000 parameters, in ten rounds, at two rates",
     "order_few": "120 of 107,000 parameters, other few samples, with today's shuffle",
     "order_clean": "50 of 107,000 parameters, on clean text too, with today's shuffle",
+    "order_blocks": "80 of 107,000 parameters, in 1, 10 and 100 rounds, with today's shuffle",
+    "order_blocks_wide": "80 of 324,000 parameters, in the same rounds, with today's shuffle",
+    "order_unread": "50 of 107,000 parameters, on unread text too, with today's shuffle",
 }
 
 

@@ -10,8 +10,8 @@ import numpy as np
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.append(str(REPOSITORY))  # the experiments are beside the notebooks
 
-from benchmarks import order_again, order_clean
-from benchmarks.order_arms import IN_ROUNDS, LARGER, OTHER_RATES, PEAKS, RATES
+from benchmarks import order_again, order_blocks, order_clean, order_unread
+from benchmarks.order_arms import FEWER, IN_ROUNDS, LARGER, OTHER_RATES, PEAKS, RATES
 from benchmarks.order_matters import at_the_end, reference_of
 from benchmarks.order_pieces import CLEAN
 from benchmarks.order_questions import FEW
@@ -41,6 +41,9 @@ LATER = (
     "order_again_ten_rounds",
     "order_few",
     "order_clean",
+    "order_blocks",
+    "order_blocks_wide",
+    "order_unread",
 )
 
 
@@ -238,12 +241,12 @@ def apart(first, second):
     return first.mean() - second.mean(), half
 
 
-def cost_among_few(text, arm, source, warmest=False):
-    """Nats per token [seeds] that fewer samples cost a source, compared with all of them.
+def cost_among_few(text, arm, source, warmest=False, name="order_few"):
+    """Nats per token [seeds] that fewer samples cost a source, compared with all of them, in the runs of a result.
 
     If `warmest`, each model is measured at the temperature that is best for it.
     """
-    runs = [run for run in results("order_few")["runs"] if run["run"][1] == text]
+    runs = [run for run in results(name)["runs"] if run["run"][1] == text]
     losses = at_the_end(runs, source)
     if warmest:
         losses = {}
@@ -252,6 +255,42 @@ def cost_among_few(text, arm, source, warmest=False):
             losses.setdefault(name, {})[seed] = min(run["softened"][source])
     against = losses[reference_of("few", arm)]
     return np.array([end - against[seed] for seed, end in losses[arm].items()])
+
+
+@cache
+def unread_found():
+    """By arm and text, what few samples and another shuffle do to Shakespeare and to two texts that no run reads."""
+    return {(it.question.arm, it.question.sources[0]): it for it in order_unread.outcomes()}
+
+
+def beyond_unread(unread, arm=FEWER[0]):
+    """Nats per token [seeds] that few samples cost Shakespeare more than a text that no run reads."""
+    costs = [
+        cost_among_few("real", arm, source, name="order_unread")
+        for source in ("shakespeare", unread)
+    ]
+    return np.subtract(*costs)
+
+
+@cache
+def blocks_found():
+    """By size, text and label, what the comparisons of blocks say."""
+    return {
+        (size, it.text, it.question.label): it
+        for size, found in order_blocks.outcomes().items()
+        for it in found
+    }
+
+
+@cache
+def cost_of_blocks(size, text, source=None):
+    """By order, nats per token [seeds] that file order in 1, 10 and 100 rounds costs a model, on a source or on all."""
+    stored = results(order_blocks.RESULTS[size].stem)["runs"]
+    ends = at_the_end((run for run in stored if run["run"][1] == text), source)
+    return {
+        way: np.array([ends[way][seed] - end for seed, end in ends["shuffled"].items()])
+        for way in order_blocks.WAYS
+    }
 
 
 def on_clean_rows():
