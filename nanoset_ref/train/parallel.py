@@ -9,8 +9,8 @@ needs only six numbers, a `ParallelLayout`:
 
 Every process opens the token files and builds the order itself. Both are functions of the plan, so
 processes neither wait for each other nor need a shared filesystem; that they read the same is
-checked when a stage of token files begins, and at each checkpoint. The cost is an order per process: 4 bytes per sample of an epoch for
-"nanotron", nothing for "stateless".
+checked when a stage of token files begins, and at each checkpoint. The cost is an order per
+process: 4 bytes per sample of an epoch for "nanotron", nothing for "stateless".
 """
 
 import dataclasses

@@ -222,7 +222,7 @@ class Run:
         for step in self.loader:
             waited = time.perf_counter() - began
             stage = self.loader.current_stage
-            # the plan of text takes a pass over all of it, and holds no tokens
+            # a plan of text names no tokens, and takes a pass over all of it
             has_probes = not stage.data.dataset.streams_text
             if stage is not compared and has_probes and self.world.mesh.size() > 1:
                 self.compare_ranks()

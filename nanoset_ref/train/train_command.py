@@ -38,7 +38,7 @@ def train(
     5. Save a checkpoint every checkpoint_interval steps and after the last step.
 
     Args:
-        config: the YAML file of the run; nanoset_ref/train/config.py and data_section.py describe
+        config: the YAML file of the run; nanoset_ref/train/config.py and data_config.py describe
             its keys.
         example: only print an example of such a file: tokens, megatron, datatrove, chunks or text.
         log_samples: record in metrics.jsonl the samples that each rank received.
