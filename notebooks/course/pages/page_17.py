@@ -182,7 +182,7 @@ def answer_3():
     show(
         plots.bands(
             panels,
-            "A shuffled end recovers a part of the cost",
+            "A shuffled end recovers only part of the cost",
             "nats per token above the shuffle",
             **axis,
         ),
@@ -273,7 +273,7 @@ def answer_6():
                 rows[name] = (found.mean, found.reach, star(found))
         panels[f"{best} last"] = rows
     show(
-        plots.intervals(panels, "Reading it last helps that source, while the rate is still high"),
+        plots.intervals(panels, "A source read last gains while the learning rate is still high"),
         "Held-out loss of the better source when it is read in the last fifth, compared with spread out under the "
         "same schedule and peak, with a 95% interval. The two scales differ.",
         "Two panels, one per text: an interval for each of four schedules and three peak rates. Under a constant rate "
@@ -314,7 +314,7 @@ def answer_7():
     show(
         plots.differences(
             drawn,
-            "On the real texts, what costs is reading the first 116 samples alone",
+            "On real text, reading only the first 116 samples is what costs",
             "stateless",
             "no unread source",
         ),
