@@ -16,9 +16,11 @@ def should_map(size: int) -> bool:
     if size <= MAX_READ_BYTES:
         return False
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # the lowest free one is given out first, so this one is used once three quarters are; to list
-    # all of them would take longer with each file
-    with contextlib.suppress(OSError, OverflowError):  # not used, or no limit
-        os.fstat(3 * limit // 4)
-        return False
+    # the lowest free one is given out first, so one of these is used once three quarters are (numpy
+    # leaves one free below each mapping); to list all of them would take longer with each file
+    last = 3 * limit // 4
+    for descriptor in (last - 1, last):
+        with contextlib.suppress(OSError, OverflowError):  # not used, or no limit
+            os.fstat(descriptor)
+            return False
     return True
