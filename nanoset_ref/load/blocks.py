@@ -1,8 +1,8 @@
 """Blocks: the rows of many batches, read by one call into buffers that are reused.
 
 Reading a batch of 8 x 512 tokens takes 2 microseconds; passing an item through torch's DataLoader
-takes 50, and more from a worker process. So an item is a block of many batches, up to 4 MiB. The
-first blocks of an iteration have 1, 2, 4, ... batches, so that the first batch comes early.
+takes 50, and more from a worker process. So an item is a block of many batches, up to 150 or 4 MiB.
+The first blocks of an iteration have 1, 2, 4, ... batches, so that the first batch comes early.
 
 Blocks read from a bucket, or past the page cache, are up to four times as large, since each waits
 for its slowest request.
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
 
 BLOCK_BYTES = 4 << 20
+# the batches of a block are made at once, of four tensors each; after 700 new objects (CPython 3.11)
+# Python's garbage collector runs, now and then over all objects, which takes a tenth of a second
+MAX_BATCHES = 150
 ALL_BLOCKS_BYTES = 48 << 20  # all buffers together
 # a loader takes at most 1/16 of the shared memory that is free
 SHARED_MEMORY_DIVISOR = 16
@@ -48,7 +51,7 @@ def batches_per_block(
     if shared:
         total_bytes = min(total_bytes, _free_shared_memory() // SHARED_MEMORY_DIVISOR)
     block_bytes = min(block_factor * BLOCK_BYTES, total_bytes // num_buffers)
-    return max(1, block_bytes // batch_bytes)
+    return max(1, min(MAX_BATCHES, block_bytes // batch_bytes))
 
 
 def count_buffers(

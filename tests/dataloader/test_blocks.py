@@ -1,6 +1,7 @@
 """Blocks of batches: the same batches, in memory that is used again only when nobody has it any more."""
 
 import functools
+import gc
 import os
 import pkgutil
 import threading
@@ -20,7 +21,7 @@ from nanoset_ref.load.blocks import (
     batches_per_block,
     count_buffers,
 )
-from nanoset_ref.load.collator import writable_copy
+from nanoset_ref.load.collator import DataCollatorForCLM, RowBlock, writable_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.prefetch import WorkerBlocks
@@ -72,6 +73,21 @@ def test_blocks_hold_the_batches_of_the_sampler(
     assert in_blocks.consumed_train_samples == one_by_one.consumed_train_samples
 
 
+def test_the_batches_of_a_block_do_not_start_the_garbage_collector():
+    """A full collection goes over all objects of the process, and takes a tenth of a second."""
+    rows = torch.zeros((batches_per_block(9 * 4), 9), dtype=torch.int32)
+    collate = DataCollatorForCLM(8, 0, 0, 0)
+    runs = []
+    gc.collect()
+    gc.callbacks.append(lambda *run: runs.append(run))
+    try:
+        count = sum(1 for _ in range(20) for _ in collate.split(RowBlock(rows, 1)))
+    finally:
+        gc.callbacks.pop()
+    assert count == 20 * len(rows)
+    assert not runs
+
+
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("ahead", [0, 2])
 def test_a_loader_allocates_as_many_buffers_as_count_buffers_says(
@@ -102,14 +118,16 @@ def test_a_loader_allocates_as_many_buffers_as_count_buffers_says(
 
 
 def test_a_block_has_many_batches_but_not_too_many_bytes(monkeypatch):
-    blocks_of = [batches_per_block(size, 3) for size in (16_000, 262_000, 5_000_000)]
-    assert blocks_of == [262, 16, 1], "4 MiB"
-    of_many = [batches_per_block(16_000, buffers) for buffers in (19, 200, 10**6)]
-    assert of_many == [165, 15, 1], "48 MiB in all"
-    for free, found in ((1 << 40, [1048, 1048]), (64 << 20, [1048, 37])):
+    blocks_of = [
+        batches_per_block(size, 3) for size in (16_000, 32_000, 262_000, 5_000_000)
+    ]
+    assert blocks_of == [150, 131, 16, 1], "4 MiB, or 150 batches"
+    of_many = [batches_per_block(32_000, buffers) for buffers in (19, 200, 10**6)]
+    assert of_many == [82, 7, 1], "48 MiB in all"
+    for free, found in ((1 << 40, [131, 131]), (64 << 20, [131, 4])):
         monkeypatch.setattr(blocks, "_free_shared_memory", lambda free=free: free)
         shares = [
-            batches_per_block(16_000, 7, 4, shared=shared) for shared in (False, True)
+            batches_per_block(128_000, 7, 4, shared=shared) for shared in (False, True)
         ]
         assert shares == found, "16 MiB, or a sixteenth of what is free for all 7"
 
