@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
 
 BLOCK_BYTES = 4 << 20
-# the batches of a block are made at once, of four tensors each; after 700 new objects (CPython 3.11)
-# Python's garbage collector runs, now and then over all objects, which takes a tenth of a second
+# the batches of a block are made at once, of four tensors each; after 700 new objects (in CPython
+# 3.11) the garbage collector runs, now and then over all objects, which takes a tenth of a second
 MAX_BATCHES = 150
 ALL_BLOCKS_BYTES = 48 << 20  # all buffers together
 # a loader takes at most 1/16 of the shared memory that is free
