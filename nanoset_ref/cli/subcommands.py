@@ -6,6 +6,7 @@ from nanoset_ref import cli
 from nanoset_ref.cli.arguments import UsageError
 from nanoset_ref.cli.command import command_line, run
 from nanoset_ref.cli.startup import begin_command
+from nanoset_ref.io.checks import unknown_key_problem
 
 COMMANDS = {
     "inspect": "statistics of tokenized documents: counts, lengths, EOS, duplicates",
@@ -54,7 +55,7 @@ def _start(command: str, words: Sequence[str], prog: str) -> int:
 
 
 def refuse_unknown(command: str, /) -> None:
-    raise UsageError(f"there is no command {command!r}")
+    raise UsageError(f"{command}: {unknown_key_problem(command, COMMANDS, 'command')}")
 
 
 SUMMARY = (

@@ -220,6 +220,12 @@ def test_a_wrong_command_line_is_exit_code_2(run):
         )
 
 
+def test_a_mistyped_command_is_told_the_closest_one(run):
+    code, _, message = run("trian")
+    assert code == 2
+    assert "trian: unknown command, did you mean 'train'?" in message
+
+
 def out_of_memory():
     raise torch.OutOfMemoryError("CUDA out of memory")
 
