@@ -31,7 +31,7 @@ class Memory:
         return [source.content[begin:end] for source, begin, end in extents]
 
     def place(self, folder, first):
-        return folder / cache.FOLDER / f"{self.cache_key}-{first}"
+        return folder / cache.SUBFOLDER / f"{self.cache_key}-{first}"
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def read(folder, source, extents, limit=1e6):
 
 def kept(folder):
     return {
-        path.name: path.stat().st_size for path in (folder / cache.FOLDER).iterdir()
+        path.name: path.stat().st_size for path in (folder / cache.SUBFOLDER).iterdir()
     }
 
 
@@ -129,7 +129,7 @@ def test_pieces_are_flushed_before_they_have_their_names_and_are_readable_as_the
         os.umask(before)
     assert events == ["fsync", "rename"]
     assert stat.S_IMODE(Memory().place(tmp_path, 0).stat().st_mode) == 0o640
-    assert stat.S_IMODE((tmp_path / cache.FOLDER).stat().st_mode) == 0o2770
+    assert stat.S_IMODE((tmp_path / cache.SUBFOLDER).stat().st_mode) == 0o2770
 
 
 def test_the_limit_holds_and_what_was_used_longest_ago_goes_first(tmp_path):
@@ -146,7 +146,7 @@ def test_the_limit_holds_and_what_was_used_longest_ago_goes_first(tmp_path):
 
 def write_foreign(folder, source):
     """What other people and programs may have put where pieces go, also under the names of pieces."""
-    home = folder / cache.FOLDER
+    home = folder / cache.SUBFOLDER
     home.mkdir()
     for parent in (folder, home):
         for name in (
@@ -190,7 +190,7 @@ def test_nothing_in_the_folder_is_removed_replaced_or_waited_for_but_pieces(tmp_
 def test_a_folder_that_cannot_be_used_costs_a_warning_and_no_row(
     tmp_path, caplog, in_place
 ):
-    in_place(tmp_path / cache.FOLDER)
+    in_place(tmp_path / cache.SUBFOLDER)
     source = Memory()
     for _ in range(2):
         read(tmp_path, source, [(0, 2500)])
@@ -199,7 +199,7 @@ def test_a_folder_that_cannot_be_used_costs_a_warning_and_no_row(
         == 1
     )
     assert "pieces: File exists" in caplog.text, "and says why"
-    assert [path.name for path in tmp_path.iterdir()] == [cache.FOLDER]
+    assert [path.name for path in tmp_path.iterdir()] == [cache.SUBFOLDER]
 
 
 def as_another_user(act, *arguments):
@@ -224,7 +224,7 @@ def shared():
         folder = Path(name)
         folder.chmod(0o777)
         yield folder
-        (folder / cache.FOLDER).chmod(0o777)
+        (folder / cache.SUBFOLDER).chmod(0o777)
 
 
 def read_once(folder, source, extents, fetched, limit=1e6):
@@ -250,7 +250,7 @@ def test_pieces_of_another_user_that_may_not_be_read_or_removed_are_left_to_him(
     for first in (0, 1000):
         source.place(shared, first).chmod(0)
     if forbidden == "folder":
-        (shared / cache.FOLDER).chmod(0o555)
+        (shared / cache.SUBFOLDER).chmod(0o555)
     before = set(kept(shared))
     wanted = [(0, 1000), (1000, 2000), (5000, 6000)]
     as_another_user(read_once, shared, Memory(), wanted, wanted, 2 * ROOM)
@@ -311,7 +311,7 @@ def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_i
         first[0:9000], ids
     )
     for name in kept(folder):
-        os.unlink(folder / cache.FOLDER / name)
+        os.unlink(folder / cache.SUBFOLDER / name)
     with pytest.raises(
         StorageError,
         match=r"a.npy was replaced after it was opened; build the dataset again",

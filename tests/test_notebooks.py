@@ -405,10 +405,10 @@ def leave_out_what_nobody_asks_for(notebook: dict, asked: list[dict]) -> None:
 
 
 def assert_same_picture(drawn: np.ndarray, kept: np.ndarray) -> None:
-    """Equal but for a few pixels at the edges of letters."""
+    """Equal but for a few pixels: edges of letters, and curves of what another processor trained."""
     assert drawn.shape == kept.shape
     differs = np.abs(drawn.astype(int) - kept).max(axis=-1) > 64
-    assert differs.mean() < 0.002
+    assert differs.mean() < 0.004
 
 
 # how the course names other systems, by the word that stands for each in a page's line of versions
