@@ -6,7 +6,6 @@ from nanoset_ref import cli
 from nanoset_ref.cli.arguments import UsageError
 from nanoset_ref.cli.command import command_line, run
 from nanoset_ref.cli.startup import begin_command
-from nanoset_ref.io.checks import unknown_key_problem
 
 COMMANDS = {
     "inspect": "statistics of tokenized documents: counts, lengths, EOS, duplicates",
@@ -55,6 +54,8 @@ def _start(command: str, words: Sequence[str], prog: str) -> int:
 
 
 def refuse_unknown(command: str, /) -> None:
+    from nanoset_ref.io.checks import unknown_key_problem  # it imports numpy
+
     raise UsageError(f"{command}: {unknown_key_problem(command, COMMANDS, 'command')}")
 
 
