@@ -280,11 +280,12 @@ def _stage_of_options(
         shares: Sequence[float | None] = weights or [None] * len(paths)
         blend = token_blend(files, shares, length, order, bool(options.row_length))
         # an order that is not in ORDERS refuses weights itself
+        kind = find_order(order)
         if order not in ORDERS:
             blend = dataclasses.replace(
                 blend, counted_order=options.nanoset(paths, weights).order
             )
-        elif weights is not None and not find_order(order).keeps_shares:
+        elif weights is not None and kind and not kind.keeps_shares:
             raise ValueError(
                 f"the order {order!r} takes no weights; leave the weights out"
             )
