@@ -128,7 +128,8 @@ class Run:
         Raises:
             PlanMismatch: see `compare_ranks`.
         """
-        data = self.compare_ranks()
+        data = self.loader.state_dict()
+        self.compare_ranks(data)
         state = {
             "config": self.config.model_dump(
                 mode="json", by_alias=True, exclude_unset=True
@@ -144,21 +145,22 @@ class Run:
             "checkpoint after step %d in %s", self.loader.step, self.checkpoints.folder
         )
 
-    def compare_ranks(self) -> dict[str, Any]:
-        """Compare the tokens of the plans in all ranks, and return the loader's state.
+    def compare_ranks(self, state: Any) -> None:
+        """Compare the tokens that the plans of all ranks name.
+
+        Args:
+            state: of this rank's loader.
 
         Raises:
             PlanMismatch: this rank reads other tokens than the first one.
         """
-        data = self.loader.state_dict()
-        plans = [record["plan"] or {} for record in data["stages"]]
+        plans = [record["plan"] or {} for record in state["stages"]]
         probes = fingerprint_of([plan.get("probes") for plan in plans])
         number = int(probes[:15], 16)  # below 2**60
         if self.world.broadcast(number) != number:
             raise PlanMismatch(
                 "this rank reads other tokens than rank 0: give all machines the same token files"
             )
-        return data
 
     def tensors(self) -> dict[str, Tensor]:
         """Model and optimizer, by name; AdamW's step count is left out, because it is the run's."""
@@ -225,7 +227,7 @@ class Run:
             # a plan of text names no tokens, and takes a pass over all of it
             has_probes = not stage.data.dataset.streams_text
             if stage is not compared and has_probes and self.world.mesh.size() > 1:
-                self.compare_ranks()
+                self.compare_ranks(self.loader.state_dict())
             compared = stage
             line = self.optimize(step)
             if log_samples:
