@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.order_matters import prepared, save
-from benchmarks.order_pieces import Run, complete_seeds, train_missing
+from benchmarks.order_pieces import Run, train_all
 from benchmarks.order_questions import APART, questions
 from benchmarks.order_statistics import Finding, findings, table
 from benchmarks.record import command, machine
@@ -103,9 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         facts = prepared(options.folder, "small", text, options.real)
         texts[text], documents[text] = facts
     runs = runs_of_claims()
-    for result in train_missing(options.folder, runs, processes=1, most=None):
-        print(f"{result['run']}, {result['cpu_seconds']} s", flush=True)
-    results = complete_seeds(options.folder, runs)
+    results = train_all(options.folder, runs)
     again = command("order_again").replace(str(options.real), "FOLDER")
     head = {"command": again, "machine": machine(), "seeds": list(SEEDS)}
     head |= {"sizes": {"small": vars(SIZES["small"])}, "real_text": REAL}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.order_arms import IN_MORE_ROUNDS, IN_ROUNDS
 from benchmarks.order_matters import prepared, save
-from benchmarks.order_pieces import Run, complete_seeds, train_missing
+from benchmarks.order_pieces import Run, train_all
 from benchmarks.order_questions import Question
 from benchmarks.order_statistics import Finding, answers, corrected, rows_of, table
 from benchmarks.record import command, machine
@@ -77,9 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             facts = prepared(options.folder, size, text, options.real)
             texts[text], documents[text] = facts
             runs = wanted(size, text)
-            for result in train_missing(options.folder, runs, processes=1, most=None):
-                print(f"{result['run']}, {result['cpu_seconds']} s", flush=True)
-            results += complete_seeds(options.folder, runs)
+            results += train_all(options.folder, runs)
         head = {
             "command": again,
             "machine": machine(),

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from benchmarks.order_matters import prepared, save
-from benchmarks.order_pieces import CLEAN, Run, complete_seeds, train_missing
+from benchmarks.order_pieces import CLEAN, Run, train_all
 from benchmarks.order_questions import APART, BLENDED, Question, questions
 from benchmarks.order_statistics import Finding, answers, corrected, rows_of, table
 from benchmarks.record import command, machine
@@ -143,9 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     more_facts, more_documents = write_clean(options.folder)
     print(more_facts)
     runs = runs_of_labels()
-    for result in train_missing(options.folder, runs, processes=1, most=None):
-        print(f"{result['run']}, {result['cpu_seconds']} s", flush=True)
-    results = complete_seeds(options.folder, runs)
+    results = train_all(options.folder, runs)
     head = {"command": command("order_clean"), "machine": machine()}
     head |= {"seeds": list(SEEDS), "sizes": {"small": vars(SIZES["small"])}}
     head |= {"vocabulary": VOCABULARY, "texts": {"corpus": facts | more_facts}}

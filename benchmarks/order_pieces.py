@@ -208,6 +208,13 @@ def train_missing(
         yield from pool.map(partial(keep, folder), missing)
 
 
+def train_all(folder: Path, runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """The results of all runs; those that had none are trained, and printed as they end."""
+    for result in train_missing(folder, runs, processes=1, most=None):
+        print(f"{result['run']}, {result['cpu_seconds']} s", flush=True)
+    return complete_seeds(folder, runs)
+
+
 def complete_seeds(folder: Path, runs: Sequence[Run]) -> list[dict[str, Any]]:
     """The results of those seeds of which no run is missing, in the order of the runs."""
     there = kept(folder)

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.order_arms import FEWER
 from benchmarks.order_matters import prepared, save
-from benchmarks.order_pieces import UNREAD, Run, complete_seeds, runs_of, train_missing
+from benchmarks.order_pieces import UNREAD, Run, runs_of, train_all
 from benchmarks.order_questions import Question
 from benchmarks.order_statistics import Finding, answers, corrected, rows_of, table
 from benchmarks.real_text import documents_of_file
@@ -95,9 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     facts, documents = prepared(options.folder, "small", "real", options.real)
     more_facts, more_documents = write_unread(options.folder, options.real)
     runs = wanted(options.folder)
-    for result in train_missing(options.folder, runs, processes=1, most=None):
-        print(f"{result['run']}, {result['cpu_seconds']} s", flush=True)
-    results = complete_seeds(options.folder, runs)
+    results = train_all(options.folder, runs)
     again = command("order_unread").replace(str(options.real), "FOLDER")
     head = {"command": again, "machine": machine(), "seeds": list(SEEDS)}
     head |= {"sizes": {"small": vars(SIZES["small"])}, "real_text": REAL}
