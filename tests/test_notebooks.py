@@ -23,6 +23,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 REPOSITORY = "https://github.com/nanoset-ref/nanoset_ref"
 FOLD = "<details><summary>Answer</summary>\n\n<!-- {} -->\n"
 IMAGE = re.compile(r'<img src="images/([\w-]+\.png)" width="(\d+)" alt="([^"]*)">')
+TRAINED_CURVES = {"09-3.png"}  # which differ a little between processors
 GUESS = re.compile(r'guess\("(\d\d\.\d+)", \.\.\.\)  # your guess: .+')
 
 
@@ -384,7 +385,9 @@ def test_its_exercises_can_be_solved_and_its_folds_say_what_is_so(
         assert inside[key] == markdown, key
         for name, png in pictures.items():
             assert_same_picture(
-                folds.pixels(png), folds.pixels((FOLDER / "images" / name).read_bytes())
+                folds.pixels(png),
+                folds.pixels((FOLDER / "images" / name).read_bytes()),
+                0.004 if name in TRAINED_CURVES else 0.002,
             )
 
 
@@ -404,11 +407,11 @@ def leave_out_what_nobody_asks_for(notebook: dict, asked: list[dict]) -> None:
             cell.source = ""
 
 
-def assert_same_picture(drawn: np.ndarray, kept: np.ndarray) -> None:
-    """Equal but for a few pixels: edges of letters, and curves of what another processor trained."""
+def assert_same_picture(drawn: np.ndarray, kept: np.ndarray, limit: float) -> None:
+    """Equal but for a few pixels at the edges of letters, or of a curve of a trained model."""
     assert drawn.shape == kept.shape
     differs = np.abs(drawn.astype(int) - kept).max(axis=-1) > 64
-    assert differs.mean() < 0.004
+    assert differs.mean() < limit
 
 
 # how the course names other systems, by the word that stands for each in a page's line of versions
