@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from foreign_config import card
+from loader_configs import card
 
 from nanoset_ref import Nanoset
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from foreign_config import MEGATRON, card
+from loader_configs import MEGATRON, card
 
 from nanoset_ref.cli import main
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig

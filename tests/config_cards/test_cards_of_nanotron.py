@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from foreign_config import NANOTRON, card
+from loader_configs import NANOTRON, card
 from token_files import write_range
 
 from nanoset_ref import Nanoset

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from foreign_config import OLMO, card
+from loader_configs import OLMO, card
 from token_files import write_range
 
 from nanoset_ref import Card, Nanoset

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from foreign_config import MEGATRON, NANOTRON, OLMO, card
+from loader_configs import MEGATRON, NANOTRON, OLMO, card
 
 from nanoset_ref.cli import main
 
