@@ -75,14 +75,15 @@ def test_a_rank_without_data_takes_the_options_of_the_others_and_starts_nothing(
         numbered[0], current_pp_rank=1, **options, **WORKER_OPTIONS
     )
     assert middle.num_workers == 0
-    threads = threading.active_count()
+    before = {*threading.enumerate(), *multiprocessing.active_children()}
     batches = iter(middle)
     pointers = {"input_ids": 0, "input_mask": 0, "label_ids": 2, "label_mask": 2}
     assert next(batches) == {
         name: TensorPointer(rank) for name, rank in pointers.items()
     }
-    assert threading.active_count() == threads
-    assert multiprocessing.active_children() == []
+    # those of earlier tests may still be ending
+    assert before.issuperset(threading.enumerate())
+    assert before.issuperset(multiprocessing.active_children())
     assert middle.state_dict()["consumed_train_samples"] == 8
     assert len(list(batches)) == 14
     for pp_rank in (0, 1):
