@@ -34,7 +34,7 @@ class ReversedOrder(Order):
 
     name = "reversed"
     keeps_shares = False
-    repeats = True
+    same_epochs = True
 
     def lookup(self, positions):
         return self.pairs(

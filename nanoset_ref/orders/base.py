@@ -67,7 +67,7 @@ class Order(ABC):
         seeded: whether the pairs depend on the seed.
         keeps_shares: whether every range of positions reads the sources in proportion to their
             weights, up to chance. If this is False, the order accepts no weights per source.
-        repeats: whether all epochs are the same.
+        same_epochs: whether every epoch is the same.
         first_position: the first valid position; above 0 only if the order continues another one.
 
     Raises:
@@ -83,7 +83,7 @@ class Order(ABC):
     options: Json = {}  # noqa: RUF012 (never written to)
     seeded = True
     keeps_shares = True
-    repeats = False
+    same_epochs = False
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ class FolderOrder(ListedOrder):
 
     name = "folders"
     endless = True
-    repeats = True
+    same_epochs = True
 
     def __init__(
         self, folder_order: NanotronOrder, file_lengths: Sequence[Sequence[int]]

@@ -50,7 +50,7 @@ def find_by_scan(
     is_wanted[wanted] = True
     first_position = order.first_position
     period = until
-    if order.repeats:
+    if order.same_epochs:
         first_position = 0
         period = min(until, order.samples_per_epoch)
     positions_found = [NO_POSITIONS]
@@ -102,7 +102,7 @@ def reads_of_samples(
     scanned = range(start, stop)
     period = stop  # no position comes twice
     dtype: type[np.integer] = np.uint32
-    if order.repeats:
+    if order.same_epochs:
         # look up one epoch, and count how often each of its positions comes
         scanned = range(min(stop, order.samples_per_epoch))
         period = order.samples_per_epoch

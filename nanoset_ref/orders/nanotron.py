@@ -49,7 +49,7 @@ class NanotronOrder(ListedOrder):
 
     name = "nanotron"
     endless = True
-    repeats = True
+    same_epochs = True
 
     @property
     def identity(self) -> Json:

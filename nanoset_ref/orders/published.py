@@ -40,7 +40,7 @@ class IdentityOrder(Order):
     name = "identity"
     endless = True
     keeps_shares = False
-    repeats = True
+    same_epochs = True
 
     @property
     def identity(self) -> Json:

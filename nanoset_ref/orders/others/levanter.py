@@ -42,7 +42,7 @@ class LevanterOrder(Order):
     name = "levanter"
     endless = True
     keeps_shares = False
-    repeats = True
+    same_epochs = True
 
     def build(self) -> None:
         # 1.
