@@ -45,9 +45,9 @@ CHANGES = {
 }
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 SLOW_TO_IMPORT = """
-nanoset_ref.chunks.subsets nanoset_ref.chunks.mixing nanoset_ref.chunks.chunk_conversion nanoset_ref.chunks.downloads
-nanoset_ref.cli.run_commands nanoset_ref.tokens.conversion nanoset_ref.provenance.auditing nanoset_ref.train.run
-transformers:AutoTokenizer transformers:PreTrainedTokenizerFast nanoset_ref.io.compilation
+nanoset_ref.chunks.subset_tokenization nanoset_ref.chunks.mixing nanoset_ref.chunks.chunk_conversion
+nanoset_ref.chunks.downloads nanoset_ref.cli.run_commands nanoset_ref.tokens.conversion nanoset_ref.provenance.auditing
+nanoset_ref.train.run transformers:AutoTokenizer transformers:PreTrainedTokenizerFast nanoset_ref.io.compilation
 """.split()
 GRACE = 5.0  # for what a killed process leaves behind
 

@@ -402,7 +402,7 @@ def test_a_pad_id_that_no_row_holds_is_no_part_of_the_plan(tmp_path):
 def test_the_index_is_built_once_cached_and_mapped_by_workers(
     paths, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("nanoset_ref.io.mapping.MAX_READ_BYTES", 0)
+    monkeypatch.setattr("nanoset_ref.io.mmap_limit.MAX_READ_BYTES", 0)
     rows = packed(paths, path_to_cache=tmp_path / "cache")
     expected = packed(paths).read(np.arange(len(rows)))
     assert len(list(tmp_path.glob("cache/*.json"))) == 2

@@ -258,7 +258,7 @@ def test_passages_are_found_wherever_they_lie_within_a_document(
     parser = parser._replace(tokenizer_of=lambda file: Bytes())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passage_search, "FEW_SEQUENCES", few)
-        patch.setattr("nanoset_ref.tokens.content.BLOCK_IDS", 16)
+        patch.setattr("nanoset_ref.tokens.document_blocks.BLOCK_IDS", 16)
         found = table(readers, parser, map(json.dumps, passages))
     for passage in passages:
         rows = [row for row in found if row["query"] == json.dumps(passage)]

@@ -7,7 +7,7 @@ import pytest
 
 from nanoset_ref.chunks import chunks_to_tokens, download, mix, tokenize
 from nanoset_ref.chunks.corpus import prepare_corpus
-from nanoset_ref.chunks.subsets import TokenizeConfig
+from nanoset_ref.chunks.subset_tokenization import TokenizeConfig
 from nanoset_ref.cli import main
 from nanoset_ref.io.index_cache import load_or_build
 from nanoset_ref.load import DatatroveNanoset

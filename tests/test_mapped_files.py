@@ -22,8 +22,8 @@ from nanoset_ref import (
     build_nanoset_dataloader,
 )
 from nanoset_ref.io import mapping
-from nanoset_ref.io.mapping import should_map
 from nanoset_ref.io.memory import check_not_truncated
+from nanoset_ref.io.mmap_limit import should_map
 from nanoset_ref.load.bucket_gather import BucketGatherer
 from nanoset_ref.megatron import (
     MMapIndexedDatasetBuilder,

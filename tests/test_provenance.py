@@ -209,7 +209,7 @@ def test_unknown_steps_files_documents_and_tokens_are_refused(paths, blend):
 def test_find_gives_every_place_within_one_document(
     tmp_path, blend, monkeypatch, block
 ):
-    monkeypatch.setattr("nanoset_ref.tokens.content.BLOCK_IDS", block)
+    monkeypatch.setattr("nanoset_ref.tokens.document_blocks.BLOCK_IDS", block)
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
         for document in ([1, 2, 3, 1, 2], [2, 3], [3, 1], [2, 9]):
             writer.write_document(document)

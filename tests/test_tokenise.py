@@ -20,7 +20,7 @@ import tqdm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.chunks.subsets import TokenizeConfig, tokenize
+from nanoset_ref.chunks.subset_tokenization import TokenizeConfig, tokenize
 from nanoset_ref.megatron import MMapIndexedDataset
 from nanoset_ref.megatron.preprocess import preprocess_corpus
 from nanoset_ref.preprocess import encoding_processes, load_tokenizer, preprocess

@@ -25,7 +25,7 @@ from nanoset_ref.tokens import (
     token_dtype_for,
     verify,
 )
-from nanoset_ref.tokens.content import content_hash
+from nanoset_ref.tokens.document_blocks import content_hash
 from nanoset_ref.tokens.verification import write_seal
 
 

@@ -15,7 +15,7 @@ Each step is a function and a command:
 The public names are listed in `__init__.pyi` and imported on first use.
 
 downloads                          download
-subsets                            tokenize: every subset, with its EOS and padding ids
+subset_tokenization                tokenize: every subset, with its EOS and padding ids
 packing, tokenize_config           documents packed into rows; the options
 mixing                             mix
 validation                         validate

@@ -8,8 +8,8 @@ from .downloads import download as download
 from .mixing import mix as mix
 from .packing import Packer as Packer
 from .packing import interleave_workers as interleave_workers
-from .subsets import find_subsets as find_subsets
-from .subsets import tokenize as tokenize
+from .subset_tokenization import find_subsets as find_subsets
+from .subset_tokenization import tokenize as tokenize
 from .tokenize_config import TokenizeConfig as TokenizeConfig
 from .validation import FileReport as FileReport
 from .validation import validate as validate

@@ -32,7 +32,7 @@ from nanoset_ref.io.files import write_text, write_together
 from nanoset_ref.io.locks import lock
 from nanoset_ref.io.paths import PathLike, as_list, checksum, read_json
 from nanoset_ref.io.urls import local_path
-from nanoset_ref.preprocess.jobs import progress_bar
+from nanoset_ref.preprocess.tokenization import progress_bar
 from nanoset_ref.tokens import TokenFile, token_dtype_for
 from nanoset_ref.tokens.conversion import (
     WRITERS,

@@ -18,7 +18,7 @@ from nanoset_ref.io.error_text import pluralize
 from nanoset_ref.io.files import make_folder
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess import too_many
-from nanoset_ref.preprocess.jobs import exit_code
+from nanoset_ref.preprocess.tokenization import exit_code
 
 
 def report_download(files: list[Path], out_root: str, **options: Any) -> None:

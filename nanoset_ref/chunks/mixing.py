@@ -41,7 +41,7 @@ from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.files import atomic_write, make_folder
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.io.urls import local_path
-from nanoset_ref.preprocess.jobs import progress_bar
+from nanoset_ref.preprocess.tokenization import progress_bar
 
 # the folders of a mix
 VALID = "valid"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nanoset_ref.chunks.row_format import read_row, row_files
 from nanoset_ref.io.paths import PathLike, as_list
-from nanoset_ref.preprocess.jobs import progress_bar
+from nanoset_ref.preprocess.tokenization import progress_bar
 
 SHOWN_LINES = 10
 

@@ -55,7 +55,7 @@ class FileOptions:
     def show_written(self, *files: Tokens) -> None:
         """Print the size and the content hash of token files."""
         # only commands that write need it
-        from nanoset_ref.tokens.content import content_hash
+        from nanoset_ref.tokens.document_blocks import content_hash
 
         facts = [
             {

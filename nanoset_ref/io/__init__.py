@@ -8,7 +8,7 @@ object_versions           ETags: an answer belongs to the version that was opene
 bucket_ranges, uploads    ids read by ranges; sets of objects written
 object_cache              pieces of objects, kept on the local disk
 index_cache               indexes built once and mapped by every process
-mapping                   which files are mapped, and which are read
+mmap_limit                which files are mapped, and which are read
 memory                    available memory, checks for truncation, pausing the garbage collector
 njit, compilation         kernels, and the cache of what numba has compiled
 item_loops                loops of kernels that NumPy does at once

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.files import atomic_write_set, make_folder
 from nanoset_ref.io.locks import lock
-from nanoset_ref.io.mapping import should_map
+from nanoset_ref.io.mmap_limit import should_map
 from nanoset_ref.io.paths import PathLike, checksum_of_set, read_json
 from nanoset_ref.io.urls import local_path
 

@@ -13,7 +13,7 @@ backends                   the libraries that encode
 bos_eos                    the ids before and after each document: BOS, EOS
 special_tokens             special tokens in documents: kept, split or refused
 piece_cutter               cuts long documents where no token spans the cut
-jobs                       a job: from a source of text into a sink, with counts and progress
+tokenization               from a source of text into a sink, with counts and progress
 encoding_processes         the processes and ranks that encode for the first one
 preprocess_command         a whole job, into one token file: the function and command `preprocess`
 """

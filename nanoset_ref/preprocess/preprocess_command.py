@@ -6,7 +6,7 @@
 
 writes `datasets/alpaca_input_ids.npy` with its manifest and document boundaries (see `tokens`), the
 same bytes with any number of processes. `python -m nanoset_ref.preprocess ...` does it in one
-process that uses all cores. `jobs.tokenize_documents` does the work.
+process that uses all cores. `tokenization.tokenize_documents` does the work.
 """
 
 import logging
@@ -19,15 +19,15 @@ from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.preprocess.encoder import Backend, Encoder
 from nanoset_ref.preprocess.encoding_processes import in_rank_0
-from nanoset_ref.preprocess.jobs import (
+from nanoset_ref.preprocess.special_tokens import SpecialTokens
+from nanoset_ref.preprocess.text import open_text
+from nanoset_ref.preprocess.text_blocks import OnError
+from nanoset_ref.preprocess.tokenization import (
     Counts,
     exit_code,
     tokenize_documents,
     too_many,
 )
-from nanoset_ref.preprocess.special_tokens import SpecialTokens
-from nanoset_ref.preprocess.text import open_text
-from nanoset_ref.preprocess.text_blocks import OnError
 from nanoset_ref.preprocess.tokenizer import open_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
 

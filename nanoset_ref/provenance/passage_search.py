@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.tokens import Tokens
-from nanoset_ref.tokens.content import document_blocks
+from nanoset_ref.tokens.document_blocks import document_blocks
 
 FEW_SEQUENCES = 16  # as many sequences are found faster in ids that are not sorted
 Passage = str | Sequence[int]  # a text, or ids

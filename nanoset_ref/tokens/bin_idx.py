@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.io.mapping import should_map
+from nanoset_ref.io.mmap_limit import should_map
 from nanoset_ref.io.paths import (
     PathLike,
     checksum,

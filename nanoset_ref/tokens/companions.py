@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
-from nanoset_ref.io.mapping import should_map
+from nanoset_ref.io.mmap_limit import should_map
 from nanoset_ref.io.paths import (
     PathLike,
     as_path,

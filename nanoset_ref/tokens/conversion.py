@@ -18,7 +18,12 @@ from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
-from nanoset_ref.tokens.content import Block, content_hash, document_blocks, hash_blocks
+from nanoset_ref.tokens.document_blocks import (
+    Block,
+    content_hash,
+    document_blocks,
+    hash_blocks,
+)
 from nanoset_ref.tokens.ds import DatatroveWriter
 from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import TokenFileError

@@ -9,7 +9,7 @@ from nanoset_ref.io.files import write_text
 from nanoset_ref.io.overwriting import begins_with, refuse_foreign
 from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.tokens.companions import SEAL_BEGINNING
-from nanoset_ref.tokens.content import document_blocks
+from nanoset_ref.tokens.document_blocks import document_blocks
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.llm_c_shard import LlmCFile
 from nanoset_ref.tokens.manifest import TokenFileError

@@ -21,7 +21,11 @@ from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.tokens import TokenFileError, describe, open_tokens, verify
-from nanoset_ref.tokens.content import content_hash, document_blocks, hash_blocks
+from nanoset_ref.tokens.document_blocks import (
+    content_hash,
+    document_blocks,
+    hash_blocks,
+)
 from nanoset_ref.train import main as train
 
 

@@ -10,7 +10,7 @@ from nanoset_ref.io.object_versions import ObjectVersion
 from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.tokens import open_tokens
-from nanoset_ref.tokens.content import content_hash
+from nanoset_ref.tokens.document_blocks import content_hash
 
 
 @pytest.mark.parametrize("scheme", ["s3", "http"])

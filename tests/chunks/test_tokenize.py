@@ -12,7 +12,11 @@ from nanoset_ref import build_nanoset_dataloader, plain
 from nanoset_ref.chunks import chunks_to_tokens, mix, validate
 from nanoset_ref.chunks import subsets as module
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest
-from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets, tokenize
+from nanoset_ref.chunks.subset_tokenization import (
+    TokenizeConfig,
+    find_subsets,
+    tokenize,
+)
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.tokens import TokenFile, as_text, describe

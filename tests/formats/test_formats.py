@@ -10,7 +10,7 @@ from format_parts import DOCUMENTS, as_lists
 from nanoset_ref.tokens import convert, open_tokens, verify
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
-from nanoset_ref.tokens.content import content_hash, document_blocks
+from nanoset_ref.tokens.document_blocks import content_hash, document_blocks
 
 
 @pytest.mark.parametrize("modes", [None, [0, 1, 1]])
@@ -112,7 +112,7 @@ def test_raw_ids_are_cut_behind_the_end_of_document_id(tmp_path, closed):
 
 
 def test_small_blocks_give_the_same(source, tmp_path, monkeypatch):
-    monkeypatch.setattr("nanoset_ref.tokens.content.BLOCK_IDS", 3)
+    monkeypatch.setattr("nanoset_ref.tokens.document_blocks.BLOCK_IDS", 3)
     assert as_lists(convert([source], tmp_path / "b.bin")) == DOCUMENTS
     assert [
         ids.tolist() for ids, _ in document_blocks(source, np.array([0, 2, 4]))

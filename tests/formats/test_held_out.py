@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref.tokens import convert_parts, split
-from nanoset_ref.tokens.content import document_blocks
+from nanoset_ref.tokens.document_blocks import document_blocks
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])

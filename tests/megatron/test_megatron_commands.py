@@ -189,7 +189,7 @@ def test_the_one_merge_keeps_the_sequences_of_pairs(tmp_path, write_corpus, run)
 
 
 def test_indexes_are_built_ahead_and_found(tmp_path, write_corpus, run, monkeypatch):
-    monkeypatch.setattr("nanoset_ref.io.mapping.MAX_READ_BYTES", 0)
+    monkeypatch.setattr("nanoset_ref.io.mmap_limit.MAX_READ_BYTES", 0)
     one, two, cache = (
         write_corpus([[50]] * 4, "one"),
         write_corpus([[30]] * 4, "two"),

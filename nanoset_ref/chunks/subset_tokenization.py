@@ -60,7 +60,7 @@ from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import TextSource, open_text, text_files
 from nanoset_ref.preprocess.text_formats import SUFFIXES
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
-from nanoset_ref.tokens.content import document_blocks
+from nanoset_ref.tokens.document_blocks import document_blocks
 
 TOKEN_FILES = "train*_input_ids*"
 
