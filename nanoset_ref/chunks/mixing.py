@@ -36,10 +36,10 @@ from nanoset_ref.chunks.chunk_manifest import (
     manifests_above,
 )
 from nanoset_ref.chunks.output_folder import claim_folder, finished_manifest
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.files import atomic_write, make_folder
 from nanoset_ref.io.paths import PathLike, checksum
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess.tokenization import progress_bar
 

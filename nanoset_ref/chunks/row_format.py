@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike, as_list, file_size
+from nanoset_ref.io.types import Int64Array
 
 OPENING = re.compile(rb'"token_ids"\s*:\s*\[')
 

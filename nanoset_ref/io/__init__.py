@@ -16,7 +16,7 @@ checks, pydantic_errors   checks of a user's values, and messages about them
 extras                    optional packages, and which extra installs them
 error_text                errors on one line, URLs without their secrets, plurals
 html_table                a small table, for notebooks
-arrays                    the type of most arrays
+types                     the types of most arrays and of JSON
 threads                   concurrent calls, and closing a generator's threads
 signals                   Ctrl-C and SIGTERM, deferred while a process forks
 torchrun                  whole numbers in environment variables, such as this process's rank

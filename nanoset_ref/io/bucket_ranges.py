@@ -29,7 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import normalize_indices
 from nanoset_ref.io.object_cache import PIECE_BYTES, Extent, read_cached
 from nanoset_ref.io.object_versions import (
@@ -39,6 +38,7 @@ from nanoset_ref.io.object_versions import (
     read_range,
 )
 from nanoset_ref.io.threads import thread_map
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.io.urls import BucketPath, local_path
 
 THREADS = 64

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.extras import extra
+from nanoset_ref.io.types import Int64Array
 
 ROW_LENGTH = 8  # S
 # the most rows whose tokens, and the label after them, fit raw uint16

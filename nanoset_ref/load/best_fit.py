@@ -33,12 +33,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.document_masks import concatenated_ranges
 from nanoset_ref.load.joined_rows import JoinedRows
 from nanoset_ref.load.nanoset import Nanoset

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.bucket_ranges import BucketIds, fetch
 from nanoset_ref.io.memory import check_not_truncated
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.gather import refuse_wide_ids
 from nanoset_ref.tokens import Tokens
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.checks import unknown_key_problem, whole_number
+from nanoset_ref.io.types import Json
 from nanoset_ref.load.blocks import (
     BlockSizes,
     allocate_buffers,
@@ -37,7 +38,6 @@ from nanoset_ref.load.collator import (
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler, Tail, consumed_in
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.schedule import Layout
-from nanoset_ref.orders.base import Json
 
 if TYPE_CHECKING:
     from nanoset_ref.load.document_masks import DocumentOptions

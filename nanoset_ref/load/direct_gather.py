@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.gather import OpenFiles, truncation_error
 from nanoset_ref.tokens import Tokens
 

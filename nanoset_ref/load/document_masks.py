@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.io.error_text import short_repr
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.load.rows import Rows, Span, Starts
-from nanoset_ref.orders.base import NO_POSITIONS, Json
+from nanoset_ref.orders.base import NO_POSITIONS
 from nanoset_ref.tokens import Tokens
 from nanoset_ref.tokens.companions import DAMAGED_BOUNDARIES, without_padding
 

@@ -29,9 +29,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import memory_limit
 from nanoset_ref.io.paths import in_bucket
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens import Tokens
 
 MAX_PYTHON_ROWS_PER_CALL = 256  # rows that may be read without the kernel

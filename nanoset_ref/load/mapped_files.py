@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.gather import OpenFiles
 from nanoset_ref.load.gather_kernel import REGION_BYTES
 from nanoset_ref.tokens import Tokens

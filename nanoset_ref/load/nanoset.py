@@ -13,10 +13,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.memory import gc_paused
 from nanoset_ref.io.paths import PathLike, as_list
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.gather import choose_gatherer
 from nanoset_ref.load.rows import (
     Origin,

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.paths import PathLike, as_list
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM, RowBlock, TensorPointer
 from nanoset_ref.load.document_masks import (
     DocumentOptions,

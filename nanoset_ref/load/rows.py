@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import check_index, normalize_indices
-from nanoset_ref.orders.base import Json
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.tokens import Tokens
 
 if TYPE_CHECKING:

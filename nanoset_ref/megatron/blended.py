@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.memory import check_not_truncated
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.megatron.dataset import MegatronNanoset
 from nanoset_ref.megatron.index.three_indexes import blend_samples
 from nanoset_ref.megatron.megatron_rows import ALGORITHM, MegatronRows, PartSamples

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.index_cache import Arrays, load_or_build
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.megatron.megatron_rows import ALGORITHM, MegatronRows, PartSamples
 from nanoset_ref.megatron.nanoset_config import NanosetConfig

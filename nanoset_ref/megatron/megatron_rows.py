@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.joined_rows import JoinedRows
 from nanoset_ref.load.rows import Origin, SourceUse
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, as_shares

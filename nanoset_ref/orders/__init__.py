@@ -26,8 +26,8 @@ from collections.abc import Sequence
 
 import lazy_loader
 
-from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.orders.base import Json, Order, Weights
+from nanoset_ref.io.types import Int64Array, Json
+from nanoset_ref.orders.base import Order, Weights
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

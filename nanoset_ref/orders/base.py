@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array as Int64Array
 from nanoset_ref.io.checks import check_index, normalize_indices, whole_number
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.types import Int64Array as Int64Array
+from nanoset_ref.io.types import Json
 
-Json = dict[str, Any]  # an object of JSON
 Pairs = tuple[Int64Array, Int64Array]  # sources and samples, [n] each
 # indices of the wanted pairs, and the positions that read them, [n] each
 Matches = tuple[Int64Array, Int64Array]

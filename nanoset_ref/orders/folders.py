@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nanoset_ref.orders.base import Json, ListedOrder
+from nanoset_ref.io.types import Json
+from nanoset_ref.orders.base import ListedOrder
 from nanoset_ref.orders.nanotron import NanotronOrder
 
 

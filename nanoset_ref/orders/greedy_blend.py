@@ -5,8 +5,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.types import Int64Array
 
 FEW_GROUPS = 32  # up to this many groups are all compared at every position
 

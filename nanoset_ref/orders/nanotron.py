@@ -18,7 +18,8 @@ The order has three defects, which are kept for parity and explained in notebook
 import numpy as np
 
 from nanoset_ref.io.memory import memory_limit
-from nanoset_ref.orders.base import Json, ListedOrder
+from nanoset_ref.io.types import Json
+from nanoset_ref.orders.base import ListedOrder
 from nanoset_ref.orders.mt19937 import shuffle
 
 

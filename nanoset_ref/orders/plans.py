@@ -34,7 +34,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import whole_number
-from nanoset_ref.orders.base import Json
+from nanoset_ref.io.types import Json
 from nanoset_ref.tokens.interface import Tokens
 
 Plan = Json

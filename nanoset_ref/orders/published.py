@@ -15,16 +15,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.paths import PathLike, file_size
-from nanoset_ref.orders.base import (
-    Json,
-    ListedOrder,
-    Matches,
-    Order,
-    Pairs,
-)
+from nanoset_ref.io.types import Int64Array, Json
+from nanoset_ref.orders.base import ListedOrder, Matches, Order, Pairs
 from nanoset_ref.orders.inverse import POSITIONS_AT_ONCE, repeat_in_epochs
 
 logger = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ import numpy as np
 from numpy import uint64
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.types import Int64Array
 
 
 class ShareTree(NamedTuple):

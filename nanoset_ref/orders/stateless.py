@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.item_loops import each
 from nanoset_ref.io.njit import njit
-from nanoset_ref.orders.base import Json, Matches, Order, Pairs, Weights
+from nanoset_ref.io.types import Int64Array, Json
+from nanoset_ref.orders.base import Matches, Order, Pairs, Weights
 from nanoset_ref.orders.interleaving import WINDOW_SIZE, source_at
 from nanoset_ref.orders.permutation import derive, permute_each, unpermute
 from nanoset_ref.orders.share_tree import build_tree, share_of

@@ -28,9 +28,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.signals import deferred_signals
+from nanoset_ref.io.types import Int64Array
 
 DRAWS_PER_BLOCK = 1 << 18
 DRAWS_PER_SPAN = 128  # divides DRAWS_PER_BLOCK

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.threads import close_pool
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.preprocess.backends import LIBRARIES, Encode, IdsAndLengths, hf_encoder
 from nanoset_ref.preprocess.bos_eos import add_separators
 from nanoset_ref.preprocess.special_tokens import FoundTokens, IdFinder

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.load.rows import SourceUse

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
-from nanoset_ref.orders.base import NO_POSITIONS, Json
+from nanoset_ref.io.types import Int64Array, Json
+from nanoset_ref.orders.base import NO_POSITIONS
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import first_occurrences, num_bytes, stop_of
 from nanoset_ref.provenance.passage_search import Passage, PassageSearch

@@ -6,7 +6,7 @@ from itertools import chain
 
 import numpy as np
 
-from nanoset_ref.orders.base import Int64Array, Json
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.orders.plans import differences
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import first_occurrences, steps_of, stop_of

@@ -10,12 +10,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.paths import PathLike, file_size, read_json
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.load.schedule import Layout, Schedule
 from nanoset_ref.orders import Order, build_order
-from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.plans import fingerprint_of
 from nanoset_ref.provenance.card_validation import (
     MAX_CARD_BYTES,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from nanoset_ref.io.types import Json
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import recipe_of
-from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import NOT_COMPUTED, num_bytes
 from nanoset_ref.provenance.card_validation import NUM_PROBES

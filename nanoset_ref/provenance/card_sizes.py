@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.threads import thread_map
-from nanoset_ref.orders.base import Json
+from nanoset_ref.io.types import Json
 from nanoset_ref.orders.plans import fingerprint_of
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_of_run import add_probes

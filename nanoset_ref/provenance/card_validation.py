@@ -13,7 +13,7 @@ from typing import Any
 
 from nanoset_ref.io.checks import unknown_key_problem
 from nanoset_ref.io.paths import as_list, read_json
-from nanoset_ref.orders.base import Json
+from nanoset_ref.io.types import Json
 
 SCHEMA = Path(__file__).with_name("card_schema.json")
 MAX_CARD_BYTES = 10_000

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from nanoset_ref import train  # loads nothing yet: only YAML needs an extra
 from nanoset_ref.io.paths import PathLike, read_json
-from nanoset_ref.orders.base import Json
+from nanoset_ref.io.types import Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_of_run import add_probes
 from nanoset_ref.provenance.llm_c_cards import from_llm_c

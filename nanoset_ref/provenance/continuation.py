@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.types import Json
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import consumed_in
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
-from nanoset_ref.orders.base import Json
 from nanoset_ref.orders.plans import PLAN_VERSION, check_counts, describe_differences
 from nanoset_ref.tokens.interface import count_samples
 

@@ -3,7 +3,7 @@
 import glob
 
 from nanoset_ref.io.paths import as_list
-from nanoset_ref.orders.base import Json
+from nanoset_ref.io.types import Json
 from nanoset_ref.provenance.loader_config import (
     LoaderConfig,
     order_facts,

@@ -13,7 +13,7 @@ from typing import Any
 
 from nanoset_ref.io.checks import unknown_key_problem
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.orders.base import Json
+from nanoset_ref.io.types import Json
 
 GIVEN_NAMES = {
     "batch_size": "rows of a step on all ranks together",

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref import megatron
+from nanoset_ref.io.types import Json
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
-from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.olmo_core_rows import OLMoCorePackedRows
 from nanoset_ref.provenance.run_segments import RunSegment

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nanoset_ref.io.paths import as_list
+from nanoset_ref.io.types import Json
 from nanoset_ref.megatron.nanoset_config import read_blend
-from nanoset_ref.orders.base import Json
 from nanoset_ref.provenance.loader_config import (
     LoaderConfig,
     order_facts,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from nanoset_ref.io.paths import as_list
-from nanoset_ref.orders.base import Json
+from nanoset_ref.io.types import Json
 from nanoset_ref.orders.others.nanotron_stages import (
     nanotron_stages,
     stages_reached,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.orders.base import Json
+from nanoset_ref.io.types import Json
 from nanoset_ref.provenance.loader_config import (
     LoaderConfig,
     order_facts,

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.load.document_masks import document_spans
 from nanoset_ref.load.joined_rows import JoinedRows
 from nanoset_ref.load.rows import Origin, SourceUse
 from nanoset_ref.orders import build_order
-from nanoset_ref.orders.base import NO_POSITIONS, Json
+from nanoset_ref.orders.base import NO_POSITIONS
 from nanoset_ref.orders.others import packed_instances
 from nanoset_ref.orders.plans import describe_file
 from nanoset_ref.tokens import Tokens

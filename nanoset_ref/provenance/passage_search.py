@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens import Tokens
 from nanoset_ref.tokens.document_blocks import document_blocks
 

@@ -3,11 +3,11 @@
 import dataclasses
 
 from nanoset_ref import train  # loads nothing yet: only a YAML config needs pydantic
+from nanoset_ref.io.types import Json
 from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.orders.base import Json
 
 
 @dataclasses.dataclass(frozen=True)

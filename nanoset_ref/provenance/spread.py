@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.error_text import pluralize
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.base import Order
 

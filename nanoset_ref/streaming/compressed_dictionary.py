@@ -37,10 +37,10 @@ from typing import Any, Self, SupportsIndex
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.streaming.file_map import FileMap
 
 MAX_HEADER_BYTES = 4096

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.mmap_limit import should_map
 from nanoset_ref.io.paths import (
     PathLike,
@@ -38,6 +37,7 @@ from nanoset_ref.io.paths import (
     read_json,
 )
 from nanoset_ref.io.torchrun import is_main_rank
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError

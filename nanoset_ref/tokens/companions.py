@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.mmap_limit import should_map
 from nanoset_ref.io.paths import (
@@ -20,6 +19,7 @@ from nanoset_ref.io.paths import (
     file_version,
     location_of,
 )
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
 from nanoset_ref.tokens.manifest import (

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.files import write_together
 from nanoset_ref.io.overwriting import refuse_input
 from nanoset_ref.io.paths import PathLike, as_path
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder

@@ -7,8 +7,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import in_bucket
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
 
 # the documents' ids back to back, and their lengths

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.overwriting import refuse_foreign
 from nanoset_ref.io.paths import PathLike, as_path, checksum_of_set, read_in_blocks
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.io.urls import local_copy, local_path
 from nanoset_ref.tokens.companions import refuse_link_without_companions
 from nanoset_ref.tokens.interface import Facts, Tokens

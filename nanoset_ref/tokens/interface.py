@@ -18,7 +18,6 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.paths import (
@@ -32,6 +31,7 @@ from nanoset_ref.io.paths import (
     read_json,
     version_of,
 )
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 Facts = dict[str, Any]

@@ -11,8 +11,8 @@ import functools
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import PathLike
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.paths import (
     FileVersion,
     PathLike,
@@ -19,6 +18,7 @@ from nanoset_ref.io.paths import (
     location_of,
     read_head,
 )
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens.interface import Facts, Tokens
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,

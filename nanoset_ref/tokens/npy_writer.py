@@ -9,10 +9,10 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.files import atomic_write, atomic_write_set
 from nanoset_ref.io.overwriting import refuse_foreign
 from nanoset_ref.io.paths import PathLike, as_path, checksum
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,
     LABELS_SUFFIX,

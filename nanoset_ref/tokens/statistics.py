@@ -10,7 +10,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens.companions import without_padding
 from nanoset_ref.tokens.document_blocks import document_blocks
 from nanoset_ref.tokens.interface import Tokens

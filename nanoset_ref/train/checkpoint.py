@@ -41,8 +41,8 @@ from nanoset_ref.io.files import make_folder, sync_folder, write_text
 from nanoset_ref.io.full_disk import explain_full_disk
 from nanoset_ref.io.locks import lock_for_process
 from nanoset_ref.io.paths import PathLike, checksum, read_json
+from nanoset_ref.io.types import Json
 from nanoset_ref.io.urls import local_path
-from nanoset_ref.orders.base import Json
 from nanoset_ref.train.parallel import World
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.io.pydantic_errors import problems_of
-from nanoset_ref.orders.base import Json
+from nanoset_ref.io.types import Json
 from nanoset_ref.train.config import Config
 from nanoset_ref.train.data_config import SECTION_BY_KEY, Section
 from nanoset_ref.train.stages import stages_of

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 import xxhash
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.files import write_text
 from nanoset_ref.io.paths import PathLike, file_size
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.train.parallel import World
 from nanoset_ref.train.staged_loader import Step
 

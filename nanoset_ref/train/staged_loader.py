@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.schedule import Schedule

@@ -8,7 +8,7 @@ The order is computed and not stored. Source: stanford-crfm/levanter 9263f81e (S
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.orders.base import Matches, Order, Pairs
 from nanoset_ref.orders.inverse import repeat_in_epochs
 

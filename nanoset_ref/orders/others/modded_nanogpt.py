@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens.llm_c_shard import LlmCFile
 
 

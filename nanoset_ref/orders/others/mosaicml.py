@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.orders.base import Order
 from nanoset_ref.orders.others.epochs import EpochOrder
 

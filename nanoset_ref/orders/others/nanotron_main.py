@@ -10,13 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.arrays import Int64Array
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import as_list
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.orders.base import (
     NO_POSITIONS,
-    Json,
     Order,
     Pairs,
     Weights,

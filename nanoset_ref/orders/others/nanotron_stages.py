@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nanoset_ref.io.paths import as_list
-from nanoset_ref.orders.base import Json
+from nanoset_ref.io.types import Json
 from nanoset_ref.orders.others.nanotron_main import NanotronMainOrder
 
 NOT_REPRODUCED = "dataset_max_tokens", "use_old_brrr_dataloader"

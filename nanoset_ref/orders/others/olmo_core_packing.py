@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 
 import numpy as np
 
-from nanoset_ref.io.arrays import Int64Array
+from nanoset_ref.io.types import Int64Array
 
 
 def packed_instances(
