@@ -2,7 +2,7 @@
 
     python docs/waiting_pictures.py
 
-A function for each panel; `waiting_bars` draws them. tests/test_waiting.py draws the pictures again and
+A function for each panel; `waiting_bars` draws them. tests/test_waiting_page.py draws the pictures again and
 compares the words.
 """
 

@@ -22,9 +22,9 @@ HERE = Path(__file__).parent
 LONGEST = """
 tests/test_notebooks.py tests/laws/test_our_loaders.py tests/training/test_train_kills.py
 notebooks/06_training_run.ipynb tests/test_kernels.py tests/test_kills.py tests/test_planner.py
-notebooks/12_subsets_to_chunks.ipynb tests/test_recipes.py tests/test_executors.py tests/test_batches.py
+notebooks/12_subsets_to_chunks.ipynb tests/test_trainers_page.py tests/test_executors.py tests/test_text_batches.py
 tests/test_training_data.py tests/laws/test_planted_faults.py tests/laws/test_laws_command.py
-tests/test_tokenise.py tests/streaming/test_trainers.py tests/orders_others/test_olmo_core.py
+tests/test_tokenization.py tests/streaming/test_trainers.py tests/orders_others/test_olmo_core.py
 notebooks/01_quickstart.ipynb
 notebooks/09_document_masks.ipynb tests/test_combinations.py tests/test_readme.py tests/test_course_facts.py
 tests/encode/test_encode_pieces.py

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from streaming.stream_parts import number_tokenizer, write_text
+from streaming.stream_helpers import number_tokenizer, write_text
 from torch.utils.data import DataLoader
 
 from nanoset_ref import DataCollatorForCLM, DataCollatorWithLabels, plain

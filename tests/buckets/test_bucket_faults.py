@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from bucket_parts import N, S, dataset, loader_of
+from bucket_helpers import N, S, dataset, loader_of
 from run_config import run_tree
 
 from nanoset_ref.cli import main

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import torch
-from bucket_parts import batches_of, dataset, loader_of
+from bucket_helpers import batches_of, dataset, loader_of
 
 from nanoset_ref.io import threads
 

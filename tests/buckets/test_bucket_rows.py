@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from bucket_parts import N, S, batches_of, dataset, loader_of
+from bucket_helpers import N, S, batches_of, dataset, loader_of
 from hypothesis import given
 from hypothesis import strategies as st
 from run_config import run_tree

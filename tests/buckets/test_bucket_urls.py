@@ -7,7 +7,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from bucket_parts import S
+from bucket_helpers import S
 from run_config import run_tree
 
 from nanoset_ref.cli import main

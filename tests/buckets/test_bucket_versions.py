@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from bucket_parts import N, S, dataset
+from bucket_helpers import N, S, dataset
 from bucket_server import BucketServer
 
 from nanoset_ref.io import bucket_ranges, buckets

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from chunk_parts import FACTS, say, write_chunks
+from chunk_helpers import FACTS, say, write_chunks
 
 from nanoset_ref.chunks import ManifestError, chunks_to_tokens, validate
 from nanoset_ref.chunks.chunk_conversion import chunk_tokens

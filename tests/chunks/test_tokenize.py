@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from chunk_parts import TEXTS, rows_of, stream_of, write_subsets
+from chunk_helpers import TEXTS, rows_of, stream_of, write_subsets
 from tokenizers import Tokenizer, processors
 
 from nanoset_ref import build_nanoset_dataloader, plain

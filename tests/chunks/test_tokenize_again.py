@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from chunk_parts import rows_of, write_subsets
+from chunk_helpers import rows_of, write_subsets
 
 from nanoset_ref.chunks import mix
 from nanoset_ref.chunks import subsets as module

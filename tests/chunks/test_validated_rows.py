@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from chunk_parts import FACTS, say, write_chunks
+from chunk_helpers import FACTS, say, write_chunks
 
 from nanoset_ref.chunks import validate
 from nanoset_ref.chunks.row_format import format_row

@@ -2,7 +2,7 @@
 
 import json
 
-from cli_parts import FILES
+from cli_helpers import FILES
 
 from nanoset_ref.preprocess import load_tokenizer
 from nanoset_ref.tokens import open_tokens

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from cli_parts import FILES
+from cli_helpers import FILES
 
 from nanoset_ref import train
 from nanoset_ref.provenance import (

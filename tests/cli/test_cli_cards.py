@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_parts import FILES, ids_of
+from cli_helpers import FILES, ids_of
 
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron.builder import NanosetBuilder

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_parts import LAYOUT, ids_of
+from cli_helpers import LAYOUT, ids_of
 from run_config import GPT2, run_tree
 from token_files import write_range
 

@@ -1,6 +1,6 @@
 """nanoset-ref on files: inspect, verify, convert, merge, split."""
 
-from cli_parts import ids_of
+from cli_helpers import ids_of
 
 from nanoset_ref.tokens import TokenFile
 

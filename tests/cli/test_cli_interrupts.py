@@ -8,7 +8,7 @@ import threading
 from functools import partial
 
 import pytest
-from cli_parts import ids_of
+from cli_helpers import ids_of
 
 from nanoset_ref import tokens
 

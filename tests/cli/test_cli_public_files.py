@@ -9,7 +9,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from cli_parts import FILES
+from cli_helpers import FILES
 
 from nanoset_ref.orders.others import OLMoCoreOrder
 from nanoset_ref.preprocess import load_tokenizer

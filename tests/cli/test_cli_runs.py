@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from cli_parts import LAYOUT, ids_of
+from cli_helpers import LAYOUT, ids_of
 from run_config import GPT2, run_tree
 
 from nanoset_ref.load.nanoset import Nanoset

@@ -1,7 +1,7 @@
 """nanoset-ref with options that a run cannot have: one line that says the way out."""
 
 import pytest
-from cli_parts import FILES
+from cli_helpers import FILES
 
 from nanoset_ref.cli.run_options import RunOptions
 

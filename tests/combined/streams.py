@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from streaming.stream_parts import number_tokenizer
+from streaming.stream_helpers import number_tokenizer
 
 from combined import identity, runs
 from combined.axes import Draw

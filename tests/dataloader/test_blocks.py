@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from dataloader_parts import expected_rows
+from dataloader_helpers import expected_rows
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from token_files import write_range

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from dataloader_parts import expected_rows
+from dataloader_helpers import expected_rows
 
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from encode_parts import wrapped
+from encode_helpers import wrapped
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from nanoset_ref.preprocess import batch_encoder, text_formats

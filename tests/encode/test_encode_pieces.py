@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from encode_parts import WORDS, byte_level, trained, whole
+from encode_helpers import WORDS, byte_level, trained, whole
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from encode_parts import WORDS, byte_level, trained, wrapped
+from encode_helpers import WORDS, byte_level, trained, wrapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors

@@ -1,7 +1,7 @@
 """A token file with a few documents, of which one is empty."""
 
 import pytest
-from format_parts import DOCUMENTS, written
+from format_helpers import DOCUMENTS, written
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from format_parts import DOCUMENTS, as_lists, written
+from format_helpers import DOCUMENTS, as_lists, written
 
 from nanoset_ref.io.files import write_together
 from nanoset_ref.tokens import (

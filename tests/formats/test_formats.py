@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from file_kinds import write_shard
-from format_parts import DOCUMENTS, as_lists
+from format_helpers import DOCUMENTS, as_lists
 
 from nanoset_ref.tokens import convert, open_tokens, verify
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from format_parts import DOCUMENTS, as_lists, written
+from format_helpers import DOCUMENTS, as_lists, written
 from hypothesis import given
 from hypothesis import strategies as st
 

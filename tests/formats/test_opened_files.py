@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from file_kinds import write_shard
-from format_parts import DOCUMENTS, as_lists, written
+from format_helpers import DOCUMENTS, as_lists, written
 
 from nanoset_ref.io.files import write_together
 from nanoset_ref.load.nanoset import Nanoset

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from ranks import start_server
 
-sys.path.insert(0, str(Path(__file__).parent))  # for stream_parts, here and in workers
+sys.path.insert(
+    0, str(Path(__file__).parent)
+)  # for stream_helpers, here and in workers
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -25,6 +27,6 @@ def quick_workers():
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     """Six files, each one block."""
-    from stream_parts import LENGTHS, write_text  # once they can be imported
+    from stream_helpers import LENGTHS, write_text  # once they can be imported
 
     return write_text(tmp_path_factory.mktemp("text"), LENGTHS, files=6)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import Ranks
-from stream_parts import (
+from stream_helpers import (
     ByEpoch,
     Indexed,
     Numbers,

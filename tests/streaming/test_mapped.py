@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from stream_parts import Indexed, Scaled
+from stream_helpers import Indexed, Scaled
 from torch.utils.data import DataLoader
 
 from nanoset_ref.streaming import MapDataset, StackDataset

@@ -9,7 +9,7 @@ import torch
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stream_parts import (
+from stream_helpers import (
     EOS,
     LENGTHS,
     TOKENIZER,

@@ -6,7 +6,7 @@ from copy import copy, deepcopy
 
 import pytest
 from resume_contract import check_resume_contract
-from stream_parts import LENGTHS, TOKENIZER, TokenStream, ids, read_resumed, tokens_of
+from stream_helpers import LENGTHS, TOKENIZER, TokenStream, ids, read_resumed, tokens_of
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from nanoset_ref.load.dataloader import NanosetDataLoader

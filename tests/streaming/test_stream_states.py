@@ -4,7 +4,7 @@ import itertools
 from copy import deepcopy
 
 import pytest
-from stream_parts import TOKENIZER, TokenStream, number_tokenizer, write_text
+from stream_helpers import TOKENIZER, TokenStream, number_tokenizer, write_text
 from tokenizers import decoders, normalizers, pre_tokenizers
 
 from nanoset_ref.orders.plans import PlanMismatch

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from stream_parts import (
+from stream_helpers import (
     TOKENIZER,
     ByEpoch,
     Numbers,
@@ -33,7 +33,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from nanoset_ref.streaming.datamodule import SuperDataModule
-from stream_parts import ByEpoch
+from stream_helpers import ByEpoch
 
 folder = Path(sys.argv[1])
 

@@ -1,7 +1,7 @@
 from itertools import chain, islice, repeat
 
 import torch
-from parts import DATASET, FOLDER, Tiny, recipe, report, weight
+from trainer_helpers import DATASET, FOLDER, Tiny, recipe, report, weight
 
 exec(recipe("accelerate"), globals())
 

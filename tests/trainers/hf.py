@@ -1,5 +1,5 @@
 import torch
-from parts import DATASET, FOLDER, recipe, report, weight
+from trainer_helpers import DATASET, FOLDER, recipe, report, weight
 from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments, set_seed
 
 exec(recipe("HF Trainer"), globals())

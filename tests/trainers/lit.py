@@ -3,7 +3,7 @@ import contextlib
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
-from parts import DATASET, FOLDER, Tiny, recipe, report, weight
+from trainer_helpers import DATASET, FOLDER, Tiny, recipe, report, weight
 
 exec(recipe("Lightning"), globals())
 

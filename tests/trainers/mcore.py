@@ -5,7 +5,7 @@ import pytest
 import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
 from megatron.core.transformer import TransformerConfig
-from parts import DATASET, FOLDER, Tiny, recipe, report, weight
+from trainer_helpers import DATASET, FOLDER, Tiny, recipe, report, weight
 
 from nanoset_ref import Nanoset
 

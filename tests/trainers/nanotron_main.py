@@ -4,7 +4,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import torch
-from parts import DATASET, Tiny, recipe, report, weight
+from trainer_helpers import DATASET, Tiny, recipe, report, weight
 
 
 @dataclasses.dataclass

@@ -5,8 +5,8 @@ from itertools import chain, islice, repeat
 from unittest.mock import MagicMock
 
 import torch
-from parts import DATASET, FOLDER, Tiny, recipe, report, weight
 from torch.distributed import checkpoint
+from trainer_helpers import DATASET, FOLDER, Tiny, recipe, report, weight
 
 from nanoset_ref import Nanoset, PackedNanoset, TokenFileWriter
 

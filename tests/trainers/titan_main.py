@@ -5,8 +5,8 @@ from itertools import chain, islice, repeat
 from types import ModuleType
 
 import torch
-from parts import FOLDER, Tiny, recipe, report, weight
 from torch.distributed import checkpoint
+from trainer_helpers import FOLDER, Tiny, recipe, report, weight
 
 
 class BaseDataLoader:

@@ -1,4 +1,4 @@
-"""One road for a batch: how many functions, in how many files, a reader follows from the loader to the tokens."""
+"""How deep a batch goes: how many functions, in how many files, a reader follows from the loader to the tokens."""
 
 import re
 import sys
