@@ -1,4 +1,4 @@
-"""What keeps the house light: few rooms, imports that run downhill, one home for every rule, a budget in tokens.
+"""What keeps the package light: few packages, imports in one direction, one home for every rule, a budget in tokens.
 
 Tokens are Python's names, operators and literals, as `tokenize` counts them; lines are free. Each guard has a goal; an
 exception says why it is one. Raise a goal only in a commit that says why.

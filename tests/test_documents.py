@@ -154,7 +154,7 @@ def test_a_flag_is_true_or_false(flag, make, value):
         make(**{flag: value})
 
 
-# ---- in the collator of the house
+# ---- in our own collator
 
 EVERYTHING = dict.fromkeys(
     [

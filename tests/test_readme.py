@@ -19,7 +19,7 @@ from nanoset_ref.cli import main
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SPEED = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
-ROADS = (ROOT / "docs" / "roads.md").read_text(encoding="utf-8")
+PIPELINES = (ROOT / "docs" / "text_to_batches.md").read_text(encoding="utf-8")
 
 
 class Shell:
@@ -59,7 +59,7 @@ class Shell:
             ["sh", *["sh", "text", "python", "text"], *["sh", "python", "text"], "sh"],
         ),
         (
-            ROADS,
+            PIPELINES,
             ["sh", "sh", *["python", "text"] * 2, "sh", "sh", *["python", "text"] * 2],
         ),
     ],
@@ -95,7 +95,7 @@ def test_commands_and_code_do_what_the_page_shows(
 
 
 def test_the_names_here_of_what_has_another_name_elsewhere_exist() -> None:
-    table = ROADS.partition("## Names you may know")[2]
+    table = PIPELINES.partition("## Names you may know")[2]
     here = "".join(row.split(" | ")[1] for row in table.splitlines() if " | " in row)
     names = re.findall(r"`((?:[a-z_]+\.)*[A-Z]\w+(?:\.\w+)?|plain\.\w+)\b", here)
     assert len(names) >= 6

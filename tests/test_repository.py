@@ -1,4 +1,4 @@
-"""The repository: what `make` says when something is missing, what is pinned, what Binder builds, what stands at the top."""
+"""The repository: what `make` says when something is missing, what is pinned, what stands at the top."""
 
 import ast
 import os

@@ -103,7 +103,7 @@ LINES = st.lists(
     append_eod=st.booleans(),
     workers=st.sampled_from([1, 2]),
 )
-def test_what_is_reported_is_what_the_files_of_every_road_hold(
+def test_what_is_reported_is_what_the_files_of_every_format_hold(
     golden, tmp_path_factory, lines, backend, mode, append_eod, workers
 ):
     texts = [line for line in lines if line != "{bad"]
@@ -118,7 +118,7 @@ def test_what_is_reported_is_what_the_files_of_every_road_hold(
         ]
     if not any(documents):
         return
-    tmp_path = tmp_path_factory.mktemp("roads")
+    tmp_path = tmp_path_factory.mktemp("formats")
     (tmp_path / "in" / "sub").mkdir(parents=True)
     path = tmp_path / "in" / "sub" / "a.jsonl"
     path.write_text(
