@@ -279,7 +279,7 @@ def test_texts_of_one_and_two_words_are_found_as_one_by_one(tmp_path):
     with pytest.raises(ValueError, match="the text .* needs a tokenizer"):
         parser.spans(['"cat"'])
     reports = []
-    parser = parser._replace(tokenizer_of=lambda file: Bytes(), report=reports.append)
+    parser = parser._replace(tokenizer_of=lambda file: Bytes(), progress=reports.append)
     for text in ("cat", "cat no", "cow"):
         hits = passage_search.find_text(segment.dataset.files[0], Bytes(), text)
         positions = {

@@ -182,7 +182,7 @@ class RunOptions(FileOptions):
         segments = self.segments()
         readers, parser = provenance.readers_of_segments(segments, source)
         return readers, parser._replace(
-            tokenizer_of=self.tokenizer_of, report=show_progress
+            tokenizer_of=self.tokenizer_of, progress=show_progress
         )
 
     def parse_data(self) -> tuple[list[str], list[float] | None, bool]:

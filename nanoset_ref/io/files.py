@@ -38,8 +38,8 @@ class _PendingFile(NamedTuple):
             re.sub(r"(\.\d+)?\.tmp$", f".{number}.tmp", self.temporary.name)
         )
 
-    def renamed(self, temporary: Path) -> Self:
-        """Rename the temporary."""
+    def rename_temporary(self, temporary: Path) -> Self:
+        """Rename the temporary on the disk; return this file with its new name."""
         return self._replace(temporary=self.temporary.replace(temporary))
 
 
@@ -206,7 +206,7 @@ def _publish(sets: list[list[_PendingFile]]) -> None:
     last_files = [files[-1] for files in sets]
     # 2. remove the old last files (the rename of a single file replaces the old one)
     if len(sets) > 1 or len(sets[0]) > 1:
-        last_files = [file.renamed(file.marked_name(0)) for file in last_files]
+        last_files = [file.rename_temporary(file.marked_name(0)) for file in last_files]
         for file in reversed(last_files):
             file.target.unlink(missing_ok=True)
     # 3. rename the temporaries, the last files last
@@ -230,7 +230,7 @@ def _mark_incomplete(file: _PendingFile, last: _PendingFile) -> _PendingFile:
     """
     inode = file.temporary.stat().st_ino
     try:
-        return last.renamed(file.marked_name(inode))
+        return last.rename_temporary(file.marked_name(inode))
     except OSError:
         return last
 

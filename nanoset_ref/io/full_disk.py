@@ -39,7 +39,7 @@ def explain_full_disk(
         raise OSError(error.errno or errno.ENOSPC, message, os.fspath(path)) from error
 
 
-def explain_full_temporaries() -> AbstractContextManager[None]:
+def explain_full_tmpdir() -> AbstractContextManager[None]:
     """Explain a full disk while temporary files are written."""
     folder = Path(tempfile.gettempdir())
     return explain_full_disk(folder, folder, "bucket files pass through it", "TMPDIR")

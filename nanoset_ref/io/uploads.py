@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.buckets import call_obstore
-from nanoset_ref.io.full_disk import explain_full_temporaries
+from nanoset_ref.io.full_disk import explain_full_tmpdir
 from nanoset_ref.io.urls import BucketPath, StorageError
 
 MIN_PART_BYTES = 16 << 20  # of an upload
@@ -41,7 +41,7 @@ def write_to_bucket(targets: Sequence[BucketPath]) -> Iterator[list[Any]]:
     trial = last.with_suffix(TRIAL_SUFFIX)
     call_obstore(trial, "put", b"")
     trial.unlink()
-    with explain_full_temporaries(), contextlib.ExitStack() as stack:
+    with explain_full_tmpdir(), contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.NamedTemporaryFile()) for _ in targets]
         yield files
         # 2. delete the old last object

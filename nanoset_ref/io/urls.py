@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from nanoset_ref.io.error_text import LOST_SLASH, URL, redact
-from nanoset_ref.io.full_disk import explain_full_temporaries
+from nanoset_ref.io.full_disk import explain_full_tmpdir
 from nanoset_ref.io.paths import (
     FileVersion,
     PathLike,
@@ -236,7 +236,7 @@ def local_copy(path: PathLike) -> Iterator[Path]:
     if not in_bucket(path):
         yield Path(path)
         return
-    with explain_full_temporaries(), tempfile.NamedTemporaryFile() as copy:
+    with explain_full_tmpdir(), tempfile.NamedTemporaryFile() as copy:
         copy.writelines(read_in_blocks(path))
         copy.flush()
         yield Path(copy.name)

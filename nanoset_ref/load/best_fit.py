@@ -276,8 +276,8 @@ class PackedNanoset(JoinedRows, Nanoset):
             fields = [rows, starts, starts + lengths, columns]
             yield self.files[source], np.stack(fields, axis=1)
 
-    def _samples_with(self, source: int, start: int, stop: int) -> Sequence[int]:
-        """See `Nanoset._samples_with`. Scans the index."""
+    def _samples_holding(self, source: int, start: int, stop: int) -> Sequence[int]:
+        """See `Nanoset._samples_holding`. Scans the index."""
         row_offsets, starts, lengths = self.packings[source]
         near = np.flatnonzero((starts > start - self.row_length) & (starts < stop))
         pieces = near[starts[near] + lengths[near] > start]

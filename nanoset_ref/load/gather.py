@@ -203,9 +203,9 @@ class OpenFiles:
         self.header_bytes = np.array([file.first_byte for file in files], np.int64)
         self.descriptors = np.full(len(files), -1, dtype=np.int64)
         self.unmapped: deque[int] = deque()
-        self._to_close: list[int] = []
+        self._kept_open: list[int] = []
         self._lock = threading.Lock()
-        weakref.finalize(self, _close, self._to_close)
+        weakref.finalize(self, _close, self._kept_open)
 
     def row_slices(self, sources: Int64Array) -> Iterator[tuple[slice, Int64Array]]:
         """Slices of rows, each with the descriptors that are open for its rows.
@@ -250,7 +250,7 @@ class OpenFiles:
             return
         try:
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            room = MAX_OPEN_FILES - len(self._to_close)
+            room = MAX_OPEN_FILES - len(self._kept_open)
             if limit != resource.RLIM_INFINITY:
                 in_use = len(os.listdir("/dev/fd")) + len(self.unmapped)
                 room = min(room, (limit // 2 - in_use) // 2)
@@ -258,10 +258,10 @@ class OpenFiles:
             for source in sources[: max(0, room)]:
                 # another thread may have opened it just before
                 if self.descriptors[source] < 0:
-                    self._to_close.append(self._new_descriptor(source))
-                    self.descriptors[source] = self._to_close[-1]
+                    self._kept_open.append(self._new_descriptor(source))
+                    self.descriptors[source] = self._kept_open[-1]
                     self.unmapped.append(source)
-            self.all_stay_open = len(self._to_close) == len(self._files)
+            self.all_stay_open = len(self._kept_open) == len(self._files)
         finally:
             self._lock.release()
 

@@ -225,11 +225,11 @@ class Nanoset(Rows):
         start, stop = self.token_range(source, document, tokens)
         positions = [NO_POSITIONS]
         if start < stop:
-            for sample in self._samples_with(source, start, stop):
+            for sample in self._samples_holding(source, start, stop):
                 positions.append(self.order.positions(source, sample, until))
         return np.sort(np.concatenate(positions))
 
-    def _samples_with(self, source: int, start: int, stop: int) -> Sequence[int]:
+    def _samples_holding(self, source: int, start: int, stop: int) -> Sequence[int]:
         """The samples that hold one of the tokens [start, stop) of a file, where start < stop."""
         # only provenance needs it
         from nanoset_ref.load.document_masks import samples_holding

@@ -93,13 +93,15 @@ class BlendedNanoset(MegatronRows):
         """Read samples that a part lacks as GPT-NeoX does: sample i becomes i % (len - 1)."""
         length_of = np.array([len(dataset) for dataset in self.datasets])
         lengths = length_of[self.dataset_index]
-        lacks = self.dataset_sample_index >= lengths
-        if lengths[lacks].min(initial=2) < 2:
+        is_missing = self.dataset_sample_index >= lengths
+        if lengths[is_missing].min(initial=2) < 2:
             raise TokenFileError(
                 "GPT-NeoX cannot read a corpus of 1 sample twice: leave it out"
             )
         wrapped = self.dataset_sample_index % np.maximum(lengths - 1, 1)
-        self.dataset_sample_index = np.where(lacks, wrapped, self.dataset_sample_index)
+        self.dataset_sample_index = np.where(
+            is_missing, wrapped, self.dataset_sample_index
+        )
 
     def _build_index(self) -> Arrays:
         if self.size is None:

@@ -37,13 +37,13 @@ class NanosetBuilder:
 
     Args:
         config: the datasets' configuration.
-        index_alone: see `MMapIndexedDataset`.
+        index_only: see `MMapIndexedDataset`.
     """
 
-    def __init__(self, config: NanosetConfig, *, index_alone: bool = False) -> None:
+    def __init__(self, config: NanosetConfig, *, index_only: bool = False) -> None:
         self.config = config
         self._open = functools.cache(
-            functools.partial(MMapIndexedDataset, index_alone=index_alone)
+            functools.partial(MMapIndexedDataset, index_only=index_only)
         )
 
     def build(
@@ -86,7 +86,7 @@ class NanosetBuilder:
         shares, sizes = blend_sizes(weights, size, config)
         datasets = list(map(dataset_of, prefixes, sizes))
         if config.separate_final_epoch:
-            rows = sum(math.ceil(size * share) for share in shares)
+            total = sum(math.ceil(size * share) for share in shares)
         else:
-            rows = sum(len(dataset) - 1 for dataset in datasets)
-        return BlendedNanoset(datasets, shares, rows, config)
+            total = sum(len(dataset) - 1 for dataset in datasets)
+        return BlendedNanoset(datasets, shares, total, config)

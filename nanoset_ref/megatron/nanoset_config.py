@@ -178,8 +178,8 @@ class NanosetConfig(DocumentOptions):
             )
         has_path = self.data_path is not None
         has_split = self.split is not None
-        is_alone = self.data_path_per_split is not None
-        if has_path != has_split or has_path == is_alone:
+        is_per_split = self.data_path_per_split is not None
+        if has_path != has_split or has_path == is_per_split:
             yield (
                 'give data_path with a split (such as "949,50,1", or "1,0,0" to train on '
                 "everything), or data_path_per_split alone"

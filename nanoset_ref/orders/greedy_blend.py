@@ -99,13 +99,13 @@ def find_candidates(shares, taken, total, steps, level, candidates):
     return count, level
 
 
-def _work(lengths, weights, source_offsets, members, ends, instances):
+def _work_of_blend(lengths, weights, source_offsets, members, ends, instances):
     """Units of work (see `Kernel`): 4 for each position, and 2 for each group compared there."""
     groups = len(ends)
     return len(instances) * (4 + 2 * min(groups, 4 * math.isqrt(groups)))
 
 
-@njit(work=_work)
+@njit(work=_work_of_blend)
 def blend(lengths, weights, source_offsets, members, ends, instances):
     """Fill `instances`, unsigned integers [sum of lengths], with one blended epoch.
 

@@ -218,12 +218,12 @@ class StatelessOrder(Order):
         which windows begin again, or None for a single source, where it has no effect.
         """
         parts = self._tree.parts[: self._tree.sources]
-        is_alone = np.count_nonzero(parts) == 1
+        has_one_source = np.count_nonzero(parts) == 1
         identity = super().identity
         del identity["dataset_weights"]
         reduced = parts // np.gcd.reduce(parts)
         identity["parts"] = reduced.tolist()
-        identity["windows_begin_anew_after"] = None if is_alone else self._period
+        identity["windows_begin_anew_after"] = None if has_one_source else self._period
         return identity
 
     def lookup(self, positions: Int64Array) -> Pairs:

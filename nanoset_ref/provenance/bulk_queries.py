@@ -40,8 +40,8 @@ class QueryFile(NamedTuple):
     itemsize: int
 
 
-def _nothing(argument: Any) -> Any:
-    """No tokenizer of a file, and no report."""
+def _do_nothing(argument: Any) -> Any:
+    """No tokenizer of a file, and no progress shown."""
 
 
 def _passage_of(line: str) -> Passage:
@@ -67,14 +67,14 @@ class QueryParser(NamedTuple):
         open_file: opens a file, from its number.
         default_source: the file of lines that name none.
         tokenizer_of: returns the tokenizer of a file.
-        report: called with the progress of a search, in words.
+        progress: called with the progress of a search, in words.
     """
 
     files: Sequence[QueryFile]
     open_file: Callable[[int], Tokens]
     default_source: int
-    tokenizer_of: Callable[[Tokens], Any] = _nothing
-    report: Callable[[str], None] = _nothing
+    tokenizer_of: Callable[[Tokens], Any] = _do_nothing
+    progress: Callable[[str], None] = _do_nothing
 
     def spans(self, lines: Sequence[str]) -> Int64Array:
         """(number of the line, source, start, stop) of all tokens that lines name: int64 [n, 4].
@@ -118,7 +118,7 @@ class QueryParser(NamedTuple):
             tokenizer = self.tokenizer_of(file) if has_texts else None
             search = PassageSearch(passages, tokenizer)
             for searched, matches in search.matches_in(file):
-                self.report(f"file {source}: {searched:,} documents searched")
+                self.progress(f"file {source}: {searched:,} documents searched")
                 for row, document, start, stop in matches:
                     first = offsets[document]
                     yield row, source, first + start, first + stop

@@ -136,7 +136,7 @@ def _megatron_rows(
         split_num_samples=(order["samples"], 0, 0),
         **options,
     )
-    rows = megatron.NanosetBuilder(config, index_alone=True).build(["train"])[0]
+    rows = megatron.NanosetBuilder(config, index_only=True).build(["train"])[0]
     if rows is None:
         raise ValueError(f"{paths} hold no sample of {card.name}")
     return rows

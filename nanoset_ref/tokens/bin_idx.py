@@ -59,7 +59,7 @@ class MMapIndexedDataset(Tokens):
     Args:
         path_prefix: the path without .bin and .idx, or the URL: then .idx is copied once, to a file
             without a name, and .bin read by ranges.
-        index_alone: .bin may be missing; nothing can read its ids then.
+        index_only: .bin may be missing; nothing can read its ids then.
 
     `[i]` is the ids of sequence i, a read-only 1-d array of `dtype`; a slice is a list of them;
     negative indexes count from the end.
@@ -77,7 +77,7 @@ class MMapIndexedDataset(Tokens):
             another pair; in a worker process, other files than the dataset was opened with.
     """
 
-    def __init__(self, path_prefix: PathLike, *, index_alone: bool = False) -> None:
+    def __init__(self, path_prefix: PathLike, *, index_only: bool = False) -> None:
         location = location_of(path_prefix)
         self._given_prefix = path_prefix
         self.path_prefix = str(location)
@@ -88,7 +88,7 @@ class MMapIndexedDataset(Tokens):
             else f"{location}.bin"
         )
         super().__init__(ids, ".idx")
-        is_missing = self.version is None and not index_alone
+        is_missing = self.version is None and not index_only
         if is_missing or self.companion_versions[".idx"] is None:
             raise FileNotFoundError(
                 f"{self.path_prefix} is not a corpus: "

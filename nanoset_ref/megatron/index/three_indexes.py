@@ -142,8 +142,8 @@ def build_mappings(
     Raises:
         ValueError: there are more sequences than int32 can number.
     """
-    widest = np.iinfo(np.int32).max
-    if stop > widest:
+    max_int32 = np.iinfo(np.int32).max
+    if stop > max_int32:
         raise ValueError(
             f"the document index numbers sequences in int32, but this split ends at {stop}: "
             "divide the corpus"
@@ -165,7 +165,7 @@ def build_mappings(
         samples[samples_before:],
     )
     # 3. cut the stream
-    place_dtype = np.int32 if len(documents) <= widest else np.int64
+    place_dtype = np.int32 if len(documents) <= max_int32 else np.int64
     cuts = np.zeros((plan.num_samples + 1, 2), dtype=place_dtype)
     _cut_stream(sequence_lengths, documents, sequence_length, int(extra_token), cuts)
     return {"document_index": documents, "sample_index": cuts, "shuffle_index": samples}
