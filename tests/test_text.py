@@ -76,7 +76,7 @@ def test_every_line_belongs_to_one_block_whatever_its_size(
         documents = [document for block in blocks for document in block.documents()]
     assert [document.text for document in documents] == expected
     where = [f"{path}:{number}" for number, line in enumerate(lines, 1) if line.strip()]
-    assert [document.where for document in documents] == where
+    assert [document.file_and_line for document in documents] == where
     assert sum(block.num_bytes for block in blocks) == source.num_bytes == len(content)
 
 
@@ -88,7 +88,7 @@ def test_every_kind_of_file_gives_the_same_documents(tmp_path, monkeypatch, suff
     path = write_kind(tmp_path / f"a{suffix}", TEXTS)
     source = pickle.loads(pickle.dumps(open_text(path)))  # as a worker process gets it
     assert texts_of(source) == TEXTS
-    assert [document.where for document in source.documents()] == [
+    assert [document.file_and_line for document in source.documents()] == [
         f"{path}:{k + 1}" for k in range(50)
     ]
     assert len(list(source.blocks())) > 1
@@ -106,7 +106,7 @@ def test_a_saved_dataset_and_a_folder_with_their_splits(tmp_path, monkeypatch):
     source = pickle.loads(pickle.dumps(open_text(tmp_path / "one")))
     assert texts_of(source) == TEXTS
     assert len(list(source.blocks())) > 1
-    assert [document.where for document in source.documents()][
+    assert [document.file_and_line for document in source.documents()][
         -1
     ] == f"{tmp_path / 'one'}:50"
     assert texts_of(open_text(tmp_path / "two", split="test")) == ["x"]

@@ -124,10 +124,12 @@ def documents_of(source):
             first = block.first_number()
             found += [
                 (first + row, text)
-                for row, text in zip(read.numbers, read.texts, strict=True)
+                for row, text in zip(read.document_numbers, read.texts, strict=True)
             ]
-            names = [batch.where(index) for index in range(len(read.texts))]
-            assert names == [f"{block.part.path}:{first + row}" for row in read.numbers]
+            names = [batch.file_and_line(index) for index in range(len(read.texts))]
+            assert names == [
+                f"{block.part.path}:{first + row}" for row in read.document_numbers
+            ]
     return found, skipped
 
 
@@ -390,5 +392,5 @@ def test_a_batch_leaves_out_the_rows_before_one(tmp_path, monkeypatch):
         (block,) = open_text(tmp_path / name).blocks()
         batch = dataclasses.replace(next(block.batches()), skip_before=1)
         assert batch.read().texts == rest
-        assert batch.where(0) == f"{tmp_path / name}:2"
-        assert list(islice(batch.read().numbers, 1)) == [1]
+        assert batch.file_and_line(0) == f"{tmp_path / name}:2"
+        assert list(islice(batch.read().document_numbers, 1)) == [1]

@@ -116,15 +116,17 @@ def _with_special_tokens_split(keep: Encode, tokenizer: Tokenizer) -> Encode:
 
     def encode(texts: list[str]) -> IdsAndLengths:
         ids, lengths = keep(texts)
-        holders = np.unique(find(ids, lengths)[0])
-        if not holders.size:
+        with_special_tokens = np.unique(find(ids, lengths)[0])
+        if not with_special_tokens.size:
             return ids, lengths
-        ids_again, lengths_again = split([texts[holder] for holder in holders])
+        ids_again, lengths_again = split(
+            [texts[index] for index in with_special_tokens]
+        )
         documents = np.split(ids, np.cumsum(lengths)[:-1])
         again = np.split(ids_again, np.cumsum(lengths_again)[:-1])
-        for holder, document in zip(holders, again, strict=True):
-            documents[holder] = document
-        lengths[holders] = lengths_again
+        for index, document in zip(with_special_tokens, again, strict=True):
+            documents[index] = document
+        lengths[with_special_tokens] = lengths_again
         return np.concatenate(documents), lengths
 
     return encode

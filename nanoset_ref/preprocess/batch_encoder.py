@@ -36,14 +36,14 @@ class EncodedBatch(NamedTuple):
         ids: integers [total], the documents back to back, with the prefix and suffix of each.
         lengths: int64 [documents], in tokens.
         found_tokens: the special tokens in the texts.
-        numbers: the number of each document in its block, from 0.
+        document_numbers: of each document in its block, from 0.
         skipped: {reason: number} of the skipped documents.
     """
 
     ids: NDArray[Any]
     lengths: Int64Array
     found_tokens: FoundTokens
-    numbers: Sequence[int]
+    document_numbers: Sequence[int]
     skipped: dict[str, int]
 
 
@@ -82,9 +82,9 @@ class BatchEncoder:
 
     def encode_text(self, batch: TextBatch) -> EncodedBatch:
         """Read and encode a batch of text."""
-        texts, numbers, skipped = batch.read()
-        ids, lengths, found_tokens = self.encode_texts(texts, batch.where)
-        return EncodedBatch(ids, lengths, found_tokens, numbers, skipped)
+        texts, document_numbers, skipped = batch.read()
+        ids, lengths, found_tokens = self.encode_texts(texts, batch.file_and_line)
+        return EncodedBatch(ids, lengths, found_tokens, document_numbers, skipped)
 
     def encode_texts(
         self, texts: list[str], describe_text: Callable[[int], str]

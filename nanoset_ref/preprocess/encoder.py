@@ -238,7 +238,7 @@ class Encoder(BatchEncoder):
         """
         encode_functions = encode_functions or [self.encode_text] * num_threads()
         for batch, encoded in encode_in_order(batches, encode_functions):
-            self.special_token_counts.count(encoded.found_tokens, batch.where)
+            self.special_token_counts.count(encoded.found_tokens, batch.file_and_line)
             yield batch, encoded
 
 

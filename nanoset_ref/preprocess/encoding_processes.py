@@ -91,10 +91,11 @@ class RemoteEncoder(NamedTuple):
         if answer is None:
             return None
         ids = np.frombuffer(arrays[0], answer["dtype"])
-        lengths, holders, numbers = [
+        lengths, documents, token_ids = [
             np.frombuffer(array, np.int64) for array in arrays[1:]
         ]
-        return EncodedBatch(ids, lengths, (holders, numbers), (), answer["skipped"])
+        found_tokens = documents, token_ids
+        return EncodedBatch(ids, lengths, found_tokens, (), answer["skipped"])
 
 
 def _send(connection: Connection, message: Any, *contents: Any) -> None:

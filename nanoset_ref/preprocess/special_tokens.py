@@ -76,8 +76,8 @@ class IdFinder:
             return none, none
         indices = np.flatnonzero((ids >= smallest) & (ids <= largest))
         indices = indices[np.isin(ids[indices], self._wanted)]
-        holders = np.searchsorted(np.cumsum(lengths), indices, side="right")
-        return holders, ids[indices].astype(np.int64)
+        documents = np.searchsorted(np.cumsum(lengths), indices, side="right")
+        return documents, ids[indices].astype(np.int64)
 
 
 class SpecialTokenCounter:
@@ -126,36 +126,38 @@ class SpecialTokenCounter:
         self.documents = 0
         self.tokens: Counter[str] = Counter()
 
-    def count(self, found: FoundTokens, describe: Callable[[int], str]) -> None:
+    def count(self, found: FoundTokens, describe_text: Callable[[int], str]) -> None:
         """Count the special tokens that an IdFinder has found.
 
         Args:
             found: (index of the document, id) of each.
-            describe: returns the name of a document in errors, from its index.
+            describe_text: returns the name of a text in errors, from its index.
 
         Raises:
             InputError: a document holds a special token, with "refuse"; or, with "split", the
                 tokenizer makes one of plain text, as Unigram vocabularies do.
         """
-        holders, numbers = found
-        if not holders.size:
+        documents, token_ids = found
+        if not documents.size:
             return
-        first = int(holders[0])
-        token = self.token_by_id[int(numbers[0])]
+        first = int(documents[0])
+        token = self.token_by_id[int(token_ids[0])]
         held = f"the document holds the special token {token!r}"
         if self.special_tokens == "refuse":
             raise InputError(
-                f"{describe(first)}: {held}; remove it, or use --special-tokens keep or split"
+                f"{describe_text(first)}: {held}; remove it, or use --special-tokens keep or split"
             )
         if self.special_tokens == "split":
             raise InputError(
-                f"{describe(first)}: the special token {token!r} cannot be split: this tokenizer "
-                "also makes it from plain text; use --special-tokens keep or refuse"
+                f"{describe_text(first)}: the special token {token!r} cannot be split: this "
+                "tokenizer also makes it from plain text; use --special-tokens keep or refuse"
             )
         if not self.documents and not self.quiet:
-            logger.warning("%s: %s, which is kept; %s", describe(first), held, ADVICE)
-        self.documents += len(np.unique(holders))
-        self.tokens.update(map(self.token_by_id.__getitem__, numbers.tolist()))
+            logger.warning(
+                "%s: %s, which is kept; %s", describe_text(first), held, ADVICE
+            )
+        self.documents += len(np.unique(documents))
+        self.tokens.update(map(self.token_by_id.__getitem__, token_ids.tolist()))
 
     def warn(self) -> None:
         """Log how many documents hold which special tokens, if any do."""

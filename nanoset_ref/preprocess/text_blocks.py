@@ -35,7 +35,7 @@ class Document(NamedTuple):
     number: int
 
     @property
-    def where(self) -> str:
+    def file_and_line(self) -> str:
         """The location as "file:line", counted from 1."""
         return f"{self.block.part.path}:{self.block.first_number() + self.number}"
 
@@ -73,12 +73,12 @@ class BatchTexts(NamedTuple):
 
     Args:
         texts: the texts.
-        numbers: the number of each document in its block, from 0.
+        document_numbers: of each document in its block, from 0.
         skipped: {reason: number} of the documents that `on_error="skip"` leaves out.
     """
 
     texts: list[str]
-    numbers: Sequence[int]
+    document_numbers: Sequence[int]
     skipped: dict[str, int]
 
 
@@ -176,13 +176,15 @@ class TextBatch:
                 text = text_of(row, part.columns)
             except DocumentError as error:
                 if part.on_error == "raise":
-                    where = Document("", self.block, number).where
-                    raise DocumentError(error.reason, f"{where}: {error}") from None
+                    document = Document("", self.block, number)
+                    message = f"{document.file_and_line}: {error}"
+                    raise DocumentError(error.reason, message) from None
                 skipped[error.reason] += 1
                 continue
             if text is not None:
                 yield Document(text, self.block, number)
 
-    def where(self, index: int) -> str:
-        """The location of a document ("file:line"), by its index in the batch."""
-        return next(islice(self.line_by_line(Counter()), index, None)).where
+    def file_and_line(self, index: int) -> str:
+        """The location of a document, by its index in the batch."""
+        documents = self.line_by_line(Counter())
+        return next(islice(documents, index, None)).file_and_line

@@ -141,8 +141,8 @@ def packed_rows(
     row_numbers = count(start.row)
     for _, encoded in encoder.stream(batches()):
         number = pending_blocks.popleft()
-        places += zip(repeat(number), encoded.numbers, strict=False)
-        if not encoded.numbers:
+        places += zip(repeat(number), encoded.document_numbers, strict=False)
+        if not encoded.document_numbers:
             continue
         ends = np.cumsum(encoded.lengths)
         starts = np.append(starts, len(tokens) + ends - encoded.lengths)
