@@ -39,11 +39,11 @@ def parse_arguments(
     then comes from the second.
     """
     description = (inspect.getdoc(function) or "").split("\n\nArgs:")[0]
-    layout = argparse.RawDescriptionHelpFormatter
+    formatter = argparse.RawDescriptionHelpFormatter
     parser = _Parser(
         prog=prog,
         description=description,
-        formatter_class=layout,
+        formatter_class=formatter,
         conflict_handler="resolve",
     )
     groups = _add_options(parser, function)

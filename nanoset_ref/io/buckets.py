@@ -51,13 +51,13 @@ HTTP_CREDENTIALS = (
     "an http(s) URL is read without the credentials of a cloud, so sign it, or name the object "
     "as s3://bucket/key, gs:// or az://"
 )
-# {a part of obstore's message: an error that no repetition mends}
+# {a part of obstore's message: what is wrong; no retry helps}
 REFUSALS = {
     "Range request not supported": "the server does not support ranges, it sends whole objects; "
     "use another server",
     "redirect without LOCATION": "the bucket is in another region: set AWS_REGION to it",
     "InvalidUri": "AWS_ENDPOINT_URL must begin with http:// or https://",
-    "code: AccessDenied": "who writes a set must be allowed to delete objects, too",
+    "code: AccessDenied": "writing a set needs the right to delete objects, too",
 }
 SECONDS_PER_WARNING = 10  # of one bucket
 SETTINGS = "AWS_", "AZURE_", "GOOGLE_"  # variables that obstore reads when it connects
@@ -216,14 +216,14 @@ def timeout() -> float:
 
 
 @functools.cache
-def _owner() -> int:
+def _connected_process() -> int:
     """The id of the process that connected first; forked processes inherit the answer."""
     return os.getpid()
 
 
 def check_not_forked() -> None:
     """Raise StorageError in a forked process."""
-    if _owner() != os.getpid():
+    if _connected_process() != os.getpid():
         raise StorageError(
             f"a forked process cannot read from the bucket that its parent reads; {WITHOUT_FORK}"
         )

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
+from nanoset_ref.io.error_text import pluralize
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.findings import Finding, at_step
 from nanoset_ref.laws.rules import LAWS
@@ -91,7 +92,7 @@ class LawReport:
             return f"{text} {outcome.finding}"
         if outcome.cases:
             early = ", ended by the budget" if outcome.late else ""
-            return f"{text} {outcome.cases} case{'s' * (outcome.cases > 1)}{early}"
+            return f"{text} {pluralize(outcome.cases, 'case')}{early}"
         ended = "the budget ended" if outcome.late else ""
         return f"{text} {outcome.refused or ended}".rstrip()
 

@@ -110,4 +110,5 @@ def _loader(name: str) -> tuple[ModuleType, Any]:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset-ref laws") -> int:
+    """Run the command; return the exit code."""
     return run(check_loader, arguments, prog)

@@ -365,6 +365,7 @@ class ListedOrder(Order):
         instance = int(self.source_offsets[source]) + sample
         positions_in_epoch = np.flatnonzero(self.instances[:until] == instance)
         epoch = len(self.instances)
+        # only the positions are used
         _, positions = repeat_in_epochs(
             positions_in_epoch, positions_in_epoch, epoch, until
         )

@@ -128,7 +128,9 @@ def tokenize_documents(
     ):
         if ranks:
             broadcast(ranks, encoder.worker_config)
-        remote = [partial(_delegate, encoder, other) for other in workers + ranks]
+        remote = [
+            partial(_encode_remotely, encoder, process) for process in workers + ranks
+        ]
         local = [encoder.encode_text] * num_threads(num_workers)
         skipped = _encode_all(source, encoder, [*remote, *local], opened, bar)
     encoder.special_token_counts.warn()
@@ -154,9 +156,11 @@ def progress_bar(*arguments: Any, shown: bool | None = None, **options: Any) -> 
     return tqdm(*arguments, disable=hidden, dynamic_ncols=True, **options)
 
 
-def _delegate(encoder: Encoder, other: RemoteEncoder, batch: TextBatch) -> EncodedBatch:
+def _encode_remotely(
+    encoder: Encoder, process: RemoteEncoder, batch: TextBatch
+) -> EncodedBatch:
     """Encode a batch in another process; if that fails, encode it here, which raises the error."""
-    encoded = other.encode(batch)
+    encoded = process.encode(batch)
     if encoded is None:
         return encoder.encode_text(batch)
     return encoded

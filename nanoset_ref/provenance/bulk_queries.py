@@ -51,8 +51,8 @@ def _passage_of(line: str) -> Passage:
         passage = json.loads(line)
     if not isinstance(passage, (str, list)):
         raise ValueError(
-            "a line is [SOURCE:]DOCUMENT, [SOURCE:]FIRST_BYTE-END_BYTE, a text as a JSON string, or "
-            f"ids as a JSON list, got {line!r:.80}"
+            "a line is [SOURCE:]DOCUMENT, [SOURCE:]FIRST_BYTE-END_BYTE, a text as a JSON string, "
+            f"or ids as a JSON list, got {line!r:.80}"
         )
     return passage
 

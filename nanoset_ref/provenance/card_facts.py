@@ -24,7 +24,8 @@ from nanoset_ref.tokens.interface import count_samples
 
 SHIPPED = Path(__file__).with_name("cards")
 NOT_COMPUTED = {
-    "megatron": "its rows are cut from shuffled documents: give its .idx, or the .bin/.idx pair (--data)",
+    "megatron": "its rows are cut from shuffled documents: give its .idx, or the .bin/.idx pair "
+    "(--data)",
     "olmo_core_packed": "its rows are packed from whole documents: give the files (--data)",
     "unknown": "nobody has published enough to compute its order",
 }
@@ -160,8 +161,8 @@ class CardFacts:
             actual = file.checksum or ""
             if actual.startswith(f"{algorithm}:") and actual != recorded:
                 raise ValueError(
-                    f"{file.path} has the checksum {actual}, but {source['name']} of {self.name} has "
-                    f"{recorded}: give the files of the run, in its order"
+                    f"{file.path} has the checksum {actual}, but {source['name']} of {self.name} "
+                    f"has {recorded}: give the files of the run, in its order"
                 )
         names = [source["name"] for source in self.sources] or [
             str(file.path) for file in files
@@ -266,9 +267,9 @@ class CardFacts:
         if not self.sources:
             listed = self.facts["listed"]
             raise ValueError(
-                f"the card {self.name} does not hold the sizes of {listed['files']} files, named in "
-                f"{listed['url']}: `nanoset-ref card complete` fetches sizes (then give --sizes), or "
-                "give the files (--data)"
+                f"the card {self.name} does not hold the sizes of {listed['files']} files, named "
+                f"in {listed['url']}: `nanoset-ref card complete` fetches sizes (then give "
+                "--sizes), or give the files (--data)"
             )
         return [self.num_rows(source) for source in self.source_numbers(order_number)]
 
@@ -295,7 +296,8 @@ class CardFacts:
         if wrong:
             raise ValueError(
                 f"order {order_number} of {self.name} disagrees with its probe at position "
-                f"{wrong[0]} and {len(wrong) - 1} others: the sizes or the order differ from the run's"
+                f"{wrong[0]} and {len(wrong) - 1} others: the sizes or the order differ from the "
+                "run's"
             )
         return order
 

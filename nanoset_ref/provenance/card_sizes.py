@@ -38,15 +38,16 @@ def fetch_sizes(
     listed = card.facts.get("listed")
     if listed is None or listed["pattern"] is None:
         raise ValueError(
-            f"the card {card.name} lists no files whose sizes could be asked for: give its files, or "
-            "the .idx of a .bin/.idx pair wherever it lies, to where, when or audit (--data)"
+            f"the card {card.name} lists no files whose sizes could be asked for: give its files, "
+            "or the .idx of a .bin/.idx pair wherever it lies, to where, when or audit (--data)"
         )
     # 1.
     content = names.read_bytes() if names else _fetch_list(listed["url"])
     sha256 = hashlib.sha256(content).hexdigest()
     if listed["sha256"] not in (None, sha256):
         raise ValueError(
-            f"{names or listed['url']} has the sha256 {sha256}, but the card says {listed['sha256']}"
+            f"{names or listed['url']} has the sha256 {sha256}, but the card says "
+            f"{listed['sha256']}"
         )
     addresses = addresses_in(content.decode(), listed)
     # 2.

@@ -159,9 +159,9 @@ def _problems_of_stage(
     stop = stage["first_position"] + stage["steps"] * stage["batch_size"]
     if samples is not None and stop > samples:
         yield f"{path}.steps: they read positions up to {stop:,}; the order has {samples:,}"
-    layout = [stage[name] for name in ("layout", "dp_size", "micro_batch_size")]
-    if None in layout:
-        if layout != [None] * 3:
+    ranks = [stage[name] for name in ("layout", "dp_size", "micro_batch_size")]
+    if None in ranks:
+        if ranks != [None] * 3:
             yield f"{path}.layout: give layout, dp_size and micro_batch_size, or null for all three"
     elif stage["batch_size"] % (stage["dp_size"] * stage["micro_batch_size"]):
         yield f"{path}.batch_size: must be a multiple of dp_size * micro_batch_size"

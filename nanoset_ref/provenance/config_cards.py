@@ -86,7 +86,8 @@ def card_of_config(
         if isinstance(error, KeyError):
             problem = f"it has no section or field {error}"
         raise ValueError(
-            f"{path} is not a config of {loader}: {problem}; --loader names the system that wrote it"
+            f"{path} is not a config of {loader}: {problem}; --loader names the system that wrote "
+            "it"
         ) from error
     config.check()
     by_hand = [f"{key}={value}, given by hand" for key, value in given.items()]

@@ -177,7 +177,7 @@ def order_facts(name: str, seed: int, **facts: Any) -> Json:
 
 def tokenizer_facts(name: str | None) -> Json:
     """The tokenizer of a card, and whether it is unknown."""
-    unknown = ["the tokenizer"] * (name is None)
+    unknown = [] if name else ["the tokenizer"]
     return {"tokenizer": {"name": name, "hash": None}, "unknown": unknown}
 
 

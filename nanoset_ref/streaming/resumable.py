@@ -95,12 +95,12 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         unless the plan names the rank.
         """
         _, workers = worker_and_num_workers()
-        layout = {
+        ranks = {
             "dp_size": self.dp_size,
             "num_workers": workers,
             "micro_batch_size": self.micro_batch_size,
         }
-        return {**self.progress, "plan": self.plan | layout}
+        return {**self.progress, "plan": self.plan | ranks}
 
     def load_state_dict(self, state: State) -> None:
         """Let the next iteration continue from a `state_dict`.

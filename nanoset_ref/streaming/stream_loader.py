@@ -60,7 +60,7 @@ class TokenStreamDataLoader(OneIterationLoader):
         )
         self.stream = stream
         self._collate = collate_fn
-        self._start = dict(stream.start)
+        self._progress = dict(stream.start)
 
     def __getstate__(self) -> State:
         """See OneIterationLoader; a copy also has a stream and a count of its own."""
@@ -69,13 +69,13 @@ class TokenStreamDataLoader(OneIterationLoader):
             "stream": stream,
             "dataset": stream,
             "collate_fn": partial(_with_cursors, stream, self._collate),
-            "_start": dict(self._start),
+            "_progress": dict(self._progress),
         }
         return super().__getstate__() | own
 
     def batches(self) -> Generator[Any, None, None]:
         """See `OneIterationLoader.batches`."""
-        self.stream.seek(**self._start)
+        self.stream.seek(**self._progress)
         size = self.stream.schedule.samples_per_micro_step
         batches = self.torch_iterator()
         while True:
@@ -85,17 +85,17 @@ class TokenStreamDataLoader(OneIterationLoader):
             if item is None:
                 break
             batch, cursors = item
-            self._start["consumed_train_samples"] += size
-            known = self._start["cursors"]
+            self._progress["consumed_train_samples"] += size
+            known = self._progress["cursors"]
             # for the shards of other workers, a worker has the cursors that it started with
             newer = {
                 shard: cursor
                 for shard, cursor in cursors.items()
                 if shard not in known or _row_of(known[shard]) < _row_of(cursor)
             }
-            self._start["cursors"] = known | newer
+            self._progress["cursors"] = known | newer
             yield batch
-        self._start = next_epoch(self._start)
+        self._progress = next_epoch(self._progress)
 
     @property
     def plan(self) -> State:
@@ -105,7 +105,7 @@ class TokenStreamDataLoader(OneIterationLoader):
     @property
     def cursors(self) -> State:
         """The cursor of each shard, for `TokenStream.seek`."""
-        return dict(self._start["cursors"])
+        return dict(self._progress["cursors"])
 
     def seek(
         self, consumed_train_samples: int, cursors: Mapping[str, dict[str, int]]
@@ -116,7 +116,7 @@ class TokenStreamDataLoader(OneIterationLoader):
         """
         self.end_iteration()
         self.stream.seek(consumed_train_samples=consumed_train_samples, cursors=cursors)
-        self._start = dict(self.stream.start)
+        self._progress = dict(self.stream.start)
 
     def state_dict(self) -> State:
         """Return the state, JSON, valid on every rank.
@@ -125,7 +125,7 @@ class TokenStreamDataLoader(OneIterationLoader):
         NanosetDataLoader, consumed_train_samples counts the rows delivered to all ranks together,
         over all epochs.
         """
-        return {**self._start, "plan": self.plan}
+        return {**self._progress, "plan": self.plan}
 
     def load_state_dict(self, state: State) -> None:
         """Resume after the last batch counted in `state`, with any number of ranks and workers.
@@ -139,7 +139,7 @@ class TokenStreamDataLoader(OneIterationLoader):
         start = checked_copy(state, self.state_dict())
         del start["plan"]
         self.end_iteration()
-        self._start = start
+        self._progress = start
 
 
 def _row_of(cursor: dict[str, int]) -> int:

@@ -31,7 +31,10 @@ from nanoset_ref.tokens.manifest import (
 )
 
 SEAL_BEGINNING = b'"xxh3_128:'  # of the checksum in a .seal, as JSON
-DAMAGED_BOUNDARIES = "document boundaries do not ascend: their file is damaged, write the token file again"
+DAMAGED_BOUNDARIES = (
+    "document boundaries do not ascend: their file is damaged, write the token file "
+    "again"
+)
 # the endings of files that may lie beside a file of each format, in place of its suffix
 COMPANIONS = {
     ".npy": (MANIFEST_SUFFIX, DOCUMENTS_SUFFIX, LABELS_SUFFIX),

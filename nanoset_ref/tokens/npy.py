@@ -147,11 +147,11 @@ class TokenFile(Tokens):
                 f"{self.path} holds {self.num_tokens} ids, but its manifest says "
                 f"{manifest.num_tokens}: the file was truncated or replaced"
             )
-        known = {None, self.eos_token_id, manifest.eos_token_id}
-        if len(known) > 2:
+        given = self.eos_token_id
+        recorded = manifest.eos_token_id
+        if None not in (given, recorded) and given != recorded:
             raise TokenFileError(
-                f"{self.path}: eos_token_id={self.eos_token_id} contradicts the manifest, which "
-                f"says {manifest.eos_token_id}"
+                f"{self.path}: eos_token_id={given} contradicts the manifest, which says {recorded}"
             )
 
     def _choose_dtype(self, token_dtype: DTypeLike | None) -> np.dtype[Any]:

@@ -190,7 +190,7 @@ def test_a_bucket_without_the_right_to_delete_is_called_so_at_once(
 
     monkeypatch.setattr(server, "change", denied)
     with (
-        pytest.raises(StorageError, match="must be allowed to delete objects, too"),
+        pytest.raises(StorageError, match="needs the right to delete objects, too"),
         TokenFileWriter(f"{bucket}/set.npy", dtype="uint16") as writer,
     ):
         writer.write_document([1])
