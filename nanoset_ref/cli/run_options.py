@@ -7,7 +7,6 @@ import functools
 import os
 import sys
 from collections.abc import Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 from numpy.typing import NDArray
@@ -269,13 +268,13 @@ class RunOptions(FileOptions):
             raise ValueError(
                 "a weighted blend of .bin/.idx pairs has no epoch; give --num-samples"
             )
-        blend: list[Any] = list(prefixes)
-        if weights:
-            blend = [*chain(*zip(weights, prefixes, strict=True))]
+        # only pairs need it
+        from nanoset_ref.megatron.nanoset_config import interleave_weights
+
         return megatron.NanosetConfig(
             random_seed=self.resolved_seed,
             sequence_length=self.resolved_sequence_length,
-            data_path=blend,
+            data_path=interleave_weights(prefixes, weights),
             split=self.split or "1,0,0",
             split_num_samples=(self.num_samples, 0, 0),
         )

@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -242,6 +242,15 @@ def _triple_problems(name: str, values: Any) -> Iterator[str]:
         yield f"{name}: should have {len(SPLITS)} entries, got {len(values)}"
 
 
+def interleave_weights(
+    prefixes: Iterable[str], weights: Iterable[float] | None
+) -> list[Any]:
+    """Megatron's list [weight, prefix, weight, prefix, ...]; without weights, the prefixes."""
+    if not weights:
+        return list(prefixes)
+    return list(itertools.chain(*zip(weights, prefixes, strict=True)))
+
+
 def read_blend(data_path: DataPath) -> Blend:
     """Read a `data_path` in any of its forms.
 
@@ -251,7 +260,7 @@ def read_blend(data_path: DataPath) -> Blend:
     """
     entries = data_path
     if isinstance(data_path, Mapping):
-        entries = itertools.chain(*zip(data_path.values(), data_path, strict=True))
+        entries = interleave_weights(data_path, data_path.values())
     try:
         entries = as_list(entries)
     except TypeError:  # a number is not a list

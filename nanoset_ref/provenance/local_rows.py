@@ -1,6 +1,5 @@
 """The rows of a card's run, read from its token files."""
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from nanoset_ref import megatron
 from nanoset_ref.io.types import Json
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
+from nanoset_ref.megatron.nanoset_config import interleave_weights
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.olmo_core_rows import OLMoCorePackedRows
 from nanoset_ref.provenance.run_segments import RunSegment
@@ -125,14 +125,11 @@ def _megatron_rows(
     paths: Sequence[str],
 ) -> Rows:
     """The rows that an order "megatron" reads from .bin/.idx pairs, or says from .idx alone."""
-    blend = list(paths)
-    if order.get("weights"):
-        blend = [*itertools.chain(*zip(order["weights"], paths, strict=True))]
     options = {"split": "1,0,0"} | order.get("options", {})
     config = megatron.NanosetConfig(
         random_seed=order["seed"],
         sequence_length=card.facts["window"]["stride"],
-        data_path=blend,
+        data_path=interleave_weights(paths, order.get("weights")),
         split_num_samples=(order["samples"], 0, 0),
         **options,
     )

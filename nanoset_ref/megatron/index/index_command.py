@@ -10,7 +10,6 @@ fields finds all its indexes; one with separate_final_epoch=False builds its own
 """
 
 import dataclasses
-import itertools
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -79,10 +78,10 @@ def build_indexes(options: IndexOptions) -> None:
 
 def parse_data_path(items: Sequence[str]) -> list[Any]:
     """["a", "b"] -> ["a", "b"]; ["a=3", "b=1", "a=2"] -> [3.0, "a", 1.0, "b", 2.0, "a"]."""
-    paths, weights = paths_and_weights(items)
-    if not weights:
-        return paths
-    return list(itertools.chain(*zip(weights, paths, strict=True)))
+    # imported here, as in `build_indexes`
+    from nanoset_ref.megatron.nanoset_config import interleave_weights
+
+    return interleave_weights(*paths_and_weights(items))
 
 
 def main(
